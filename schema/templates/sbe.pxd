@@ -1,0 +1,181 @@
+# What all messages share: the 8-byte header, var data, null values and error codes of Simple Binary Encoding.
+#
+# Everything is little-endian, inline, and works on borrowed bytes: no allocation, no GIL, no copy. A reader
+# is told how many bytes it may look at and never looks further; a writer likewise.
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.string cimport memcpy
+
+cdef extern from *:
+    """
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+    #error "the codecs copy integers as they lie in memory and need a little-endian machine"
+    #endif
+    """
+
+cdef extern from "<stdint.h>":
+    const int32_t SBE_NULL_INT32 "INT32_MIN"  # null of an int32 and of every enum
+    const int64_t SBE_NULL_INT64 "INT64_MIN"  # null of an int64 and of a timestamp
+
+cdef enum:
+    SBE_NULL_VERSION = 0         # null of a semantic version (major << 16 | minor << 8 | patch)
+    SBE_NULL_CAPACITY = 0        # null of a capacity in bytes
+
+    SBE_HEADER_LENGTH = 8        # of the message header in front of each block
+    SBE_VAR_LENGTH_LENGTH = 4    # of the u32 in front of var data
+    SBE_VAR_LENGTH_MAX = 1 << 30  # the longest var data that encoders of the protocol accept
+
+    SBE_OK = 0
+    SBE_TRUNCATED = -1  # the bytes end before the header, the var data or the payload does
+    SBE_SCHEMA = -2     # another schema id
+    SBE_TEMPLATE = -3   # another message of the schema
+    SBE_BLOCK = -4      # the block length of the header reaches beyond the bytes
+    SBE_CAPACITY = -5   # the message does not fit the buffer that it is to be written to
+
+ctypedef struct MessageHeader:
+    uint16_t block_length  # of the fixed fields as the sender knows them: var data begins behind it
+    uint16_t template_id
+    uint16_t schema_id
+    uint16_t version       # the sender's version of the schema
+
+ctypedef struct VarData:
+    const uint8_t* data  # borrowed from the wrapped bytes; NULL if the sender's version has no such field
+    uint32_t length
+
+
+cdef inline const char* sbe_error_text(int error) noexcept nogil:
+    """What one of the negative results means, for use in an error message."""
+    if error == SBE_OK:
+        return "no error"
+    if error == SBE_TRUNCATED:
+        return "message is truncated"
+    if error == SBE_SCHEMA:
+        return "message is of another schema"
+    if error == SBE_TEMPLATE:
+        return "message has another template id"
+    if error == SBE_BLOCK:
+        return "block length reaches beyond the message"
+    if error == SBE_CAPACITY:
+        return "message does not fit the buffer"
+    return "unknown codec error"
+
+
+cdef inline uint16_t sbe_get_uint16(const uint8_t* source) noexcept nogil:
+    cdef uint16_t value
+    memcpy(&value, source, sizeof(value))
+    return value
+
+
+cdef inline uint32_t sbe_get_uint32(const uint8_t* source) noexcept nogil:
+    cdef uint32_t value
+    memcpy(&value, source, sizeof(value))
+    return value
+
+
+cdef inline int32_t sbe_get_int32(const uint8_t* source) noexcept nogil:
+    cdef int32_t value
+    memcpy(&value, source, sizeof(value))
+    return value
+
+
+cdef inline int64_t sbe_get_int64(const uint8_t* source) noexcept nogil:
+    cdef int64_t value
+    memcpy(&value, source, sizeof(value))
+    return value
+
+
+cdef inline void sbe_put_uint16(uint8_t* target, uint16_t value) noexcept nogil:
+    memcpy(target, &value, sizeof(value))
+
+
+cdef inline void sbe_put_uint32(uint8_t* target, uint32_t value) noexcept nogil:
+    memcpy(target, &value, sizeof(value))
+
+
+cdef inline void sbe_put_int32(uint8_t* target, int32_t value) noexcept nogil:
+    memcpy(target, &value, sizeof(value))
+
+
+cdef inline void sbe_put_int64(uint8_t* target, int64_t value) noexcept nogil:
+    memcpy(target, &value, sizeof(value))
+
+
+cdef inline int sbe_read_header(const uint8_t* buffer, size_t length, MessageHeader* out) noexcept nogil:
+    """The message header at `buffer`: SBE_OK, or SBE_TRUNCATED when there are fewer than 8 bytes."""
+    if length < SBE_HEADER_LENGTH:
+        return SBE_TRUNCATED
+    out.block_length = sbe_get_uint16(buffer)
+    out.template_id = sbe_get_uint16(buffer + 2)
+    out.schema_id = sbe_get_uint16(buffer + 4)
+    out.version = sbe_get_uint16(buffer + 6)
+    return SBE_OK
+
+
+cdef inline void sbe_put_header(
+    uint8_t* buffer, uint16_t block_length, uint16_t template_id, uint16_t schema_id, uint16_t version
+) noexcept nogil:
+    """Write the 8 bytes of a message header; the caller has made sure of the room."""
+    sbe_put_uint16(buffer, block_length)
+    sbe_put_uint16(buffer + 2, template_id)
+    sbe_put_uint16(buffer + 4, schema_id)
+    sbe_put_uint16(buffer + 6, version)
+
+
+cdef inline int sbe_wrap_block(
+    const uint8_t* buffer, size_t length, uint16_t schema_id, uint16_t template_id,
+    MessageHeader* header, size_t* encoded_length
+) noexcept nogil:
+    """Read the header and check that the message is the expected one and that its block fits.
+
+    `encoded_length` becomes the end of the block, where var data begins; on an error, the bytes needed.
+    """
+    cdef int result = sbe_read_header(buffer, length, header)
+    encoded_length[0] = SBE_HEADER_LENGTH
+    if result < 0:
+        return result
+    if header.schema_id != schema_id:
+        return SBE_SCHEMA
+    if header.template_id != template_id:
+        return SBE_TEMPLATE
+    encoded_length[0] += header.block_length
+    return SBE_BLOCK if encoded_length[0] > length else SBE_OK
+
+
+cdef inline int sbe_take_var_data(
+    const uint8_t* buffer, size_t length, size_t* position, VarData* out
+) noexcept nogil:
+    """The var data at `position`, at most `length`, which moves behind it; on an error to the bytes needed.
+
+    Compares by subtraction: a length of 2^32-1 must not wrap around.
+    """
+    cdef uint32_t data_length
+    if length - position[0] < SBE_VAR_LENGTH_LENGTH:
+        position[0] += SBE_VAR_LENGTH_LENGTH
+        return SBE_TRUNCATED
+    data_length = sbe_get_uint32(buffer + position[0])
+    position[0] += SBE_VAR_LENGTH_LENGTH
+    if data_length > length - position[0]:
+        position[0] += data_length
+        return SBE_TRUNCATED
+    out.data = buffer + position[0]
+    out.length = data_length
+    position[0] += data_length
+    return SBE_OK
+
+
+cdef inline int64_t sbe_put_var_data(
+    uint8_t* buffer, size_t capacity, size_t position, const uint8_t* data, uint32_t data_length
+) noexcept nogil:
+    """Write a length and its bytes at `position`: the position behind them, or SBE_CAPACITY.
+
+    `data` may be NULL when `data_length` is 0.
+    """
+    if position > capacity or capacity - position < SBE_VAR_LENGTH_LENGTH:
+        return SBE_CAPACITY
+    if data_length > capacity - position - SBE_VAR_LENGTH_LENGTH:
+        return SBE_CAPACITY
+    sbe_put_uint32(buffer + position, data_length)
+    position += SBE_VAR_LENGTH_LENGTH
+    if data_length > 0:
+        memcpy(buffer + position, data, data_length)
+    return <int64_t>(position + data_length)
