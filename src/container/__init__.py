@@ -1,0 +1,106 @@
+"""Clustered services for Aeron Cluster: an embeddable, compiled service container.
+
+Subclass :class:`ClusteredService`, and :func:`run` it, or :meth:`ClusteredServiceContainer.launch` it beside a Java
+consensus module. The interface of a service is in :mod:`container.api`, all settings are in docs/settings.md.
+
+Importing this package is quick: what is compiled is loaded when it is first used, and the Aeron C library when the
+first client or driver is made.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from container.api import (
+    ADMIN_ACTION,
+    BACK_PRESSURED,
+    CLOSED,
+    MAX_POSITION_EXCEEDED,
+    MOCKED_OFFER,
+    NOT_CONNECTED,
+    ClientSession,
+    CloseReason,
+    Cluster,
+    ClusteredService,
+    Header,
+    MessageBuffer,
+    Role,
+    SessionMessages,
+    SnapshotImage,
+    SnapshotPublication,
+    TimeUnit,
+)
+
+if TYPE_CHECKING:
+    from container.aeron import MediaDriver
+    from container.clustered_service_container import ClusteredServiceContainer
+    from container.context import Context
+    from container.message_buffer import BufferClaim
+    from container.run_service import run
+    from container.snapshots import read_snapshot, write_snapshot
+
+__all__ = [
+    "ADMIN_ACTION",
+    "BACK_PRESSURED",
+    "CLOSED",
+    "MAX_POSITION_EXCEEDED",
+    "MOCKED_OFFER",
+    "NOT_CONNECTED",
+    "BufferClaim",
+    "ClientSession",
+    "CloseReason",
+    "Cluster",
+    "ClusteredService",
+    "ClusteredServiceContainer",
+    "Context",
+    "Header",
+    "MediaDriver",
+    "MessageBuffer",
+    "Role",
+    "SessionMessages",
+    "SnapshotImage",
+    "SnapshotPublication",
+    "TimeUnit",
+    "read_snapshot",
+    "run",
+    "write_snapshot",
+]
+
+# Public names that need more than the interface, and the modules that have them.
+_LAZY = {
+    "BufferClaim": "container.message_buffer",
+    "ClusteredServiceContainer": "container.clustered_service_container",
+    "Context": "container.context",
+    "MediaDriver": "container.aeron",
+    "read_snapshot": "container.snapshots",
+    "run": "container.run_service",
+    "write_snapshot": "container.snapshots",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load the module of a public name when the name is first used (PEP 562)."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+    except ModuleNotFoundError as error:
+        not_built = not_built_error(error)
+        if not_built is None:
+            raise
+        raise not_built from error
+    globals()[name] = value
+    return value
+
+
+def not_built_error(error: ModuleNotFoundError) -> ImportError | None:
+    """An error that says what to do, if ``error`` is about a module of this package that is not compiled."""
+    if not (error.name or "").startswith(f"{__name__}."):
+        return None
+    return ImportError(f"{error.name} is not built: run './run build' in the source tree, or install the package")
+
+
+def __dir__() -> list[str]:
+    """Names for completion, with those that are not loaded yet."""
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,60 @@
+# The seam's client over a media driver.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from container.aeron.handle cimport ClientHandle
+from container.aeron.libaeron cimport AsyncAddFunctions, PublicationFunctions, aeron_async_t
+from container.aeron.resources cimport AeronCounters, AeronPublication
+from container.transport cimport Client, PendingAdd
+
+
+cdef struct AddRequest:                         # what the driver is asked to add; borrowed for the call
+    const AsyncAddFunctions* adding
+    const PublicationFunctions* publication     # NULL unless it is one
+    const char* channel
+    int32_t stream_id
+    int32_t type_id                             # of a counter, as the rest
+    const uint8_t* key
+    size_t key_length
+    const char* label                           # NULL unless it is one
+    size_t label_length
+
+
+cdef class AeronClient(Client):
+    cdef readonly str aeron_dir
+    cdef readonly int64_t driver_timeout_ms
+    cdef ClientHandle _handle
+    cdef AeronCounters _counters
+    cdef int64_t _client_id
+    cdef object __weakref__
+
+    cdef AeronPublication _add_publication(
+        self, AeronPublication publication, const PublicationFunctions* functions, str channel,
+        int32_t stream_id, str what)
+    cdef AeronPendingAdd _begin_add(
+        self, object resource, const AsyncAddFunctions* adding, const PublicationFunctions* functions, str channel,
+        int32_t stream_id, str what)
+    cdef void* _add(self, const AddRequest* request, str what) except NULL
+    cdef aeron_async_t* _request(self, const AddRequest* request, str what) except NULL
+    cdef int _await(self, aeron_async_t* request, const AsyncAddFunctions* adding, void** resource, str what,
+                    int64_t deadline_ns) except -1
+    cdef int _pause(self, str what, int64_t deadline_ns) except -1
+    cdef object _refusal(self, str what)
+    cdef int64_t _deadline_ns(self) noexcept
+
+
+cdef class AeronPendingAdd(PendingAdd):
+    cdef AeronClient _client
+    cdef object _resource                       # the AeronPublication or AeronSubscription to be; None once it is over
+    cdef AddRequest _request
+    cdef bytes _uri                             # which the request refers to
+    cdef str _what
+    cdef aeron_async_t* _async                  # NULL while the driver has to be asked again
+    cdef int64_t _deadline_ns
+    cdef int64_t _retry_ns
+    cdef object __weakref__
+
+    cdef int begin(self) except -1
+    cdef int _ask(self) except -1
+    cdef object _poll(self)
+    cdef int _open(self, void* added) except -1
+    cdef int _cancel(self) noexcept

@@ -1,0 +1,448 @@
+"""The seam over a media driver: a client of the official Aeron C library, loaded at run time.
+
+The library is loaded by :mod:`container.aeron.library`, what C owns is freed in :mod:`container.aeron.handle`, and a
+driver comes from :mod:`container.aeron.media_driver`.
+"""
+import atexit
+import os
+import weakref
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from posix.time cimport nanosleep, timespec
+
+from container.aeron.library cimport encoded, ensure_client, last_error, lib
+from container.aeron.resources cimport (
+    AeronCounter, AeronCounters, AeronExclusivePublication, AeronPublication, AeronSubscription,
+)
+from container.aeron.handle cimport ClientHandle
+from container.aeron.libaeron cimport (
+    AERON_ERROR_CODE_RESOURCE_TEMPORARILY_UNAVAILABLE, AERON_MAX_COUNTER_KEY_LENGTH,
+    AERON_MAX_COUNTER_LABEL_LENGTH, AsyncAddFunctions, PublicationFunctions, aeron_async_t, aeron_counter_t,
+    aeron_subscription_t,
+)
+from container.transport cimport (
+    NULL_VALUE, Client, ClientListener, Counter, Counters, PendingAdd, Publication, Subscription, SystemClock,
+)
+
+from container.errors import (
+    AeronError, ClosedError, ConfigurationError, DriverTimeoutError, RegistrationError,
+)
+from container.aeron.media_driver import default_aeron_dir
+
+cdef enum:
+    NS_PER_MS = 1_000_000
+    MAX_CHANNEL_LENGTH = 4096
+    MAX_TIMEOUT_MS = 24 * 3_600_000
+    # While the driver has not answered: too short to add to the time that it takes, long enough to leave it a
+    # core.
+    AWAIT_PAUSE_NS = 20_000
+    RETRY_PAUSE_NS = 1_000_000
+    # The conductor notices by itself that the driver timeout has passed, as long as it runs.
+    TIMEOUT_GRACE_NS = 1_000_000_000
+
+_live_clients = weakref.WeakSet()
+
+
+cdef inline void _sleep_ns(int64_t duration_ns) noexcept nogil:
+    cdef timespec duration
+    duration.tv_sec = duration_ns // 1_000_000_000
+    duration.tv_nsec = duration_ns % 1_000_000_000
+    nanosleep(&duration, NULL)
+
+
+# Its handle is needed until the end, whatever cycle of garbage it is part of.
+@cython.no_gc_clear
+cdef class AeronClient(Client):
+    """A client of the media driver in ``aeron_dir``; it waits for a driver when there is none yet.
+
+    - ``aeron_dir`` (str): None for ``AERON_DIR``, else Aeron's default directory.
+    - ``client_name`` (str): at most 100 bytes; shown in the label of the client's heartbeat counter.
+    - ``use_invoker`` (bool): True, and the caller's own thread conducts by calling ``invoke()`` at least as
+      often as the driver's client liveness timeout (10 s) demands; False, and a thread of the C library does.
+    - ``driver_timeout_ms`` (int): how long to wait for a driver's answer, and how old its heartbeat may be.
+    - ``keepalive_interval_ms`` (int): how often the client shows that it is alive, and looks whether the
+      driver is.
+    - ``error_handler`` (callable): given an exception for each error of the conductor, on the conductor's
+      thread; what it raises comes out of the call that invoked the conductor, or is reported as unraisable
+      from a thread of its own. None logs errors to the logger ``container.aeron``.
+    - ``library`` (str): path of the Aeron C library; see :func:`container.aeron.load_library`.
+
+    Raises DriverTimeoutError when there is no live driver within the driver timeout, AeronError when C
+    refuses, ConfigurationError for a bad setting, ImportError without a library. Close it, or use it as a
+    context manager.
+    """
+
+    def __cinit__(self, *arguments, **settings):
+        self._handle = ClientHandle("", True, None)
+
+    def __init__(self, aeron_dir=None, str client_name not None="", *, bint use_invoker=True,
+                 int64_t driver_timeout_ms=10_000, int64_t keepalive_interval_ms=500, error_handler=None,
+                 library=None):
+        if self.clock is not None:
+            raise TypeError("a client is initialised once")
+        for name, value in (("driver_timeout_ms", driver_timeout_ms),
+                            ("keepalive_interval_ms", keepalive_interval_ms)):
+            if not 1 <= value <= MAX_TIMEOUT_MS:
+                raise ConfigurationError(f"{name} must be from 1 to {MAX_TIMEOUT_MS} ms, not {value}")
+        ensure_client(library)
+        self.aeron_dir = os.fspath(aeron_dir or os.environ.get("AERON_DIR") or default_aeron_dir())
+        self.client_name = client_name
+        self.driver_timeout_ms = driver_timeout_ms
+        self.clock = SystemClock()
+        self._client_id = NULL_VALUE
+        self._counters = AeronCounters()
+        self._handle = ClientHandle(self.aeron_dir, use_invoker, error_handler)
+        try:
+            self._handle.start(client_name, driver_timeout_ms, keepalive_interval_ms)
+            self._counters.open(self._handle)
+        except BaseException:
+            self._handle.close()
+            raise
+        self._client_id = lib.client_id(self._handle.aeron)
+        _live_clients.add(self)
+
+    cpdef int close(self) except -1:
+        """Closes what the client added and is still open, then the client. May be called twice.
+
+        Called by a handler during a poll, or by another thread while a call is in progress, everything
+        answers as closed at once, and is freed when that call is over.
+        """
+        if self._counters is None:
+            return 0
+        _live_clients.discard(self)
+        # The memory that it reads is unmapped with the client.
+        self._counters.wrap(NULL, 0, NULL, 0)
+        return self._handle.close()
+
+    cpdef bint is_closed(self) noexcept:
+        """True once closed, or when the conductor found that the driver is gone (bool)."""
+        return self._handle.is_closed()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __repr__(self):
+        return (f"<AeronClient {self._client_id} {self.client_name!r} {self.aeron_dir}"
+                f"{' closed' if self.is_closed() else ''}>")
+
+    # Ids, counters, listeners, conducting
+
+    cdef int64_t client_id(self) noexcept:
+        return self._client_id
+
+    cdef int64_t next_correlation_id(self) except? -1:
+        if self.is_closed():
+            raise ClosedError(f"no correlation id: the Aeron client of {self.aeron_dir} is closed")
+        return lib.next_correlation_id(self._handle.aeron)
+
+    cdef int32_t next_session_id(self, int32_t stream_id) except? -1:
+        cdef str what = f"get a session id for stream {stream_id}"
+        cdef aeron_async_t* request = NULL
+        cdef void* answer = NULL
+        self._handle.check_open(what)
+        self._handle.enter()
+        try:
+            if lib.async_next_session_id(&request, self._handle.aeron, stream_id) < 0:
+                raise last_error(f"cannot {what}")
+            self._await(request, &lib.next_session_id, &answer, what, self._deadline_ns())
+            return (<int32_t*> &answer)[0]
+        finally:
+            self._handle.leave()
+
+    cdef Counters counters(self):
+        return self._counters
+
+    cdef int add_listener(self, ClientListener listener) except -1:
+        if self.is_closed():
+            raise ClosedError(f"cannot add a listener: the Aeron client of {self.aeron_dir} is closed")
+        return self._handle.events.add(listener)
+
+    cdef int remove_listener(self, ClientListener listener) except -1:
+        return self._handle.events.remove(listener)
+
+    cdef bint is_invoker(self) noexcept nogil:
+        return self._handle.use_invoker
+
+    cdef int invoke(self) except -1:
+        if not self._handle.use_invoker or self._handle.closing or self._handle.aeron == NULL:
+            return 0
+        return self._handle.conduct()
+
+    # Adding
+
+    cdef Publication add_publication(self, str channel, int32_t stream_id):
+        cdef AeronPublication publication = AeronPublication.__new__(AeronPublication)
+        what = f"add publication {channel} stream {stream_id}"
+        return self._add_publication(publication, &lib.shared, channel, stream_id, what)
+
+    cdef Publication add_exclusive_publication(self, str channel, int32_t stream_id):
+        cdef AeronPublication publication = AeronExclusivePublication.__new__(AeronExclusivePublication)
+        what = f"add exclusive publication {channel} stream {stream_id}"
+        return self._add_publication(publication, &lib.exclusive, channel, stream_id, what)
+
+    cdef AeronPublication _add_publication(
+            self, AeronPublication publication, const PublicationFunctions* functions, str channel,
+            int32_t stream_id, str what):
+        cdef AddRequest request
+        cdef bytes uri = encoded("channel", channel, MAX_CHANNEL_LENGTH)
+        request.adding = &functions.adding
+        request.publication = functions
+        request.label = NULL
+        request.channel = uri
+        request.stream_id = stream_id
+        publication.channel = channel
+        publication.stream_id = stream_id
+        self._handle.check_open(what)
+        self._handle.enter()
+        try:
+            publication.open(self._handle, functions, self._add(&request, what))
+        finally:
+            self._handle.leave()
+        return publication
+
+    cdef Subscription add_subscription(self, str channel, int32_t stream_id):
+        cdef AeronSubscription subscription = AeronSubscription.__new__(AeronSubscription)
+        cdef AddRequest request
+        cdef bytes uri = encoded("channel", channel, MAX_CHANNEL_LENGTH)
+        cdef str what = f"add subscription {channel} stream {stream_id}"
+        request.adding = &lib.adding_subscription
+        request.publication = NULL
+        request.label = NULL
+        request.channel = uri
+        request.stream_id = stream_id
+        subscription.channel = channel
+        subscription.stream_id = stream_id
+        self._handle.check_open(what)
+        self._handle.enter()
+        try:
+            subscription.open(self._handle, <aeron_subscription_t*> self._add(&request, what))
+        finally:
+            self._handle.leave()
+        return subscription
+
+    cdef PendingAdd begin_add_publication(self, str channel, int32_t stream_id, bint is_exclusive):
+        cdef AeronPublication publication = (
+            AeronExclusivePublication.__new__(AeronExclusivePublication) if is_exclusive
+            else AeronPublication.__new__(AeronPublication))
+        cdef const PublicationFunctions* functions = &lib.exclusive if is_exclusive else &lib.shared
+        publication.channel = channel
+        publication.stream_id = stream_id
+        return self._begin_add(publication, &functions.adding, functions, channel, stream_id,
+                               f"add{' exclusive' if is_exclusive else ''} publication {channel} stream {stream_id}")
+
+    cdef PendingAdd begin_add_subscription(self, str channel, int32_t stream_id):
+        cdef AeronSubscription subscription = AeronSubscription.__new__(AeronSubscription)
+        subscription.channel = channel
+        subscription.stream_id = stream_id
+        return self._begin_add(subscription, &lib.adding_subscription, NULL, channel, stream_id,
+                               f"add subscription {channel} stream {stream_id}")
+
+    cdef AeronPendingAdd _begin_add(
+            self, object resource, const AsyncAddFunctions* adding, const PublicationFunctions* functions, str channel,
+            int32_t stream_id, str what):
+        cdef AeronPendingAdd pending = AeronPendingAdd.__new__(AeronPendingAdd)
+        pending._client = self
+        pending._resource = resource
+        pending._what = what
+        pending._uri = encoded("channel", channel, MAX_CHANNEL_LENGTH)
+        pending._request.adding = adding
+        pending._request.publication = functions
+        pending._request.label = NULL
+        pending._request.channel = pending._uri
+        pending._request.stream_id = stream_id
+        pending.begin()
+        return pending
+
+    cdef Counter add_counter(self, int32_t type_id, bytes key, str label):
+        cdef AeronCounter counter = AeronCounter.__new__(AeronCounter)
+        cdef AddRequest request
+        cdef bytes text = label.encode("ascii", "replace")
+        cdef str what = f"add counter {label!r} of type {type_id}"
+        for name, length, limit in (("key", len(key), AERON_MAX_COUNTER_KEY_LENGTH),
+                                    ("label", len(text), AERON_MAX_COUNTER_LABEL_LENGTH)):
+            if length > limit:
+                raise AeronError(
+                    f"cannot {what}: its {name} is {length} bytes long; at most {limit} are allowed")
+        request.adding = &lib.adding_counter
+        request.publication = NULL
+        request.type_id = type_id
+        request.key = <const uint8_t*> <const char*> key
+        request.key_length = <size_t> len(key)
+        request.label = text
+        request.label_length = <size_t> len(text)
+        counter.label = label
+        self._handle.check_open(what)
+        self._handle.enter()
+        try:
+            counter.open(self._handle, <aeron_counter_t*> self._add(&request, what))
+        finally:
+            self._handle.leave()
+        return counter
+
+    cdef void* _add(self, const AddRequest* request, str what) except NULL:
+        """Blocks until the driver has answered. One that is short of something for the moment is asked
+        again."""
+        cdef int64_t deadline_ns = self._deadline_ns()
+        cdef void* resource = NULL
+        while True:
+            try:
+                self._await(self._request(request, what), request.adding, &resource, what, deadline_ns)
+                return resource
+            except RegistrationError as error:
+                if (error.code != AERON_ERROR_CODE_RESOURCE_TEMPORARILY_UNAVAILABLE
+                        or self.clock.nano_time() >= deadline_ns):
+                    raise
+            with nogil:
+                _sleep_ns(RETRY_PAUSE_NS)
+            PyErr_CheckSignals()
+
+    cdef aeron_async_t* _request(self, const AddRequest* request, str what) except NULL:
+        cdef aeron_async_t* result = NULL
+        cdef int status
+        if request.publication != NULL:
+            status = request.publication.async_add(
+                &result, self._handle.aeron, request.channel, request.stream_id)
+        elif request.label != NULL:
+            status = lib.async_add_counter(&result, self._handle.aeron, request.type_id, request.key,
+                                           request.key_length, request.label, request.label_length)
+        else:
+            status = lib.async_add_subscription(
+                &result, self._handle.aeron, request.channel, request.stream_id, NULL, NULL, NULL, NULL)
+        if status < 0 or result == NULL:
+            raise last_error(f"cannot {what}")
+        return result
+
+    cdef int _await(self, aeron_async_t* request, const AsyncAddFunctions* adding, void** resource, str what,
+                    int64_t deadline_ns) except -1:
+        cdef int result
+        while True:
+            result = adding.poll(resource, request)
+            if result > 0:
+                return 0
+            if result < 0:
+                # C gives the request up by itself.
+                raise self._refusal(what)
+            try:
+                if self._handle.use_invoker:
+                    self._handle.conduct()
+                self._pause(what, deadline_ns)
+            except BaseException:
+                if adding.cancel != NULL:
+                    adding.cancel(self._handle.aeron, request)
+                raise
+
+    cdef int _pause(self, str what, int64_t deadline_ns) except -1:
+        if self.is_closed():
+            raise ClosedError(f"cannot {what}: the Aeron client of {self.aeron_dir} was closed meanwhile")
+        if self.clock.nano_time() > deadline_ns + TIMEOUT_GRACE_NS:
+            raise DriverTimeoutError(
+                f"cannot {what}: no answer of the media driver in {self.aeron_dir} within "
+                f"{self.driver_timeout_ms} ms")
+        PyErr_CheckSignals()
+        with nogil:
+            _sleep_ns(AWAIT_PAUSE_NS)
+        return 0
+
+    cdef object _refusal(self, str what):
+        """The exception for an add that C answers with an error: the driver's refusal, or that it did not
+        answer."""
+        cdef object error = last_error(f"cannot {what}")
+        if isinstance(error, DriverTimeoutError):
+            return DriverTimeoutError(
+                f"{error} in {self.aeron_dir} within {self.driver_timeout_ms} ms", code=error.code)
+        return RegistrationError(str(error), code=error.code)
+
+    cdef int64_t _deadline_ns(self) noexcept:
+        return self.clock.nano_time() + self.driver_timeout_ms * NS_PER_MS
+
+
+@cython.no_gc_clear
+cdef class AeronPendingAdd(PendingAdd):
+    """What an :class:`AeronClient` has asked its driver to add; closed with the client."""
+
+    def __dealloc__(self):
+        self._cancel()
+
+    cdef int begin(self) except -1:
+        self._client._handle.check_open(self._what)
+        self._deadline_ns = self._client._deadline_ns()
+        self._ask()
+        return self._client._handle.register(self)
+
+    cdef int _ask(self) except -1:
+        self._async = self._client._request(&self._request, self._what)
+        return 0
+
+    cdef object poll(self):
+        cdef object resource
+        if self._resource is None:
+            raise ClosedError(f"cannot {self._what}: this add is over")
+        try:
+            resource = self._poll()
+        except BaseException:
+            self.close()
+            raise
+        return resource
+
+    cdef object _poll(self):
+        cdef void* added = NULL
+        cdef int result
+        cdef object resource
+        cdef object error
+        cdef int64_t now_ns = self._client.clock.nano_time()
+        self._client._handle.check_open(self._what)
+        if now_ns > self._deadline_ns + TIMEOUT_GRACE_NS:
+            raise DriverTimeoutError(
+                f"cannot {self._what}: no answer of the media driver in {self._client.aeron_dir} within "
+                f"{self._client.driver_timeout_ms} ms")
+        if self._async == NULL:
+            if now_ns >= self._retry_ns:
+                self._ask()
+            return None
+        result = self._request.adding.poll(&added, self._async)
+        if result == 0:
+            return None
+        self._async = NULL                      # C has freed it
+        if result < 0:
+            error = self._client._refusal(self._what)
+            if error.code != AERON_ERROR_CODE_RESOURCE_TEMPORARILY_UNAVAILABLE or now_ns >= self._deadline_ns:
+                raise error
+            self._retry_ns = now_ns + RETRY_PAUSE_NS
+            return None
+        self._open(added)
+        resource = self._resource
+        self._resource = None
+        return resource
+
+    cdef int _open(self, void* added) except -1:
+        if self._request.publication != NULL:
+            return (<AeronPublication> self._resource).open(self._client._handle, self._request.publication, added)
+        return (<AeronSubscription> self._resource).open(self._client._handle, <aeron_subscription_t*> added)
+
+    cpdef int close(self) except -1:
+        """Gives the add up. May be called twice."""
+        self._resource = None
+        return self._cancel()
+
+    cdef int _cancel(self) noexcept:
+        cdef aeron_async_t* pending = self._async
+        self._async = NULL
+        if pending != NULL and self._client._handle.aeron != NULL and self._request.adding.cancel != NULL:
+            self._request.adding.cancel(self._client._handle.aeron, pending)
+        return 0
+
+
+def _close_clients():
+    """Before the interpreter is torn down: a conductor's thread must not call into it any more."""
+    for client in list(_live_clients):
+        client.close()
+
+
+# Registered after media_driver has its own, and so called before: clients are closed before the drivers they
+# use.
+atexit.register(_close_clients)

@@ -1,0 +1,41 @@
+# What the C client's conductor tells: errors, counters that went away, and its end.
+from libc.stdint cimport int32_t, int64_t
+from cpython.ref cimport PyObject
+
+from container.aeron.libaeron cimport aeron_counters_reader_t, aeron_t
+from container.transport cimport ClientListener
+
+cdef extern from "pthread.h" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+
+
+cdef class ConductorEvents:
+    cdef object error_handler               # called with the exception; None logs it
+    cdef object raised                      # by the error handler on the thread that invokes the conductor
+    cdef bint raises                        # keep what the error handler raises in `raised`
+    cdef aeron_t* aeron                     # to ask whether it is closed; NULL until it is there
+    cdef unsigned long _reporting_thread    # that is in the error handler; 0 for none
+    cdef list _listeners                    # keeps them alive
+    cdef PyObject** _pointers               # the same, for the conductor; guarded by the mutex
+    cdef int _count
+    cdef bint _is_close_told
+    cdef pthread_mutex_t _mutex
+
+    cdef int add(self, ClientListener listener) except -1
+    cdef int remove(self, ClientListener listener) except -1
+    cdef int _change(self, ClientListener listener, bint is_added) except -1
+    cdef int _publish(self, list listeners) except -1
+    cdef void tell_unavailable_counter(self, int64_t registration_id, int32_t counter_id) noexcept nogil
+    cdef void tell_close(self) noexcept nogil
+    cdef void report(self, int code, const char* message) noexcept
+    cdef bint is_reporting(self) noexcept   # the calling thread is in the error handler
+    cdef int raise_pending(self) except -1
+
+
+# Handlers for the C context; each is given a ConductorEvents as its clientd.
+cdef void on_error(void* clientd, int code, const char* message) noexcept nogil
+cdef void on_unavailable_counter(
+    void* clientd, aeron_counters_reader_t* reader, int64_t registration_id,
+    int32_t counter_id) noexcept nogil
+cdef void on_close(void* clientd) noexcept nogil

@@ -1,0 +1,7 @@
+# Types of container.aeron.events: what the C client's conductor tells.
+from collections.abc import Callable
+
+from container.errors import ContainerError
+
+class ConductorEvents:
+    def __init__(self, error_handler: Callable[[ContainerError], object] | None, raises: bool) -> None: ...

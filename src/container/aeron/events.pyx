@@ -1,0 +1,141 @@
+"""What the C client's conductor tells: errors, counters that went away, and its end.
+
+The conductor runs on a thread of its own, or in invoker mode on the caller's. Listeners are told without the
+GIL, so that a conductor never waits for Python before it flags that a client is closed.
+"""
+import logging
+
+from cpython.ref cimport PyObject
+from libc.stdint cimport int32_t, int64_t
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.stdlib cimport free, realloc
+
+from container.aeron.library cimport aeron_error, lib
+from container.aeron.libaeron cimport aeron_counters_reader_t, aeron_t
+from container.transport cimport ClientListener
+
+cdef extern from "pthread.h" nogil:
+    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes) noexcept
+    int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept
+    int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept
+    int pthread_mutex_unlock(pthread_mutex_t* mutex) noexcept
+    int pthread_mutex_destroy(pthread_mutex_t* mutex) noexcept
+
+cdef extern from "sched.h" nogil:
+    int sched_yield() noexcept
+
+_LOGGER = logging.getLogger("container.aeron")
+
+
+cdef class ConductorEvents:
+    """Hands the conductor's events to one error handler (callable or None) and to any number of listeners."""
+
+    def __cinit__(self):
+        pthread_mutex_init(&self._mutex, NULL)
+        self._listeners = []
+
+    def __init__(self, error_handler, bint raises):
+        if error_handler is not None and not callable(error_handler):
+            raise TypeError(f"error_handler must be callable or None, not {error_handler!r}")
+        self.error_handler = error_handler
+        self.raises = raises
+
+    def __dealloc__(self):
+        free(self._pointers)
+        pthread_mutex_destroy(&self._mutex)
+
+    cdef int add(self, ClientListener listener) except -1:
+        return self._change(listener, True)
+
+    cdef int remove(self, ClientListener listener) except -1:
+        return self._change(listener, False)
+
+    cdef int _change(self, ClientListener listener, bint is_added) except -1:
+        """When this returns, a listener that was removed is not being called any more."""
+        # Not a plain lock: a listener that is being called may need the GIL, which this thread holds.
+        while pthread_mutex_trylock(&self._mutex) != 0:
+            with nogil:
+                sched_yield()
+        try:
+            listeners = [existing for existing in self._listeners if existing is not listener]
+            if is_added:
+                listeners.append(listener)
+            return self._publish(listeners)
+        finally:
+            pthread_mutex_unlock(&self._mutex)
+
+    cdef int _publish(self, list listeners) except -1:
+        cdef int index
+        cdef int count = <int> len(listeners)
+        cdef PyObject** pointers = <PyObject**> realloc(self._pointers, max(1, count) * sizeof(PyObject*))
+        if pointers == NULL:
+            raise MemoryError("no memory for a client's listeners")
+        for index in range(count):
+            pointers[index] = <PyObject*> listeners[index]
+        self._pointers = pointers
+        self._listeners = listeners
+        self._count = count
+        return 0
+
+    cdef void tell_unavailable_counter(self, int64_t registration_id, int32_t counter_id) noexcept nogil:
+        cdef int index
+        pthread_mutex_lock(&self._mutex)
+        for index in range(self._count):
+            (<ClientListener> self._pointers[index]).on_unavailable_counter(registration_id, counter_id)
+        pthread_mutex_unlock(&self._mutex)
+
+    cdef void tell_close(self) noexcept nogil:
+        """Once only, whichever comes first: the end of the driver or that of the client."""
+        cdef int index
+        pthread_mutex_lock(&self._mutex)
+        if not self._is_close_told:
+            self._is_close_told = True
+            for index in range(self._count):
+                (<ClientListener> self._pointers[index]).on_close()
+        pthread_mutex_unlock(&self._mutex)
+
+    cdef void report(self, int code, const char* message) noexcept:
+        error = aeron_error(code, message.decode("utf-8", "replace"))
+        if self.error_handler is None:
+            _LOGGER.error("%s", error)
+            return
+        self._reporting_thread = PyThread_get_thread_ident()
+        try:
+            self.error_handler(error)
+        except BaseException as raised:
+            if not self.raises:
+                raise
+            self.raised = raised
+        finally:
+            self._reporting_thread = 0
+
+    cdef bint is_reporting(self) noexcept:
+        return self._reporting_thread == PyThread_get_thread_ident()
+
+    cdef int raise_pending(self) except -1:
+        raised = self.raised
+        if raised is not None:
+            self.raised = None
+            raise raised
+        return 0
+
+
+cdef void _report(void* clientd, int code, const char* message) noexcept with gil:
+    (<ConductorEvents> clientd).report(code, message)
+
+
+cdef void on_error(void* clientd, int code, const char* message) noexcept nogil:
+    cdef aeron_t* aeron = (<ConductorEvents> clientd).aeron
+    if aeron != NULL and lib.is_closed(aeron):
+        (<ConductorEvents> clientd).tell_close()
+    _report(clientd, code, message)
+
+
+cdef void on_unavailable_counter(
+        void* clientd, aeron_counters_reader_t* reader, int64_t registration_id,
+        int32_t counter_id) noexcept nogil:
+    (<ConductorEvents> clientd).tell_unavailable_counter(registration_id, counter_id)
+
+
+cdef void on_close(void* clientd) noexcept nogil:
+    (<ConductorEvents> clientd).tell_close()

@@ -1,0 +1,14 @@
+# Types of container.aeron.handle: the C client that an AeronClient and what it added share.
+from collections.abc import Callable
+
+from container.errors import ContainerError
+
+class ClientHandle:
+    def __init__(
+        self,
+        aeron_dir: str,
+        use_invoker: bool,
+        error_handler: Callable[[ContainerError], object] | None,
+    ) -> None: ...
+    @property
+    def aeron_dir(self) -> str: ...

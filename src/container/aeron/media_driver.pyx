@@ -1,0 +1,359 @@
+"""The media driver: where it is, whether it is alive, and an embedded one for tests and for users of one
+process.
+
+What is read from a driver's CnC file follows upstream's aeron_cnc_file_descriptor.h and aeron_rb.h.
+"""
+import atexit
+import os
+import struct
+import time
+import warnings
+import weakref
+
+from libc.stdint cimport int64_t, uint64_t
+
+from container.aeron.library cimport driver_lib, encoded, ensure_client, ensure_driver, last_driver_error, lib
+from container.aeron.libaeron cimport (
+    AERON_THREADING_MODE_DEDICATED, AERON_THREADING_MODE_SHARED, AERON_THREADING_MODE_SHARED_NETWORK,
+    aeron_driver_context_t, aeron_driver_t,
+)
+
+from container.errors import AeronError, ConfigurationError, DriverTimeoutError
+
+cdef enum:
+    MAX_PATH_LENGTH = 4096
+    # A log buffer's file name within the driver's directory, with room to spare.
+    MAX_FILE_NAME_LENGTH = 128
+    NULL_HEARTBEAT = -1
+    DEFAULT_FILE_PAGE_SIZE = 4096
+    MAX_FILE_PAGE_SIZE = 1 << 30
+    LIVENESS_MS = 10_000
+
+_CNC_FILE = "cnc.dat"
+_CNC_MAJOR_VERSION = 0
+_METADATA = struct.Struct("<6i3qi")     # version, 5 buffer lengths, liveness timeout, start, pid, page size
+_METADATA_LENGTH = 128
+_TRAILER_LENGTH = 768                   # of the ring buffer to the driver, which follows the metadata
+_HEARTBEAT_OFFSET = 640                 # in the trailer
+_POLL_INTERVAL_S = 0.005
+
+_THREADING_MODES = {
+    "DEDICATED": AERON_THREADING_MODE_DEDICATED,
+    "SHARED_NETWORK": AERON_THREADING_MODE_SHARED_NETWORK,
+    "SHARED": AERON_THREADING_MODE_SHARED,
+}
+
+_live_drivers = weakref.WeakSet()
+
+
+# Of any driver
+
+def default_aeron_dir():
+    """The directory (str) that drivers and clients use unless told otherwise, such as
+    ``/dev/shm/aeron-<user>``.
+
+    ``AERON_DIR`` is not looked at. Raises ImportError when the Aeron C library cannot be loaded.
+    """
+    cdef char path[MAX_PATH_LENGTH]
+    cdef int length
+    ensure_client()
+    length = lib.default_path(path, MAX_PATH_LENGTH)
+    if not 0 < length < MAX_PATH_LENGTH:
+        raise AeronError(f"the C library's default directory is {length} bytes long; set AERON_DIR")
+    return os.fsdecode(<bytes> path[:length])
+
+
+def _read_metadata(path):
+    """The unpacked metadata of a CnC file and the driver's heartbeat (int, ms since 1970), or the reason
+    (str) why there is none yet."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return f"{path} does not exist"
+    except PermissionError:
+        return f"{path} may not be read by this user"
+    try:
+        data = os.pread(file, _METADATA_LENGTH, 0)
+        if len(data) < _METADATA_LENGTH:
+            return f"{path} is only {len(data)} bytes long"
+        metadata = _METADATA.unpack_from(data)
+        if metadata[0] == 0:
+            return f"{path} is not initialised"
+        if metadata[0] >> 16 != _CNC_MAJOR_VERSION:
+            version = ".".join(str(metadata[0] >> shift & 0xFF) for shift in (16, 8, 0))
+            raise AeronError(
+                f"{path} has version {version}, which is not compatible with {_CNC_MAJOR_VERSION}.2.0; use a "
+                "media driver of the same major version as the client")
+        trailer = os.pread(file, 8, _METADATA_LENGTH + metadata[1] - _TRAILER_LENGTH + _HEARTBEAT_OFFSET)
+        if len(trailer) < 8 or os.fstat(file).st_size < _METADATA_LENGTH + sum(metadata[1:6]):
+            return f"{path} is not complete"
+        return metadata, int.from_bytes(trailer, "little", signed=True)
+    finally:
+        os.close(file)
+
+
+def _await(path, int64_t timeout_ns, is_ready, hint):
+    """Reads the CnC file until ``is_ready(metadata, heartbeat)`` is None, which else is the reason to go on
+    waiting."""
+    deadline = time.monotonic_ns() + timeout_ns
+    while True:
+        result = _read_metadata(path)
+        reason = result if isinstance(result, str) else is_ready(*result)
+        if reason is None:
+            return result[0]
+        if time.monotonic_ns() >= deadline:
+            raise DriverTimeoutError(f"no media driver within {timeout_ns // 1_000_000} ms: {reason}; {hint}")
+        time.sleep(_POLL_INTERVAL_S)
+
+
+_HINT = "start a media driver there, or set the directory (AERON_DIR) to that of a running one"
+
+
+def wait_for_driver(aeron_dir, int64_t timeout_ns):
+    """Waits until a media driver is alive in ``aeron_dir`` (str): until its CnC file is complete and its
+    heartbeat is not older than the limit ``timeout_ns`` (int, nanoseconds). Ctrl-C ends the wait.
+
+    Raises DriverTimeoutError, saying what is missing, when that does not happen within the limit, and
+    AeronError when the file is one of another major version.
+    """
+    path = os.path.join(aeron_dir, _CNC_FILE)
+
+    def is_alive(metadata, heartbeat):
+        if heartbeat == 0:
+            return f"{path} has no heartbeat of a driver yet"
+        if heartbeat == NULL_HEARTBEAT:
+            return f"the driver of {path} has been shut down"
+        age = time.time_ns() // 1_000_000 - heartbeat
+        if age > timeout_ns // 1_000_000:
+            return f"the driver of {path} died: its last heartbeat is {age} ms old"
+        return None
+
+    _await(path, timeout_ns, is_alive, _HINT)
+
+
+def read_cnc_file_page_size(aeron_dir, int64_t timeout_ns):
+    """The file page size (int, bytes, a power of two) of the driver in ``aeron_dir`` (str), from its CnC
+    file.
+
+    Waits for at most ``timeout_ns`` (int, nanoseconds) until a driver has written the file, and then raises
+    DriverTimeoutError. Raises AeronError when the file has another major version or an impossible page size.
+    """
+    path = os.path.join(aeron_dir, _CNC_FILE)
+    metadata = _await(path, timeout_ns, lambda metadata, heartbeat: None, _HINT)
+    page_size = metadata[9] or DEFAULT_FILE_PAGE_SIZE
+    if not DEFAULT_FILE_PAGE_SIZE <= page_size <= MAX_FILE_PAGE_SIZE or page_size & (page_size - 1):
+        raise AeronError(
+            f"{path} says that the file page size is {page_size}; allowed is a power of two from "
+            f"{DEFAULT_FILE_PAGE_SIZE} to {MAX_FILE_PAGE_SIZE}")
+    return page_size
+
+
+# Embedded
+
+def _new_directory():
+    """A new, empty directory, in memory where the system has such a place."""
+    parent = "/dev/shm" if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK) else None
+    from tempfile import mkdtemp  # slow to import, and not every user of this module starts a driver
+
+    return mkdtemp(prefix="aeron-embedded-", dir=parent)
+
+
+def _refuse_live_driver(aeron_dir):
+    """The C driver removes what is in its directory on start without looking whether another driver uses
+    it."""
+    found = _read_metadata(os.path.join(aeron_dir, _CNC_FILE))
+    if isinstance(found, str):
+        return
+    metadata, heartbeat = found
+    age_ms = time.time_ns() // 1_000_000 - heartbeat
+    if heartbeat > 0 and age_ms < LIVENESS_MS:
+        raise AeronError(
+            f"a media driver (process {metadata[8]}) is alive in {aeron_dir}: its heartbeat is {age_ms} ms "
+            f"old; use another directory, or end it and wait until that is {LIVENESS_MS} ms")
+
+
+cdef class MediaDriver:
+    """The C media driver in threads of this process; made by :meth:`launch_embedded`, a context manager.
+
+    Clients connect to it by its :attr:`aeron_dir`. Close them first: to them, a driver that closes is a
+    driver that died. Its threads do not survive a fork.
+    """
+
+    cdef aeron_driver_context_t* _context
+    cdef aeron_driver_t* _driver
+    cdef object __weakref__
+    cdef readonly str aeron_dir
+    cdef object _remove_tree                    # shutil.rmtree when the directory is its own
+    cdef object _pid
+
+    def __init__(self):
+        if self._driver == NULL:
+            raise TypeError("a MediaDriver is made by MediaDriver.launch_embedded()")
+
+    @staticmethod
+    def launch_embedded(
+            aeron_dir=None, *, bint dir_delete_on_start=True, bint dir_delete_on_shutdown=True,
+            str threading="SHARED", term_buffer_length=None, ipc_term_buffer_length=None,
+            bint term_buffer_sparse_file=True, client_liveness_timeout_ns=None,
+            image_liveness_timeout_ns=None, publication_linger_timeout_ns=None, timer_interval_ns=None,
+            library=None):
+        """Starts a driver and returns it; ``with MediaDriver.launch_embedded() as driver: ...`` closes it at
+        the end.
+
+        - ``aeron_dir`` (str): None makes one of its own, in memory if possible, that is removed at the end.
+        - ``dir_delete_on_start``, ``dir_delete_on_shutdown`` (bool): remove what is in the directory.
+        - ``threading`` (str): ``SHARED`` (one thread), ``SHARED_NETWORK`` (two) or ``DEDICATED`` (three).
+        - ``term_buffer_length``, ``ipc_term_buffer_length`` (int, bytes), ``term_buffer_sparse_file`` (bool).
+        - the timeouts and the timer interval (int, nanoseconds); None leaves Aeron's defaults or ``AERON_…``
+          variables.
+        - ``library`` (str): path of a library with the driver; see :func:`container.aeron.load_library`.
+
+        Raises AeronError when the driver refuses a setting or another one is alive in the directory,
+        ImportError when there is no library, ConfigurationError for a setting that is refused here.
+        """
+        if threading not in _THREADING_MODES:
+            raise ConfigurationError(f"threading {threading!r} is not one of {', '.join(_THREADING_MODES)}")
+        ensure_driver(library)
+        cdef MediaDriver driver = MediaDriver.__new__(MediaDriver)
+        if aeron_dir is None:
+            from shutil import rmtree
+
+            driver._remove_tree = rmtree
+        driver.aeron_dir = _new_directory() if aeron_dir is None else os.fspath(aeron_dir)
+        _refuse_live_driver(driver.aeron_dir)
+        driver._pid = os.getpid()
+        try:
+            driver._configure(dir_delete_on_start, dir_delete_on_shutdown or aeron_dir is None)
+            driver._configure_threads(threading)
+            driver._configure_terms(term_buffer_sparse_file, term_buffer_length, ipc_term_buffer_length)
+            driver._configure_times(client_liveness_timeout_ns, image_liveness_timeout_ns,
+                                    publication_linger_timeout_ns, timer_interval_ns)
+            driver._start()
+        except BaseException:
+            driver.close()
+            raise
+        _live_drivers.add(driver)
+        return driver
+
+    cdef int _check(self, int result, str what) except -1:
+        if result < 0:
+            raise last_driver_error(f"embedded media driver in {self.aeron_dir}: {what}")
+        return 0
+
+    cdef int _configure(self, bint delete_on_start, bint delete_on_shutdown) except -1:
+        cdef bytes path = encoded("aeron_dir", self.aeron_dir, MAX_PATH_LENGTH - MAX_FILE_NAME_LENGTH)
+        self._check(driver_lib.context_init(&self._context), "cannot make a context")
+        self._check(driver_lib.context_set_dir(self._context, path), "aeron_dir")
+        self._check(driver_lib.context_set_dir_warn_if_exists(self._context, False), "dir_warn_if_exists")
+        self._check(
+            driver_lib.context_set_dir_delete_on_start(self._context, delete_on_start), "dir_delete_on_start")
+        return self._check(
+            driver_lib.context_set_dir_delete_on_shutdown(self._context, delete_on_shutdown),
+            "dir_delete_on_shutdown")
+
+    cdef int _configure_threads(self, str threading) except -1:
+        return self._check(
+            driver_lib.context_set_threading_mode(self._context, _THREADING_MODES[threading]), "threading")
+
+    cdef int _configure_terms(self, bint is_sparse, length, ipc_length) except -1:
+        self._check(
+            driver_lib.context_set_term_buffer_sparse_file(self._context, is_sparse),
+            "term_buffer_sparse_file")
+        if length is not None:
+            self._check(
+                driver_lib.context_set_term_buffer_length(self._context, <size_t> length),
+                "term_buffer_length")
+        if ipc_length is not None:
+            self._check(
+                driver_lib.context_set_ipc_term_buffer_length(self._context, <size_t> ipc_length),
+                "ipc_term_buffer_length")
+        return 0
+
+    cdef int _configure_times(
+            self, client_liveness_ns, image_liveness_ns, publication_linger_ns, timer_interval_ns) except -1:
+        if client_liveness_ns is not None:
+            self._check(
+                driver_lib.context_set_client_liveness_timeout_ns(
+                    self._context, <uint64_t> client_liveness_ns),
+                "client_liveness_timeout_ns")
+        if image_liveness_ns is not None:
+            self._check(
+                driver_lib.context_set_image_liveness_timeout_ns(self._context, <uint64_t> image_liveness_ns),
+                "image_liveness_timeout_ns")
+        if publication_linger_ns is not None:
+            self._check(
+                driver_lib.context_set_publication_linger_timeout_ns(
+                    self._context, <uint64_t> publication_linger_ns),
+                "publication_linger_timeout_ns")
+        if timer_interval_ns is not None:
+            self._check(
+                driver_lib.context_set_timer_interval_ns(self._context, <uint64_t> timer_interval_ns),
+                "timer_interval_ns")
+        return 0
+
+    cdef int _start(self) except -1:
+        cdef int result
+        with nogil:
+            result = driver_lib.init(&self._driver, self._context)
+        self._check(result, "cannot start")
+        with nogil:
+            result = driver_lib.start(self._driver, False)
+        return self._check(result, "cannot start its threads")
+
+    cdef int _stop(self) except -1:
+        cdef aeron_driver_t* driver = self._driver
+        cdef aeron_driver_context_t* context = self._context
+        cdef int result = 0
+        self._driver = NULL
+        self._context = NULL
+        if context == NULL or self._pid != os.getpid():
+            return 0
+        if driver != NULL:
+            with nogil:
+                result = driver_lib.close(driver)
+            # Its threads still use the context, which therefore stays.
+            self._check(result, "cannot stop its threads")
+        else:
+            # Not started, so what is in the directory is not its own.
+            driver_lib.context_set_dir_delete_on_shutdown(context, False)
+        with nogil:
+            result = driver_lib.context_close(context)
+        if self._remove_tree is not None:
+            self._remove_tree(self.aeron_dir, ignore_errors=True)
+        return self._check(result, "cannot remove its directory")
+
+    def close(self):
+        """Stops the driver's threads and removes its directory if so set. May be called twice; in a forked
+        child it does nothing. Raises AeronError when a thread cannot be stopped or the directory cannot be
+        removed."""
+        _live_drivers.discard(self)
+        self._stop()
+
+    @property
+    def is_closed(self):
+        """True once :meth:`close` was called (bool)."""
+        return self._driver == NULL
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __dealloc__(self):
+        if self._driver != NULL and self._pid == os.getpid():
+            warnings.warn(f"unclosed media driver in {self.aeron_dir}", ResourceWarning)
+        self._stop()
+
+    def __repr__(self):
+        return f"<MediaDriver {self.aeron_dir}{' closed' if self._driver == NULL else ''}>"
+
+
+def _close_drivers():
+    """A process that ends leaves no directory behind, and none of its threads runs while the process is torn
+    down."""
+    for driver in list(_live_drivers):
+        driver.close()
+
+
+atexit.register(_close_drivers)

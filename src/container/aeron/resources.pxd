@@ -1,0 +1,62 @@
+# What an AeronClient adds: the seam's publications, subscriptions, images and counters over objects of C.
+from libc.stdint cimport int64_t
+
+from container.aeron.handle cimport ClientHandle
+from container.aeron.libaeron cimport PublicationFunctions, aeron_counter_t, aeron_image_t, aeron_subscription_t
+from container.transport cimport Claim, Counter, Counters, FragmentHandler, Image, Publication, Subscription
+
+
+cdef class AeronPublication(Publication):       # a shared one
+    cdef ClientHandle _client
+    cdef void* _publication                     # NULL once closed
+    cdef const PublicationFunctions* _functions
+    cdef object __weakref__
+    cdef int open(
+        self, ClientHandle client, const PublicationFunctions* functions, void* publication) except -1
+    cdef int _kind(self) noexcept
+    cdef int64_t _refused(self, size_t length, size_t max_length, str limit, str fix) except? -6
+    cdef int _take(self, const Claim* claim, str what) except -1
+
+
+cdef class AeronExclusivePublication(AeronPublication):
+    pass
+
+
+cdef class AeronSubscription(Subscription):
+    cdef ClientHandle _client
+    cdef aeron_subscription_t* _subscription    # NULL once closed
+    cdef object _images                         # WeakValueDictionary: address -> AeronImage
+    cdef int _round_robin_index
+    cdef int _polls                             # in progress, of it and of its images
+    cdef list _deferred                         # what was closed meanwhile: (ResourceKind, address)
+    cdef object __weakref__
+    cdef int open(self, ClientHandle client, aeron_subscription_t* subscription) except -1
+    cdef AeronImage _image(self, aeron_image_t* retained)
+    cdef int _next_index(self, int count) noexcept
+    cdef void begin_poll(self) noexcept
+    cdef int end_poll(self) except -1
+    cdef int dispose(self, int kind, void* pointer) except -1
+
+
+cdef class AeronImage(Image):
+    cdef AeronSubscription _subscription        # keeps the subscription open
+    cdef aeron_image_t* _image                  # retained; NULL once the subscription is closed
+    cdef int64_t _final_position                # what it was when the subscription was closed
+    cdef int64_t _final_end_of_stream_position
+    cdef bint _final_is_end_of_stream
+    cdef object __weakref__
+    cdef int _poll(self, FragmentHandler handler, bint is_bounded, int64_t limit_position,
+                   int fragment_limit) except -1
+    cdef int _detach(self) except -1
+
+
+cdef class AeronCounters(Counters):
+    cdef ClientHandle _client                   # keeps the memory mapped
+    cdef int open(self, ClientHandle client) except -1
+
+
+cdef class AeronCounter(Counter):
+    cdef ClientHandle _client
+    cdef aeron_counter_t* _counter              # NULL once closed
+    cdef object __weakref__
+    cdef int open(self, ClientHandle client, aeron_counter_t* counter) except -1

@@ -1,0 +1,6 @@
+# What type checkers see of container.agent_events, which is compiled.
+
+from container.transport import ClientListener
+
+class AgentListener(ClientListener): ...
+class ActiveLogEvent: ...

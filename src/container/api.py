@@ -1,0 +1,461 @@
+"""The interface of a replicated service: subclass :class:`ClusteredService`, call :class:`Cluster` from callbacks.
+
+This module is the manual of the interface. It is plain Python and imports nothing compiled, so that a service can be
+written, read and type-checked anywhere.
+
+**What a service must be.** Every member of the cluster runs the same service over the same log, and replays the log
+after a restart. The state after a message may depend on the state before it and on the callback's arguments, and on
+nothing else: no wall clock (use the ``timestamp`` of the callback or :attr:`Cluster.time`), no randomness, no
+environment, no iteration over a ``set`` of strings.
+
+**Threads.** All callbacks run on the agent's thread, one at a time. :class:`Cluster` and :class:`ClientSession` may be
+used only on that thread, and only from inside a callback.
+
+**Exceptions.** What an exception does is said for each callback. A callback must not swallow
+:class:`~container.errors.AgentTermination`; as it is no ``Exception``, ``except Exception`` lets it pass.
+
+**Coroutines.** A callback that is a coroutine function is refused by name when the container starts.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Buffer, Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+__all__ = [
+    "ADMIN_ACTION",
+    "BACK_PRESSURED",
+    "CLOSED",
+    "MAX_POSITION_EXCEEDED",
+    "MOCKED_OFFER",
+    "NOT_CONNECTED",
+    "ClientSession",
+    "CloseReason",
+    "Cluster",
+    "ClusteredService",
+    "Header",
+    "MessageBuffer",
+    "Role",
+    "SessionMessages",
+    "SnapshotImage",
+    "SnapshotPublication",
+    "TimeUnit",
+]
+
+#: An offer did not go out: nobody subscribes.
+NOT_CONNECTED = -1
+#: An offer did not go out: the receiver is behind. Idle, then offer again.
+BACK_PRESSURED = -2
+#: An offer did not go out: the log rotates its terms. Offer again at once.
+ADMIN_ACTION = -3
+#: An offer did not go out: the publication is closed.
+CLOSED = -4
+#: An offer did not go out: the stream has reached its greatest position.
+MAX_POSITION_EXCEEDED = -5
+#: The result of an offer to a session on a member that is not the leader: nothing is sent, and that is success.
+MOCKED_OFFER = 1
+
+
+class Role(enum.IntEnum):
+    """The role of a member (upstream's ``Cluster.Role``)."""
+
+    FOLLOWER = 0
+    CANDIDATE = 1
+    LEADER = 2
+
+
+class CloseReason(enum.IntEnum):
+    """Why a session was closed (schema enum ``CloseReason``)."""
+
+    CLIENT_ACTION = 0
+    SERVICE_ACTION = 1
+    TIMEOUT = 2
+
+
+class TimeUnit(enum.IntEnum):
+    """The unit of cluster time, timestamps and timer deadlines (schema enum ``ClusterTimeUnit``)."""
+
+    MILLIS = 0
+    MICROS = 1
+    NANOS = 2
+
+
+class MessageBuffer(Protocol):
+    """The bytes of a message: a read-only buffer.
+
+    ``bytes(buffer)``, slices (``buffer[2:10]``, which are ``bytes``), ``buffer[0]`` (an ``int``), ``len``, ``struct``
+    and ``memoryview`` work. The bytes are a copy that the container owns, and it is yours for as long as you refer to
+    the object or to a view of it: one that is kept is never written to again.
+    """
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __len__(self) -> int: ...
+    def __bytes__(self) -> bytes: ...
+    def __getitem__(self, index: Any, /) -> Any: ...
+
+
+class Header(Protocol):
+    """Where a message stands in the log. Like the buffer, it does not change while you refer to it."""
+
+    @property
+    def position(self) -> int:
+        """The log position (bytes) just after the message."""
+
+    @property
+    def frame_length(self) -> int:
+        """Bytes of the frame: 32 of its header, 32 of the session header, and the payload."""
+
+    @property
+    def session_id(self) -> int:
+        """Aeron session id of the log stream (not the cluster session id)."""
+
+    @property
+    def stream_id(self) -> int:
+        """Aeron stream id of the log."""
+
+    @property
+    def term_id(self) -> int:
+        """Term id of the message's first frame."""
+
+    @property
+    def term_offset(self) -> int:
+        """Offset in the term of the message's first frame, in bytes."""
+
+    @property
+    def flags(self) -> int:
+        """Flags of the frame; 0xC0 for a whole message."""
+
+
+class SessionMessages(Protocol):
+    """Consecutive session messages of the log, for a service that takes many at once (``on_session_messages``).
+
+    Such a service defines ``on_session_messages(self, messages: SessionMessages) -> None`` beside
+    :meth:`ClusteredService.on_session_message`, which is then not called. All other events come between batches, in
+    their place in the log.
+
+    **The result must not depend on where a batch begins and ends**: that follows from the timing of polls, and differs
+    between members and in a replay. Two ways to write such a service:
+
+    * ``for index in messages:`` handles one message after the other. While it is at a message, the cluster's time and
+      log position are that message's, as without batches. An exception skips that message alone; those after it come
+      again in another call.
+    * The columns handle all messages at once: ``numpy.asarray(messages.timestamps)``,
+      ``numpy.frombuffer(messages.payloads, dtype)``. The cluster's time and log position are the last message's. An
+      exception outside of an iteration ends the container: nobody could tell which message to skip.
+
+    All of it are copies, which stay as they are while you refer to them.
+    """
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[int]:
+        """The indexes of the messages; the cluster's time and log position follow them."""
+
+    @property
+    def session_ids(self) -> Sequence[int]:
+        """The cluster session id of each message, a buffer of int64 ("q"); negative for a message of a service."""
+
+    @property
+    def positions(self) -> Sequence[int]:
+        """The log position (bytes) just after each message, a buffer of int64."""
+
+    @property
+    def timestamps(self) -> Sequence[int]:
+        """The cluster time of each message, a buffer of int64 in the cluster's time unit."""
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """Where each message begins in :attr:`payloads`, and their length at the end: a buffer of len + 1 int64."""
+
+    @property
+    def payloads(self) -> MessageBuffer:
+        """The bytes of all messages, one after the other."""
+
+    def session(self, index: int) -> ClientSession | None:
+        """The session of a message; None for a message of a service, or of a session that is not open."""
+
+    def payload(self, index: int) -> bytes:
+        """The bytes of one message."""
+
+
+class ClientSession(Protocol):
+    """A client's session with the cluster (upstream's ``ClientSession``). Sessions are equal on all members."""
+
+    @property
+    def id(self) -> int:
+        """The cluster session id."""
+
+    @property
+    def response_stream_id(self) -> int:
+        """Stream id on which the client hears answers."""
+
+    @property
+    def response_channel(self) -> str:
+        """Channel on which the client hears answers."""
+
+    @property
+    def encoded_principal(self) -> bytes:
+        """What the authenticator says of the client; empty without authentication."""
+
+    @property
+    def is_closing(self) -> bool:
+        """True once a request to close the session was sent and while this member has led since."""
+
+    def close(self) -> None:
+        """Asks the cluster to close the session; nothing happens when it is closed already.
+
+        Raises ClusterError as :meth:`Cluster.close_client_session` does.
+        """
+
+    def offer(self, *buffers: Buffer) -> int:
+        """Tries once to send a message, made of the buffers in their order, to the client.
+
+        Returns a position (> 0), :data:`MOCKED_OFFER` on a member that does not lead, or one of the negative results.
+        :data:`NOT_CONNECTED` also when the service does not respond or the client could not be reached.
+
+        Raises ClusterError from a callback that must not send, or on another thread; ValueError for a message longer
+        than the egress publication can carry.
+        """
+
+    def send(self, *buffers: Buffer) -> int:
+        """Sends a message to the client, waiting out back pressure.
+
+        It keeps offering, idling in between (which keeps the container alive), until the message is accepted; at most
+        for 1 second. For 1 second after the egress publication was made, it also waits for the client to connect.
+        After a send has run out of time, the following ones to this session try once, until one is accepted: one
+        stuck client holds up the cluster for a second and not for one per message.
+
+        Returns what the last :meth:`offer` returned, so a negative result says that the client does not get this
+        message. Raises as :meth:`offer` does.
+        """
+
+    def try_claim(self, length: int, buffer_claim: Any) -> int:
+        """Claims ``length`` bytes of the egress stream for a :class:`container.BufferClaim`; results as for `offer`.
+
+        The bytes must fit one frame (1,344 with an MTU of 1,408), else ValueError.
+        """
+
+
+class Cluster(Protocol):
+    """What a service can ask of its cluster (upstream's ``Cluster``).
+
+    The calls that send (:meth:`offer`, :meth:`send`, :meth:`try_claim`, :meth:`schedule_timer`, :meth:`cancel_timer`,
+    :meth:`close_client_session`) raise ClusterError from ``on_start``, ``on_role_change``, ``do_background_work`` and
+    ``on_terminate``, and from another thread than the agent's. They must be made on **every** member, leader or not:
+    the consensus module expects them from each and counts them.
+    """
+
+    @property
+    def member_id(self) -> int:
+        """This member's id; -1 before it first joined the log. Not for the state: it differs between members."""
+
+    @property
+    def role(self) -> Role:
+        """The role of this member. Not for the state: it differs between members."""
+
+    @property
+    def log_position(self) -> int:
+        """Position in the log, in bytes, up to which it has been processed."""
+
+    @property
+    def time(self) -> int:
+        """Cluster time of the event in progress, in :attr:`time_unit` since 1970."""
+
+    @property
+    def time_unit(self) -> TimeUnit | None:
+        """Unit of cluster time; None before the first leadership term or snapshot told it."""
+
+    @property
+    def context(self) -> Any:
+        """The context with which the container was launched."""
+
+    @property
+    def aeron(self) -> Any:
+        """The container's Aeron client; to be used only on the agent's thread."""
+
+    @property
+    def client_sessions(self) -> Sequence[ClientSession]:
+        """The open sessions, a fresh list in upstream's order, which is the same on all members.
+
+        Ascending ids, but a session whose id is below all others when it opens comes last.
+        """
+
+    def get_client_session(self, cluster_session_id: int) -> ClientSession | None:
+        """The open session with this id, or None."""
+
+    def for_each_client_session(self, action: Callable[[ClientSession], object]) -> None:
+        """Calls ``action`` for each open session, in the order of :attr:`client_sessions`."""
+
+    def close_client_session(self, cluster_session_id: int) -> bool:
+        """Asks the consensus module to close a session: CloseSession (30).
+
+        Returns True when the request was sent, now or before; False when 3 attempts met back pressure.
+        Raises ClusterError when no such session is open.
+        """
+
+    def schedule_timer(self, correlation_id: int, deadline: int) -> bool:
+        """Schedules ``on_timer_event(correlation_id, ...)`` at cluster time ``deadline``: ScheduleTimer (31).
+
+        A timer with the same correlation id is replaced. Returns False when it could not be sent: idle with
+        :meth:`idle` and try again, else the members' timers differ. Raises ClusterError when the consensus module is
+        gone.
+        """
+
+    def cancel_timer(self, correlation_id: int) -> bool:
+        """Cancels a timer: CancelTimer (32). Returns and raises as :meth:`schedule_timer`."""
+
+    def offer(self, *buffers: Buffer) -> int:
+        """Tries once to send a message to the cluster itself, to be logged and delivered to every service.
+
+        It comes back as ``on_session_message(None, ...)``. Returns a position (> 0), BACK_PRESSURED or ADMIN_ACTION;
+        a service that neither retries nor reads such a failure is reported in the error log, as the members would
+        diverge. Raises ClusterError when the consensus module is gone, ValueError for a message that is too long
+        (over 16,352 bytes with the default control channel).
+        """
+
+    def send(self, *buffers: Buffer) -> int:
+        """As :meth:`offer`, but keeps trying, idling in between, until the message is accepted.
+
+        It ends otherwise only when the consensus module goes away, the container is closed (AgentTermination), or
+        as `offer` raises. Returns the position.
+        """
+
+    def try_claim(self, length: int, buffer_claim: Any) -> int:
+        """Claims ``length`` bytes of the stream to the cluster for a :class:`container.BufferClaim`.
+
+        Returns and raises as :meth:`offer`; ValueError above 1,344 bytes with an MTU of 1,408.
+        """
+
+    def idle(self, work_count: int = 0) -> None:
+        """Idles once while a callback waits for something, keeping client, mark file and background work going.
+
+        Raises AgentTermination when the container is to end.
+        """
+
+
+class SnapshotPublication(Protocol):
+    """Where :meth:`ClusteredService.on_take_snapshot` writes the state. It is closed when the callback returns."""
+
+    @property
+    def max_message_length(self) -> int:
+        """The longest message that one `send` or `offer` takes, in bytes."""
+
+    @property
+    def position(self) -> int:
+        """Position in the snapshot's recording, in bytes."""
+
+    def send(self, *buffers: Buffer) -> int:
+        """Writes one message, waiting out back pressure; returns the position after it.
+
+        Raises ClusterError when the recording is gone, ArchiveError when the archive reports an error (a full disk,
+        say), ValueError when the message is too long.
+        """
+
+    def offer(self, *buffers: Buffer) -> int:
+        """Tries once to write one message; returns a position or a negative result."""
+
+
+class SnapshotImage(Protocol):
+    """Where :meth:`ClusteredService.on_start` reads the state that was written, message by message."""
+
+    @property
+    def is_end_of_stream(self) -> bool:
+        """True when every message has been read."""
+
+    @property
+    def position(self) -> int:
+        """Position in the snapshot's recording, in bytes."""
+
+    def poll(self, handler: Callable[[bytes], object], fragment_limit: int = 10) -> int:
+        """Hands messages, each as ``bytes``, to ``handler``, from up to ``fragment_limit`` frames; never waits.
+
+        Returns the number of frames read. Raises what the handler raises, SnapshotError when the replay ended early.
+        """
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Iterates over the remaining messages, waiting for each; raises as :meth:`poll`, and ArchiveError."""
+
+
+class ClusteredService(ABC):
+    """A replicated service: subclass it, and implement at least :meth:`on_session_message`.
+
+    ===================================  ==================================  ===================================
+    callback                             when, and on which members          may send
+    ===================================  ==================================  ===================================
+    ``on_start``                         once, before the log                no
+    ``on_session_open``                  a client opened a session; all      yes
+    ``on_session_close``                 a session was closed; all           yes
+    ``on_session_message``               a message was logged; all           yes
+    ``on_timer_event``                   a timer fired; all                  yes
+    ``on_take_snapshot``                 the state is to be written; all     no
+    ``on_role_change``                   this member's role changed          no
+    ``on_new_leadership_term_event``     a leader took office; all           yes
+    ``on_terminate``                     once, at the end                    no
+    ``do_background_work``               every duty cycle of this member     no
+    ===================================  ==================================  ===================================
+
+    "All" means on every member, at the same position of the log, and again when the log is replayed.
+    An exception (``Exception``) in a callback of the log is counted and logged; **that event is skipped** and the
+    service goes on with the next. If the exception does not come from the event itself, the members have diverged.
+    """
+
+    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+        """The service starts: keep ``cluster``, and load the state when there is a snapshot.
+
+        ``snapshot_image`` is None for a cluster that has none. The sessions of the snapshot are open already. An
+        exception ends the container, and with it the node: a member must not run with half a state.
+        """
+
+    def on_session_open(self, session: ClientSession, timestamp: int) -> None:
+        """A client opened ``session`` at cluster time ``timestamp``; from now on it can be answered."""
+
+    def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
+        """``session`` was closed at cluster time ``timestamp``; it can not be answered any more."""
+
+    @abstractmethod
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        """A message of a client, or of a service (``session`` is None), was logged at cluster time ``timestamp``.
+
+        A service that also defines ``on_session_messages`` gets its messages there, many at once: see
+        :class:`SessionMessages`.
+        """
+
+    def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
+        """The timer scheduled with ``correlation_id`` fired at cluster time ``timestamp``."""
+
+    def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
+        """Write the whole state to ``snapshot_publication``, the same bytes on every member.
+
+        No message is processed meanwhile. After an exception the snapshot is given up and the cluster goes on.
+        """
+
+    def on_role_change(self, new_role: Role) -> None:
+        """This member's role is now ``new_role``; the state must not depend on it."""
+
+    def on_new_leadership_term_event(
+        self,
+        leadership_term_id: int,
+        log_position: int,
+        timestamp: int,
+        term_base_log_position: int,
+        leader_member_id: int,
+        log_session_id: int,
+        time_unit: TimeUnit,
+        app_version: int,
+    ) -> None:
+        """A leadership term began: NewLeadershipTermEvent (24), positions in bytes, time in ``time_unit``."""
+
+    def on_terminate(self, cluster: Cluster) -> None:
+        """The container ends in an orderly way; an exception is logged. It is not called when the driver died."""
+
+    def do_background_work(self, now_ns: int) -> int:
+        """Work that is no part of the replicated state, such as polling a metrics queue; called very often.
+
+        ``now_ns`` is a monotonic local clock in nanoseconds. Return how much was done; 0 lets the container idle.
+        An exception is counted and logged.
+        """
+        return 0

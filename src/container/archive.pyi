@@ -1,0 +1,102 @@
+"""Types of `archive`."""
+
+from typing import Any, Final, Protocol, Self
+
+from container.idle_strategy import IdleStrategy
+from container.transport import Client, SnapshotReader, SnapshotStore, SnapshotWriter
+
+class _CredentialsSupplier(Protocol):
+    def encoded_credentials(self) -> bytes: ...
+    def on_challenge(self, encoded_challenge: bytes, /) -> bytes: ...
+
+class ArchiveContext:
+    """Where an archive is and how to talk to it (upstream's ``AeronArchive.Context``)."""
+
+    control_channel: Final[str]
+    control_stream_id: Final[int]
+    response_channel: Final[str]
+    response_stream_id: Final[int]
+    message_timeout_ns: Final[int]
+    message_retry_attempts: Final[int]
+    term_buffer_length: Final[int]
+    term_buffer_sparse: Final[bool]
+    mtu_length: Final[int]
+    client_name: Final[str]
+    credentials_supplier: Final[_CredentialsSupplier | None]
+
+    def __init__(
+        self,
+        *,
+        control_channel: str = ...,
+        control_stream_id: int = ...,
+        response_channel: str = ...,
+        response_stream_id: int = ...,
+        message_timeout_ns: int = ...,
+        message_retry_attempts: int = ...,
+        term_buffer_length: int = ...,
+        term_buffer_sparse: bool = ...,
+        mtu_length: int = ...,
+        client_name: str = ...,
+        credentials_supplier: _CredentialsSupplier | None = ...,
+    ) -> None: ...
+    @classmethod
+    def for_service(cls, cluster_id: int, service_id: int, *, control_channel: str = ..., **settings: Any) -> Self: ...
+    def stream_channels(self, session_id: int) -> list[str]: ...
+
+class ArchiveClient:
+    """A control session with an archive, made by :meth:`connect` and ended by :meth:`close`."""
+
+    def __init__(self) -> None: ...
+    @staticmethod
+    def connect(client: Client, context: ArchiveContext, idle: IdleStrategy) -> ArchiveClient: ...
+    @property
+    def context(self) -> ArchiveContext: ...
+    @property
+    def control_session_id(self) -> int: ...
+    @property
+    def archive_id(self) -> int: ...
+    def start_recording(self, channel: str, stream_id: int) -> int: ...
+    def start_replay(self, recording_id: int, position: int, length: int, channel: str, stream_id: int) -> int: ...
+    def check_for_error_response(self) -> int: ...
+    def close(self) -> int: ...
+
+class ArchiveSnapshotWriter(SnapshotWriter):
+    """A snapshot that an archive records while it is published."""
+
+    def __init__(self) -> None: ...
+    @property
+    def counter_id(self) -> int: ...
+    def check(self) -> int: ...
+    def is_complete(self) -> bool: ...
+
+class ArchiveSnapshotReader(SnapshotReader):
+    """A snapshot that an archive replays."""
+
+    def __init__(self) -> None: ...
+    def check(self) -> int: ...
+
+class ArchiveSnapshotStore(SnapshotStore):
+    """Snapshots as recordings of the archive beside the consensus module."""
+
+    def __init__(
+        self,
+        client: Client,
+        context: ArchiveContext,
+        *,
+        snapshot_channel: str = "aeron:ipc?alias=snapshot",
+        snapshot_stream_id: int = 106,
+        replay_channel: str = "aeron:ipc",
+        replay_stream_id: int = 103,
+    ) -> None: ...
+    @property
+    def context(self) -> ArchiveContext: ...
+    @property
+    def snapshot_channel(self) -> str: ...
+    @property
+    def snapshot_stream_id(self) -> int: ...
+    @property
+    def replay_channel(self) -> str: ...
+    @property
+    def replay_stream_id(self) -> int: ...
+    def create(self, idle: IdleStrategy) -> ArchiveSnapshotWriter: ...
+    def open(self, recording_id: int, idle: IdleStrategy) -> ArchiveSnapshotReader: ...

@@ -1,0 +1,1 @@
+# What type checkers see of container.buffer_vectors, which is compiled.

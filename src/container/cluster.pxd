@@ -1,0 +1,49 @@
+# What a service can ask of its cluster: the Python calls here, what they do in the agent.
+from libc.stdint cimport int64_t, uint8_t
+
+from container.event_handler cimport EventHandler
+from container.message_buffer cimport BufferClaim
+from container.transport cimport BufferVector, Clock, Publication
+
+
+cdef class Cluster(EventHandler):
+    cdef list _failed_offers                # FailedOffers of the callback in progress; None when there are none
+    cdef object _tracked(self, int64_t result, str name, object what)
+    cdef list take_lost_offers(self)        # those that were neither retried nor read; forgets all
+
+    cdef Clock clock(self)
+    cdef int64_t now_ns(self) noexcept
+    cdef void set_event(self, int64_t log_position, int64_t timestamp) noexcept     # where a batch is in the log
+    cdef int check_interrupted(self) except -1              # raises AgentTermination when the agent is to end
+    cdef int idle_once(self, int work_count) except -1
+    # vectors[0] is overwritten with the session header. Results as Publication.offer.
+    cdef int64_t session_offer(
+        self, object session, Publication publication, BufferVector* vectors, size_t count) except? -6
+    cdef int64_t session_try_claim(
+        self, object session, Publication publication, Py_ssize_t length, BufferClaim buffer_claim) except? -6
+    cdef int close_session(self, object session) except -1
+    cdef bint close_session_by_id(self, int64_t cluster_session_id) except -1
+    cdef bint send_schedule_timer(self, int64_t correlation_id, int64_t deadline) except -1
+    cdef bint send_cancel_timer(self, int64_t correlation_id) except -1
+    # Raise where the result is not a position, BACK_PRESSURED or ADMIN_ACTION.
+    cdef int64_t offer_vectors(self, BufferVector* vectors, size_t count) except? -6
+    # For services in Cython: a message to the cluster, tried once, or until it is accepted. Raise as offer_vectors.
+    cdef int64_t offer_bytes(self, const uint8_t* data, size_t length) except? -6
+    cdef int64_t send_bytes(self, const uint8_t* data, size_t length) except? -6
+    cdef int64_t send_vectors(self, BufferVector* vectors, size_t count) except? -6
+    cdef int64_t claim(self, Py_ssize_t length, BufferClaim buffer_claim) except? -6
+    cdef object find_session(self, int64_t cluster_session_id)
+    cdef list list_sessions(self)
+    cdef int64_t get_log_position(self) noexcept
+    cdef int64_t get_cluster_time(self) noexcept
+    cdef int get_member_id(self) noexcept
+    cdef int get_role(self) noexcept
+    cdef int get_time_unit(self) noexcept   # -1: not known yet
+    cdef object get_context(self)
+    cdef object get_aeron(self)
+
+
+cdef class FailedOffer:
+    cdef object result                      # the OfferResult that the service was given
+    cdef object what                        # payload (bytes) of an offer, length (int) of a claim: to know a retry by
+    cdef str text

@@ -1,0 +1,253 @@
+"""What a service can ask of its cluster: the Python calls here, what they do in the agent, which derives from it."""
+from libc.stdint cimport int64_t, uint8_t
+
+from container.api import Role, TimeUnit
+from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
+from container.message_buffer cimport BufferClaim
+from container.transport cimport (
+    NOT_CONNECTED, BufferVector, Clock, Publication, publication_result_name,
+)
+
+cdef tuple _ROLES = (Role.FOLLOWER, Role.CANDIDATE, Role.LEADER)
+cdef tuple _TIME_UNITS = (TimeUnit.MILLIS, TimeUnit.MICROS, TimeUnit.NANOS)
+
+
+class OfferResult(int):
+    """The negative result of a raw offer to the cluster: an ``int`` that knows whether it was looked at.
+
+    A failed offer that is neither retried nor looked at loses a message on this member alone; the agent reports it.
+    """
+
+    was_read = False
+
+    def _read(name):  # noqa: N805 - makes the methods below
+        plain = getattr(int, name)
+
+        def method(self, *args):
+            self.was_read = True
+            return plain(self, *args)
+
+        method.__name__ = name
+        return method
+
+    __lt__, __le__, __eq__, __ne__, __gt__, __ge__ = map(
+        _read, ("__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"))
+    __bool__, __hash__, __index__, __int__, __repr__ = map(
+        _read, ("__bool__", "__hash__", "__index__", "__int__", "__repr__"))
+    __add__, __sub__, __neg__, __abs__ = map(_read, ("__add__", "__sub__", "__neg__", "__abs__"))
+
+    del _read
+
+
+cdef class FailedOffer:
+    """A raw offer that was not sent; kept until the callback ends."""
+
+
+cdef class Cluster(EventHandler):
+    """Upstream's Cluster; see :class:`container.api.Cluster` for the contract of each call."""
+
+    cdef Clock clock(self):
+        return None
+
+    cdef int check_interrupted(self) except -1:
+        return 0
+
+    cdef int64_t now_ns(self) noexcept:
+        return 0
+
+    cdef void set_event(self, int64_t log_position, int64_t timestamp) noexcept:
+        pass
+
+    cdef int idle_once(self, int work_count) except -1:
+        return 0
+
+    cdef int64_t session_offer(
+            self, object session, Publication publication, BufferVector* vectors, size_t count) except? -6:
+        return NOT_CONNECTED
+
+    cdef int64_t session_try_claim(
+            self, object session, Publication publication, Py_ssize_t length, BufferClaim buffer_claim) except? -6:
+        return NOT_CONNECTED
+
+    cdef int close_session(self, object session) except -1:
+        return 0
+
+    cdef bint close_session_by_id(self, int64_t cluster_session_id) except -1:
+        return False
+
+    cdef bint send_schedule_timer(self, int64_t correlation_id, int64_t deadline) except -1:
+        return False
+
+    cdef bint send_cancel_timer(self, int64_t correlation_id) except -1:
+        return False
+
+    cdef int64_t offer_vectors(self, BufferVector* vectors, size_t count) except? -6:
+        return NOT_CONNECTED
+
+    cdef int64_t offer_bytes(self, const uint8_t* data, size_t length) except? -6:
+        cdef BufferVector vectors[2]
+        vectors[1].data = <uint8_t*> data
+        vectors[1].length = length
+        return self.offer_vectors(vectors, 2)
+
+    cdef int64_t send_bytes(self, const uint8_t* data, size_t length) except? -6:
+        cdef BufferVector vectors[2]
+        vectors[1].data = <uint8_t*> data
+        vectors[1].length = length
+        return self.send_vectors(vectors, 2)
+
+    cdef int64_t send_vectors(self, BufferVector* vectors, size_t count) except? -6:
+        cdef int64_t result = self.offer_vectors(vectors, count)
+        while result <= 0:
+            self.idle_once(0)
+            result = self.offer_vectors(vectors, count)
+        return result
+
+    cdef int64_t claim(self, Py_ssize_t length, BufferClaim buffer_claim) except? -6:
+        return NOT_CONNECTED
+
+    cdef object find_session(self, int64_t cluster_session_id):
+        return None
+
+    cdef list list_sessions(self):
+        return []
+
+    cdef int64_t get_log_position(self) noexcept:
+        return -1
+
+    cdef int64_t get_cluster_time(self) noexcept:
+        return 0
+
+    cdef int get_member_id(self) noexcept:
+        return -1
+
+    cdef int get_role(self) noexcept:
+        return 0
+
+    cdef int get_time_unit(self) noexcept:
+        return -1
+
+    cdef object get_context(self):
+        return None
+
+    cdef object get_aeron(self):
+        return None
+
+    @property
+    def member_id(self):
+        """This member's id (int); -1 before it joined a log."""
+        return self.get_member_id()
+
+    @property
+    def role(self):
+        """The role of this member (Role)."""
+        return _ROLES[self.get_role()]
+
+    @property
+    def log_position(self):
+        """The processed position of the log (int, bytes)."""
+        return self.get_log_position()
+
+    @property
+    def time(self):
+        """Cluster time of the event in progress (int, in `time_unit`)."""
+        return self.get_cluster_time()
+
+    @property
+    def time_unit(self):
+        """Unit of cluster time (TimeUnit or None)."""
+        cdef int time_unit = self.get_time_unit()
+        return _TIME_UNITS[time_unit] if time_unit >= 0 else None
+
+    @property
+    def context(self):
+        """The context of the container."""
+        return self.get_context()
+
+    @property
+    def aeron(self):
+        """The Aeron client of the container."""
+        return self.get_aeron()
+
+    @property
+    def client_sessions(self):
+        """The open sessions in upstream's order: ascending ids, but one below all others last (a fresh list)."""
+        return self.list_sessions()
+
+    def get_client_session(self, int64_t cluster_session_id):
+        """The open session with this id, or None."""
+        return self.find_session(cluster_session_id)
+
+    def for_each_client_session(self, action):
+        """Calls ``action(session)`` for each open session in the order of :attr:`client_sessions`."""
+        for session in self.list_sessions():
+            action(session)
+
+    def close_client_session(self, int64_t cluster_session_id):
+        """Asks for the close of a session; see :meth:`container.api.Cluster.close_client_session`."""
+        return bool(self.close_session_by_id(cluster_session_id))
+
+    def schedule_timer(self, int64_t correlation_id, int64_t deadline):
+        """Schedules a timer; see :meth:`container.api.Cluster.schedule_timer`."""
+        return bool(self.send_schedule_timer(correlation_id, deadline))
+
+    def cancel_timer(self, int64_t correlation_id):
+        """Cancels a timer; see :meth:`container.api.Cluster.cancel_timer`."""
+        return bool(self.send_cancel_timer(correlation_id))
+
+    def offer(self, *buffers):
+        """Tries once to send a message to the cluster; see :meth:`container.api.Cluster.offer`."""
+        cdef BufferVectors gathered
+        cdef int64_t result
+        gather_vectors(&gathered, buffers)
+        try:
+            result = self.offer_vectors(gathered.vectors, <size_t> gathered.count + 1)
+            if result > 0 and self._failed_offers is None:
+                return result
+            return self._tracked(result, "Cluster.offer", b"".join(buffers))
+        finally:
+            release_vectors(&gathered)
+
+    def send(self, *buffers):
+        """Sends a message to the cluster, waiting out back pressure; see :meth:`container.api.Cluster.send`."""
+        cdef BufferVectors gathered
+        gather_vectors(&gathered, buffers)
+        try:
+            return self.send_vectors(gathered.vectors, <size_t> gathered.count + 1)
+        finally:
+            release_vectors(&gathered)
+
+    def try_claim(self, Py_ssize_t length, BufferClaim buffer_claim not None):
+        """Claims a range of the stream to the cluster; see :meth:`container.api.Cluster.try_claim`."""
+        cdef int64_t result = self.claim(length, buffer_claim)
+        if result > 0 and self._failed_offers is None:
+            return result
+        return self._tracked(result, "Cluster.try_claim", length)
+
+    def idle(self, int work_count=0):
+        """Idles once inside a callback; see :meth:`container.api.Cluster.idle`."""
+        self.idle_once(work_count)
+
+    cdef object _tracked(self, int64_t result, str name, object what):
+        cdef FailedOffer failed
+        if result > 0:
+            for failed in self._failed_offers:
+                if failed.what == what:
+                    self._failed_offers.remove(failed)
+                    break
+            return result
+        failed = FailedOffer.__new__(FailedOffer)
+        failed.result = OfferResult(result)
+        failed.what = what
+        failed.text = (f"{name} returned {publication_result_name(result)} at logPosition={self.get_log_position()} "
+                       f"and was neither retried nor read")
+        if self._failed_offers is None:
+            self._failed_offers = []
+        self._failed_offers.append(failed)
+        return failed.result
+
+    cdef list take_lost_offers(self):
+        cdef FailedOffer failed
+        cdef list lost = [failed.text for failed in self._failed_offers if not failed.result.was_read]
+        self._failed_offers = None
+        return lost

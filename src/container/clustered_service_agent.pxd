@@ -1,0 +1,95 @@
+# The centre: duty cycle, log position, cluster time, sessions, role, acks. It implements Cluster for the service.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from container.agent_events cimport ActiveLogEvent, AgentListener
+from container.batch_delivery cimport BatchDelivery
+from container.bounded_log_adapter cimport BoundedLogAdapter
+from container.cluster cimport Cluster
+from container.consensus_module_proxy cimport ConsensusModuleProxy
+from container.container_client_session cimport ClientSessions, ContainerClientSession
+from container.duration_tracker cimport DurationTracker
+from container.idle_strategy cimport IdleStrategy
+from container.service_adapter cimport ServiceAdapter
+from container.service_handler cimport ServiceHandler
+from container.transport cimport (
+    Client, Clock, Counters, Image, MarkFile, SnapshotStore, Subscription,
+)
+
+
+cdef class ClusteredServiceAgent(Cluster):
+    cdef object _ctx
+    cdef object _on_error                       # counted error handler
+    cdef Client _client
+    cdef Clock _clock
+    cdef ServiceHandler _handler
+    cdef IdleStrategy _idle_strategy
+    cdef IdleStrategy _cluster_idle             # idle_once() as a strategy
+    cdef MarkFile _mark_file
+    cdef SnapshotStore _snapshot_store
+    cdef ConsensusModuleProxy _proxy
+    cdef ServiceAdapter _service_adapter
+    cdef BoundedLogAdapter _log_adapter
+    cdef ClientSessions _sessions
+    cdef DurationTracker _duty_cycle_tracker
+    cdef DurationTracker _snapshot_duration_tracker
+    cdef BatchDelivery _batch                   # None when the service takes one message at a time
+    cdef AgentListener _listener
+    cdef Counters _counters
+    cdef ActiveLogEvent _active_log_event       # None when no log waits to be joined
+
+    cdef int32_t _service_id
+    cdef int32_t _member_id
+    cdef int32_t _role
+    cdef int32_t _time_unit                     # -1: not known yet
+    cdef int64_t _log_position
+    cdef int64_t _cluster_time
+    cdef int64_t _ack_id
+    cdef int64_t _termination_position          # NULL_VALUE: none
+    cdef bint _is_termination_ack_required
+    cdef int64_t _requested_ack_position        # NULL_VALUE: none
+    cdef int64_t _last_tick_ns
+    cdef int64_t _mark_file_deadline_ms
+    cdef int64_t _last_commit_position
+    cdef int32_t _standby_snapshot_flags
+    cdef int _lifecycle_callback                # the callback in progress from which nothing may be sent
+    cdef bint _is_service_active
+    cdef bint _is_in_background_work
+    cdef bint _is_aborted
+    cdef bint _is_closed
+    cdef bint _is_responding_service
+    cdef bint _is_running
+    cdef bint _is_interrupted
+    cdef unsigned long _owner_thread
+    cdef uint8_t _session_header[32]
+    cdef object _termination                    # what ended the agent; None while it runs
+
+    cdef int _start(self) except -1
+    cdef int _await_commit_position(self) except -1
+    cdef int _recover_state(self) except -1
+    cdef int32_t _await_recovery_state(self) except -1
+    cdef int _load_snapshot(self, int64_t recording_id) except -1
+    cdef int _do_work(self) except -1
+    cdef bint _tick(self, int64_t now_ns) except -1
+    cdef int _check_client(self) except -1
+    cdef int _poll_control(self) except -1
+    cdef int _check_termination(self) except -1
+    cdef int _check_requested_ack(self) except -1
+    cdef int64_t _commit_position(self) noexcept
+    cdef int _background_work(self, int64_t now_ns) except -1
+    cdef int _poll_log(self) except -1
+    cdef int _begin_event(self, int64_t log_position, int64_t timestamp) except -1
+    cdef int _deliver_batch(self) except -1
+    cdef int _check_valid_invocation(self) except -1
+    cdef int _ack(self, int64_t log_position, int64_t relevant_id) except -1
+    cdef int _join_log(self, ActiveLogEvent event) except -1
+    cdef Image _await_image(self, Subscription subscription, int32_t session_id)
+    cdef int _close_log(self) except -1
+    cdef int _set_role(self, int32_t role) except -1
+    cdef int _connect_egress(self, ContainerClientSession session) except -1
+    cdef int _disconnect_egress(self) except -1
+    cdef int _close_resource(self, object resource) except -1
+    cdef int64_t _take_snapshot(self, int64_t log_position, int64_t leadership_term_id) except? -1
+    cdef int _snapshot(self, int64_t log_position, int64_t leadership_term_id) except -1
+    cdef int _report_lost_offers(self) except -1
+    cdef int _terminate_service(self) except -1
+    cdef int _close(self) except -1

@@ -1,0 +1,903 @@
+"""The centre of a member's service side: duty cycle, log position, cluster time, sessions in id order, role and acks.
+
+The rules are upstream's ClusteredServiceAgent. What it does is driven by three inputs, polled in this order in each
+duty cycle: the clock (a slow tick each millisecond), the control stream, and the log up to the commit position.
+"""
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
+
+from container.agent_events cimport ActiveLogEvent, AgentListener
+from container.batch_delivery cimport BatchDelivery
+from container.bounded_log_adapter cimport BoundedLogAdapter
+from container.channel_uri import replace_alias
+from container.cluster cimport Cluster
+from container.cluster_counters cimport (
+    NULL_COUNTER_ID, RecoveryState, find_commit_position, find_recovery_state, read_recovery_state,
+    snapshot_recording_id,
+)
+from container.codecs cimport cluster as codec
+from container.codecs cimport sbe
+from container.consensus_module_proxy cimport ConsensusModuleProxy
+from container.container_client_session cimport ClientSessions, ContainerClientSession
+from container.errors import (
+    AeronEvent, AgentInterrupted, AgentTermination, ArchiveError, Category, ClusterError, ClusterEvent,
+    ClusterTermination, ContainerError,
+)
+from container.idle_strategy cimport IdleStrategy
+from container.message_buffer cimport BufferClaim
+from container.semantic_version import format_version
+from container.service_adapter cimport ServiceAdapter
+from container.snapshot_loader cimport SnapshotImage, SnapshotLoader
+from container.snapshot_taker cimport SnapshotPublication, SnapshotTaker
+from container.transport cimport (
+    NOT_CONNECTED, NULL_VALUE, BufferVector, Claim, Clock, FrameHeader, Image, Publication,
+    SnapshotReader, SnapshotWriter, Subscription,
+)
+from container.wait_reporter cimport WaitReporter
+
+cdef enum:
+    ROLE_FOLLOWER = 0
+    ROLE_LEADER = 2
+    MOCKED_OFFER = 1
+    SESSION_HEADER_LENGTH = 32
+    MAX_MOCKED_CLAIM_LENGTH = 65_440        # what fits the largest UDP payload behind the headers
+    SLOW_TICK_NS = 1_000_000
+    MARK_FILE_UPDATE_INTERVAL_MS = 1_000
+    CLOSE_SESSION_ATTEMPTS = 3
+    TERMINATION_ACK_ATTEMPTS = 5
+    LOG_IMAGE_TIMEOUT_S = 30
+    CLUSTER_ACTION_FLAGS_DEFAULT = 0
+    CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT = 1
+
+cdef enum:
+    LIFECYCLE_NONE = 0
+    LIFECYCLE_ON_START = 1
+    LIFECYCLE_ON_TERMINATE = 2
+    LIFECYCLE_ON_ROLE_CHANGE = 3
+    LIFECYCLE_DO_BACKGROUND_WORK = 4
+
+cdef tuple _LIFECYCLE_NAMES = ("none", "on_start", "on_terminate", "on_role_change", "do_background_work")
+
+
+cdef class ClusterIdleStrategy(IdleStrategy):
+    """The cluster's own idling, which keeps conductor, mark file and background work going."""
+
+    cdef ClusteredServiceAgent _agent
+
+    def __init__(self, ClusteredServiceAgent agent not None):
+        self._agent = agent
+
+    cdef int idle(self, int work_count) except -1:
+        return self._agent.idle_once(work_count)
+
+    cdef void reset(self) noexcept:
+        self._agent._idle_strategy.reset()
+
+
+cdef class ClusteredServiceAgent(Cluster):
+    """One service of one member. ``ctx`` is a concluded context; the agent adds its two control streams at once.
+
+    :meth:`run` is the whole life of an agent on its thread; :meth:`on_start`, :meth:`do_work` and :meth:`on_close` are
+    its parts, for a caller who drives it. :meth:`stop` and :meth:`interrupt` may be called from any thread.
+    """
+
+    def __init__(self, ctx):
+        self._ctx = ctx
+        self._on_error = ctx.counted_error_handler
+        self._client = ctx.client
+        self._clock = ctx.clock
+        self._handler = ctx.service_handler
+        self._idle_strategy = ctx.idle_strategy
+        self._cluster_idle = ClusterIdleStrategy(self)
+        self._mark_file = ctx.mark_file
+        self._snapshot_store = ctx.snapshot_store
+        self._duty_cycle_tracker = ctx.duty_cycle_tracker
+        self._snapshot_duration_tracker = ctx.snapshot_duration_tracker
+        self._service_id = ctx.service_id
+        self._is_responding_service = ctx.is_responding_service
+        self._sessions = ClientSessions()
+        self._log_adapter = BoundedLogAdapter(self, ctx.log_fragment_limit, self._clock)
+        self._batch = BatchDelivery(self._handler, self, self._on_error) if self._handler.takes_batches() else None
+        self._listener = AgentListener()
+        self._member_id = NULL_VALUE
+        self._role = ROLE_FOLLOWER
+        self._time_unit = NULL_VALUE
+        self._log_position = NULL_VALUE
+        self._termination_position = NULL_VALUE
+        self._requested_ack_position = NULL_VALUE
+        self._last_commit_position = NULL_VALUE
+        self._last_tick_ns = self._clock.nano_time() - SLOW_TICK_NS - 1
+        self._standby_snapshot_flags = CLUSTER_ACTION_FLAGS_DEFAULT
+        self._is_running = True
+        codec.session_message_header_encode(self._session_header, SESSION_HEADER_LENGTH, NULL_VALUE, 0, 0)
+
+        cdef Publication publication = self._client.add_publication(
+            ctx.control_channel, ctx.consensus_module_stream_id)
+        try:
+            self._service_adapter = ServiceAdapter(
+                self._client.add_subscription(ctx.control_channel, ctx.service_stream_id), self)
+        except BaseException:
+            publication.close()
+            raise
+        self._proxy = ConsensusModuleProxy(publication)
+
+    # --- life on the agent's thread
+
+    def run(self, IdleStrategy idle_strategy not None):
+        """Runs the agent until it is stopped or terminated: start, duty cycles, close. Raises nothing.
+
+        ``idle_strategy`` must be another instance than the context's, which callbacks idle with.
+        """
+        cdef int work_count
+        cdef int64_t yielded_ns = 0
+        try:
+            self.on_start()
+        except BaseException as error:
+            self._ended(error)
+        while self._is_running:
+            try:
+                work_count = self._do_work()
+                idle_strategy.idle(work_count)
+                if self._last_tick_ns != yielded_ns:
+                    # A service in C that always has work must not keep other Python threads from running.
+                    yielded_ns = self._last_tick_ns
+                    with nogil:
+                        pass
+            except Exception as error:
+                self._on_error(error)
+            except BaseException as error:
+                self._ended(error)
+        self.on_close()
+
+    def stop(self):
+        """Ends :meth:`run` after the duty cycle in progress; at once while it waits for a consensus module."""
+        self._is_running = False
+        if self._log_position == NULL_VALUE:
+            self._is_interrupted = True
+
+    def interrupt(self):
+        """Ends an idle loop in progress, too: the next idling raises AgentTermination."""
+        self._is_interrupted = True
+        self._is_running = False
+
+    @property
+    def termination(self):
+        """What ended the agent (BaseException), or None."""
+        return self._termination
+
+    def _ended(self, error):
+        self._is_running = False
+        self._termination = error
+        self._on_error(error)
+
+    def on_start(self):
+        """Waits for the consensus module, recovers the state and acknowledges it.
+
+        Raises AgentTermination when the service could not start; the consensus module has been told then.
+        """
+        self._start()
+
+    def do_work(self):
+        """One duty cycle; how much was done (int). Raises AgentTermination at the end, and what callbacks raise."""
+        return self._do_work()
+
+    def on_close(self):
+        """Ends the service, closes what the agent opened, signs off in the mark file, closes the context; once."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._close()
+
+    cdef int _start(self) except -1:
+        self._owner_thread = PyThread_get_thread_ident()
+        self._client.add_listener(self._listener)
+        self._counters = self._client.counters()
+        self._await_commit_position()
+        self._recover_state()
+        self._duty_cycle_tracker.begin(self._clock.nano_time())
+        self._is_service_active = True
+        return 0
+
+    cdef int _do_work(self) except -1:
+        cdef int64_t now_ns = self._clock.nano_time()
+        cdef int work_count = 0
+        cdef int polled
+        self._duty_cycle_tracker.measure_and_begin(now_ns)
+        try:
+            if self._tick(now_ns):
+                work_count += self._poll_control()
+            if self._log_adapter.is_joined():
+                polled = self._poll_log()
+                work_count += polled
+                if polled == 0 and self._log_adapter.is_done():
+                    self._close_log()
+            work_count += self._background_work(now_ns)
+        except AgentTermination:
+            self._run_termination_hook()
+            raise
+        return work_count
+
+    cdef int _close(self) except -1:
+        if self._counters is not None:
+            self._client.remove_listener(self._listener)
+        if not self._is_aborted:
+            if self._is_service_active:
+                self._is_service_active = False
+                try:
+                    self._handler.on_terminate(self)
+                except Exception as error:
+                    self._on_error(error)
+            self._close_resource(self._log_adapter.leave())
+            if not self._ctx.owns_aeron_client and not self._client.is_closed():
+                self._close_resource(self._service_adapter)
+                self._close_resource(self._proxy)
+                self._disconnect_egress()
+        try:
+            self._mark_file.signal_terminated()
+        finally:
+            self._ctx.close()
+        return 0
+
+    def _run_termination_hook(self):
+        try:
+            self._ctx.termination_hook()
+        except Exception as error:
+            self._on_error(error)
+
+    cdef int _close_resource(self, object resource) except -1:
+        if resource is not None:
+            try:
+                resource.close()
+            except Exception as error:
+                self._on_error(error)
+        return 0
+
+    # --- start
+
+    cdef int _await_commit_position(self) except -1:
+        cdef int32_t cluster_id = self._ctx.cluster_id
+        cdef WaitReporter waiting = WaitReporter(
+            self._clock, f"the commit position counter of cluster {cluster_id}; is the consensus module running?")
+        cdef int32_t counter_id = find_commit_position(self._counters, cluster_id)
+        self._idle_strategy.reset()
+        while counter_id == NULL_COUNTER_ID:
+            self.idle_once(0)
+            waiting.tick()
+            counter_id = find_commit_position(self._counters, cluster_id)
+        self._listener.commit_registration_id = self._counters.registration_id(counter_id)
+        self._listener.commit_counter_id = counter_id
+        return 0
+
+    cdef int32_t _await_recovery_state(self) except -1:
+        cdef int32_t cluster_id = self._ctx.cluster_id
+        cdef WaitReporter waiting = WaitReporter(
+            self._clock, f"the recovery state counter of cluster {cluster_id}, which is there only while the "
+            "consensus module starts: a container that is restarted alone waits until its node is restarted, too")
+        cdef int32_t counter_id = find_recovery_state(self._counters, cluster_id)
+        self._idle_strategy.reset()
+        while counter_id == NULL_COUNTER_ID:
+            self.idle_once(0)
+            waiting.tick()
+            counter_id = find_recovery_state(self._counters, cluster_id)
+        return counter_id
+
+    cdef int _recover_state(self) except -1:
+        cdef RecoveryState state
+        cdef int32_t counter_id = self._await_recovery_state()
+        cdef int64_t recording_id = NULL_VALUE
+        cdef object failure = None
+        read_recovery_state(self._counters, counter_id, &state)
+        self._log_position = state.log_position
+        self._cluster_time = state.timestamp
+        codec.session_message_header_put_leadership_term_id(self._session_header, state.leadership_term_id)
+
+        self._lifecycle_callback = LIFECYCLE_ON_START
+        try:
+            if state.leadership_term_id == NULL_VALUE:
+                self._handler.on_start(self, None)
+            else:
+                recording_id = snapshot_recording_id(self._counters, counter_id, self._service_id)
+                self._load_snapshot(recording_id)
+        except AgentTermination:
+            raise
+        except BaseException as error:
+            failure = error
+        finally:
+            self._lifecycle_callback = LIFECYCLE_NONE
+
+        self._ack(state.log_position, self._client.client_id() if failure is None else NULL_VALUE)
+        if failure is not None:
+            raise AgentTermination(
+                f"failed to start service={self._ctx.service_name} leadershipTermId={state.leadership_term_id} "
+                f"logPosition={state.log_position} clusterTime={state.timestamp} "
+                f"snapshotRecordingId={recording_id}: {type(failure).__name__}: {failure}") from failure
+        return 0
+
+    cdef int _load_snapshot(self, int64_t recording_id) except -1:
+        cdef SnapshotReader reader = self._snapshot_store.open(recording_id, self._cluster_idle)
+        cdef SnapshotLoader loader
+        cdef SnapshotImage image
+        cdef WaitReporter waiting = WaitReporter(self._clock, f"the replay of snapshot recording {recording_id}")
+        cdef int fragments
+        try:
+            loader = SnapshotLoader(reader.image, self)
+            while not loader.is_done:
+                fragments = loader.poll()
+                if loader.is_done:
+                    break
+                if fragments == 0:
+                    reader.check()
+                    if reader.image.is_closed():
+                        raise ClusterError(f"snapshot ended unexpectedly: {reader.image!r}")
+                    waiting.tick()
+                self.idle_once(fragments)
+            if not self._ctx.app_version_validator(self._ctx.app_version, loader.app_version):
+                raise ClusterError(
+                    f"incompatible app version: {format_version(self._ctx.app_version)} "
+                    f"snapshot={format_version(loader.app_version)}")
+            self._time_unit = loader.time_unit
+            image = SnapshotImage(reader, self)
+            try:
+                self._handler.on_start(self, image)
+            finally:
+                image._end()
+        finally:
+            reader.close()
+        return 0
+
+    cdef int on_snapshot_session(
+            self, int64_t cluster_session_id, int32_t response_stream_id, str response_channel,
+            bytes encoded_principal) except -1:
+        if self._sessions.get(cluster_session_id) is not None:
+            raise ClusterError(f"clusterSessionId={cluster_session_id} is twice in the snapshot")
+        return self._sessions.add(ContainerClientSession(
+            self, cluster_session_id, response_stream_id, response_channel, encoded_principal))
+
+    # --- duty cycle
+
+    cdef bint _tick(self, int64_t now_ns) except -1:
+        cdef int64_t now_ms
+        self._check_client()
+        if now_ns - self._last_tick_ns <= SLOW_TICK_NS:
+            return False
+        self._last_tick_ns = now_ns
+        PyErr_CheckSignals()
+        if self._client.is_invoker():
+            self._client.invoke()
+            self._check_client()
+        if self._listener.is_commit_position_closed:
+            self._ctx.error_log.record(AeronEvent("commit-pos counter unexpectedly closed, terminating"))
+            raise ClusterTermination(is_expected=True)
+        now_ms = self._clock.epoch_ms()
+        if now_ms >= self._mark_file_deadline_ms:
+            self._mark_file_deadline_ms = now_ms + MARK_FILE_UPDATE_INTERVAL_MS
+            self._mark_file.update_activity_timestamp(now_ms)
+        return True
+
+    cdef int _check_client(self) except -1:
+        if self._listener.is_client_closed or self._client.is_closed():
+            self._is_aborted = True
+            raise AgentTermination("unexpected Aeron close")
+        return 0
+
+    cdef int64_t _commit_position(self) noexcept:
+        # The record of a counter that went away may be given to another counter before the next tick sees it.
+        if not self._listener.is_commit_position_closed:
+            self._last_commit_position = self._counters.value(self._listener.commit_counter_id)
+        return self._last_commit_position
+
+    cdef int _poll_control(self) except -1:
+        cdef ActiveLogEvent event
+        cdef int work_count = self._service_adapter.poll()
+        if self._active_log_event is not None and not self._log_adapter.is_joined():
+            event = self._active_log_event
+            self._active_log_event = None
+            self._join_log(event)
+        self._check_termination()
+        self._check_requested_ack()
+        return work_count
+
+    cdef int _check_termination(self) except -1:
+        cdef int64_t position = self._termination_position
+        if position == NULL_VALUE or self._log_position < position:
+            return 0
+        if self._log_position > position:
+            self._on_error(ClusterEvent(
+                f"service terminate: logPosition={self._log_position} > terminationPosition={position}"))
+        self._terminate_service()
+        self._termination_position = NULL_VALUE
+        raise ClusterTermination(is_expected=self._log_position == position)
+
+    cdef int _terminate_service(self) except -1:
+        cdef int attempts = TERMINATION_ACK_ATTEMPTS
+        cdef int64_t ack_id
+        self._is_service_active = False
+        self._lifecycle_callback = LIFECYCLE_ON_TERMINATE
+        try:
+            self._handler.on_terminate(self)
+        except Exception as error:
+            self._on_error(error)
+        finally:
+            self._lifecycle_callback = LIFECYCLE_NONE
+        if not self._is_termination_ack_required:
+            return 0
+        ack_id = self._ack_id
+        self._ack_id += 1
+        try:
+            while not self._proxy.ack(
+                    self._log_position, self._cluster_time, ack_id, NULL_VALUE, self._service_id):
+                attempts -= 1
+                if attempts == 0:
+                    break
+                self.idle_once(0)
+        except Exception as error:
+            self._on_error(error)
+        return 0
+
+    cdef int _check_requested_ack(self) except -1:
+        cdef int64_t position = self._requested_ack_position
+        if position == NULL_VALUE or self._log_position < position:
+            return 0
+        if self._log_position > position:
+            self._on_error(ClusterEvent(
+                f"invalid ack request: logPosition={self._log_position} > requestedAckPosition={position}"))
+        self._ack(self._log_position, NULL_VALUE)
+        self._requested_ack_position = NULL_VALUE
+        return 0
+
+    cdef int _background_work(self, int64_t now_ns) except -1:
+        cdef int callback = self._lifecycle_callback
+        if self._is_in_background_work:
+            return 0
+        self._lifecycle_callback = LIFECYCLE_DO_BACKGROUND_WORK
+        self._is_in_background_work = True
+        try:
+            return max(0, self._handler.do_background_work(now_ns))
+        finally:
+            self._is_in_background_work = False
+            self._lifecycle_callback = callback
+
+    cdef int _ack(self, int64_t log_position, int64_t relevant_id) except -1:
+        # The id counts as used from here on, whether the ack can be sent or not.
+        cdef int64_t ack_id = self._ack_id
+        cdef WaitReporter waiting = None
+        self._ack_id += 1
+        while not self._proxy.ack(log_position, self._cluster_time, ack_id, relevant_id, self._service_id):
+            if waiting is None:
+                waiting = WaitReporter(
+                    self._clock, f"the consensus module to take ack {ack_id} at logPosition={log_position}")
+            self.idle_once(0)
+            waiting.tick()
+        return 0
+
+    # --- control stream
+
+    cdef int on_join_log(
+            self, int64_t log_position, int64_t max_log_position, int32_t member_id, int32_t log_session_id,
+            int32_t log_stream_id, bint is_startup, int32_t role, bint is_standby, str log_channel) except -1:
+        cdef ActiveLogEvent event = ActiveLogEvent.__new__(ActiveLogEvent)
+        event.log_position = log_position
+        event.max_log_position = max_log_position
+        event.member_id = member_id
+        event.session_id = log_session_id
+        event.stream_id = log_stream_id
+        event.is_startup = is_startup
+        event.role = role
+        event.is_standby = is_standby
+        event.channel = log_channel
+        # The current image, if any, counts as finished where the new one begins.
+        self._log_adapter.max_log_position = log_position
+        self._active_log_event = event
+        return 0
+
+    cdef int on_service_termination_position(self, int64_t log_position, bint ack_required) except -1:
+        self._termination_position = log_position
+        self._is_termination_ack_required = ack_required
+        return 0
+
+    cdef int on_request_service_ack(self, int64_t log_position) except -1:
+        self._requested_ack_position = log_position
+        return 0
+
+    cdef int _join_log(self, ActiveLogEvent event) except -1:
+        cdef Subscription subscription
+        cdef Image image
+        cdef ContainerClientSession session
+        cdef str channel = replace_alias(event.channel, f"log-sc-{self._service_id}")
+        if event.role != ROLE_LEADER:
+            self._disconnect_egress()
+        self._standby_snapshot_flags = (
+            CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT if event.is_standby else CLUSTER_ACTION_FLAGS_DEFAULT)
+        subscription = self._client.add_subscription(channel, event.stream_id)
+        try:
+            image = self._await_image(subscription, event.session_id)
+            if image.join_position != self._log_position:
+                raise ClusterError("Cluster log must be contiguous for joining image: "
+                                   f"expectedPosition={self._log_position} joinPosition={image.join_position}")
+            if event.log_position != self._log_position:
+                raise ClusterError("Cluster log must be contiguous for active log event: "
+                                   f"expectedPosition={self._log_position} eventPosition={event.log_position}")
+        except BaseException:
+            self._close_resource(subscription)
+            raise
+        self._log_adapter.join(subscription, image, event.max_log_position)
+        self._ack(event.log_position, NULL_VALUE)
+
+        self._member_id = event.member_id
+        self._mark_file.set_member_id(event.member_id)
+        if event.role == ROLE_LEADER:
+            for session in self._sessions:
+                if self._is_responding_service and not event.is_startup:
+                    self._connect_egress(session)
+                session._mark_closing(False)
+        return self._set_role(event.role)
+
+    cdef Image _await_image(self, Subscription subscription, int32_t session_id):
+        # An image that the driver gave up in between does not come back, and the consensus module waits for our ack.
+        cdef str what = f"the log image session-id={session_id} of {subscription!r}"
+        cdef WaitReporter waiting = WaitReporter(self._clock, what)
+        cdef int64_t deadline_ns = self._clock.nano_time() + LOG_IMAGE_TIMEOUT_S * <int64_t> 1_000_000_000
+        cdef Image image = subscription.image_by_session_id(session_id)
+        self._idle_strategy.reset()
+        while image is None:
+            if self._clock.nano_time() >= deadline_ns:
+                raise AgentTermination(f"waited {LOG_IMAGE_TIMEOUT_S} s for {what}, in vain")
+            self.idle_once(0)
+            waiting.tick()
+            image = subscription.image_by_session_id(session_id)
+        return image
+
+    cdef int _close_log(self) except -1:
+        self._log_position = max(self._log_adapter.position(), self._log_position)
+        self._close_resource(self._log_adapter.leave())
+        self._disconnect_egress()
+        return self._set_role(ROLE_FOLLOWER)
+
+    cdef int _set_role(self, int32_t role) except -1:
+        cdef int callback = self._lifecycle_callback
+        if role == self._role:
+            return 0
+        self._role = role
+        self._lifecycle_callback = LIFECYCLE_ON_ROLE_CHANGE
+        try:
+            return self._handler.on_role_change(role)
+        finally:
+            self._lifecycle_callback = callback
+
+    # --- log
+
+    cdef int _poll_log(self) except -1:
+        if self._batch is None:
+            return self._log_adapter.poll(self._commit_position())
+        try:
+            return self._log_adapter.poll(self._commit_position())
+        finally:
+            self._deliver_batch()
+
+    cdef void set_event(self, int64_t log_position, int64_t timestamp) noexcept:
+        self._log_position = log_position
+        self._cluster_time = timestamp
+
+    cdef int _begin_event(self, int64_t log_position, int64_t timestamp) except -1:
+        self._deliver_batch()
+        self.set_event(log_position, timestamp)
+        return 0
+
+    cdef int _deliver_batch(self) except -1:
+        if self._batch is not None:
+            self._batch.deliver()
+            if self._failed_offers is not None:
+                self._report_lost_offers()
+        return 0
+
+    cdef int on_session_message(
+            self, int64_t log_position, int64_t cluster_session_id, int64_t timestamp,
+            const uint8_t* payload, size_t length, const FrameHeader* header) except -1:
+        if self._batch is not None:
+            return self._batch.add(
+                self._sessions.get(cluster_session_id), cluster_session_id, log_position, timestamp, payload, length)
+        self.set_event(log_position, timestamp)
+        self._handler.on_session_message(
+            self._sessions.get(cluster_session_id), timestamp, payload, length, header)
+        if self._failed_offers is not None:
+            self._report_lost_offers()
+        return 0
+
+    cdef int on_timer_event(self, int64_t log_position, int64_t correlation_id, int64_t timestamp) except -1:
+        self._begin_event(log_position, timestamp)
+        self._handler.on_timer_event(correlation_id, timestamp)
+        if self._failed_offers is not None:
+            self._report_lost_offers()
+        return 0
+
+    cdef int on_session_open(
+            self, int64_t leadership_term_id, int64_t log_position, int64_t cluster_session_id, int64_t timestamp,
+            int32_t response_stream_id, str response_channel, bytes encoded_principal) except -1:
+        cdef ContainerClientSession session
+        self._begin_event(log_position, timestamp)
+        if self._sessions.get(cluster_session_id) is not None:
+            raise ClusterError(f"clashing open clusterSessionId={cluster_session_id} "
+                               f"leadershipTermId={leadership_term_id} logPosition={log_position}")
+        session = ContainerClientSession(
+            self, cluster_session_id, response_stream_id, response_channel, encoded_principal)
+        if self._role == ROLE_LEADER and self._is_responding_service:
+            self._connect_egress(session)
+        self._sessions.add(session)
+        self._handler.on_session_open(session, timestamp)
+        if self._failed_offers is not None:
+            self._report_lost_offers()
+        return 0
+
+    cdef int on_session_close(
+            self, int64_t leadership_term_id, int64_t log_position, int64_t cluster_session_id, int64_t timestamp,
+            int32_t close_reason) except -1:
+        cdef ContainerClientSession session
+        self._begin_event(log_position, timestamp)
+        session = self._sessions.remove(cluster_session_id)
+        if session is None:
+            self._on_error(ClusterEvent(
+                f"unknown session close: clusterSessionId={cluster_session_id} closeReason={close_reason} "
+                f"leadershipTermId={leadership_term_id} logPosition={log_position}"))
+            return 0
+        self._close_resource(session._take_publication())
+        self._handler.on_session_close(session, timestamp, close_reason)
+        if self._failed_offers is not None:
+            self._report_lost_offers()
+        return 0
+
+    cdef int on_service_action(
+            self, int64_t leadership_term_id, int64_t log_position, int64_t timestamp, int32_t action,
+            int32_t flags) except -1:
+        self._begin_event(log_position, timestamp)
+        if action == codec.CLUSTER_ACTION_SNAPSHOT and (
+                flags == CLUSTER_ACTION_FLAGS_DEFAULT or flags & self._standby_snapshot_flags):
+            self._snapshot(log_position, leadership_term_id)
+        return 0
+
+    cdef int on_new_leadership_term_event(
+            self, int64_t leadership_term_id, int64_t log_position, int64_t timestamp, int64_t term_base_log_position,
+            int32_t leader_member_id, int32_t log_session_id, int32_t time_unit, int32_t app_version) except -1:
+        self._deliver_batch()
+        if not self._ctx.app_version_validator(self._ctx.app_version, app_version):
+            text = (f"incompatible version: {format_version(self._ctx.app_version)} "
+                    f"log={format_version(app_version)}")
+            self._on_error(ClusterError(text))
+            raise AgentTermination(text)
+        codec.session_message_header_put_leadership_term_id(self._session_header, leadership_term_id)
+        self._begin_event(log_position, timestamp)
+        self._time_unit = time_unit
+        self._handler.on_new_leadership_term_event(
+            leadership_term_id, log_position, timestamp, term_base_log_position, leader_member_id, log_session_id,
+            time_unit, app_version)
+        if self._failed_offers is not None:
+            self._report_lost_offers()
+        return 0
+
+    cdef int _report_lost_offers(self) except -1:
+        for text in self.take_lost_offers():
+            self._on_error(ClusterEvent(
+                f"{text}: a message to the cluster is lost on this member and the members may diverge; "
+                "use Cluster.send, or idle and offer again", category=Category.ERROR))
+        return 0
+
+    # --- egress
+
+    cdef int _connect_egress(self, ContainerClientSession session) except -1:
+        # Whatever goes wrong here concerns this member alone: the session itself is open on all of them. A channel that
+        # the client library refuses by itself is a ConfigurationError.
+        try:
+            session._connect(self._client, self._clock.nano_time())
+        except ContainerError as error:
+            self._on_error(ClusterError(
+                f"failed to connect session response publication: {error}", category=Category.WARN))
+        return 0
+
+    cdef int _disconnect_egress(self) except -1:
+        cdef ContainerClientSession session
+        for session in self._sessions:
+            self._close_resource(session._take_publication())
+        return 0
+
+    # --- snapshots
+
+    cdef int _snapshot(self, int64_t log_position, int64_t leadership_term_id) except -1:
+        cdef int64_t recording_id = NULL_VALUE
+        cdef object failure = None
+        self._snapshot_duration_tracker.begin(self._clock.nano_time())
+        try:
+            recording_id = self._take_snapshot(log_position, leadership_term_id)
+        except BaseException as error:
+            failure = error
+        finally:
+            self._snapshot_duration_tracker.end(self._clock.nano_time())
+        try:
+            self._ack(log_position, recording_id)
+        except BaseException as error:
+            if not isinstance(failure, AgentTermination):
+                raise error from failure
+        if failure is None:
+            return 0
+        if isinstance(failure, ArchiveError) and failure.code == ArchiveError.STORAGE_SPACE:
+            raise AgentTermination(f"the archive is out of storage space: {failure}") from failure
+        raise failure
+
+    cdef int64_t _take_snapshot(self, int64_t log_position, int64_t leadership_term_id) except? -1:
+        cdef SnapshotWriter writer = self._snapshot_store.create(self._cluster_idle)
+        cdef SnapshotPublication publication
+        cdef WaitReporter waiting
+        cdef SnapshotTaker taker
+        cdef int32_t app_version = self._ctx.app_version
+        # Without a term before it, the unit is not known: then null is written, which a loader takes for milliseconds.
+        cdef int32_t time_unit = self._time_unit if self._time_unit != NULL_VALUE else sbe.SBE_NULL_INT32
+        try:
+            taker = SnapshotTaker(writer.publication, self._idle_strategy, self._client, self)
+            taker.mark(codec.SNAPSHOT_MARK_BEGIN, log_position, leadership_term_id, time_unit, app_version)
+            taker.write_sessions(self._sessions)
+            taker.mark(codec.SNAPSHOT_MARK_END, log_position, leadership_term_id, time_unit, app_version)
+            self._tick(self._clock.nano_time())
+            writer.check()
+            publication = SnapshotPublication(writer, self)
+            try:
+                self._handler.on_take_snapshot(publication)
+            finally:
+                publication._end()
+            waiting = WaitReporter(self._clock, f"the archive to finish snapshot recording {writer.recording_id}")
+            while not writer.is_complete():
+                self.idle_once(0)
+                writer.check()
+                waiting.tick()
+            return writer.recording_id
+        finally:
+            writer.close()
+
+    # --- Cluster
+
+    cdef Clock clock(self):
+        return self._clock
+
+    cdef int64_t now_ns(self) noexcept:
+        return self._clock.nano_time()
+
+    cdef int64_t get_log_position(self) noexcept:
+        return self._log_position
+
+    cdef int64_t get_cluster_time(self) noexcept:
+        return self._cluster_time
+
+    cdef int get_member_id(self) noexcept:
+        return self._member_id
+
+    cdef int get_role(self) noexcept:
+        return self._role
+
+    cdef int get_time_unit(self) noexcept:
+        return self._time_unit
+
+    cdef object get_context(self):
+        return self._ctx
+
+    cdef object get_aeron(self):
+        return self._client
+
+    cdef object find_session(self, int64_t cluster_session_id):
+        return self._sessions.get(cluster_session_id)
+
+    cdef list list_sessions(self):
+        return list(self._sessions)
+
+    cdef int check_interrupted(self) except -1:
+        if self._is_interrupted:
+            raise AgentInterrupted("interrupted")
+        return 0
+
+    cdef int idle_once(self, int work_count) except -1:
+        cdef int64_t now_ns
+        self._idle_strategy.idle(work_count)
+        if work_count > 0:
+            return 0
+        self.check_interrupted()
+        now_ns = self._clock.nano_time()
+        self._tick(now_ns)
+        if self._is_service_active:
+            self._background_work(now_ns)
+        return 0
+
+    cdef int _check_valid_invocation(self) except -1:
+        if self._lifecycle_callback != LIFECYCLE_NONE:
+            raise ClusterError("sending messages or scheduling timers is not allowed from "
+                               f"{_LIFECYCLE_NAMES[self._lifecycle_callback]}")
+        if PyThread_get_thread_ident() != self._owner_thread:
+            raise ClusterError("a cluster or a session was used on another thread than the agent's; hand the work "
+                               "over to the service and let a callback do it")
+        return 0
+
+    cdef int64_t session_offer(
+            self, object session, Publication publication, BufferVector* vectors, size_t count) except? -6:
+        self._check_valid_invocation()
+        if self._role != ROLE_LEADER:
+            return MOCKED_OFFER
+        if publication is None:
+            return NOT_CONNECTED
+        codec.session_message_header_put_cluster_session_id(
+            self._session_header, (<ContainerClientSession> session).id)
+        codec.session_message_header_put_timestamp(self._session_header, self._cluster_time)
+        vectors[0].data = self._session_header
+        vectors[0].length = SESSION_HEADER_LENGTH
+        return publication.offer_vectors(vectors, count)
+
+    cdef int64_t session_try_claim(
+            self, object session, Publication publication, Py_ssize_t length, BufferClaim buffer_claim) except? -6:
+        cdef Claim claim
+        cdef int64_t result
+        self._check_valid_invocation()
+        buffer_claim._check_free()
+        if not 0 <= length <= MAX_MOCKED_CLAIM_LENGTH:
+            raise ValueError(f"a claim of {length} bytes: it must be 0 to {MAX_MOCKED_CLAIM_LENGTH}")
+        if self._role != ROLE_LEADER:
+            buffer_claim._wrap(None, NULL, 0, length)
+            return MOCKED_OFFER
+        if publication is None:
+            return NOT_CONNECTED
+        result = publication.try_claim(SESSION_HEADER_LENGTH + length, &claim)
+        if result > 0:
+            codec.session_message_header_put_cluster_session_id(
+                self._session_header, (<ContainerClientSession> session).id)
+            codec.session_message_header_put_timestamp(self._session_header, self._cluster_time)
+            memcpy(claim.data, self._session_header, SESSION_HEADER_LENGTH)
+            buffer_claim._wrap(publication, &claim, SESSION_HEADER_LENGTH, length)
+        return result
+
+    cdef int64_t offer_vectors(self, BufferVector* vectors, size_t count) except? -6:
+        self._check_valid_invocation()
+        codec.session_message_header_put_cluster_session_id(self._session_header, self._service_id)
+        vectors[0].data = self._session_header
+        vectors[0].length = SESSION_HEADER_LENGTH
+        return self._proxy.offer_vectors(vectors, count)
+
+    cdef int64_t claim(self, Py_ssize_t length, BufferClaim buffer_claim) except? -6:
+        cdef Claim claim
+        cdef int64_t result
+        self._check_valid_invocation()
+        buffer_claim._check_free()
+        if length < 0:
+            raise ValueError(f"a claim of {length} bytes: it must not be negative")
+        result = self._proxy.try_claim(SESSION_HEADER_LENGTH + length, &claim)
+        if result > 0:
+            codec.session_message_header_put_cluster_session_id(self._session_header, self._service_id)
+            memcpy(claim.data, self._session_header, SESSION_HEADER_LENGTH)
+            buffer_claim._wrap(self._proxy.publication(), &claim, SESSION_HEADER_LENGTH, length)
+        return result
+
+    cdef bint send_schedule_timer(self, int64_t correlation_id, int64_t deadline) except -1:
+        self._check_valid_invocation()
+        if correlation_id == INT64_MAX or deadline == INT64_MAX:
+            raise ValueError(f"schedule_timer({correlation_id}, {deadline}): 2**63 - 1 is no correlation id and no "
+                             "deadline, the consensus module uses it for 'none'")
+        return self._proxy.schedule_timer(correlation_id, deadline)
+
+    cdef bint send_cancel_timer(self, int64_t correlation_id) except -1:
+        self._check_valid_invocation()
+        return self._proxy.cancel_timer(correlation_id)
+
+    cdef int close_session(self, object session) except -1:
+        cdef int64_t cluster_session_id = (<ContainerClientSession> session).id
+        if self._sessions.get(cluster_session_id) is not None:
+            self.close_session_by_id(cluster_session_id)
+        return 0
+
+    cdef bint close_session_by_id(self, int64_t cluster_session_id) except -1:
+        cdef ContainerClientSession session
+        cdef int _attempt
+        self._check_valid_invocation()
+        session = self._sessions.get(cluster_session_id)
+        if session is None:
+            raise ClusterError(f"unknown clusterSessionId: {cluster_session_id}")
+        if session.is_closing:
+            return True
+        for _attempt in range(CLOSE_SESSION_ATTEMPTS):
+            if self._proxy.close_session(cluster_session_id):
+                session._mark_closing(True)
+                return True
+            self.idle_once(0)
+        return False

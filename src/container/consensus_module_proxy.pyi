@@ -1,0 +1,7 @@
+# What type checkers see of container.consensus_module_proxy, which is compiled.
+
+from container.transport import Publication
+
+class ConsensusModuleProxy:
+    def __init__(self, publication: Publication) -> None: ...
+    def close(self) -> int: ...

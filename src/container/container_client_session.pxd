@@ -1,0 +1,41 @@
+# One client session as the service sees it, and the sessions of a member in the order of their ids.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from container.cluster cimport Cluster
+from container.transport cimport BufferVector, Client, Publication
+
+
+cdef class ContainerClientSession:
+    cdef readonly int64_t id
+    cdef readonly int32_t response_stream_id
+    cdef readonly str response_channel
+    cdef readonly bytes encoded_principal
+    cdef readonly bint is_closing
+    cdef Cluster _cluster
+    cdef Publication _publication           # None while not connected
+    cdef int64_t _connect_deadline_ns       # until then a send waits for the client to subscribe
+    cdef bint _is_stuck                     # the last send ran out of time
+    cdef int _connect(self, Client client, int64_t now_ns) except -1    # RegistrationError is the caller's
+    cdef void _mark_closing(self, bint is_closing) noexcept
+    cdef Publication _take_publication(self)
+    # For services in Cython; vectors[0] is left free for the session header. Results as Publication.offer.
+    cdef int64_t offer_vectors(self, BufferVector* vectors, size_t count) except? -6
+    cdef int64_t offer_bytes(self, const uint8_t* data, size_t length) except? -6
+    cdef int64_t send_vectors(self, BufferVector* vectors, size_t count) except? -6
+    cdef int64_t send_bytes(self, const uint8_t* data, size_t length) except? -6
+    cdef int64_t _offer(self, BufferVector* vectors, size_t count, bint is_patient) except? -6
+    cdef int64_t _offer_one(self, object buffer, bint is_patient) except? -6
+    cdef int64_t _offer_all(self, tuple buffers, bint is_patient) except? -6
+
+
+cdef class ClientSessions:
+    cdef list _sessions                     # in ascending order of ids
+    cdef int64_t* _ids                      # the same order; owned
+    cdef list _told                         # in the order in which they are told and written
+    cdef Py_ssize_t _capacity
+    cdef Py_ssize_t _last                   # where the last look-up ended
+    cdef Py_ssize_t _index_of(self, int64_t cluster_session_id) noexcept    # < 0: -(insertion point) - 1
+    cdef int _tell(self, ContainerClientSession session) except -1
+    cdef ContainerClientSession get(self, int64_t cluster_session_id)
+    cdef int add(self, ContainerClientSession session) except -1
+    cdef ContainerClientSession remove(self, int64_t cluster_session_id)

@@ -1,0 +1,388 @@
+"""The context of a container: settings, what a program passes in as objects, and what ``conclude()`` makes of both."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from container.cluster_mark_file import ClusterMarkFile, ensure_link_file, mark_file_name
+from container.duration_tracker import DurationTracker
+from container.error_handlers import (
+    DelegatingErrorHandler,
+    ErrorHandler,
+    LoggingErrorHandler,
+    chain_error_handlers,
+    fallback_stream,
+)
+from container.error_log import CountedErrorHandler, DistinctErrorLog
+from container.errors import ConcurrentConcludeError, ConfigurationError
+from container.idle_strategy import IdleStrategy, parse_idle_strategy
+from container.object_path import create_object
+from container.semantic_version import is_version_compatible
+from container.service_counters import ServiceCounters
+from container.settings import Settings
+from container.settings_sources import collect_settings, validate_settings
+from container.transport import Client, Clock, MarkFile, SnapshotStore, SystemClock
+
+if TYPE_CHECKING:
+    from container.api import ClusteredService
+    from container.service_handler import ServiceHandler
+
+_LOGGER = logging.getLogger("container")
+_FILE_PAGE_SIZE_DEFAULT = 4096
+_DIRECTORY_MODE = 0o750  # others may not write: who can remove a mark file decides who may start
+
+
+class Context:
+    """What a container is made of (upstream's ``ClusteredServiceContainer.Context``); for one container.
+
+    Args:
+        service: the service: a :class:`container.api.ClusteredService`, or a ``container.service_handler.
+            ServiceHandler`` written in Cython. If None, the setting ``service_class_name`` names it.
+        client: an open Aeron client of the caller's; it stays open. If None, the container connects one of its own,
+            whose conductor runs on the agent's thread.
+        clock: where the time comes from; the client's by default.
+        idle_strategy: the setting of this name, or a function that makes a strategy at each call.
+        snapshot_store: where snapshots are kept; the archive by default.
+        mark_file: a mark file of the caller's, which the container closes.
+        error_handler: called with each error (BaseException) after it was recorded.
+        delegating_error_handler: the setting of this name, or an object with ``next`` and ``on_error``.
+        app_version_validator: ``validator(own_version, other_version) -> bool``; equal majors by default.
+        termination_hook: called on the agent's thread when the agent terminates.
+        use_agent_invoker: True when the caller drives the agent by ``container.invoke()``.
+        config_file: TOML file with settings.
+        environ: the environment; the process's by default.
+        settings: the settings of docs/settings.md, by name.
+
+    Raises:
+        ConfigurationError: unknown setting, or a config file that can not be read. Values are checked by
+            :meth:`conclude`.
+    """
+
+    # Made by conclude(), for the agent.
+    service_handler: ServiceHandler
+    snapshot_store: SnapshotStore
+    error_log: DistinctErrorLog
+    error_handler: ErrorHandler
+    counted_error_handler: CountedErrorHandler
+    duty_cycle_tracker: DurationTracker
+    snapshot_duration_tracker: DurationTracker
+    clock: Clock
+    client: Client
+    mark_file: MarkFile
+    aeron_dir: str
+    cluster_dir: Path
+    mark_file_dir: Path
+
+    def __init__(
+        self,
+        service: ClusteredService | ServiceHandler | None = None,
+        *,
+        client: Client | None = None,
+        clock: Clock | None = None,
+        idle_strategy: str | Callable[[], IdleStrategy] | None = None,
+        snapshot_store: SnapshotStore | None = None,
+        mark_file: MarkFile | None = None,
+        error_handler: ErrorHandler | None = None,
+        delegating_error_handler: str | DelegatingErrorHandler | None = None,
+        app_version_validator: Callable[[int, int], bool] = is_version_compatible,
+        termination_hook: Callable[[], object] | None = None,
+        use_agent_invoker: bool = False,
+        config_file: str | os.PathLike[str] | None = None,
+        environ: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.service = service
+        self.app_version_validator = app_version_validator
+        self.termination_hook = termination_hook or _do_nothing
+        self.use_agent_invoker = use_agent_invoker
+        self.owns_aeron_client = False
+        self.is_starting = False
+        """True while a container is being made from it, when whoever catches a signal may still raise."""
+        self._given_client = client
+        self._given_clock = clock
+        self._given_snapshot_store = snapshot_store
+        self._given_mark_file = mark_file
+        self._user_error_handler = error_handler
+        self._given_delegating_error_handler: DelegatingErrorHandler | None = None
+        self._idle_strategy_supplier: Callable[[], IdleStrategy] | None = None
+        if isinstance(delegating_error_handler, str):
+            settings["delegating_error_handler"] = delegating_error_handler
+        else:
+            self._given_delegating_error_handler = delegating_error_handler
+        if callable(idle_strategy):
+            self._idle_strategy_supplier = idle_strategy
+        else:
+            settings["idle_strategy"] = idle_strategy
+        self._given_settings = collect_settings(settings, config_file=config_file, environ=environ)
+        self._settings: Settings | None = None
+        self._counters: ServiceCounters | None = None
+        self._conclude_guard = threading.Lock()
+        self._is_concluded = False
+        self._is_closed = False
+
+    @property
+    def settings(self) -> Settings:
+        """The validated settings. Raises ConfigurationError as :meth:`conclude` does."""
+        if self._settings is None:
+            self._settings = validate_settings(self._given_settings)
+        return self._settings
+
+    @property
+    def is_concluded(self) -> bool:
+        """True once :meth:`conclude` was called."""
+        return self._is_concluded
+
+    @property
+    def is_closed(self) -> bool:
+        """True once :meth:`close` was called."""
+        return self._is_closed
+
+    def conclude(self) -> None:
+        """Check every setting, take the mark file, connect the client and allocate the counters.
+
+        In the order of upstream; after a failure call :meth:`abandon`.
+
+        Raises:
+            ConcurrentConcludeError: it was called before.
+            ConfigurationError: a setting is out of range, with nothing opened yet; or there is no service.
+            MarkFileError: the mark file can not be taken; see :class:`~container.cluster_mark_file.ClusterMarkFile`.
+            DriverTimeoutError: there is no media driver within the driver timeout.
+            AeronError: the driver refuses a counter.
+        """
+        with self._conclude_guard:
+            if self._is_concluded:
+                raise ConcurrentConcludeError("a context can be concluded once; make a new one for each container")
+            self._is_concluded = True
+        settings = self.settings
+        self._conclude_scalars(settings)
+        self._conclude_directories(settings)
+        self._conclude_mark_file(settings)
+        self._conclude_error_handlers(settings)
+        self._conclude_client(settings)
+        self._conclude_counters(settings)
+        self._conclude_snapshot_store(settings)
+        self._conclude_service(settings)
+        self._write_mark_file(settings)
+        if settings.print_configuration:
+            print(self, flush=True)
+
+    def abandon(self) -> None:
+        """Undo a start that failed: the mark file becomes free at once, then everything is closed. Never raises."""
+        self.is_starting = False
+        mark_file = getattr(self, "mark_file", None)
+        if isinstance(mark_file, ClusterMarkFile):
+            mark_file.signal_failed_start()
+        self.close()
+
+    def close(self) -> None:
+        """Close the client, if it is the container's own, or else what was added to it; then the error log and the mark
+        file. May be called twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self.owns_aeron_client:
+            self._close_quietly(self.client)
+        else:
+            self._close_quietly(self._counters)
+        self._close_quietly(getattr(self, "error_log", None))
+        self._close_quietly(getattr(self, "mark_file", None))
+
+    def new_idle_strategy(self) -> IdleStrategy:
+        """A new instance of the configured idle strategy: agent and runner must not share one."""
+        if self._idle_strategy_supplier is not None:
+            return self._idle_strategy_supplier()
+        return parse_idle_strategy(self.settings.idle_strategy)
+
+    def create_service(self) -> Any:
+        """A service made from the class that the setting ``service_class_name`` names.
+
+        Raises ConfigurationError when it is not set, or the class can not be found or instantiated.
+        """
+        path = self.settings.service_class_name
+        if path is None:
+            raise ConfigurationError(
+                "no service: pass an instance of a ClusteredService, or set service_class_name "
+                "(AERON_CLUSTER_SERVICE_CLASS_NAME) to package.module:ServiceClass"
+            )
+        return create_object(path, "service_class_name")
+
+    def __str__(self) -> str:
+        found = {"service_name": self.settings.effective_service_name}
+        if self._is_concluded:
+            found |= {name: str(getattr(self, name, None)) for name in ("aeron_dir", "cluster_dir", "mark_file_dir")}
+        lines = [f"    {name}={value!r}" for name, value in (vars(self.settings) | found).items()]
+        return "\n".join(["ClusteredServiceContainer.Context", "{", *lines, "}"])
+
+    def _conclude_scalars(self, settings: Settings) -> None:
+        self.cluster_id = settings.cluster_id
+        self.service_id = settings.service_id
+        self.service_name = settings.effective_service_name
+        self.control_channel = settings.control_channel
+        self.service_stream_id = settings.service_stream_id
+        self.consensus_module_stream_id = settings.consensus_module_stream_id
+        self.is_responding_service = settings.is_responding_service
+        self.log_fragment_limit = settings.log_fragment_limit
+        self.app_version = settings.app_version
+        given = self._given_client
+        self.clock = self._given_clock or (given.clock if given is not None else SystemClock())
+        self.idle_strategy = self.new_idle_strategy()
+
+    def _conclude_directories(self, settings: Settings) -> None:
+        self.cluster_dir = _created_directory("cluster_dir", settings.cluster_dir)
+        self.mark_file_dir = (
+            _created_directory("mark_file_dir", settings.mark_file_dir) if settings.mark_file_dir else self.cluster_dir
+        )
+        self.aeron_dir = self._find_aeron_dir(settings)
+
+    def _find_aeron_dir(self, settings: Settings) -> str:
+        found = getattr(self._given_client, "aeron_dir", None) or settings.aeron_dir
+        if found is None and self._given_client is None:
+            from container.aeron import default_aeron_dir, load_library
+
+            load_library(settings.aeron_library)
+            found = default_aeron_dir()
+        return found or ""
+
+    def _conclude_mark_file(self, settings: Settings) -> None:
+        if self._given_mark_file is not None:
+            self.mark_file = self._given_mark_file
+            return
+        self.mark_file = ClusterMarkFile(
+            self.mark_file_dir / mark_file_name(settings.service_id),
+            error_buffer_length=settings.error_buffer_length,
+            page_size=self._file_page_size(settings),
+            clock=self.clock,
+            fallback=fallback_stream(settings.fallback_logger),
+        )
+        ensure_link_file(self.cluster_dir, self.mark_file_dir, settings.service_id)
+
+    def _file_page_size(self, settings: Settings) -> int:
+        if self._given_client is not None and not hasattr(self._given_client, "aeron_dir"):
+            return _FILE_PAGE_SIZE_DEFAULT  # over another transport there is no driver's file to tell
+        from container.aeron.media_driver import read_cnc_file_page_size, wait_for_driver
+
+        # Before the mark file is claimed: a start that is killed later would leave it active for ever.
+        timeout_ns = settings.driver_timeout_ms * 1_000_000
+        wait_for_driver(self.aeron_dir, timeout_ns)
+        return read_cnc_file_page_size(self.aeron_dir, timeout_ns)
+
+    def _conclude_error_handlers(self, settings: Settings) -> None:
+        file = self.mark_file
+        region = file.error_buffer if isinstance(file, ClusterMarkFile) else bytearray(settings.error_buffer_length)
+        self.error_log = DistinctErrorLog(region, self.clock)
+        delegating = self._given_delegating_error_handler
+        if delegating is None and settings.delegating_error_handler:
+            delegating = create_object(settings.delegating_error_handler, "delegating_error_handler")
+        log = LoggingErrorHandler(self.error_log, fallback_stream(settings.fallback_logger))
+        self.error_handler = chain_error_handlers(log, self._user_error_handler, delegating)
+
+    def _conclude_client(self, settings: Settings) -> None:
+        if self._given_client is not None:
+            self.client = self._given_client
+            return
+        from container.aeron import AeronClient
+
+        self.client = AeronClient(
+            aeron_dir=self.aeron_dir,
+            client_name=self.service_name,
+            use_invoker=True,
+            driver_timeout_ms=settings.driver_timeout_ms,
+            error_handler=self._on_client_error,
+            library=settings.aeron_library,
+        )
+        self.owns_aeron_client = True
+
+    def _conclude_counters(self, settings: Settings) -> None:
+        counters = self._counters = ServiceCounters(self.client, settings.cluster_id, settings.service_id)
+        self.counted_error_handler = CountedErrorHandler(counters.add_error_counter(), self.error_handler)
+        self.duty_cycle_tracker = DurationTracker(
+            counters.add_max_cycle_time(),
+            counters.add_cycle_time_exceeded(settings.cycle_threshold_ns),
+            settings.cycle_threshold_ns,
+        )
+        self.snapshot_duration_tracker = DurationTracker(
+            counters.add_max_snapshot_duration(),
+            counters.add_snapshot_duration_exceeded(settings.snapshot_duration_threshold_ns),
+            settings.snapshot_duration_threshold_ns,
+        )
+
+    def _conclude_snapshot_store(self, settings: Settings) -> None:
+        if self._given_snapshot_store is not None:
+            self.snapshot_store = self._given_snapshot_store
+            return
+        from container.archive import ArchiveContext, ArchiveSnapshotStore
+
+        archive_context = ArchiveContext.for_service(
+            settings.cluster_id,
+            settings.service_id,
+            control_channel=settings.archive_control_channel,
+            control_stream_id=settings.archive_control_stream_id,
+            response_stream_id=settings.archive_response_stream_id,
+            message_timeout_ns=settings.archive_message_timeout_ns,
+            message_retry_attempts=settings.archive_message_retry_attempts,
+            client_name=self.service_name,
+        )
+        self.snapshot_store = ArchiveSnapshotStore(
+            self.client,
+            archive_context,
+            snapshot_channel=settings.snapshot_channel,
+            snapshot_stream_id=settings.snapshot_stream_id,
+            replay_channel=settings.replay_channel,
+            replay_stream_id=settings.replay_stream_id,
+        )
+
+    def _conclude_service(self, settings: Settings) -> None:
+        from container.service_handler import PythonServiceHandler, ServiceHandler
+
+        service = self.service
+        if service is None:
+            service = self.service = self.create_service()
+        self.service_handler = service if isinstance(service, ServiceHandler) else PythonServiceHandler(service)
+
+    def _write_mark_file(self, settings: Settings) -> None:
+        if not isinstance(self.mark_file, ClusterMarkFile):
+            return
+        self.mark_file.write_header(
+            archive_stream_id=settings.archive_control_stream_id,
+            service_stream_id=settings.service_stream_id,
+            consensus_module_stream_id=settings.consensus_module_stream_id,
+            service_id=settings.service_id,
+            cluster_id=settings.cluster_id,
+            aeron_dir=self.aeron_dir,
+            control_channel=settings.control_channel,
+            service_name=self.service_name,
+        )
+        self.mark_file.signal_ready()
+
+    def _on_client_error(self, error: BaseException) -> None:
+        """The own client's errors: counted once there is a counter."""
+        getattr(self, "counted_error_handler", self.error_handler)(error)
+
+    def _close_quietly(self, resource: Any) -> None:
+        try:
+            if resource is not None:
+                resource.close()
+        except Exception as error:
+            _LOGGER.warning("%r can not be closed: %s", resource, error, exc_info=error)
+
+
+def _created_directory(setting: str, directory: str) -> Path:
+    """The directory, made if it is not there, by its canonical path."""
+    path = Path(directory)
+    try:
+        missing = list(itertools.takewhile(lambda each: not each.exists(), path.parents))
+        for each in [*reversed(missing), path]:  # by itself mkdir would make parents that everybody may write
+            each.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+        return path.resolve(strict=True)
+    except OSError as error:
+        raise ConfigurationError(f"{setting}={directory!r}: can not be created: {error.strerror}") from error
+
+
+def _do_nothing() -> None:
+    """The termination hook of a context that has none."""

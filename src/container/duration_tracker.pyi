@@ -1,0 +1,9 @@
+# What type checkers see of container.duration_tracker, which is compiled.
+
+from container.transport import Counter
+
+class DurationTracker:
+    max_counter: Counter
+    exceeded_counter: Counter
+    threshold_ns: int
+    def __init__(self, max_counter: Counter, exceeded_counter: Counter, threshold_ns: int) -> None: ...

@@ -1,0 +1,181 @@
+"""The exceptions of the container: caller's misuse, operating trouble, a broken protocol, and termination.
+
+Aeron prefixes the text of its exceptions with a category (``FATAL``, ``ERROR`` or ``WARN``); so do ours where they are
+written to an error log (see :func:`log_text`).
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Category(enum.Enum):
+    """How bad an error is, as in upstream's ``AeronException.Category``."""
+
+    FATAL = "FATAL"
+    ERROR = "ERROR"
+    WARN = "WARN"
+
+
+class ContainerError(Exception):
+    """Base of everything that this package raises and a caller may handle."""
+
+    def __init__(self, message: str, *, category: Category = Category.ERROR) -> None:
+        super().__init__(message)
+        self.category = category
+
+
+class ConfigurationError(ContainerError, ValueError):
+    """A setting is missing, unknown or out of range; the text names the setting, the value and what is allowed."""
+
+
+class ConcurrentConcludeError(ContainerError):
+    """A context was concluded a second time; make a new context for each container."""
+
+
+class ClusterError(ContainerError):
+    """Upstream's ``ClusterException``: a rule of the cluster was broken by the caller, the log or a peer."""
+
+
+class SessionError(ClusterError):
+    """The cluster refused a client's session, in a SessionEvent: ``code`` is its event code, ``detail`` its text."""
+
+    def __init__(self, message: str, *, code: int, detail: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.detail = detail
+
+
+class AuthenticationError(SessionError):
+    """The cluster's authenticator rejected a client (event code AUTHENTICATION_REJECTED)."""
+
+
+class CodecError(ContainerError, ValueError):
+    """Bytes are not the message they should be: too short, foreign schema, another template."""
+
+
+class SnapshotError(ClusterError):
+    """A snapshot's frames are not what the service or the container wrote."""
+
+
+class RecordingError(ContainerError):
+    """A file of an archive or of a cluster directory is missing, damaged or of a version that is not known.
+
+    ``file`` is its path, ``offset`` the byte in it, ``log_position`` the position in the recording; each is ``None``
+    where it is not known. The text names them all.
+    """
+
+    def __init__(
+        self, message: str, *, file: str | None = None, offset: int | None = None, log_position: int | None = None
+    ) -> None:
+        places = (("", file), ("offset ", offset), ("log position ", log_position))
+        where = ", ".join(f"{name}{value}" for name, value in places if value is not None)
+        super().__init__(f"{where}: {message}" if where else message)
+        self.detail = message
+        self.file = file
+        self.offset = offset
+        self.log_position = log_position
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _recording_error, (self.detail, self.file, self.offset, self.log_position)
+
+
+def _recording_error(message: str, file: str | None, offset: int | None, log_position: int | None) -> RecordingError:
+    """Make the error anew in another process, such as a Spark driver that is told of a failed task."""
+    return RecordingError(message, file=file, offset=offset, log_position=log_position)
+
+
+class MarkFileError(ContainerError):
+    """A mark file is held by a live owner, belongs to another component or cannot be read."""
+
+
+class AeronError(ContainerError):
+    """The Aeron client refused a call; ``code`` is the C client's error code."""
+
+    def __init__(self, message: str, *, code: int = 0, category: Category = Category.ERROR) -> None:
+        super().__init__(message, category=category)
+        self.code = code
+
+
+class RegistrationError(AeronError):
+    """The driver refused to add a publication, subscription or counter."""
+
+
+class ClosedError(AeronError):
+    """The object or its client is closed."""
+
+
+class MessageTooLongError(AeronError, ValueError):
+    """A message or claim is longer than its publication can carry; the text gives both lengths."""
+
+
+class TimedOutError(AeronError, TimeoutError):
+    """An answer did not come in time; the text says what was awaited and for how long."""
+
+
+class DriverTimeoutError(TimedOutError):
+    """The media driver is not there, not ready or no longer alive."""
+
+
+class ArchiveError(ContainerError):
+    """Upstream's ``ArchiveException``: the archive answered with an error, or its session is gone.
+
+    ``code`` is the archive's error code (:attr:`STORAGE_SPACE` and so on), ``correlation_id`` the request's, or -1.
+    """
+
+    GENERIC = 0
+    STORAGE_SPACE = 11
+
+    def __init__(self, message: str, *, code: int = 0, correlation_id: int = -1) -> None:
+        super().__init__(message)
+        self.code = code
+        self.correlation_id = correlation_id
+
+
+class Event(ContainerError):
+    """Something worth a line in the error log that is no failure of the code: recorded with no stack trace."""
+
+    def __init__(self, message: str, *, category: Category = Category.WARN) -> None:
+        super().__init__(message, category=category)
+
+
+class AeronEvent(Event):
+    """An event of the transport, such as a counter that went away."""
+
+
+class ClusterEvent(Event):
+    """An event of the cluster, such as the close of an unknown session."""
+
+
+class AgentTermination(BaseException):
+    """Ends the agent. It passes through user callbacks, so it is no ``Exception``: do not swallow it."""
+
+    def __init__(self, message: str, *, category: Category = Category.ERROR) -> None:
+        super().__init__(message)
+        self.category = category
+
+
+class AgentInterrupted(AgentTermination):
+    """The container is being closed while the agent idles in a callback or waits for the consensus module."""
+
+
+class ClusterTermination(AgentTermination):
+    """The consensus module asked for the end, or is gone; ``is_expected`` tells an orderly end from another."""
+
+    def __init__(self, *, is_expected: bool) -> None:
+        super().__init__(
+            "expected termination" if is_expected else "unexpected termination",
+            category=Category.WARN if is_expected else Category.ERROR,
+        )
+        self.is_expected = is_expected
+
+
+def log_text(error: BaseException) -> str:
+    """The first line of an error's record: ``<type>: <CATEGORY> - <message>``."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    category = getattr(error, "category", None)
+    text = str(error)
+    if isinstance(category, Category):
+        text = f"{category.value} - {text}"
+    return f"{name}: {text}" if text else name

@@ -1,0 +1,33 @@
+# The bytes and the header of a message as Python sees them: owned copies that are safe to keep.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from container.transport cimport Claim, FrameHeader, Publication
+
+
+cdef class MessageBuffer:
+    cdef uint8_t* _data                 # owned
+    cdef Py_ssize_t _length
+    cdef Py_ssize_t _capacity
+    cdef Py_ssize_t _exports            # views of the bytes that are alive
+    cdef int _fill(self, const uint8_t* data, size_t length) except -1
+    cdef bint _equals(self, const char* data, Py_ssize_t length) noexcept
+    cdef int _append(self, const uint8_t* data, size_t length) except -1
+    cdef int _reserve(self, size_t length) except -1
+    cdef bint _is_kept(self) noexcept   # somebody beside the one owner refers to it, or to a view of it
+    cdef const uint8_t* _at(self, Py_ssize_t offset, Py_ssize_t length) except NULL
+
+
+cdef class Header:
+    cdef FrameHeader _frame
+    cdef bint _is_kept(self) noexcept
+
+
+cdef class BufferClaim:
+    cdef Publication _publication       # None when nothing is claimed, or the claim is mocked
+    cdef Claim _claim
+    cdef bytearray _data
+    cdef size_t _length
+    cdef size_t _offset                 # of the user's bytes in the claimed range
+    cdef bint _is_claimed
+    cdef int _wrap(self, Publication publication, Claim* claim, size_t offset, size_t length) except -1
+    cdef int _check_free(self) except -1

@@ -1,0 +1,319 @@
+"""The bytes and the header of a message as Python sees them: owned copies that are safe to keep.
+
+A copy costs less than making a memoryview, and nothing that a user keeps can point into a log buffer that is unmapped.
+The container reuses an object only when nobody else refers to it and no view of it is alive.
+"""
+from cpython.buffer cimport (
+    PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy
+
+from container.errors import ClosedError, ClusterError
+from container.transport cimport Claim, Publication
+
+cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(object o) noexcept
+
+cdef enum:
+    INITIAL_CAPACITY = 2048
+
+
+cdef class MessageBuffer:
+    """A read-only buffer with the payload of one message.
+
+    ``bytes(buffer)``, ``buffer[3]`` (int), ``buffer[2:10]`` (bytes), ``len(buffer)``, ``struct.unpack_from`` and
+    ``memoryview(buffer)`` work, and the ``get_…`` methods read little-endian numbers. The bytes stay as they are for as
+    long as the object, or a view of it, is referred to.
+    """
+
+    def __cinit__(self):
+        self._data = NULL
+        self._length = 0
+        self._capacity = 0
+        self._exports = 0
+
+    def __init__(self):
+        raise TypeError("a MessageBuffer is made by the container; use bytes for your own data")
+
+    def __dealloc__(self):
+        free(self._data)
+
+    cdef int _reserve(self, size_t length) except -1:
+        cdef Py_ssize_t capacity = max(<Py_ssize_t> INITIAL_CAPACITY, self._capacity)
+        cdef void* grown
+        while capacity < <Py_ssize_t> length:
+            capacity *= 2
+        grown = realloc(self._data, <size_t> capacity)
+        if grown == NULL:
+            raise MemoryError(f"no memory for a message of {length} bytes")
+        self._data = <uint8_t*> grown
+        self._capacity = capacity
+        return 0
+
+    cdef int _fill(self, const uint8_t* data, size_t length) except -1:
+        self._length = 0
+        return self._append(data, length)
+
+    cdef int _append(self, const uint8_t* data, size_t length) except -1:
+        if self._length + <Py_ssize_t> length > self._capacity:
+            self._reserve(<size_t> self._length + length)
+        if length > 0:
+            memcpy(self._data + self._length, data, length)
+        self._length += <Py_ssize_t> length
+        return 0
+
+    cdef bint _is_kept(self) noexcept:
+        return self._exports > 0 or Py_REFCNT(self) > 1
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        if self._data == NULL:
+            self._fill(NULL, 0)
+            PyBuffer_FillInfo(view, self, b"", 0, True, flags)
+        else:
+            PyBuffer_FillInfo(view, self, self._data, self._length, True, flags)
+        self._exports += 1
+
+    def __releasebuffer__(self, Py_buffer* view):
+        self._exports -= 1
+
+    def __len__(self):
+        return self._length
+
+    def __bytes__(self):
+        return PyBytes_FromStringAndSize(<const char*> self._data, self._length)
+
+    def __getitem__(self, index):
+        cdef Py_ssize_t start, stop, step
+        cdef Py_ssize_t at
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self._length)
+            if step != 1:
+                return bytes(self)[index]
+            return PyBytes_FromStringAndSize(<const char*> self._data + start, max(<Py_ssize_t> 0, stop - start))
+        at = index
+        if at < 0:
+            at += self._length
+        if not 0 <= at < self._length:
+            raise IndexError(f"index {index} is outside a message of {self._length} bytes")
+        return self._data[at]
+
+    def __eq__(self, other):
+        cdef Py_buffer view
+        if type(other) is bytes:                        # without the detour over a view, which costs a microsecond
+            return self._equals(PyBytes_AS_STRING(other), PyBytes_GET_SIZE(other))
+        if not PyObject_CheckBuffer(other):
+            return NotImplemented
+        try:
+            PyObject_GetBuffer(other, &view, PyBUF_SIMPLE)
+        except BufferError:                             # not contiguous
+            return bytes(self) == bytes(memoryview(other))
+        try:
+            return self._equals(<const char*> view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef bint _equals(self, const char* data, Py_ssize_t length) noexcept:
+        return length == self._length and (length == 0 or memcmp(data, self._data, <size_t> length) == 0)
+
+    def __hash__(self):
+        return hash(bytes(self))
+
+    def __repr__(self):
+        return f"<MessageBuffer of {self._length} bytes>"
+
+    cdef const uint8_t* _at(self, Py_ssize_t offset, Py_ssize_t length) except NULL:
+        if offset < 0 or offset > self._length - length:
+            raise IndexError(
+                f"{length} bytes at offset {offset} are outside a message of {self._length} bytes")
+        return self._data + offset
+
+    def get_int8(self, Py_ssize_t offset=0):
+        """The signed byte at ``offset``; IndexError outside the message."""
+        return (<const int8_t*> self._at(offset, 1))[0]
+
+    def get_uint8(self, Py_ssize_t offset=0):
+        """The unsigned byte at ``offset``; IndexError outside the message."""
+        return self._at(offset, 1)[0]
+
+    def get_int16(self, Py_ssize_t offset=0):
+        """The little-endian signed 16-bit number at ``offset``; IndexError outside the message."""
+        cdef int16_t value
+        memcpy(&value, self._at(offset, 2), 2)
+        return value
+
+    def get_uint16(self, Py_ssize_t offset=0):
+        """The little-endian unsigned 16-bit number at ``offset``; IndexError outside the message."""
+        cdef uint16_t value
+        memcpy(&value, self._at(offset, 2), 2)
+        return value
+
+    def get_int32(self, Py_ssize_t offset=0):
+        """The little-endian signed 32-bit number at ``offset``; IndexError outside the message."""
+        cdef int32_t value
+        memcpy(&value, self._at(offset, 4), 4)
+        return value
+
+    def get_uint32(self, Py_ssize_t offset=0):
+        """The little-endian unsigned 32-bit number at ``offset``; IndexError outside the message."""
+        cdef uint32_t value
+        memcpy(&value, self._at(offset, 4), 4)
+        return value
+
+    def get_int64(self, Py_ssize_t offset=0):
+        """The little-endian signed 64-bit number at ``offset``; IndexError outside the message."""
+        cdef int64_t value
+        memcpy(&value, self._at(offset, 8), 8)
+        return value
+
+    def get_uint64(self, Py_ssize_t offset=0):
+        """The little-endian unsigned 64-bit number at ``offset``; IndexError outside the message."""
+        cdef uint64_t value
+        memcpy(&value, self._at(offset, 8), 8)
+        return value
+
+    def get_float64(self, Py_ssize_t offset=0):
+        """The little-endian 64-bit floating point number at ``offset``; IndexError outside the message."""
+        cdef double value
+        memcpy(&value, self._at(offset, 8), 8)
+        return value
+
+
+cdef class Header:
+    """Where a message stands in its stream; a copy, which does not change while it is referred to."""
+
+    def __init__(self):
+        raise TypeError("a Header is made by the container")
+
+    cdef bint _is_kept(self) noexcept:
+        return Py_REFCNT(self) > 1
+
+    @property
+    def position(self):
+        """Position in the stream just after the message (int, bytes)."""
+        return self._frame.position
+
+    @property
+    def frame_length(self):
+        """Bytes of the frame header and everything behind it (int)."""
+        return self._frame.frame_length
+
+    @property
+    def session_id(self):
+        """Aeron session id of the stream (int)."""
+        return self._frame.session_id
+
+    @property
+    def stream_id(self):
+        """Aeron stream id (int)."""
+        return self._frame.stream_id
+
+    @property
+    def term_id(self):
+        """Term id of the first frame (int)."""
+        return self._frame.term_id
+
+    @property
+    def initial_term_id(self):
+        """The first term id of the stream (int)."""
+        return self._frame.initial_term_id
+
+    @property
+    def term_offset(self):
+        """Offset of the first frame in its term (int, bytes)."""
+        return self._frame.term_offset
+
+    @property
+    def flags(self):
+        """Flags of the frame (int); 0xC0 for a whole message."""
+        return self._frame.flags
+
+    @property
+    def reserved_value(self):
+        """The frame's reserved value (int)."""
+        return self._frame.reserved_value
+
+    def __repr__(self):
+        return f"<Header position={self._frame.position} session_id={self._frame.session_id}>"
+
+
+cdef class BufferClaim:
+    """A claimed range of a stream: write :attr:`buffer`, then :meth:`commit` or :meth:`abort`.
+
+    Used as ``with``, it commits at the end, and aborts when there was an exception. A claim holds up everything that
+    is sent after it, so commit soon. The bytes are written to the claim's own memory and copied into the stream by
+    the commit, so that a view that is kept can not change what was sent.
+    """
+
+    def __cinit__(self):
+        self._data = bytearray()
+        self._length = 0
+        self._is_claimed = False
+
+    cdef int _check_free(self) except -1:
+        if self._is_claimed:
+            raise ClusterError("this BufferClaim holds a claim already; commit or abort it first")
+        return 0
+
+    cdef int _wrap(self, Publication publication, Claim* claim, size_t offset, size_t length) except -1:
+        self._data = bytearray(length)
+        self._publication = publication
+        if claim != NULL:
+            self._claim = claim[0]
+        self._offset = offset
+        self._length = length
+        self._is_claimed = True
+        return 0
+
+    @property
+    def buffer(self):
+        """A writable view of the claimed bytes (memoryview), as long as was asked for, all zero at first."""
+        if not self._is_claimed:
+            raise ClusterError("nothing is claimed: buffer is there after a successful try_claim until the commit")
+        return memoryview(self._data)
+
+    @property
+    def length(self):
+        """How many bytes are claimed for the user (int)."""
+        return self._length if self._is_claimed else 0
+
+    def commit(self):
+        """Sends the claimed bytes. Raises ClusterError when nothing is claimed, ClosedError when the stream is."""
+        cdef char* source
+        if not self._is_claimed:
+            raise ClusterError("nothing is claimed: commit needs a successful try_claim")
+        self._is_claimed = False
+        if self._publication is not None:
+            if self._publication.is_closed():
+                raise ClosedError("the publication was closed before the claim was committed; nothing is sent")
+            source = self._data
+            memcpy(self._claim.data + self._offset, source, self._length)
+            self._publication.commit(&self._claim)
+            self._publication = None
+
+    def abort(self):
+        """Gives the claim up; nothing is sent. Nothing happens when nothing is claimed."""
+        if self._is_claimed:
+            self._is_claimed = False
+            if self._publication is not None and not self._publication.is_closed():
+                self._publication.abort(&self._claim)
+            self._publication = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        if kind is None:
+            if self._is_claimed:
+                self.commit()
+        else:
+            self.abort()
+
+    def __dealloc__(self):
+        if self._is_claimed and self._publication is not None and not self._publication.is_closed():
+            try:
+                self._publication.abort(&self._claim)
+            except Exception:
+                pass

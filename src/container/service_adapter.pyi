@@ -1,0 +1,8 @@
+# What type checkers see of container.service_adapter, which is compiled.
+
+from container.event_handler import EventHandler
+from container.transport import FragmentHandler, Subscription
+
+class ServiceAdapter(FragmentHandler):
+    def __init__(self, subscription: Subscription, handler: EventHandler) -> None: ...
+    def close(self) -> int: ...

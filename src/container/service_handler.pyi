@@ -1,0 +1,11 @@
+# What type checkers see of container.service_handler, which is compiled.
+
+from typing import Any
+
+class ServiceHandler: ...
+
+class PythonServiceHandler(ServiceHandler):
+    service: Any
+    def __init__(self, service: object) -> None: ...
+
+def check_service(service: object) -> None: ...

@@ -1,0 +1,208 @@
+"""The C-level callbacks that the agent calls, and the handler that wraps a service in Python."""
+import types
+
+from cpython.method cimport PyMethod_Check
+from cpython.ref cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from container.api import ClusteredService, CloseReason, Role, TimeUnit
+from container.cluster cimport Cluster
+from container.container_client_session cimport ContainerClientSession
+from container.errors import ConfigurationError
+from container.message_buffer cimport Header, MessageBuffer
+from container.session_messages cimport SessionMessages
+from container.snapshot_loader cimport SnapshotImage
+from container.snapshot_taker cimport SnapshotPublication
+from container.transport cimport FrameHeader
+
+cdef extern from "Python.h":
+    int CO_COROUTINE
+    int CO_ASYNC_GENERATOR
+    size_t PY_VECTORCALL_ARGUMENTS_OFFSET
+    object PyObject_Vectorcall(object callback, PyObject** arguments, size_t count, PyObject* names)
+
+cdef tuple _CLOSE_REASONS = (CloseReason.CLIENT_ACTION, CloseReason.SERVICE_ACTION, CloseReason.TIMEOUT)
+cdef tuple _ROLES = (Role.FOLLOWER, Role.CANDIDATE, Role.LEADER)
+cdef tuple _TIME_UNITS = (TimeUnit.MILLIS, TimeUnit.MICROS, TimeUnit.NANOS)
+
+_CALLBACKS = (
+    "on_start", "on_session_open", "on_session_close", "on_session_message", "on_timer_event", "on_take_snapshot",
+    "on_role_change", "on_new_leadership_term_event", "on_terminate", "do_background_work",
+)
+
+# A service that has it gets its session messages in batches.
+_BATCH_CALLBACK = "on_session_messages"
+
+
+cdef class ServiceHandler:
+    """Base of services written in Cython: override what is needed; the rest does nothing."""
+
+    cdef int on_start(self, Cluster cluster, SnapshotImage snapshot_image) except -1:
+        return 0
+
+    cdef int on_session_open(self, ContainerClientSession session, int64_t timestamp) except -1:
+        return 0
+
+    cdef int on_session_close(
+            self, ContainerClientSession session, int64_t timestamp, int32_t close_reason) except -1:
+        return 0
+
+    cdef int on_session_message(
+            self, ContainerClientSession session, int64_t timestamp, const uint8_t* data, size_t length,
+            const FrameHeader* header) except -1:
+        return 0
+
+    cdef bint takes_batches(self) noexcept:
+        return False
+
+    cdef int on_session_messages(self, SessionMessages messages) except -1:
+        return 0
+
+    cdef int on_timer_event(self, int64_t correlation_id, int64_t timestamp) except -1:
+        return 0
+
+    cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except -1:
+        return 0
+
+    cdef int on_role_change(self, int32_t new_role) except -1:
+        return 0
+
+    cdef int on_new_leadership_term_event(
+            self, int64_t leadership_term_id, int64_t log_position, int64_t timestamp, int64_t term_base_log_position,
+            int32_t leader_member_id, int32_t log_session_id, int32_t time_unit, int32_t app_version) except -1:
+        return 0
+
+    cdef int on_terminate(self, Cluster cluster) except -1:
+        return 0
+
+    cdef int do_background_work(self, int64_t now_ns) except -1:
+        return 0
+
+
+def check_service(service):
+    """Refuses what can not serve, with a ConfigurationError that names it: no callback, or a coroutine function."""
+    if isinstance(service, type):
+        raise ConfigurationError(f"the service must be an instance, not the class {service.__name__}: "
+                                 f"pass {service.__name__}()")
+    for name in (*_CALLBACKS, _BATCH_CALLBACK):
+        callback = getattr(service, name, None)
+        if name == _BATCH_CALLBACK and callback is None:
+            continue
+        if not callable(callback):
+            raise ConfigurationError(f"{type(service).__name__} has no callback {name}(): derive it from "
+                                     "container.ClusteredService")
+        if _is_coroutine_function(callback):
+            raise ConfigurationError(f"{type(service).__name__}.{name} is a coroutine function: the callbacks of a "
+                                     "replicated service run one after the other and can not be awaited; use def")
+
+
+def _is_coroutine_function(callback):
+    if type(callback) is types.MethodType and type(callback.__func__) is types.FunctionType:
+        return bool(callback.__func__.__code__.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
+    # What is no method may be wrapped in many ways. Importing this costs a start more than the whole container.
+    import inspect
+    return inspect.iscoroutinefunction(callback) or inspect.isasyncgenfunction(callback)
+
+
+cdef class PythonServiceHandler(ServiceHandler):
+    """Calls a service in Python (:class:`container.api.ClusteredService`).
+
+    A message is handed over as a reusable buffer with a copy of its bytes; when the service keeps the buffer, a view of
+    it or the header, the next message gets a fresh one.
+    """
+
+    def __init__(self, service not None):
+        check_service(service)
+        self.service = service
+        self._on_session_message = service.on_session_message
+        self._bind()
+        self._on_session_messages = getattr(service, "on_session_messages", None)
+        self._on_timer_event = service.on_timer_event
+        self._do_background_work = service.do_background_work
+        if getattr(type(service), "do_background_work", None) is ClusteredService.do_background_work:
+            self._do_background_work = None
+        self._buffer = MessageBuffer.__new__(MessageBuffer)
+        self._header = Header.__new__(Header)
+
+    cdef int on_start(self, Cluster cluster, SnapshotImage snapshot_image) except -1:
+        self.service.on_start(cluster, snapshot_image)
+        return 0
+
+    cdef int on_session_open(self, ContainerClientSession session, int64_t timestamp) except -1:
+        self.service.on_session_open(session, timestamp)
+        return 0
+
+    cdef int on_session_close(
+            self, ContainerClientSession session, int64_t timestamp, int32_t close_reason) except -1:
+        self.service.on_session_close(session, timestamp, _CLOSE_REASONS[close_reason])
+        return 0
+
+    cdef int on_session_message(
+            self, ContainerClientSession session, int64_t timestamp, const uint8_t* data, size_t length,
+            const FrameHeader* header) except -1:
+        if self._buffer._is_kept():
+            self._buffer = MessageBuffer.__new__(MessageBuffer)
+        if self._header._is_kept():
+            self._header = Header.__new__(Header)
+        self._buffer._fill(data, length)
+        self._header._frame = header[0]
+        if timestamp != self._timestamp or self._timestamp_object is None:
+            self._timestamp = timestamp
+            self._timestamp_object = timestamp
+        # [0] is the callee's to write to, so that it can put a method's instance there.
+        cdef PyObject* arguments[6]
+        arguments[1] = <PyObject*> self._instance
+        arguments[2] = <PyObject*> session
+        arguments[3] = <PyObject*> self._timestamp_object
+        arguments[4] = <PyObject*> self._buffer
+        arguments[5] = <PyObject*> self._header
+        if self._instance is None:
+            PyObject_Vectorcall(self._function, arguments + 2, 4 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL)
+        else:
+            PyObject_Vectorcall(self._function, arguments + 1, 5 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL)
+        return 0
+
+    cdef int _bind(self) except -1:
+        # What Python would do at each call: take the bound method apart.
+        cdef object callback = self._on_session_message
+        self._function, self._instance = callback, None
+        if PyMethod_Check(callback):
+            self._function, self._instance = callback.__func__, callback.__self__
+        return 0
+
+    cdef bint takes_batches(self) noexcept:
+        return self._on_session_messages is not None
+
+    cdef int on_session_messages(self, SessionMessages messages) except -1:
+        self._on_session_messages(messages)
+        return 0
+
+    cdef int on_timer_event(self, int64_t correlation_id, int64_t timestamp) except -1:
+        self._on_timer_event(correlation_id, timestamp)
+        return 0
+
+    cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except -1:
+        self.service.on_take_snapshot(snapshot_publication)
+        return 0
+
+    cdef int on_role_change(self, int32_t new_role) except -1:
+        self.service.on_role_change(_ROLES[new_role])
+        return 0
+
+    cdef int on_new_leadership_term_event(
+            self, int64_t leadership_term_id, int64_t log_position, int64_t timestamp, int64_t term_base_log_position,
+            int32_t leader_member_id, int32_t log_session_id, int32_t time_unit, int32_t app_version) except -1:
+        self.service.on_new_leadership_term_event(
+            leadership_term_id, log_position, timestamp, term_base_log_position, leader_member_id, log_session_id,
+            _TIME_UNITS[time_unit], app_version)
+        return 0
+
+    cdef int on_terminate(self, Cluster cluster) except -1:
+        self.service.on_terminate(cluster)
+        return 0
+
+    cdef int do_background_work(self, int64_t now_ns) except -1:
+        if self._do_background_work is None:
+            return 0
+        work_count = self._do_background_work(now_ns)
+        return 0 if work_count is None else work_count

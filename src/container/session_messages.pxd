@@ -1,0 +1,37 @@
+# The session messages of one part of the log, for services that take many at once.
+from libc.stdint cimport int64_t, uint8_t
+
+from container.cluster cimport Cluster
+from container.message_buffer cimport MessageBuffer
+
+
+cdef class Int64Column:
+    cdef int64_t* _data                     # owned
+    cdef Py_ssize_t _count
+    cdef Py_ssize_t _capacity
+    cdef Py_ssize_t _exports                # views that are alive
+    cdef Py_ssize_t _stride
+    cdef int _append(self, int64_t value) except -1
+
+
+cdef class SessionMessages:
+    cdef Cluster _cluster
+    cdef Int64Column _session_ids
+    cdef Int64Column _positions
+    cdef Int64Column _timestamps
+    cdef Int64Column _offsets               # one more than messages
+    cdef MessageBuffer _payloads
+    cdef list _sessions
+    cdef Py_ssize_t _count
+    cdef Py_ssize_t _current                # the message that an iteration is at; -1 before one, _count after one
+    cdef int _append(self, object session, int64_t session_id, int64_t log_position, int64_t timestamp,
+                     const uint8_t* data, size_t length) except -1
+    cdef bint _is_full(self) noexcept
+    cdef int _begin(self) except -1         # before the callback: the cluster is at the last message
+    cdef bint _is_at_a_message(self) noexcept
+    cdef SessionMessages _rest(self)        # a new one with what follows the message that the iteration is at
+    cdef Py_ssize_t _at(self, Py_ssize_t index) except -1
+    cdef SessionMessages _emptied(self)     # itself without messages, or a new one if somebody else refers to it
+
+
+cdef SessionMessages new_session_messages(Cluster cluster)

@@ -1,0 +1,392 @@
+"""The settings of a container: each with its name, default, unit and range, and the table made of them.
+
+Names, defaults and meanings are those of upstream's ``ClusteredServiceContainer.Configuration`` and
+``AeronArchive.Configuration``. Where values come from: :mod:`container.settings_sources`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+from container.semantic_version import format_version
+
+MAX_SERVICE_COUNT = 10
+MAX_CLIENT_NAME_LENGTH = 100
+
+_INT32 = (-(2**31), 2**31 - 1)
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+
+
+class Setting:
+    """What is known of one setting; the class :class:`Settings` has one for each attribute.
+
+    Made by hand, as are the classes beside it: the libraries that would do it take longer to import than everything
+    else that a container needs to start.
+    """
+
+    def __init__(
+        self,
+        prop: str,
+        doc: str,
+        default_value: Any,
+        *,
+        allowed: str,
+        least: int = 0,
+        most: int = 0,
+        unit: str = "",
+        pattern: str = "",
+        choices: tuple[object, ...] = (),
+        default: str = "",
+    ) -> None:
+        self.name = ""
+        self.property = prop
+        """Upstream's system property."""
+        self.variable = prop.upper().replace(".", "_")
+        """The environment variable."""
+        self.unit = unit
+        """"ns", "ms", "bytes", "version" or "": what the number counts."""
+        self.default_value = default_value
+        self.default = default or _format_value(default_value, unit)
+        """The default as the table of settings shows it."""
+        self.allowed = allowed
+        self.doc = doc
+        self.is_flag = choices == (True, False)
+        self.is_number = not choices and not pattern
+        self._least, self._most = least, most
+        self._pattern = pattern
+        self._choices = choices
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def allows(self, value: object) -> bool:
+        """Whether a value has the setting's type and is in its range."""
+        if self.is_flag:
+            return isinstance(value, bool)
+        if self.is_number:
+            return isinstance(value, int) and not isinstance(value, bool) and self._least <= value <= self._most
+        if self._choices:
+            return value in self._choices
+        return isinstance(value, str) and re.fullmatch(self._pattern, value) is not None
+
+
+def _number(prop: str, doc: str, default: int | None, least: int, most: int, *, unit: str = "", shown: str = "") -> Any:
+    """A setting that is a whole number; ``shown`` stands for a default that is None."""
+    return Setting(
+        prop, doc, default, allowed=_format_range(least, most, unit), least=least, most=most, unit=unit, default=shown
+    )
+
+
+def _duration(prop: str, doc: str, default_ns: int | None, *, least: int = 1, shown: str = "") -> Any:
+    """A setting that is a time in nanoseconds."""
+    return _number(prop, doc, default_ns, least, _INT64_MAX, unit="ns", shown=shown)
+
+
+def _text(
+    prop: str,
+    doc: str,
+    default: str | None,
+    pattern: str = r"(?s:.+)",
+    allowed: str = "a text that is not empty",
+    *,
+    shown: str = "",
+) -> Any:
+    """A setting that is a text, all of which the pattern matches."""
+    return Setting(prop, doc, default, allowed=allowed, pattern=pattern, default=shown)
+
+
+def _channel(prop: str, doc: str, default: str) -> Any:
+    """A setting that is a channel of any medium."""
+    return _text(prop, doc, default, r"aeron(-spy)?:[\x21-\x7e]+", "an Aeron channel in ASCII")
+
+
+def _object_path(prop: str, doc: str) -> Any:
+    """A setting that names something in a module."""
+    return _text(prop, doc, None, r"[^:\s]+:[^:\s]+", "package.module:Name")
+
+
+def _flag(prop: str, doc: str, default: bool) -> Any:
+    """A setting that is true or false."""
+    return Setting(prop, doc, default, allowed="true or false", choices=(True, False))
+
+
+def _choice(prop: str, doc: str, default: str, choices: tuple[str, ...]) -> Any:
+    """A setting that is one of a few texts."""
+    return Setting(prop, doc, default, allowed="one of " + ", ".join(choices), choices=choices)
+
+
+def _format_range(least: int, most: int, unit: str) -> str:
+    if unit == "version":
+        return f"{format_version(least)} to {format_version(most)}"
+    if unit == "bytes":
+        return f"{least} to {most} bytes, or a text such as 1m, 16m"
+    if unit:
+        return f"{least} to {most} {unit}, or a text such as {'500ms, 2s' if unit == 'ms' else '100us, 2ms, 1s'}"
+    return f"a whole number from {least} to {most}"
+
+
+def _format_value(value: Any, unit: str) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return f"`{value}`".lower()
+    if unit == "version":
+        text = format_version(value)
+    elif unit == "bytes":
+        text = format_size(value)
+    elif unit:
+        text = format_duration(value * 1_000_000 if unit == "ms" else value)
+    else:
+        text = str(value)
+    return f"`{text}`"
+
+
+def format_duration(duration_ns: int) -> str:
+    """A duration in the largest unit in which it is a whole number, such as ``100ms``."""
+    return _in_largest_unit(duration_ns, {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1})
+
+
+def format_size(size: int) -> str:
+    """A size in bytes in the largest unit in which it is a whole number, such as ``1m``."""
+    return _in_largest_unit(size, {"g": 1024**3, "m": 1024**2, "k": 1024, "": 1})
+
+
+def _in_largest_unit(value: int, units: dict[str, int]) -> str:
+    unit, factor = next(item for item in units.items() if item[1] == 1 or (value and value % item[1] == 0))
+    return f"{value // factor}{unit}"
+
+
+class Settings:
+    """All settings with their defaults, validated by :func:`~container.settings_sources.load_settings`; read only.
+
+    Raises TypeError for a name that is no setting.
+    """
+
+    cluster_id: int = _number(
+        "aeron.cluster.id", "Which cluster the service belongs to; several clusters may share one driver.", 0, *_INT32
+    )
+    service_id: int = _number(
+        "aeron.cluster.service.id",
+        "Which of the node's services this is; the ids begin at 0, without gaps.",
+        0,
+        0,
+        MAX_SERVICE_COUNT - 1,
+    )
+    service_name: str | None = _text(
+        "aeron.cluster.service.name",
+        "Name of the agent's thread and of the Aeron client.",
+        None,
+        rf"[\x20-\x7e]{{1,{MAX_CLIENT_NAME_LENGTH}}}",
+        f"1 to {MAX_CLIENT_NAME_LENGTH} ASCII characters",
+        shown="`clustered-service-<cluster_id>-<service_id>`",
+    )
+    service_class_name: str | None = _object_path(
+        "aeron.cluster.service.class.name", "The service's class, used when no service is given."
+    )
+    app_version: int = _number(
+        "aeron.cluster.app.version",
+        "Version of the application, checked against the log's and the snapshot's: the majors must be equal.",
+        1,
+        1,
+        0xFFFFFF,
+        unit="version",
+    )
+    cluster_dir: str = _text(
+        "aeron.cluster.dir", "Directory of the member's mark files and recording log.", "aeron-cluster"
+    )
+    mark_file_dir: str | None = _text(
+        "aeron.cluster.mark.file.dir",
+        "Directory of the mark files alone, such as one in memory.",
+        None,
+        shown="`cluster_dir`",
+    )
+    services_dir: str | None = _text(
+        "aeron.cluster.services.dir",
+        "Where the consensus module looks for the services' mark files. Only the consensus module uses it; it is "
+        "known here so that both can share their configuration.",
+        None,
+    )
+    aeron_dir: str | None = _text(
+        "aeron.dir", "Directory of the media driver.", None, shown="the driver's own default for this user"
+    )
+    aeron_library: str | None = _text(
+        "aeron.library", "Path of the Aeron C client's library.", None, shown="the one inside the package pyaeron"
+    )
+    driver_timeout_ms: int = _number(
+        "aeron.driver.timeout",
+        "How long to wait for the media driver. In the environment a plain number of milliseconds, as Aeron's C "
+        "client reads the variable, too.",
+        10_000,
+        1,
+        24 * 3_600_000,
+        unit="ms",
+    )
+    control_channel: str = _channel(
+        "aeron.cluster.control.channel",
+        "Channel between consensus module and services; must be the consensus module's.",
+        "aeron:ipc?term-length=128k",
+    )
+    service_stream_id: int = _number(
+        "aeron.cluster.service.stream.id", "Stream from the consensus module to the services.", 104, *_INT32
+    )
+    consensus_module_stream_id: int = _number(
+        "aeron.cluster.consensus.module.stream.id", "Stream from the services to the consensus module.", 105, *_INT32
+    )
+    replay_channel: str = _channel(
+        "aeron.cluster.replay.channel", "Channel on which a snapshot is replayed.", "aeron:ipc"
+    )
+    replay_stream_id: int = _number(
+        "aeron.cluster.replay.stream.id", "Stream on which a snapshot is replayed.", 103, *_INT32
+    )
+    snapshot_channel: str = _channel(
+        "aeron.cluster.snapshot.channel", "Channel on which a snapshot is recorded.", "aeron:ipc?alias=snapshot"
+    )
+    snapshot_stream_id: int = _number(
+        "aeron.cluster.snapshot.stream.id",
+        "Stream on which a snapshot is recorded. The consensus module reads the same property for its own snapshots, "
+        "with default 107.",
+        106,
+        *_INT32,
+    )
+    archive_control_channel: str = _text(
+        "aeron.archive.local.control.channel",
+        "Channel of the archive's requests and responses.",
+        "aeron:ipc?term-length=64k",
+        r"aeron:ipc(\?[\x21-\x7e]+)?",
+        "an IPC channel: local archive control must be IPC",
+    )
+    archive_control_stream_id: int = _number(
+        "aeron.archive.local.control.stream.id", "Stream of the requests to the archive.", 10, *_INT32
+    )
+    archive_response_stream_id: int = _number(
+        "aeron.archive.control.response.stream.id",
+        "Base of the stream of the archive's responses, which is cluster_id * 100 + 100 + archive_response_stream_id "
+        "+ service_id + 1.",
+        20,
+        *_INT32,
+    )
+    archive_message_timeout_ns: int = _duration(
+        "aeron.archive.message.timeout", "How long to wait for an answer of the archive.", 10_000_000_000
+    )
+    archive_message_retry_attempts: int = _number(
+        "aeron.archive.message.retry.attempts", "How often a request to the archive is offered.", 3, 1, _INT32_MAX
+    )
+    error_buffer_length: int = _number(
+        "aeron.cluster.service.error.buffer.length",
+        "Length of the error log in the mark file.",
+        1024**2,
+        1024**2,
+        _INT32_MAX - 8192,
+        unit="bytes",
+    )
+    is_responding_service: bool = _flag(
+        "aeron.cluster.service.responder", "Whether the service answers clients: false makes no egress.", True
+    )
+    log_fragment_limit: int = _number(
+        "aeron.cluster.log.fragment.limit",
+        "Fragments of the log that one duty cycle handles at most; after 100 ms it takes no more.",
+        50,
+        1,
+        _INT32_MAX,
+    )
+    delegating_error_handler: str | None = _object_path(
+        "aeron.cluster.service.delegating.error.handler",
+        "Class whose instance gets each error first, and hands it on to the error log if it so decides.",
+    )
+    cycle_threshold_ns: int = _duration(
+        "aeron.cluster.service.cycle.threshold", "Duty cycles that take longer are counted.", 100_000_000, least=0
+    )
+    snapshot_duration_threshold_ns: int = _duration(
+        "aeron.cluster.service.snapshot.threshold", "Snapshots that take longer are counted.", 1_000_000_000, least=0
+    )
+    idle_strategy: str = _text(
+        "aeron.cluster.idle.strategy",
+        "What the agent does when there is nothing to do.",
+        "backoff",
+        allowed="noop, busy_spin, yield, sleep(100us), backoff or backoff(10,20,1us,50us)",
+    )
+    cpu_affinity: int | None = _number(
+        "aeron.cluster.service.cpu.affinity",
+        "Number of the processor on which the agent's thread runs, and no other (Linux).",
+        None,
+        0,
+        1023,
+        shown="any",
+    )
+    timer_slack_ns: int | None = _duration(
+        "aeron.cluster.service.timer.slack",
+        "How late the system may wake the agent's thread when the idle strategy sleeps (Linux).",
+        None,
+        shown="the system's: 50us",
+    )
+    print_configuration: bool = _flag(
+        "aeron.print.configuration", "Print the settings when the container starts.", False
+    )
+    fallback_logger: str = _choice(
+        "aeron.fallback.logger",
+        "Where errors go for which the error log has no room.",
+        "stderr",
+        ("stderr", "stdout", "no_op"),
+    )
+
+    def __init__(self, **values: Any) -> None:
+        for name, setting in settings_table().items():
+            self.__dict__[name] = values.pop(name, setting.default_value)
+        if values:
+            raise TypeError(f"no such settings: {', '.join(values)}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"settings are read only: {name}")
+
+    @property
+    def effective_service_name(self) -> str:
+        """``service_name``, or the default made from the ids."""
+        return self.service_name or f"clustered-service-{self.cluster_id}-{self.service_id}"
+
+
+@cache
+def settings_table() -> dict[str, Setting]:
+    """All settings by name, in the order in which they are documented."""
+    return {name: each for name, each in vars(Settings).items() if isinstance(each, Setting)}
+
+
+def settings_markdown() -> str:
+    """The text of docs/settings.md."""
+    rows = [
+        f"| `{setting.name}` | `{setting.variable}` | {setting.default} | {setting.allowed} | {setting.doc} |"
+        for setting in settings_table().values()
+    ]
+    return "\n".join([_MARKDOWN_HEAD, *rows, ""])
+
+
+_MARKDOWN_HEAD = """\
+# Settings
+
+Generated by `container.settings.settings_markdown()`; a test compares this file with it.
+
+Each setting is a keyword of `ClusteredServiceContainer.launch()`, `container.run()` and
+`ClusteredServiceContainer.Context`, an environment variable, a key of a TOML file, and an option of
+`aeron-cluster run`: `service_id`, `AERON_CLUSTER_SERVICE_ID`, `service_id = 1`, `--service-id 1`. When several
+are given, the keyword or option counts first, then the variable, then the file. The name of the TOML file is
+given by `config_file=`, `--config` or `AERON_CLUSTER_CONFIG_FILE`; it holds the settings at its top level, and no
+other keys. A variable that is empty counts as not given. Such a file:
+
+```toml
+cluster_dir = "/var/lib/auction"
+service_id = 1
+cycle_threshold_ns = "50ms"
+idle_strategy = "backoff(10,20,1us,50us)"
+```
+
+Variables mirror Aeron's system properties: `aeron.cluster.service.id` is `AERON_CLUSTER_SERVICE_ID`.
+
+Durations are whole numbers, or text with a unit: `500ns`, `100us`, `2ms`, `1s`. Sizes are bytes, or text with
+`k`, `m` or `g`. Idle strategies are `noop`, `busy_spin` (also `spin`), `yield`, `sleep` and `backoff`, the last two
+with parameters if you like: `sleep(100us)`, `backoff(10,20,1us,50us)` (spins, yields, shortest and longest park);
+`sleep-ns` and `sleep-ms` are accepted as well.
+
+| setting | variable | default | allowed | meaning |
+| --- | --- | --- | --- | --- |"""

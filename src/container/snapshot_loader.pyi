@@ -1,0 +1,24 @@
+# What type checkers see of container.snapshot_loader, which is compiled.
+
+from collections.abc import Callable, Iterator
+
+from container.cluster import Cluster
+from container.event_handler import EventHandler
+from container.transport import FragmentHandler, Image, SnapshotReader
+
+class SnapshotLoader(FragmentHandler):
+    is_done: bool
+    app_version: int
+    time_unit: int
+    def __init__(self, image: Image, handler: EventHandler) -> None: ...
+
+class MessageCollector(FragmentHandler): ...
+
+class SnapshotImage:
+    def __init__(self, reader: SnapshotReader, cluster: Cluster) -> None: ...
+    @property
+    def is_end_of_stream(self) -> bool: ...
+    @property
+    def position(self) -> int: ...
+    def poll(self, handler: Callable[[bytes], object], fragment_limit: int = 10) -> int: ...
+    def __iter__(self) -> Iterator[bytes]: ...

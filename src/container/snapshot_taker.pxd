@@ -1,0 +1,34 @@
+# Snapshot out: the container's frames around the user's own state.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from container.cluster cimport Cluster
+from container.container_client_session cimport ClientSessions
+from container.idle_strategy cimport IdleStrategy
+from container.transport cimport BufferVector, Client, Publication, SnapshotWriter
+
+cdef enum:
+    SERVICE_SNAPSHOT_TYPE_ID = 2
+
+
+cdef class SnapshotTaker:
+    cdef Publication _publication
+    cdef IdleStrategy _idle
+    cdef Client _client
+    cdef Cluster _cluster
+    cdef int _send(self, const uint8_t* data, size_t length) except -1
+    cdef int mark(self, int32_t mark, int64_t log_position, int64_t leadership_term_id, int32_t time_unit,
+                  int32_t app_version) except -1
+    cdef int write_sessions(self, ClientSessions sessions) except -1
+
+
+cdef class SnapshotPublication:             # what on_take_snapshot is given
+    cdef SnapshotWriter _writer             # None once the callback has returned
+    cdef Cluster _cluster
+    cdef void _end(self) noexcept
+    cdef Publication publication(self)      # raises once the callback has returned
+    cdef int64_t offer_vectors(self, const BufferVector* vectors, size_t count) except? -6
+    cdef int64_t send_vectors(self, const BufferVector* vectors, size_t count) except? -6
+    cdef int64_t send_bytes(self, const uint8_t* data, size_t length) except? -6    # for services in Cython
+
+
+cdef int check_publication_result(int64_t result, Publication publication) except -1

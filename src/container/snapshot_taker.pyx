@@ -1,0 +1,146 @@
+"""Snapshot out: begin marker, client sessions in the order of their ids, end marker, then the user's own state.
+
+Messages SnapshotMarker (100) and ClientSession (102), as upstream's ServiceSnapshotTaker writes them.
+"""
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
+from container.cluster cimport Cluster
+from container.codecs cimport cluster as codec
+from container.container_client_session cimport ClientSessions, ContainerClientSession
+from container.errors import ClusterError
+from container.idle_strategy cimport IdleStrategy
+from container.transport cimport (
+    CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector, Client, Publication, SnapshotWriter,
+)
+
+
+cdef int check_publication_result(int64_t result, Publication publication) except -1:
+    """Raises ClusterError for a result after which offering again is no use; upstream's texts."""
+    if result == NOT_CONNECTED:
+        raise ClusterError(f"publication is not connected: {publication!r}")
+    if result == CLOSED:
+        raise ClusterError(f"publication is closed: {publication!r}")
+    if result == MAX_POSITION_EXCEEDED:
+        raise ClusterError(f"publication at max position: term-length={publication.term_buffer_length} "
+                           f"{publication!r}")
+    return 0
+
+
+cdef class SnapshotTaker:
+    """Writes the container's own frames. Each is offered until sent, with plain idling that keeps the client going."""
+
+    def __init__(self, Publication publication not None, IdleStrategy idle not None, Client client not None,
+                 Cluster cluster not None):
+        self._publication = publication
+        self._idle = idle
+        self._client = client
+        self._cluster = cluster
+
+    cdef int _send(self, const uint8_t* data, size_t length) except -1:
+        cdef int64_t result = self._publication.offer(data, length)
+        while result <= 0:
+            check_publication_result(result, self._publication)
+            self._client.invoke()
+            self._idle.idle(0)
+            self._cluster.check_interrupted()
+            result = self._publication.offer(data, length)
+        self._idle.reset()
+        return 0
+
+    cdef int mark(self, int32_t mark, int64_t log_position, int64_t leadership_term_id, int32_t time_unit,
+                  int32_t app_version) except -1:
+        cdef uint8_t buffer[codec.SNAPSHOT_MARKER_ENCODED_LENGTH]
+        codec.snapshot_marker_encode(
+            buffer, sizeof(buffer), SERVICE_SNAPSHOT_TYPE_ID, log_position, leadership_term_id, 0, mark, time_unit,
+            app_version)
+        return self._send(buffer, sizeof(buffer))
+
+    cdef int write_sessions(self, ClientSessions sessions) except -1:
+        cdef ContainerClientSession session
+        cdef bytes channel
+        cdef bytes scratch
+        cdef size_t capacity
+        cdef int64_t length
+        for session in sessions:
+            channel = session.response_channel.encode("ascii")
+            capacity = (8 + codec.CLIENT_SESSION_BLOCK_LENGTH + 8 + len(channel)
+                        + len(session.encoded_principal))
+            scratch = bytes(capacity)
+            length = codec.client_session_encode(
+                <uint8_t*> PyBytes_AS_STRING(scratch), capacity, session.id, session.response_stream_id,
+                <const uint8_t*> PyBytes_AS_STRING(channel), <uint32_t> len(channel),
+                <const uint8_t*> PyBytes_AS_STRING(session.encoded_principal),
+                <uint32_t> len(session.encoded_principal))
+            if length < 0:
+                raise ClusterError(f"session {session.id} can not be written to the snapshot: its channel has "
+                                   f"{len(channel)} bytes, its principal {len(session.encoded_principal)}")
+            self._send(<const uint8_t*> PyBytes_AS_STRING(scratch), <size_t> length)
+        return 0
+
+
+cdef class SnapshotPublication:
+    """Where a service writes its state; see :class:`container.api.SnapshotPublication`."""
+
+    def __init__(self, SnapshotWriter writer not None, Cluster cluster not None):
+        self._writer = writer
+        self._cluster = cluster
+
+    cdef void _end(self) noexcept:
+        self._writer = None
+
+    cdef Publication publication(self):
+        if self._writer is None:
+            raise ClusterError("the snapshot is finished: its publication is usable only inside on_take_snapshot")
+        return self._writer.publication
+
+    cdef int64_t offer_vectors(self, const BufferVector* vectors, size_t count) except? -6:
+        return self.publication().offer_vectors(vectors, count)
+
+    cdef int64_t send_vectors(self, const BufferVector* vectors, size_t count) except? -6:
+        cdef int64_t result = self.offer_vectors(vectors, count)
+        while result <= 0:
+            check_publication_result(result, self.publication())
+            self._cluster.idle_once(0)
+            self._writer.check()
+            result = self.offer_vectors(vectors, count)
+        return result
+
+    cdef int64_t send_bytes(self, const uint8_t* data, size_t length) except? -6:
+        cdef BufferVector vector
+        vector.data = <uint8_t*> data
+        vector.length = length
+        return self.send_vectors(&vector, 1)
+
+    @property
+    def max_message_length(self):
+        """The longest message that one call takes (int, bytes)."""
+        return self.publication().max_message_length
+
+    @property
+    def position(self):
+        """Position in the recording (int, bytes)."""
+        return self.publication().position()
+
+    def offer(self, *buffers):
+        """Tries once to write one message; see :meth:`container.api.SnapshotPublication.offer`."""
+        cdef BufferVectors gathered
+        gather_vectors(&gathered, buffers)
+        try:
+            return self.offer_vectors(&gathered.vectors[1], <size_t> gathered.count)
+        finally:
+            release_vectors(&gathered)
+
+    def send(self, *buffers):
+        """Writes one message, waiting out back pressure; see :meth:`container.api.SnapshotPublication.send`."""
+        cdef BufferVectors gathered
+        gather_vectors(&gathered, buffers)
+        try:
+            return self.send_vectors(&gathered.vectors[1], <size_t> gathered.count)
+        finally:
+            release_vectors(&gathered)
+
+    def idle(self):
+        """Idles once, as :meth:`container.api.Cluster.idle`."""
+        self._cluster.idle_once(0)

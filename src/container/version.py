@@ -1,0 +1,31 @@
+"""The version of this package, as it is shown to the driver, the archive and the cluster."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+# The build reads it from here; asking the installation would cost a start more than all else of this package.
+VERSION = "0.1.0"
+
+
+def client_info(name: str) -> str:
+    """What a client tells of itself when it connects: ``name=<name> version=<version>``."""
+    return f"name={name} version={VERSION}"
+
+
+def version_info() -> str:
+    """What a counter's label tells of its owner, as upstream: ``version=<version> commit=<hash>``."""
+    return f"version={VERSION} commit={_source_commit()}"
+
+
+@cache
+def _source_commit() -> str:
+    """Hash of the commit that is checked out where this file lies; ``unknown`` outside of a clone."""
+    git = Path(__file__).resolve().parents[2] / ".git"
+    try:
+        head = (git / "HEAD").read_text(encoding="ascii").strip()
+        name = head.removeprefix("ref: ")
+        return (git / name).read_text(encoding="ascii").strip() if name != head else head
+    except (OSError, ValueError):
+        return "unknown"

@@ -1,0 +1,6 @@
+# What type checkers see of container.wait_reporter, which is compiled.
+
+from container.transport import Clock
+
+class WaitReporter:
+    def __init__(self, clock: Clock, what: str) -> None: ...
