@@ -1,0 +1,44 @@
+"""Clients of the cluster: outside its members, over ingress and egress.
+
+:class:`AeronCluster` is the front door; :class:`ClientContext` has its settings, :class:`EgressListener` is
+what you implement, :class:`AsyncConnect` connects without blocking, :func:`aconnect` is for
+asyncio, and :class:`SessionPool` has thousands of sessions.
+"""
+
+from container.client.aeron_cluster import SESSION_HEADER_LENGTH, AeronCluster, ClientState
+from container.client.async_client import AdminResponse, AsyncAeronCluster, aconnect
+from container.client.async_connect import AsyncConnect, ConnectStep
+from container.client.client_context import ClientContext, CredentialsSupplier
+from container.client.client_poller import EgressMessage
+from container.client.egress_listener import (
+    Action,
+    AdminRequestType,
+    AdminResponseCode,
+    ControlledEgressListener,
+    EgressListener,
+    EventCode,
+)
+from container.client.session_pool import PooledSession, PooledSessionState, SessionPool
+
+__all__ = [
+    "SESSION_HEADER_LENGTH",
+    "Action",
+    "AdminRequestType",
+    "AdminResponse",
+    "AdminResponseCode",
+    "AeronCluster",
+    "AsyncAeronCluster",
+    "AsyncConnect",
+    "ClientContext",
+    "ClientState",
+    "ConnectStep",
+    "ControlledEgressListener",
+    "CredentialsSupplier",
+    "EgressListener",
+    "EgressMessage",
+    "EventCode",
+    "PooledSession",
+    "PooledSessionState",
+    "SessionPool",
+    "aconnect",
+]

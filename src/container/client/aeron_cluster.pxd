@@ -1,0 +1,76 @@
+# A client of the cluster: connects to it, sends to the leader and hears the service's answers.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from container.buffer_vectors cimport BufferVectors
+from container.client.egress_handler cimport EgressHandler
+from container.fragment_assembler cimport SessionFragmentAssembler
+from container.idle_strategy cimport IdleStrategy
+from container.transport cimport (
+    Claim, Client, FragmentHandler, FrameHeader, Image, PendingAdd, Publication, Subscription,
+)
+
+
+cdef class AeronCluster(FragmentHandler):
+    cdef readonly object context                    # ClientContext
+    cdef readonly int64_t cluster_session_id
+    cdef readonly int64_t leadership_term_id
+    cdef readonly int32_t leader_member_id
+    cdef readonly int64_t new_leader_timeout_ns
+    cdef readonly str close_reason                  # why it is closed or about to be; None before
+    cdef Client _client
+    cdef bint _owns_client
+    cdef Subscription _subscription
+    cdef SessionFragmentAssembler _assembler
+    cdef Publication _publication                   # None while there is no leader to send to
+    cdef Image _egress_image                        # the leader's
+    cdef IdleStrategy _idle
+    cdef EgressHandler _handler                     # calls the listener
+    cdef int _state
+    cdef int64_t _deadline_ns                       # of the state
+    cdef int64_t _last_send_ns
+    cdef int64_t _keep_alive_interval_ns
+    cdef bint _is_polling
+    cdef bint _is_close_requested
+    cdef tuple _new_leader                          # the event that ended the last poll, until it is handled, or None
+    cdef PendingAdd _adding                         # the new leader's publication, while the driver has not answered
+    cdef object _agent_invoker
+    cdef uint8_t _session_header[32]
+    cdef object _owner                              # the thread that uses the client
+    cdef long _owner_id
+    cdef bint _is_guarded                           # several threads use it, one at a time: their owner sees to that
+    # For listeners and loops in Cython. offer_message: as offer(); borrows the bytes for the call.
+    cdef int64_t offer_message(self, const uint8_t* buffer, size_t length) except? -6
+    cpdef int poll_egress(self, int fragment_limit=*) except -1
+    cpdef int idle(self, int work_count=*) except -1
+    cdef int _open(self, object context) except -1
+    cdef int64_t _offer_vectors(self, BufferVectors* vectors) except? -6
+    cdef int64_t _claim_message(self, size_t length, Claim* claim) except? -6
+    cdef int64_t _send_vectors(self, BufferVectors* vectors, object timeout) except? -6
+    cdef bint _send_request(self, const uint8_t* request, size_t length) except -1
+    cdef int _offer_keep_alive(self) except -1
+    cdef int _track_result(self, int64_t result) except -1
+    cdef int _poll(self, int fragment_limit) except -1
+    cdef int _poll_state(self) except -1
+    cdef int _check_egress_image(self) except -1
+    cdef int _check_state(self) except -1
+    cdef int _check_keep_alive(self) except -1
+    cdef int _on_disconnected(self) except -1
+    cdef int _close_publication(self) except -1
+    cdef int _on_message(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1
+    cdef int _on_session_event(self, const uint8_t* buffer, size_t length) except -1
+    cdef int _on_admin_response(self, const uint8_t* buffer, size_t length) except -1
+    cdef int _on_new_leader_event(
+        self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1
+    cdef int _on_new_leader(self) except -1
+    cdef int _begin_new_leader(self) except -1
+    cdef int _forget_new_leader(self) except -1
+    cdef str _leader_channel(self, str ingress_endpoints)
+    cdef int _invoke(self) except -1
+    cdef int _send_close_request(self) except -1
+    cdef int _close_soon(self, str reason) except -1
+    cdef int _close(self, str reason) except -1
+    cdef int _check_open(self) except -1
+    cdef int _check_thread(self) except -1
+
+
+cdef PendingAdd begin_add_ingress_publication(Client client, object context, str channel)

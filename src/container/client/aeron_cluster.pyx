@@ -1,0 +1,697 @@
+"""A client of the cluster: sends to the leader, hears the service's answers and follows the leader.
+
+Rules of upstream's AeronCluster, messages of schema 111. Different, for the better of a caller:
+
+- a poll sends keep alives when nothing else was sent for a while, and as the first message to a new leader;
+- while there is no leader an offer returns NOT_CONNECTED, and `send` waits for one;
+- a new leader is handled after the poll that brought its event, so that nothing is closed under a poll.
+"""
+import enum
+import logging
+import threading
+from dataclasses import replace
+
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memcpy
+
+from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
+from container.client.client_context import ClientContext, leader_endpoint
+from container.client.egress_handler cimport egress_handler
+from container.codecs cimport cluster as codec
+from container.codecs.sbe cimport (
+    SBE_HEADER_LENGTH, SBE_VAR_LENGTH_LENGTH, MessageHeader, VarData, sbe_read_header,
+)
+from container.decoding cimport check_codec, decode_ascii
+from container.errors import ClosedError, ClusterError, CodecError, TimedOutError
+from container.fragment_assembler cimport SessionFragmentAssembler
+from container.idle_strategy cimport IdleStrategy
+from container.message_buffer cimport BufferClaim
+from container.transport cimport (
+    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, Claim, Client,
+    FragmentHandler, FrameHeader, PendingAdd, publication_result_name,
+)
+
+cdef enum:
+    SEND_ATTEMPTS = 3
+    FRAGMENT_LIMIT = 10
+    HEADER_LENGTH = codec.SESSION_MESSAGE_HEADER_PAYLOAD_OFFSET
+    ADMIN_REQUEST_LENGTH = SBE_HEADER_LENGTH + codec.ADMIN_REQUEST_BLOCK_LENGTH + SBE_VAR_LENGTH_LENGTH
+
+cdef int64_t NS_PER_S = 1_000_000_000
+cdef int64_t PROGRESS_INTERVAL_NS = NS_PER_S
+
+_LOGGER = logging.getLogger("container.client")
+
+SESSION_HEADER_LENGTH = HEADER_LENGTH
+"""Bytes that go ahead of each message, on ingress and egress."""
+
+cdef enum:                                              # ClientState
+    STATE_CONNECTED = 0
+    STATE_AWAIT_NEW_LEADER = 1
+    STATE_AWAIT_NEW_LEADER_CONNECTION = 2
+    STATE_PENDING_CLOSE = 3
+    STATE_CLOSED = 4
+
+
+class ClientState(enum.IntEnum):
+    """Whether a client has a leader to send to (upstream's ``AeronCluster.State``)."""
+
+    CONNECTED = 0
+    AWAIT_NEW_LEADER = 1
+    AWAIT_NEW_LEADER_CONNECTION = 2
+    PENDING_CLOSE = 3
+    CLOSED = 4
+
+
+cdef inline bytes _bytes(const VarData* data):
+    return (<const char*> data.data)[:data.length] if data.length > 0 else b""
+
+
+cdef PendingAdd begin_add_ingress_publication(Client client, object context, str channel):
+    return client.begin_add_publication(channel, context.ingress_stream_id, context.is_ingress_exclusive)
+
+
+cdef object _context_of(object context, dict settings):
+    if context is None:
+        return ClientContext.from_environment(**settings)
+    return replace(context, **settings) if settings else context
+
+
+cdef class AeronCluster(FragmentHandler):
+    """A session with the cluster, made by :meth:`connect` or :class:`AsyncConnect`.
+
+    **One thread uses a client**: the first that calls it after the connect. Another one is refused with
+    ClusterError until that thread has ended.
+
+    **Call :meth:`poll_egress` often**, at least some times a second: it hears the service and the cluster,
+    follows the leader and keeps the session alive. The cluster closes a session that is silent for 10 s (its
+    default).
+
+    **A message that is accepted is not yet processed**, and may be lost when the leader changes: only the
+    service's answer proves it.
+    """
+
+    def __init__(self):
+        raise TypeError("use AeronCluster.connect(...) or AsyncConnect(context)")
+
+    @staticmethod
+    def connect(context=None, **settings):
+        """Connects and returns the client; blocks for at most the message timeout.
+
+        ``settings`` are fields of :class:`ClientContext`: with a ``context`` they replace its own, without one
+        they come before the environment, as in :meth:`ClientContext.from_environment`. What a connect waits
+        for is logged each second, to the logger ``container.client`` at level INFO. Raises as
+        :meth:`AsyncConnect.poll`, and ConfigurationError.
+        """
+        from container.client.async_connect import AsyncConnect     # which needs this module
+        cdef IdleStrategy idle
+        cdef Client transport
+        cdef int64_t begin_ns, reported_ns, now_ns
+        context = _context_of(context, settings)
+        idle = context.idle_strategy
+        connecting = AsyncConnect(context)
+        transport = connecting.client
+        begin_ns = reported_ns = transport.clock.nano_time()
+        try:
+            while True:
+                step = connecting.step
+                cluster = connecting.poll()
+                if cluster is not None:
+                    return cluster
+                now_ns = transport.clock.nano_time()
+                if now_ns - reported_ns >= PROGRESS_INTERVAL_NS:
+                    reported_ns = now_ns
+                    _LOGGER.info("cluster connect: waiting for %s since %d s", connecting.awaited,
+                                 (now_ns - begin_ns) // NS_PER_S)
+                idle.idle(connecting.step != step)
+        except BaseException:
+            connecting.close()
+            raise
+
+    @staticmethod
+    def async_connect(context=None, **settings):
+        """Begins to connect, and returns an :class:`AsyncConnect`, whose polls do the rest and never wait.
+
+        Arguments as for :meth:`connect`. Raises ConfigurationError.
+        """
+        from container.client.async_connect import AsyncConnect
+        return AsyncConnect(_context_of(context, settings))
+
+    cdef int _open(self, object context) except -1:
+        self.context = context
+        if context.new_leader_timeout is not None:
+            self.new_leader_timeout_ns = <int64_t> (context.new_leader_timeout * NS_PER_S)
+        self._keep_alive_interval_ns = context.keep_alive_interval_ns
+        self._idle = context.idle_strategy
+        self._handler = egress_handler(context.listener, None)
+        self._agent_invoker = context.agent_invoker
+        self._assembler = SessionFragmentAssembler(self)
+        self._state = STATE_CONNECTED
+        self._last_send_ns = self._client.clock.nano_time()
+        codec.session_message_header_encode(
+            self._session_header, HEADER_LENGTH, self.leadership_term_id, self.cluster_session_id, 0)
+        return 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        self.close()
+
+    def __repr__(self):
+        return (f"<AeronCluster session {self.cluster_session_id} leader {self.leader_member_id} term "
+                f"{self.leadership_term_id} {ClientState(self._state).name}>")
+
+    @property
+    def state(self):
+        """Whether there is a leader to send to (ClientState)."""
+        return ClientState(self._state)
+
+    @property
+    def is_closed(self):
+        """True once the client is closed, by :meth:`close` or by what :attr:`close_reason` tells."""
+        return self._state == STATE_CLOSED
+
+    @property
+    def ingress_publication(self):
+        """The publication to the leader (:class:`container.transport.Publication`); None while there is none.
+
+        For compiled code that sends by itself: it reports each result to
+        :meth:`track_ingress_publication_result`.
+        """
+        return self._publication
+
+    @property
+    def egress_subscription(self):
+        """The subscription to what the cluster sends (:class:`container.transport.Subscription`)."""
+        return self._subscription
+
+    @property
+    def max_payload_length(self):
+        """The longest message that :meth:`try_claim` takes, in bytes; 0 while there is no leader."""
+        return self._publication.max_payload_length - HEADER_LENGTH if self._publication is not None else 0
+
+    @property
+    def max_message_length(self):
+        """The longest message that the cluster takes from this client, in bytes; 0 while there is no
+        leader."""
+        return self._publication.max_message_length - HEADER_LENGTH if self._publication is not None else 0
+
+    def next_correlation_id(self):
+        """A number that no other client of this driver gets (int), to match an answer to its request."""
+        self._check_open()
+        return self._client.next_correlation_id()
+
+    # Sending
+
+    def offer(self, *buffers):
+        """Tries once to send a message, made of the buffers in their order.
+
+        Returns the new ingress position (> 0), or NOT_CONNECTED (no leader now), BACK_PRESSURED,
+        ADMIN_ACTION, CLOSED or MAX_POSITION_EXCEEDED of :mod:`container.api`. The first needs polls of egress
+        before it can change, the next two may change at once. Raises when the message is longer than
+        :attr:`max_message_length`.
+        """
+        cdef BufferVectors vectors
+        self._check_thread()
+        gather_vectors(&vectors, buffers)
+        try:
+            return self._offer_vectors(&vectors)
+        finally:
+            release_vectors(&vectors)
+
+    def try_claim(self, Py_ssize_t length, BufferClaim buffer_claim not None):
+        """Tries once to claim ``length`` bytes of the ingress stream for a message, which is written in place.
+
+        Returns as :meth:`offer`; after a position (> 0) write ``buffer_claim.buffer``, then commit or abort,
+        before the next poll: a new leader closes the stream, and with it the claim. Raises ValueError for a
+        negative length, MessageTooLongError beyond :attr:`max_payload_length`, ClusterError while
+        ``buffer_claim`` holds another claim.
+        """
+        cdef Claim claim
+        cdef int64_t result
+        self._check_thread()
+        buffer_claim._check_free()
+        if length < 0:
+            raise ValueError(f"length must not be negative: {length}")
+        result = self._claim_message(<size_t> length, &claim)
+        if result > 0:
+            buffer_claim._wrap(self._publication, &claim, HEADER_LENGTH, <size_t> length)
+        return result
+
+    cdef int64_t _claim_message(self, size_t length, Claim* claim) except? -6:
+        # The header is written; the claimer writes behind it and commits.
+        cdef int64_t result
+        if self._publication is None:
+            return CLOSED if self._state == STATE_CLOSED else NOT_CONNECTED
+        result = self._publication.try_claim(HEADER_LENGTH + length, claim)
+        if result > 0:
+            memcpy(claim.data, self._session_header, HEADER_LENGTH)
+            self._last_send_ns = self._client.clock.nano_time()
+        self._track_result(result)
+        return result
+
+    def track_ingress_publication_result(self, int64_t result):
+        """Tells the client the result of an offer or claim on :attr:`ingress_publication` that it did not make."""
+        self._check_thread()
+        self._track_result(result)
+
+    def send(self, *buffers, timeout=None):
+        """Sends a message: keeps offering, idling and polling egress in between, until it is accepted.
+
+        Returns the new ingress position. ``timeout`` is in seconds (None: the message timeout). Raises
+        TimedOutError after it, ClosedError when the client is or gets closed, and as :meth:`offer` and
+        :meth:`poll_egress` do. From a listener's callback egress is not polled, so there a lost leader is a
+        ClusterError at once.
+        """
+        cdef BufferVectors vectors
+        self._check_open()
+        gather_vectors(&vectors, buffers)
+        try:
+            return self._send_vectors(&vectors, self.context.message_timeout if timeout is None else timeout)
+        finally:
+            release_vectors(&vectors)
+
+    cdef int64_t offer_message(self, const uint8_t* buffer, size_t length) except? -6:
+        cdef BufferVectors vectors
+        vectors.count = 1
+        vectors.vectors[1].data = <uint8_t*> buffer
+        vectors.vectors[1].length = length
+        self._check_thread()
+        return self._offer_vectors(&vectors)
+
+    cdef int64_t _offer_vectors(self, BufferVectors* vectors) except? -6:
+        cdef int64_t result
+        if self._publication is None:
+            return CLOSED if self._state == STATE_CLOSED else NOT_CONNECTED
+        vectors.vectors[0].data = self._session_header
+        vectors.vectors[0].length = HEADER_LENGTH
+        result = self._publication.offer_vectors(vectors.vectors, vectors.count + 1)
+        if result > 0:
+            self._last_send_ns = self._client.clock.nano_time()
+        self._track_result(result)
+        return result
+
+    cdef int64_t _send_vectors(self, BufferVectors* vectors, object timeout) except? -6:
+        cdef int64_t result
+        cdef int64_t deadline_ns = self._client.clock.nano_time() + <int64_t> (timeout * NS_PER_S)
+        self._idle.reset()
+        while True:
+            result = self._offer_vectors(vectors)
+            if result > 0:
+                return result
+            self._check_open()
+            if result == NOT_CONNECTED and self._is_polling:
+                raise ClusterError(
+                    "send() from a listener's callback: there is no leader, and none can be heard of before "
+                    "the callback has returned")
+            if self._client.clock.nano_time() >= deadline_ns:
+                raise TimedOutError(
+                    f"message was not accepted within {timeout:g} s: last result "
+                    f"{publication_result_name(result)}, state {ClientState(self._state).name}")
+            PyErr_CheckSignals()
+            self._idle.idle(self._invoke() if self._is_polling else self._poll(FRAGMENT_LIMIT))
+
+    def send_keep_alive(self):
+        """Tells the cluster that the session is alive: SessionKeepAlive (5). A poll does so by itself when it
+        is due.
+
+        Returns True when it was sent, False when 3 attempts met back pressure or there is no leader now.
+        Raises ClusterError when the stream has reached its greatest position.
+        """
+        cdef uint8_t request[codec.SESSION_KEEP_ALIVE_ENCODED_LENGTH]
+        self._check_open()
+        codec.session_keep_alive_encode(
+            request, sizeof(request), self.leadership_term_id, self.cluster_session_id)
+        if not self._send_request(request, sizeof(request)):
+            return False
+        self._last_send_ns = self._client.clock.nano_time()
+        return True
+
+    def send_admin_request_to_take_a_snapshot(self, int64_t correlation_id):
+        """Asks the cluster to take a snapshot: AdminRequest (26); the answer comes to ``on_admin_response``.
+
+        A cluster refuses by default: its authorisation service must allow it. Returns and raises as
+        :meth:`send_keep_alive`.
+        """
+        cdef uint8_t request[ADMIN_REQUEST_LENGTH]
+        self._check_open()
+        codec.admin_request_encode(
+            request, sizeof(request), self.leadership_term_id, self.cluster_session_id, correlation_id,
+            codec.ADMIN_REQUEST_TYPE_SNAPSHOT, NULL, 0)
+        return self._send_request(request, sizeof(request))
+
+    cdef bint _send_request(self, const uint8_t* request, size_t length) except -1:
+        cdef int attempt
+        cdef int64_t result
+        self._idle.reset()
+        for attempt in range(SEND_ATTEMPTS):
+            if attempt > 0:
+                self._idle.idle(0)
+            if self._publication is None:
+                return False
+            result = self._publication.offer(request, length)
+            self._track_result(result)
+            if result > 0:
+                return True
+            if result == MAX_POSITION_EXCEEDED:
+                raise ClusterError(f"the greatest position is reached: {self.close_reason}")
+        return False
+
+    cdef int _offer_keep_alive(self) except -1:
+        # One attempt: the next poll makes another.
+        cdef uint8_t request[codec.SESSION_KEEP_ALIVE_ENCODED_LENGTH]
+        cdef int64_t result
+        codec.session_keep_alive_encode(
+            request, sizeof(request), self.leadership_term_id, self.cluster_session_id)
+        result = self._publication.offer(request, sizeof(request))
+        if result > 0:
+            self._last_send_ns = self._client.clock.nano_time()
+        return self._track_result(result)
+
+    cdef int _track_result(self, int64_t result) except -1:
+        # Of an offer on the ingress publication: what it tells of the connection to the leader.
+        if result > 0:
+            if self._state == STATE_AWAIT_NEW_LEADER_CONNECTION:
+                self._state = STATE_CONNECTED
+        elif self._state == STATE_CONNECTED:
+            if result in (NOT_CONNECTED, CLOSED):
+                self._on_disconnected()
+            elif result == MAX_POSITION_EXCEEDED:
+                self._close_publication()
+                self._close_soon("the ingress publication reached its greatest position: connect again")
+        return 0
+
+    # Polling
+
+    cpdef int idle(self, int work_count=0) except -1:
+        """Waits once, by the idle strategy, unless there was work: ``work_count`` is what a poll returned."""
+        self._check_thread()
+        return self._idle.idle(work_count)
+
+    cpdef int poll_egress(self, int fragment_limit=FRAGMENT_LIMIT) except -1:
+        """Hears what the cluster sends, up to ``fragment_limit`` frames, follows the leader and keeps the
+        session alive. Never waits, but for the driver when a new leader's publication is added.
+
+        Returns the work done (int), 0 for none. Raises what the listener raises, ClosedError when the client
+        is closed, ClusterError from a listener's callback.
+        """
+        self._check_open()
+        if self._is_polling:
+            raise ClusterError("poll_egress() must not be called from a listener's callback")
+        return self._poll(fragment_limit)
+
+    def poll_state_changes(self):
+        """Does what a poll does beside reading egress: follows a new leader, ends waits that last too long, keeps the
+        session alive. For compiled code that polls :attr:`egress_subscription` by itself.
+
+        Returns the work done (int). Raises as :meth:`poll_egress`.
+        """
+        self._check_open()
+        if self._is_polling:
+            raise ClusterError("poll_state_changes() must not be called from a listener's callback")
+        return self._invoke() + self._poll_state()
+
+    def on_new_leader(
+            self, int64_t cluster_session_id, int64_t leadership_term_id, int32_t leader_member_id,
+            str ingress_endpoints not None, int32_t session_id):
+        """Tells the client of a new leader whose event (NewLeaderEvent, 6) other code has read from
+        :attr:`egress_subscription`; the next polls follow it. ``session_id`` is that of the event's header.
+
+        Raises ClusterError when the event is for another session of the cluster, ClosedError when the client is closed.
+        """
+        self._check_open()
+        if cluster_session_id != self.cluster_session_id:
+            raise ClusterError(
+                f"a new leader's event for session {cluster_session_id} does not concern this one, "
+                f"{self.cluster_session_id}")
+        self._forget_new_leader()
+        self._new_leader = (session_id, leadership_term_id, leader_member_id, ingress_endpoints)
+
+    cdef int _invoke(self) except -1:
+        cdef int work_count = self._client.invoke()
+        if self._agent_invoker is not None:
+            work_count += int(self._agent_invoker() or 0)
+        return work_count
+
+    cdef int _poll(self, int fragment_limit) except -1:
+        cdef int work_count = self._invoke()
+        self._is_polling = True
+        try:
+            work_count += self._subscription.controlled_poll(self._assembler, fragment_limit)
+        finally:
+            self._is_polling = False
+            if self._is_close_requested:
+                self.close()
+        return work_count + self._poll_state()
+
+    cdef int _poll_state(self) except -1:
+        cdef int work_count = 0
+        if self._new_leader is not None and self._state != STATE_CLOSED:
+            work_count += self._on_new_leader()
+        work_count += self._check_egress_image()
+        work_count += self._check_state()
+        self._check_keep_alive()
+        return work_count
+
+    cdef int _check_egress_image(self) except -1:
+        if self._state not in (STATE_CONNECTED, STATE_AWAIT_NEW_LEADER_CONNECTION):
+            return 0
+        if self._egress_image is not None and not self._egress_image.is_closed():
+            return 0
+        self._on_disconnected()
+        return 1
+
+    cdef int _check_state(self) except -1:
+        if self._state == STATE_PENDING_CLOSE:
+            self._close(self.close_reason)
+            return 1
+        if self._state != STATE_CLOSED and self._client.is_closed():
+            self._close("its Aeron client is closed: by its owner, or because the media driver is gone")
+            return 1
+        if self._state not in (STATE_AWAIT_NEW_LEADER, STATE_AWAIT_NEW_LEADER_CONNECTION):
+            return 0
+        if self._client.clock.nano_time() < self._deadline_ns:
+            return 0
+        if self._state == STATE_AWAIT_NEW_LEADER:
+            self._close(f"no new leader within {self.new_leader_timeout_ns / 1e9:g} s after the connection "
+                        f"to member {self.leader_member_id} was lost")
+        else:
+            awaited = ("the driver to add its ingress publication" if self._adding is not None
+                       else f"a connection on {self._publication!r}")
+            self._close(f"nothing could be sent to the new leader, member {self.leader_member_id}, within "
+                        f"{self.context.message_timeout:g} s: waited for {awaited}")
+        return 1
+
+    cdef int _check_keep_alive(self) except -1:
+        # A keep alive is what makes a new leader watch this client's stream, so it goes first.
+        if self._publication is None:
+            return 0
+        if self._state == STATE_AWAIT_NEW_LEADER_CONNECTION:
+            if self._publication.is_connected():
+                self._offer_keep_alive()
+        elif (self._keep_alive_interval_ns > 0
+                and self._client.clock.nano_time() - self._last_send_ns >= self._keep_alive_interval_ns):
+            self._offer_keep_alive()
+        return 0
+
+    cdef int _on_disconnected(self) except -1:
+        self._close_publication()
+        self._forget_new_leader()
+        self._state = STATE_AWAIT_NEW_LEADER
+        self._deadline_ns = self._client.clock.nano_time() + self.new_leader_timeout_ns
+        return 0
+
+    cdef int _close_publication(self) except -1:
+        if self._publication is not None:
+            self._publication.close()
+            self._publication = None
+        return 0
+
+    # What the cluster sends
+
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+        cdef MessageHeader message
+        if self._new_leader is not None:
+            return ACTION_ABORT                         # first the new leader, handled when this poll ends
+        if sbe_read_header(buffer, length, &message) < 0:
+            raise CodecError(f"message of {length} bytes on egress: too short for a message header")
+        if message.schema_id != codec.CLUSTER_SCHEMA_ID:
+            return self._handler.on_extension_message(
+                message.block_length, message.template_id, message.schema_id, message.version,
+                buffer[SBE_HEADER_LENGTH:length])
+        elif message.template_id == codec.SESSION_MESSAGE_HEADER_TEMPLATE_ID:
+            return self._on_message(buffer, length, header)
+        elif message.template_id == codec.SESSION_EVENT_TEMPLATE_ID:
+            self._on_session_event(buffer, length)
+        elif message.template_id == codec.ADMIN_RESPONSE_TEMPLATE_ID:
+            self._on_admin_response(buffer, length)
+        elif message.template_id == codec.NEW_LEADER_EVENT_TEMPLATE_ID:
+            self._on_new_leader_event(buffer, length, header)
+            return ACTION_BREAK
+        return ACTION_CONTINUE
+
+    cdef int _on_message(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+        cdef codec.SessionMessageHeader message
+        check_codec(codec.session_message_header_wrap(&message, buffer, length), "SessionMessageHeader")
+        if codec.session_message_header_cluster_session_id(&message) != self.cluster_session_id:
+            return ACTION_CONTINUE
+        return self._handler.on_message(
+            self.cluster_session_id, codec.session_message_header_timestamp(&message),
+            buffer + HEADER_LENGTH, length - HEADER_LENGTH, header)
+
+    cdef int _on_session_event(self, const uint8_t* buffer, size_t length) except -1:
+        cdef codec.SessionEvent event
+        cdef str detail
+        check_codec(codec.session_event_wrap(&event, buffer, length), "SessionEvent")
+        if codec.session_event_cluster_session_id(&event) != self.cluster_session_id:
+            return 0
+        detail = decode_ascii(event.detail.data, event.detail.length)
+        if codec.session_event_code(&event) == codec.EVENT_CODE_CLOSED:
+            self._close_soon(f"closed by the cluster: {detail}")
+        self._handler.on_session_event(
+            codec.session_event_correlation_id(&event), self.cluster_session_id,
+            codec.session_event_leadership_term_id(&event), codec.session_event_leader_member_id(&event),
+            codec.session_event_code(&event), detail)
+        return 0
+
+    cdef int _on_admin_response(self, const uint8_t* buffer, size_t length) except -1:
+        cdef codec.AdminResponse response
+        check_codec(codec.admin_response_wrap(&response, buffer, length), "AdminResponse")
+        if codec.admin_response_cluster_session_id(&response) != self.cluster_session_id:
+            return 0
+        self._handler.on_admin_response(
+            self.cluster_session_id, codec.admin_response_correlation_id(&response),
+            codec.admin_response_request_type(&response), codec.admin_response_response_code(&response),
+            decode_ascii(response.message.data, response.message.length), _bytes(&response.payload))
+        return 0
+
+    cdef int _on_new_leader_event(
+            self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+        cdef codec.NewLeaderEvent event
+        check_codec(codec.new_leader_event_wrap(&event, buffer, length), "NewLeaderEvent")
+        if codec.new_leader_event_cluster_session_id(&event) == self.cluster_session_id:
+            self._new_leader = (
+                header.session_id, codec.new_leader_event_leadership_term_id(&event),
+                codec.new_leader_event_leader_member_id(&event),
+                decode_ascii(event.ingress_endpoints.data, event.ingress_endpoints.length))
+        return 0
+
+    cdef int _on_new_leader(self) except -1:
+        # In steps, so that nothing waits: nothing more is read from egress until the last is done.
+        cdef str ingress_endpoints
+        if self._adding is None:
+            self._begin_new_leader()
+        try:
+            publication = self._adding.poll()
+        except BaseException:
+            self._forget_new_leader()       # the deadline ends what follows
+            raise
+        if publication is None:
+            return 0
+        self._publication = publication
+        ingress_endpoints = self._new_leader[3]
+        self._forget_new_leader()
+        self._handler.on_new_leader(
+            self.cluster_session_id, self.leadership_term_id, self.leader_member_id, ingress_endpoints)
+        return 1
+
+    cdef int _begin_new_leader(self) except -1:
+        cdef str ingress_endpoints
+        session_id, self.leadership_term_id, self.leader_member_id, ingress_endpoints = self._new_leader
+        self._state = STATE_AWAIT_NEW_LEADER_CONNECTION
+        self._deadline_ns = self._client.clock.nano_time() + <int64_t> self.context.message_timeout_ns
+        self._egress_image = self._subscription.image_by_session_id(session_id)
+        codec.session_message_header_put_leadership_term_id(self._session_header, self.leadership_term_id)
+        self._assembler.reset()
+        self._close_publication()
+        try:
+            self._adding = begin_add_ingress_publication(
+                self._client, self.context, self._leader_channel(ingress_endpoints))
+        except BaseException:
+            self._new_leader = None
+            raise
+        return 0
+
+    cdef int _forget_new_leader(self) except -1:
+        self._new_leader = None
+        if self._adding is not None:
+            self._adding.close()
+            self._adding = None
+        return 0
+
+    cdef str _leader_channel(self, str ingress_endpoints):
+        if self.context.ingress_endpoints is None:
+            return self.context.ingress_channel
+        return self.context.member_ingress_channel(leader_endpoint(ingress_endpoints, self.leader_member_id))
+
+    # Closing
+
+    def close(self):
+        """Ends the session (SessionCloseRequest, 4, when there is a leader) and closes what the connect
+        opened.
+
+        Nothing happens the second time. From a listener's callback it takes effect when the poll ends. Raises
+        ClusterError on another thread than the client's while that is alive.
+        """
+        if self._state == STATE_CLOSED:
+            return
+        self._check_thread()
+        if self._is_polling:
+            self._is_close_requested = True
+            return
+        try:
+            self._send_close_request()
+        except ClusterError:
+            pass                                        # unsent: the cluster times the session out
+        finally:
+            self._close("closed by this client")
+
+    cdef int _send_close_request(self) except -1:
+        cdef uint8_t request[codec.SESSION_CLOSE_REQUEST_ENCODED_LENGTH]
+        if self._state != STATE_CONNECTED or not self._publication.is_connected():
+            return 0
+        codec.session_close_request_encode(
+            request, sizeof(request), self.leadership_term_id, self.cluster_session_id)
+        self._send_request(request, sizeof(request))
+        return 0
+
+    cdef int _close_soon(self, str reason) except -1:
+        self._state = STATE_PENDING_CLOSE
+        self.close_reason = reason
+        return 0
+
+    cdef int _close(self, str reason) except -1:
+        self._state = STATE_CLOSED
+        self.close_reason = reason
+        self._egress_image = None
+        self._forget_new_leader()
+        if self._owns_client:
+            self._publication = None
+            self._client.close()
+            return 0
+        try:
+            self._close_publication()
+        finally:
+            self._subscription.close()
+        return 0
+
+    cdef int _check_open(self) except -1:
+        self._check_thread()
+        if self._state == STATE_CLOSED:
+            raise ClosedError(f"the client is closed: {self.close_reason}")
+        return 0
+
+    cdef int _check_thread(self) except -1:
+        cdef long thread_id = PyThread_get_thread_ident()
+        if thread_id == self._owner_id or self._is_guarded:
+            return 0
+        if self._owner is not None and self._owner.is_alive():
+            raise ClusterError(
+                f"this client is used by thread {self._owner.name!r} and can not be used by "
+                f"{threading.current_thread().name!r}: connect a client for each thread")
+        self._owner = threading.current_thread()
+        self._owner_id = thread_id
+        return 0

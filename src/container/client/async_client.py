@@ -1,0 +1,448 @@
+"""The client of the cluster for asyncio: :func:`aconnect` and the client that it makes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Buffer, Callable, Generator, Hashable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from container.api import ADMIN_ACTION, CLOSED, MAX_POSITION_EXCEEDED
+from container.client.aeron_cluster import AeronCluster, ClientState
+from container.client.async_connect import AsyncConnect
+from container.client.client_context import ClientContext
+from container.client.client_poller import ClientPoller, EgressMessage
+from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener
+from container.errors import ClosedError, ClusterError, ConfigurationError, TimedOutError
+
+type Correlate = Callable[[bytes], Hashable | None]
+
+_CONNECT_PAUSE_S = 0.001
+_SEND_PAUSE_S = 0.001
+_JOIN_LIMIT_S = 30.0
+_SENDS_BEFORE_A_PAUSE = 64
+_CLOSED_BY_US = "closed by this client"
+
+
+class AdminResponse(NamedTuple):
+    """The cluster's answer to an admin request; OK means accepted, not done."""
+
+    correlation_id: int
+    request_type: AdminRequestType | int
+    response_code: AdminResponseCode | int
+    message: str
+    payload: bytes
+
+
+class _AsyncListener(EgressListener):
+    """Takes what the cluster says beside messages, and passes over what nobody asked for."""
+
+    def on_extension_message(
+        self, block_length: int, template_id: int, schema_id: int, version: int, body: bytes
+    ) -> None:
+        """Passed over: there is nobody to raise an error to."""
+
+
+class AsyncAeronCluster:
+    """A session with the cluster for one event loop; made by :func:`aconnect`.
+
+    Everything here is called on the event loop's thread, and says so when it is not. A thread of its own polls
+    the cluster and keeps the session alive, so a loop that is busy for a while does not lose it.
+
+    **A message that is accepted is not yet processed**, and may be lost when the leader changes: only the
+    service's answer proves it. :meth:`request` awaits that answer.
+
+    Messages wait in the client until they are taken, by ``async for`` or :meth:`receive`. When
+    ``max_waiting`` of them wait, nothing more is read until some are taken, replies included.
+    """
+
+    def __init__(
+        self, cluster: AeronCluster, listener: EgressListener, correlate: Correlate | None, max_waiting: int
+    ) -> None:
+        """Takes over a connected client; use :func:`aconnect`."""
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
+        self._cluster = cluster
+        self._listener = listener
+        self._correlate = correlate
+        self._inbox: deque[EgressMessage] = deque()
+        self._receivers: set[asyncio.Future[None]] = set()
+        self._requests: dict[Hashable, asyncio.Future[EgressMessage]] = {}
+        self._admin_requests: dict[int, asyncio.Future[AdminResponse]] = {}
+        self._sending = asyncio.Lock()
+        self._sends = 0
+        self._is_closed = False
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        #: Replies for which nobody waited any more: their request timed out or was cancelled.
+        self.unmatched_replies = 0
+        self._poller = ClientPoller(cluster, _waker(self), max_waiting)
+        self._poller.start()
+
+    def __repr__(self) -> str:
+        return f"<AsyncAeronCluster {self._cluster!r} waiting={len(self._inbox)} requests={len(self._requests)}>"
+
+    def __del__(self) -> None:
+        poller = getattr(self, "_poller", None)
+        if poller is not None and not poller.is_ended:
+            poller.stop()
+            warnings.warn(f"unclosed {self!r}: use 'async with aconnect(...)'", ResourceWarning, stacklevel=2)
+
+    @property
+    def cluster_session_id(self) -> int:
+        """Id of the session with the cluster."""
+        return self._cluster.cluster_session_id
+
+    @property
+    def leader_member_id(self) -> int:
+        """Id of the member that leads, as far as this client knows."""
+        return self._cluster.leader_member_id
+
+    @property
+    def leadership_term_id(self) -> int:
+        """Id of the term in which it leads."""
+        return self._cluster.leadership_term_id
+
+    @property
+    def max_message_length(self) -> int:
+        """The longest message that the cluster takes, in bytes; 0 while there is no leader."""
+        return self._cluster.max_message_length
+
+    @property
+    def state(self) -> ClientState:
+        """Whether there is a leader to send to."""
+        return self._cluster.state
+
+    @property
+    def is_closed(self) -> bool:
+        """True once closed, by :meth:`aclose` or by what :attr:`close_reason` tells."""
+        return self._is_closed
+
+    @property
+    def close_reason(self) -> str | None:
+        """Why the client is closed; None before."""
+        return self._cluster.close_reason if self._is_closed else None
+
+    # Sending
+
+    def offer(self, *buffers: Buffer) -> int:
+        """Tries once to send a message; results as for :meth:`AeronCluster.offer`."""
+        self._check_loop()
+        return self._poller.offer(buffers)
+
+    async def send(self, *buffers: Buffer, timeout: float | None = None) -> int:
+        """Sends a message; waits while there is back pressure or no leader. Returns the new ingress position.
+
+        ``timeout`` is in seconds (None: the message timeout). Tasks that wait send in the order in which they
+        came. Leave the buffers as they are until this returns.
+
+        Raises:
+            TimedOutError: after the timeout; the message was not sent.
+            ClosedError: the client is or gets closed.
+            MessageTooLongError: the message is longer than :attr:`max_message_length`.
+        """
+        self._check_loop()
+        if not self._sending.locked():
+            result = self._poller.offer(buffers)
+            if result > 0:
+                self._sends += 1
+                if self._sends % _SENDS_BEFORE_A_PAUSE == 0:
+                    await asyncio.sleep(0)  # a loop that only sends would starve the other tasks
+                return result
+        limit = self._cluster.context.message_timeout if timeout is None else timeout
+        result = CLOSED
+        try:
+            async with asyncio.timeout(limit), self._sending:
+                while (result := self._poller.offer(buffers)) <= 0:
+                    self._check_result(result)
+                    await asyncio.sleep(0 if result == ADMIN_ACTION else _SEND_PAUSE_S)
+        except TimeoutError:
+            raise TimedOutError(
+                f"message was not accepted within {limit:g} s: last result {result}, state {self.state.name}"
+            ) from None
+        return result
+
+    def _check_result(self, result: int) -> None:
+        if self._is_closed or (result == CLOSED and self._cluster.is_closed):
+            raise ClosedError(f"the client is closed: {self._cluster.close_reason}")
+        if result == MAX_POSITION_EXCEEDED:
+            raise ClusterError("the ingress publication reached its greatest position: connect again")
+
+    async def request(self, *buffers: Buffer, key: Hashable, timeout: float | None = None) -> bytes:
+        """Sends a message and returns the payload of the reply for which ``correlate`` returns ``key``.
+
+        ``timeout`` is in seconds, for both together (None: the message timeout). Replies that come later are
+        dropped and counted in :attr:`unmatched_replies`.
+
+        Raises:
+            TimedOutError: no reply in time; the request may have been processed all the same.
+            ClosedError: the client is or gets closed.
+            ConfigurationError: :func:`aconnect` was given no ``correlate``.
+            ClusterError: a request with that key is waiting already.
+        """
+        self._check_loop()
+        if self._correlate is None:
+            raise ConfigurationError("request() needs a function that finds a reply's key: aconnect(correlate=...)")
+        if key in self._requests:
+            raise ClusterError(f"a request with key {key!r} waits for its reply already")
+        limit = self._cluster.context.message_timeout if timeout is None else timeout
+        reply: asyncio.Future[EgressMessage] = self._loop.create_future()
+        self._requests[key] = reply
+        try:
+            async with asyncio.timeout(limit):
+                await self.send(*buffers, timeout=limit)
+                return (await reply).payload
+        except TimedOutError:
+            raise
+        except TimeoutError:
+            raise TimedOutError(f"no reply with key {key!r} within {limit:g} s") from None
+        finally:
+            del self._requests[key]
+            _forget(reply)
+
+    async def request_snapshot(self, timeout: float | None = None) -> AdminResponse:
+        """Asks the cluster to take a snapshot and returns its answer; OK means accepted, not done.
+
+        Raises:
+            TimedOutError: no answer within ``timeout`` seconds (None: the message timeout).
+            ClosedError: the client is or gets closed.
+        """
+        self._check_loop()
+        self._check_open()
+        limit = self._cluster.context.message_timeout if timeout is None else timeout
+        correlation_id = self._poller.next_correlation_id()
+        answer: asyncio.Future[AdminResponse] = self._loop.create_future()
+        self._admin_requests[correlation_id] = answer
+        try:
+            async with asyncio.timeout(limit):
+                while not self._poller.request_snapshot(correlation_id):
+                    await asyncio.sleep(_SEND_PAUSE_S)
+                return await answer
+        except TimeoutError:
+            raise TimedOutError(f"no answer to the request for a snapshot within {limit:g} s") from None
+        finally:
+            del self._admin_requests[correlation_id]
+            _forget(answer)
+
+    # Receiving
+
+    def __aiter__(self) -> AsyncIterator[EgressMessage]:
+        """The messages of the service, but for replies to requests, until the client is closed."""
+        return self
+
+    async def __anext__(self) -> EgressMessage:
+        try:
+            return await self.receive()
+        except ClosedError:
+            if self._cluster.close_reason == _CLOSED_BY_US:
+                raise StopAsyncIteration from None
+            raise
+
+    async def receive(self) -> EgressMessage:
+        """The next message of the service that is no reply to a request.
+
+        Raises:
+            ClosedError: the client is closed, and all messages have been taken.
+        """
+        self._check_loop()
+        while not self._inbox:
+            self._check_open()
+            receiver = self._loop.create_future()
+            self._receivers.add(receiver)
+            try:
+                await receiver
+            finally:
+                self._receivers.discard(receiver)
+        message = self._inbox.popleft()
+        self._poller.waiting = len(self._inbox)
+        return message
+
+    def _drain(self) -> None:
+        """Called on the event loop when something has come."""
+        for item in self._poller.take():
+            if isinstance(item, EgressMessage):
+                self._route(item)
+            elif isinstance(item, Exception):
+                self._report("the cluster's client met an error and goes on", item)
+            else:
+                self._tell(*item)
+        self._poller.waiting = len(self._inbox)
+        if self._poller.is_ended and not self._is_closed:
+            self._end()
+        if self._inbox or self._is_closed:
+            for receiver in self._receivers:
+                _settle(receiver, None)
+
+    def _route(self, message: EgressMessage) -> None:
+        key = None
+        if self._correlate is not None:
+            try:
+                key = self._correlate(message.payload)
+            except Exception as error:
+                self._report("correlate() failed; the message is taken for no reply", error)
+        if key is None:
+            self._inbox.append(message)
+        elif (reply := self._requests.get(key)) is not None and not reply.done():
+            reply.set_result(message)
+        else:
+            self.unmatched_replies += 1
+
+    def _tell(self, callback: str, arguments: tuple[Any, ...]) -> None:
+        if callback == "on_admin_response" and arguments[1] in self._admin_requests:
+            _settle(self._admin_requests[arguments[1]], AdminResponse(*arguments[1:]))
+            return
+        try:
+            getattr(self._listener, callback)(*arguments)
+        except Exception as error:
+            self._report(f"{callback}() of the listener failed", error)
+
+    def _report(self, text: str, error: Exception) -> None:
+        self._loop.call_exception_handler({"message": text, "exception": error})
+
+    # Closing
+
+    async def aclose(self) -> None:
+        """Ends the session and closes what the connect opened. Nothing happens the second time.
+
+        What waits in :meth:`send`, :meth:`request` or :meth:`receive` gets ClosedError; ``async for`` ends.
+        """
+        self._check_loop()
+        self._poller.stop()
+        await asyncio.shield(self._ended)
+        self._poller.join(_JOIN_LIMIT_S)
+
+    def _end(self) -> None:
+        self._is_closed = True
+        error = ClosedError(f"the client is closed: {self._cluster.close_reason}")
+        waiters: list[asyncio.Future[Any]] = [*self._requests.values(), *self._admin_requests.values()]
+        for waiting in waiters:
+            if not waiting.done():
+                waiting.set_exception(error)
+        _settle(self._ended, None)
+
+    async def __aenter__(self) -> AsyncAeronCluster:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError(f"the client is closed: {self._cluster.close_reason}")
+
+    def _check_loop(self) -> None:
+        if threading.get_ident() != self._thread_id:
+            raise ClusterError(
+                f"this client belongs to the event loop of another thread than "
+                f"{threading.current_thread().name!r}: use asyncio.run_coroutine_threadsafe(...)"
+            )
+
+
+class _Connecting:
+    """What :func:`aconnect` returns: ``await`` it or use it in ``async with``."""
+
+    def __init__(self, make: Callable[[], Generator[Any, None, AsyncAeronCluster]]) -> None:
+        self._make = make
+        self._client: AsyncAeronCluster
+
+    def __await__(self) -> Generator[Any, None, AsyncAeronCluster]:
+        return self._make()
+
+    async def __aenter__(self) -> AsyncAeronCluster:
+        self._client = await self
+        return self._client
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._client.aclose()
+
+
+def aconnect(
+    context: ClientContext | None = None,
+    *,
+    correlate: Correlate | None = None,
+    max_waiting: int = 65_536,
+    **settings: Any,
+) -> _Connecting:
+    """Connects for asyncio: ``async with aconnect(...) as client``, or ``client = await aconnect(...)``.
+
+    Args:
+        context: the settings, and ``settings`` replace some of it; without one ``settings`` come before the
+            environment, as for :meth:`AeronCluster.connect`. Of the listener, all but ``on_message`` is called,
+            on the event loop's thread.
+        correlate: given a message's payload, returns the key of the request that it answers, which must be
+            hashable, or None for a message that is no reply. :meth:`AsyncAeronCluster.request` needs it.
+        max_waiting: messages that may wait to be taken before nothing more is read.
+
+    Raises as :meth:`AeronCluster.connect`, and closes what was opened when the connect is cancelled.
+    """
+    if max_waiting < 1:
+        raise ConfigurationError(f"max_waiting must be at least 1, not {max_waiting}")
+    if context is None:
+        context = ClientContext.from_environment(**{"listener": _AsyncListener(), **settings})
+    elif settings:
+        context = replace(context, **settings)
+    listener = context.listener
+    if not isinstance(listener, EgressListener):
+        raise ConfigurationError(f"aconnect() takes an EgressListener in Python, not {listener!r}")
+    return _Connecting(lambda: _connect(context, listener, correlate, max_waiting).__await__())
+
+
+async def _connect(
+    context: ClientContext, listener: EgressListener, correlate: Correlate | None, max_waiting: int
+) -> AsyncAeronCluster:
+    connecting = await _begin(context)
+    try:
+        while (cluster := connecting.poll()) is None:
+            await asyncio.sleep(_CONNECT_PAUSE_S)
+    except BaseException:
+        connecting.close()
+        raise
+    return AsyncAeronCluster(cluster, listener, correlate, max_waiting)
+
+
+async def _begin(context: ClientContext) -> AsyncConnect:
+    # In a thread: an Aeron client of its own may have to wait for its driver.
+    beginning = asyncio.get_running_loop().run_in_executor(None, AsyncConnect, context)
+    try:
+        return await asyncio.shield(beginning)
+    except asyncio.CancelledError:
+        beginning.add_done_callback(_give_up)
+        raise
+
+
+def _give_up(beginning: asyncio.Future[AsyncConnect]) -> None:
+    if not beginning.cancelled() and beginning.exception() is None:
+        beginning.result().close()
+
+
+def _waker(client: AsyncAeronCluster) -> Callable[[ClientPoller], None]:
+    """Called by the poller's thread; it does not keep the client alive, so that one that is forgotten ends."""
+    loop, reference = asyncio.get_running_loop(), weakref.ref(client)
+
+    def drain() -> None:
+        if (alive := reference()) is not None:
+            alive._drain()
+
+    def wake(poller: ClientPoller) -> None:
+        loop.call_soon_threadsafe(drain)
+
+    return wake
+
+
+def _settle[T](future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _forget(future: asyncio.Future[Any]) -> None:
+    """Nobody awaits it any more: no error that it got shall be reported as never retrieved."""
+    if not future.cancel() and not future.cancelled():
+        future.exception()

@@ -1,0 +1,8 @@
+# What a connect shares with a pool of sessions.
+from container.transport cimport Subscription
+
+cdef enum:
+    PROTOCOL_VERSION = 3 << 8                           # 0.3.0
+
+
+cdef str response_channel_of(Subscription subscription)

@@ -1,0 +1,39 @@
+"""Types of `async_connect`."""
+
+import enum
+from types import TracebackType
+from typing import Self
+
+from container.client.aeron_cluster import AeronCluster
+from container.client.client_context import ClientContext
+from container.transport import Client
+
+class ConnectStep(enum.IntEnum):
+    """How far an :class:`AsyncConnect` has come (upstream's ``AeronCluster.AsyncConnect.State``)."""
+
+    CREATE_EGRESS_SUBSCRIPTION = -1
+    CREATE_INGRESS_PUBLICATIONS = 0
+    AWAIT_PUBLICATION_CONNECTED = 1
+    SEND_MESSAGE = 2
+    POLL_RESPONSE = 3
+    CONCLUDE_CONNECT = 4
+    DONE = 5
+
+class AsyncConnect:
+    """Connects step by step: call :meth:`poll` until it returns the client."""
+
+    def __init__(self, context: ClientContext) -> None: ...
+    @property
+    def context(self) -> ClientContext: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+    @property
+    def step(self) -> ConnectStep: ...
+    @property
+    def awaited(self) -> str: ...
+    @property
+    def client(self) -> Client: ...
+    def poll(self) -> AeronCluster | None: ...
+    def close(self) -> None: ...

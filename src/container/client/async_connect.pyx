@@ -1,0 +1,413 @@
+"""Connects a client to the cluster step by step; no step waits for anybody.
+
+The state machine is upstream's ``AeronCluster.AsyncConnect``, but a redirect is followed to the leader alone,
+and is an error where the ingress channel can not lead there.
+"""
+import enum
+
+from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from container.channel_uri import ChannelUri
+from container.client.aeron_cluster cimport AeronCluster, begin_add_ingress_publication
+from container.client.client_context import leader_endpoint, parse_ingress_endpoints
+from container.client.egress_listener import EventCode
+from container.client.egress_poller cimport EgressPoller
+from container.codecs cimport cluster as codec
+from container.errors import (
+    AuthenticationError, ClosedError, ClusterError, RegistrationError, SessionError, TimedOutError,
+)
+from container.transport cimport (
+    CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, NULL_VALUE, Client, PendingAdd, Publication, Subscription,
+    publication_result_name,
+)
+from container.version import client_info
+
+cdef enum:
+    CREATE_EGRESS_SUBSCRIPTION = -1                     # ConnectStep
+    CREATE_INGRESS_PUBLICATIONS = 0
+    AWAIT_PUBLICATION_CONNECTED = 1
+    SEND_MESSAGE = 2
+    POLL_RESPONSE = 3
+    CONCLUDE_CONNECT = 4
+    DONE = 5
+
+cdef int64_t LEADER_HEARTBEAT_TIMEOUT_DEFAULT_NS = 10_000_000_000
+
+
+class ConnectStep(enum.IntEnum):
+    """How far an :class:`AsyncConnect` has come (upstream's ``AeronCluster.AsyncConnect.State``)."""
+
+    CREATE_EGRESS_SUBSCRIPTION = -1
+    CREATE_INGRESS_PUBLICATIONS = 0
+    AWAIT_PUBLICATION_CONNECTED = 1
+    SEND_MESSAGE = 2
+    POLL_RESPONSE = 3
+    CONCLUDE_CONNECT = 4
+    DONE = 5
+
+
+_AWAITED = {
+    ConnectStep.CREATE_EGRESS_SUBSCRIPTION: "the driver to add the egress subscription",
+    ConnectStep.CREATE_INGRESS_PUBLICATIONS: "the driver to add the ingress publication",
+    ConnectStep.AWAIT_PUBLICATION_CONNECTED: "a member that listens on ingress (is the node up there?)",
+    ConnectStep.SEND_MESSAGE: "room for the request on ingress",
+    ConnectStep.POLL_RESPONSE: "an answer on egress (is there a leader, and can it reach us?)",
+    ConnectStep.CONCLUDE_CONNECT: "the end of the connect",
+    ConnectStep.DONE: "nothing",
+}
+
+
+cdef inline uint8_t* _data(bytearray request) noexcept:
+    return <uint8_t*> PyByteArray_AS_STRING(request)
+
+
+cdef str response_channel_of(Subscription subscription):
+    """The channel of a subscription with a wildcard port resolved; None until the port is bound."""
+    cdef str endpoint
+    uri = ChannelUri.parse(subscription.channel)
+    if not uri.is_udp or not uri.get("endpoint", "").endswith(":0"):
+        return subscription.channel
+    endpoint = subscription.resolved_endpoint()
+    if not endpoint:
+        return None
+    uri.replace_wildcard_port(endpoint)
+    return str(uri)
+
+
+cdef class _MemberIngress:
+    """The way to one member while connecting."""
+
+    cdef int32_t member_id
+    cdef str endpoint
+    cdef PendingAdd adding                              # None before and after
+    cdef Publication publication                        # None until added
+    cdef object error                                   # why it could not be added, or None
+
+    cdef int close(self) except -1:
+        if self.adding is not None:
+            self.adding.close()
+            self.adding = None
+        if self.publication is not None:
+            self.publication.close()
+            self.publication = None
+        return 0
+
+    cdef str outcome(self):
+        if self.error is not None:
+            return f"refused by the driver: {self.error}"
+        if self.publication is None:
+            return "not yet added by the driver"
+        return "connected" if self.publication.is_connected() else "nobody listens there"
+
+
+cdef _MemberIngress _member_ingress(int32_t member_id, str endpoint):
+    cdef _MemberIngress member = _MemberIngress()
+    member.member_id = member_id
+    member.endpoint = endpoint
+    return member
+
+
+cdef class AsyncConnect:
+    """Connects step by step: call :meth:`poll` until it returns the client; idle while :attr:`step` does not
+    change. Used as ``with``, it gives up at the end unless it is done.
+
+    The whole connect must be done within the context's message timeout. When a poll raises, everything that
+    was opened is closed. Only making this object may wait, for a driver that is not there yet, and only when it
+    makes its own Aeron client.
+    """
+
+    cdef readonly object context                        # ClientContext
+    cdef Client _client
+    cdef bint _owns_client
+    cdef int _step
+    cdef int64_t _deadline_ns
+    cdef PendingAdd _adding                             # of the step, while the driver has not answered
+    cdef dict _tried                                    # what became of members that redirected, by "id=endpoint"
+    cdef Subscription _subscription
+    cdef EgressPoller _poller
+    cdef dict _members                                  # _MemberIngress by member id
+    cdef Publication _publication                       # the chosen one
+    cdef int64_t _correlation_id
+    cdef bytearray _request
+    cdef AeronCluster _result
+
+    def __init__(self, context not None):
+        self.context = context
+        self._client = context.client
+        self._owns_client = context.owns_client or self._client is None
+        if self._client is None:
+            from container.aeron import AeronClient     # loads the Aeron library: only where it is needed
+            self._client = AeronClient(
+                context.aeron_dir, context.client_name or "cluster-client", use_invoker=True,
+                driver_timeout_ms=max(1, int(context.driver_timeout * 1000)), error_handler=context.error_handler)
+        self._step = CREATE_EGRESS_SUBSCRIPTION
+        self._correlation_id = NULL_VALUE
+        self._deadline_ns = self._client.clock.nano_time() + <int64_t> context.message_timeout_ns
+        self._members = {}
+        self._tried = {}
+        if context.ingress_endpoints is not None:
+            for member_id, endpoint in parse_ingress_endpoints(context.ingress_endpoints).items():
+                self._members[member_id] = _member_ingress(member_id, endpoint)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        self.close()
+
+    @property
+    def step(self):
+        """How far the connect has come (ConnectStep)."""
+        return ConnectStep(self._step)
+
+    @property
+    def awaited(self):
+        """What the connect waits for now (str), with the members that it tries."""
+        return _AWAITED[ConnectStep(self._step)] + self._members_tried()
+
+    @property
+    def client(self):
+        """The transport's client that is used (:class:`container.transport.Client`)."""
+        return self._client
+
+    def poll(self):
+        """Does what can be done now. Returns the connected AeronCluster, or None while there is more to do.
+
+        Raises TimedOutError (the text says what was waited for), AuthenticationError, SessionError when the
+        cluster refuses, ClusterError when the connection is lost, RegistrationError when the driver refuses a
+        channel.
+        """
+        if self._step == DONE:
+            if self._result is None:
+                raise ClosedError("this connect was given up; make another AsyncConnect")
+            return self._result
+        try:
+            self._check_deadline()
+            PyErr_CheckSignals()
+            self._client.invoke()
+            if self.context.agent_invoker is not None:
+                self.context.agent_invoker()
+            self._poll_step()
+        except BaseException:
+            self.close()
+            raise
+        return self._result
+
+    cdef int _poll_step(self) except -1:
+        if self._step == CREATE_EGRESS_SUBSCRIPTION:
+            return self._create_egress_subscription()
+        if self._step == CREATE_INGRESS_PUBLICATIONS:
+            return self._create_ingress_publication()
+        if self._step == AWAIT_PUBLICATION_CONNECTED:
+            return self._await_publication_connected()
+        if self._step == SEND_MESSAGE:
+            return self._send_message()
+        if self._step == POLL_RESPONSE:
+            return self._poll_response()
+        return self._conclude_connect()
+
+    def close(self):
+        """Gives up: closes what was opened. Nothing happens after the connect is done, or the second time."""
+        if self._step == DONE:
+            return
+        self._step = DONE
+        if self._owns_client:
+            self._client.close()
+            return
+        try:
+            if self._adding is not None:
+                self._adding.close()
+            self._close_members(None)
+            if self._publication is not None:
+                self._publication.close()
+        finally:
+            if self._subscription is not None:
+                self._subscription.close()
+
+    cdef int _check_deadline(self) except -1:
+        if self._client.clock.nano_time() < self._deadline_ns:
+            return 0
+        step = ConnectStep(self._step)
+        raise TimedOutError(
+            f"cluster connect: waited {self.context.message_timeout:g} s in vain for {_AWAITED[step]}: "
+            f"step={step.name} ingress_channel={self.context.ingress_channel} "
+            f"ingress_endpoints={self.context.ingress_endpoints} publication={self._publication} "
+            f"egress={self._subscription} "
+            f"egress_connected={self._subscription is not None and bool(self._subscription.is_connected())}"
+            f"{self._members_tried()}")
+
+    cdef str _members_tried(self):
+        # For the text of an error: each member that was tried, in order, and what became of it.
+        cdef _MemberIngress member
+        tried = self._tried | {
+            f"{member.member_id}={member.endpoint}": member.outcome() for member in self._members.values()}
+        return f"; members tried: {'; '.join([': '.join(item) for item in tried.items()])}" if tried else ""
+
+    cdef int _create_egress_subscription(self) except -1:
+        if self._adding is None:
+            self._adding = self._client.begin_add_subscription(
+                self.context.egress_subscription_channel(), self.context.egress_stream_id)
+        self._subscription = self._adding.poll()
+        if self._subscription is None:
+            return 0
+        self._adding = None
+        self._poller = EgressPoller(self._subscription)
+        self._step = CREATE_INGRESS_PUBLICATIONS
+        return 0
+
+    cdef int _create_ingress_publication(self) except -1:
+        # With endpoints, all members' publications are added in the next step, where some may fail.
+        if self.context.ingress_endpoints is None:
+            if self._adding is None:
+                self._adding = begin_add_ingress_publication(
+                    self._client, self.context, self.context.ingress_channel)
+            self._publication = self._adding.poll()
+            if self._publication is None:
+                return 0
+            self._adding = None
+        self._step = AWAIT_PUBLICATION_CONNECTED
+        return 0
+
+    cdef int _await_publication_connected(self) except -1:
+        cdef str response_channel = response_channel_of(self._subscription)
+        if response_channel is None:
+            return 0
+        if self._publication is None:
+            self._choose_member()
+        if self._publication is not None and self._publication.is_connected():
+            self._prepare_connect_request(response_channel)
+        return 0
+
+    cdef int _choose_member(self) except -1:
+        # Takes the first that is connected.
+        cdef _MemberIngress member
+        cdef int errors = 0
+        for member in self._members.values():
+            if member.publication is None and member.error is None:
+                self._add_member_publication(member)
+            if member.error is not None:
+                errors += 1
+            elif member.publication is not None and member.publication.is_connected():
+                self._publication = member.publication
+                return 0
+        if errors == len(self._members):
+            raise ClusterError(f"no member's ingress publication could be added{self._members_tried()}")
+        return 0
+
+    cdef int _add_member_publication(self, _MemberIngress member) except -1:
+        try:
+            if member.adding is None:
+                member.adding = begin_add_ingress_publication(
+                    self._client, self.context, self.context.member_ingress_channel(member.endpoint))
+            member.publication = member.adding.poll()
+            if member.publication is not None:
+                member.adding = None
+        except RegistrationError as error:
+            member.adding = None
+            member.error = error        # the other members may do
+        return 0
+
+    cdef int _prepare_connect_request(self, str response_channel) except -1:
+        cdef bytes channel = response_channel.encode("ascii")
+        cdef bytes credentials = bytes(self.context.credentials_supplier.encoded_credentials())
+        cdef bytes info = client_info(self.context.client_name).encode("ascii", "replace")
+        self._correlation_id = self._client.next_correlation_id()
+        self._request = bytearray(codec.session_connect_request_encoded_length(
+            <uint32_t> len(channel), <uint32_t> len(credentials), <uint32_t> len(info)))
+        codec.session_connect_request_encode(
+            _data(self._request), len(self._request), self._correlation_id, self.context.egress_stream_id,
+            PROTOCOL_VERSION, channel, <uint32_t> len(channel), credentials, <uint32_t> len(credentials),
+            info, <uint32_t> len(info))
+        self._step = SEND_MESSAGE
+        return 0
+
+    cdef int _prepare_challenge_response(self) except -1:
+        cdef bytes credentials = bytes(
+            self.context.credentials_supplier.on_challenge(self._poller.encoded_challenge))
+        self._correlation_id = self._client.next_correlation_id()
+        self._request = bytearray(codec.challenge_response_encoded_length(<uint32_t> len(credentials)))
+        codec.challenge_response_encode(
+            _data(self._request), len(self._request), self._correlation_id, self._poller.cluster_session_id,
+            credentials, <uint32_t> len(credentials))
+        self._step = SEND_MESSAGE
+        return 0
+
+    cdef int _send_message(self) except -1:
+        cdef int64_t result = self._publication.offer(_data(self._request), len(self._request))
+        if result > 0:
+            self._step = POLL_RESPONSE
+        elif result in (NOT_CONNECTED, CLOSED, MAX_POSITION_EXCEEDED):
+            raise ClusterError(
+                f"unexpected loss of connection to the cluster: {publication_result_name(result)} on "
+                f"{self._publication.channel} stream {self._publication.stream_id}{self._members_tried()}")
+        return 0
+
+    cdef int _poll_response(self) except -1:
+        self._poller.poll()
+        if not self._poller.is_complete or self._poller.correlation_id != self._correlation_id:
+            return 0
+        if self._poller.encoded_challenge is not None:
+            return self._prepare_challenge_response()
+        if self._poller.code == codec.EVENT_CODE_OK:
+            self._step = CONCLUDE_CONNECT
+        elif self._poller.code == codec.EVENT_CODE_REDIRECT:
+            self._redirect()
+        elif self._poller.code in (codec.EVENT_CODE_ERROR, codec.EVENT_CODE_AUTHENTICATION_REJECTED):
+            code = EventCode(self._poller.code)
+            kind = SessionError if code == EventCode.ERROR else AuthenticationError
+            detail = self._poller.detail
+            raise kind(f"cluster connect: {code.name}: {detail}{self._members_tried()}", code=code, detail=detail)
+        return 0
+
+    cdef int _redirect(self) except -1:
+        # Only the leader is tried from here on: a follower that is reached first would only redirect again.
+        cdef int32_t leader_member_id = self._poller.leader_member_id
+        cdef _MemberIngress leader, member
+        cdef _MemberIngress known = self._members.get(leader_member_id)
+        cdef Publication kept = None
+        if ChannelUri.parse(self.context.ingress_channel).is_ipc:
+            raise ClusterError(
+                f"the member at {self.context.ingress_channel} is not the leader, member {leader_member_id} "
+                f"is; connect there: {self._poller.detail}")
+        leader = _member_ingress(leader_member_id, leader_endpoint(self._poller.detail, leader_member_id))
+        for member in self._members.values():
+            if member.publication is not None and member.publication is self._publication:
+                self._tried[f"{member.member_id}={member.endpoint}"] = f"redirected to member {leader_member_id}"
+        if known is not None and known.endpoint == leader.endpoint:
+            leader.publication = kept = known.publication
+        if self._publication is not None and self._publication is not kept:
+            self._publication.close()
+        self._close_members(kept)
+        self._publication = kept
+        self._members = {leader_member_id: leader}
+        self._step = AWAIT_PUBLICATION_CONNECTED
+        return 0
+
+    cdef int _conclude_connect(self) except -1:
+        cdef AeronCluster cluster = AeronCluster.__new__(AeronCluster)
+        cdef int64_t heartbeat_timeout_ns = self._poller.leader_heartbeat_timeout_ns
+        if heartbeat_timeout_ns <= 0:                   # null of a cluster that does not tell
+            heartbeat_timeout_ns = LEADER_HEARTBEAT_TIMEOUT_DEFAULT_NS
+        self._close_members(self._publication)
+        cluster._client = self._client
+        cluster._owns_client = self._owns_client
+        cluster._subscription = self._subscription
+        cluster._publication = self._publication
+        cluster._egress_image = self._subscription.image_by_session_id(self._poller.session_id)
+        cluster.cluster_session_id = self._poller.cluster_session_id
+        cluster.leadership_term_id = self._poller.leadership_term_id
+        cluster.leader_member_id = self._poller.leader_member_id
+        cluster.new_leader_timeout_ns = 2 * heartbeat_timeout_ns
+        cluster._open(self.context)
+        self._result = cluster
+        self._step = DONE
+        return 0
+
+    cdef int _close_members(self, Publication kept) except -1:
+        cdef _MemberIngress member
+        for member in self._members.values():
+            if member.publication is not kept:
+                member.close()
+        return 0

@@ -1,0 +1,285 @@
+"""The thread behind an asyncio client: polls egress, keeps the session alive, and wakes the event loop.
+
+It holds the GIL while it reads what has come, and not while it waits: it waits in ``ppoll`` for a time that grows to a
+millisecond, and is nudged by each send, because an answer is then to be expected. The event loop is woken once for all
+that has come since it last looked. A lock keeps a send on the loop's thread and a poll on this one apart; it is never
+held while anybody waits.
+"""
+import logging
+import os
+import threading
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
+from container.client.aeron_cluster cimport AeronCluster
+from container.client.egress_handler cimport EgressHandler, enumerated
+from container.client.egress_listener import AdminRequestType, AdminResponseCode, EventCode
+from container.transport cimport ACTION_CONTINUE, FrameHeader
+
+cdef extern from *:
+    """
+    #include <poll.h>
+    #include <sched.h>
+    #include <stdint.h>
+    #include <time.h>
+    #include <unistd.h>
+    /* Waits until the descriptor can be read, and reads it, or until the time is over. */
+    static void client_poller_wait(int descriptor, int64_t duration_ns)
+    {
+        char bytes[64];
+        struct pollfd nudge = { descriptor, POLLIN, 0 };
+    #ifdef __linux__
+        struct timespec duration = { (time_t)(duration_ns / 1000000000), (long)(duration_ns % 1000000000) };
+        if (ppoll(&nudge, 1, &duration, NULL) > 0 && read(descriptor, bytes, sizeof(bytes)) < 0) { }
+    #else
+        const int duration_ms = (int)((duration_ns + 999999) / 1000000);
+        if (poll(&nudge, 1, duration_ms) > 0 && read(descriptor, bytes, sizeof(bytes)) < 0) { }
+    #endif
+    }
+    static void client_poller_nudge(int descriptor)
+    {
+        const uint64_t one = 1;
+        if (write(descriptor, &one, sizeof(one)) < 0) { }
+    }
+    """
+    void client_poller_wait(int descriptor, int64_t duration_ns) noexcept nogil
+    void client_poller_nudge(int descriptor) noexcept nogil
+    int sched_yield() noexcept nogil
+
+cdef enum:
+    FRAGMENT_LIMIT = 64
+    MAX_YIELDS = 20
+    MIN_PARK_NS = 5_000
+    MAX_PARK_NS = 1_000_000
+
+
+_LOGGER = logging.getLogger("container.client")
+
+
+cdef class EgressMessage:
+    """A message of the service: ``payload`` (bytes), sent at cluster time ``timestamp`` (int)."""
+
+    cdef readonly bytes payload
+    cdef readonly int64_t timestamp
+
+    def __init__(self, bytes payload not None, int64_t timestamp=0):
+        self.payload = payload
+        self.timestamp = timestamp
+
+    def __repr__(self):
+        return f"EgressMessage({self.payload!r}, timestamp={self.timestamp})"
+
+
+cdef class ClientPoller(EgressHandler):
+    """Polls a connected client in a thread of its own, from :meth:`start` to :meth:`stop`, and closes it at the end.
+
+    ``wake(poller)`` is called by that thread when there is something to :meth:`take`, and once more when the client is
+    closed; then :attr:`is_ended` is True. When it raises, the poller stops: the event loop is gone.
+    """
+
+    cdef AeronCluster _cluster
+    cdef object _lock
+    cdef object _wake
+    cdef object _thread
+    cdef list _arrived                          # EgressMessage, (name of a listener's callback, arguments), Exception
+    cdef bint _is_wake_due                      # the loop knows, and has not looked yet
+    cdef bint _is_stopping
+    cdef bint _is_parked
+    cdef readonly bint is_ended
+    cdef readonly bint is_held_back             # nobody takes messages: nothing is read from egress
+    cdef int _read_descriptor, _write_descriptor
+    cdef Py_ssize_t _max_waiting
+    cdef public Py_ssize_t waiting              # messages taken from here that nobody has asked for
+    cdef readonly int64_t wake_count            # how often the event loop was woken
+    cdef readonly int64_t poll_count
+
+    def __cinit__(self):
+        self._read_descriptor = self._write_descriptor = -1
+
+    def __init__(self, AeronCluster cluster not None, wake, Py_ssize_t max_waiting):
+        self._cluster = cluster
+        self._lock = threading.Lock()
+        self._wake = wake
+        self._arrived = []
+        self._max_waiting = max_waiting
+        self._open_nudge()
+        cluster._is_guarded = True
+        cluster._handler = self
+
+    def __dealloc__(self):
+        for descriptor in {self._read_descriptor, self._write_descriptor} - {-1}:
+            os.close(descriptor)
+
+    cdef int _open_nudge(self) except -1:
+        if hasattr(os, "eventfd"):
+            self._read_descriptor = self._write_descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            return 0
+        self._read_descriptor, self._write_descriptor = os.pipe()
+        os.set_blocking(self._read_descriptor, False)
+        os.set_blocking(self._write_descriptor, False)
+        return 0
+
+    def start(self):
+        """Starts the thread; it is a daemon, so that a client that is not closed does not hold up the interpreter."""
+        self._thread = threading.Thread(
+            target=self._run, name=f"cluster-client-{self._cluster.cluster_session_id}", daemon=True)
+        self._thread.start()
+
+    def stop(self):
+        """Asks the thread to close the client and to end; does not wait."""
+        self._is_stopping = True
+        client_poller_nudge(self._write_descriptor)
+
+    def join(self, timeout):
+        """Waits for the end of the thread, for at most ``timeout`` seconds (float); True when it has ended."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # On the event loop's thread
+
+    def offer(self, tuple buffers not None):
+        """As :meth:`AeronCluster.offer`."""
+        cdef BufferVectors vectors
+        cdef int64_t result = 0
+        gather_vectors(&vectors, buffers)
+        try:
+            with self._lock:
+                result = self._cluster._offer_vectors(&vectors)
+        finally:
+            release_vectors(&vectors)
+        self._nudge()
+        return result
+
+    def request_snapshot(self, int64_t correlation_id):
+        """As :meth:`AeronCluster.send_admin_request_to_take_a_snapshot`."""
+        with self._lock:
+            return self._cluster.send_admin_request_to_take_a_snapshot(correlation_id)
+
+    def next_correlation_id(self):
+        """As :meth:`AeronCluster.next_correlation_id`."""
+        with self._lock:
+            return self._cluster.next_correlation_id()
+
+    def take(self):
+        """What has come since the last call, in order (list): EgressMessage, a callback's name and arguments, or an
+        exception that ended a poll."""
+        cdef list arrived = self._arrived
+        self._is_wake_due = False
+        self._arrived = []
+        return arrived
+
+    cdef int _nudge(self) except -1:
+        if self._is_parked:
+            self._is_parked = False
+            client_poller_nudge(self._write_descriptor)
+        return 0
+
+    # The client's listener, on the poller's thread
+
+    cdef int on_message(
+            self, int64_t cluster_session_id, int64_t timestamp, const uint8_t* data, size_t length,
+            const FrameHeader* header) except -1:
+        cdef EgressMessage message = EgressMessage.__new__(EgressMessage)
+        message.payload = (<const char*> data)[:length]
+        message.timestamp = timestamp
+        self._arrived.append(message)
+        return ACTION_CONTINUE
+
+    cdef int on_session_event(
+            self, int64_t correlation_id, int64_t cluster_session_id, int64_t leadership_term_id,
+            int32_t leader_member_id, int32_t code, str detail) except -1:
+        self._arrived.append(("on_session_event", (
+            correlation_id, cluster_session_id, leadership_term_id, leader_member_id, enumerated(EventCode, code),
+            detail)))
+        return 0
+
+    cdef int on_new_leader(
+            self, int64_t cluster_session_id, int64_t leadership_term_id, int32_t leader_member_id,
+            str ingress_endpoints) except -1:
+        self._arrived.append(
+            ("on_new_leader", (cluster_session_id, leadership_term_id, leader_member_id, ingress_endpoints)))
+        return 0
+
+    cdef int on_admin_response(
+            self, int64_t cluster_session_id, int64_t correlation_id, int32_t request_type, int32_t response_code,
+            str message, bytes payload) except -1:
+        self._arrived.append(("on_admin_response", (
+            cluster_session_id, correlation_id, enumerated(AdminRequestType, request_type),
+            enumerated(AdminResponseCode, response_code), message, payload)))
+        return 0
+
+    cdef int on_extension_message(
+            self, int block_length, int template_id, int schema_id, int version, bytes body) except -1:
+        self._arrived.append(("on_extension_message", (block_length, template_id, schema_id, version, body)))
+        return ACTION_CONTINUE
+
+    # The thread
+
+    def _run(self):
+        try:
+            self._poll_until_closed()
+            with self._lock:
+                self._cluster.close()
+        except Exception as error:
+            self._arrived.append(error)
+        finally:
+            self.is_ended = True
+            self._is_wake_due = False
+            self._wake_loop()
+
+    cdef int _poll_until_closed(self) except -1:
+        cdef int idle_count = 0
+        cdef int64_t park_ns
+        while not (self._is_stopping or self._cluster.is_closed):
+            if self._poll() > 0:
+                idle_count = 0
+            if self._arrived and not self._wake_loop():
+                return 0
+            if idle_count < MAX_YIELDS:
+                idle_count += 1
+                with nogil:
+                    sched_yield()
+                continue
+            park_ns = min(<int64_t> MAX_PARK_NS, <int64_t> MIN_PARK_NS << min(idle_count - MAX_YIELDS, 12))
+            idle_count += 1
+            self._is_parked = True
+            with nogil:
+                client_poller_wait(self._read_descriptor, park_ns)
+            if not self._is_parked:
+                idle_count = 0                  # nudged: an answer is to be expected
+            self._is_parked = False
+        return 0
+
+    cdef int _poll(self) except -1:
+        self.poll_count += 1
+        self._check_room()
+        try:
+            with self._lock:
+                if self.is_held_back:
+                    return self._cluster._invoke() + self._cluster._poll_state()
+                return self._cluster._poll(FRAGMENT_LIMIT)
+        except Exception as error:
+            self._arrived.append(error)
+            if self._cluster._client.is_closed():
+                self._is_stopping = True
+            return 1
+
+    cdef int _check_room(self) except -1:
+        cdef bint has_room = self.waiting + len(self._arrived) < self._max_waiting
+        if not has_room and not self.is_held_back:
+            _LOGGER.warning("%d messages wait to be taken from session %d: nothing more is read until some are",
+                            self._max_waiting, self._cluster.cluster_session_id)
+        self.is_held_back = not has_room
+        return 0
+
+    cdef bint _wake_loop(self) except -1:
+        if self._is_wake_due:
+            return True
+        self._is_wake_due = True
+        self.wake_count += 1
+        try:
+            self._wake(self)
+        except RuntimeError:                    # of a loop that is closed
+            return False
+        return True

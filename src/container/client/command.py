@@ -1,0 +1,282 @@
+"""The command ``aeron-cluster client``: sends messages, measures round trips, and shows what a cluster sends."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
+
+from container.api import Header, MessageBuffer
+from container.client.aeron_cluster import AeronCluster
+from container.client.client_context import ClientContext
+from container.client.egress_handler import EgressHandler
+from container.client.egress_listener import EgressListener, EventCode
+from container.client.round_trips import RoundTrips, percentile_us
+from container.errors import ClosedError, ConfigurationError, TimedOutError
+
+_PROGRESS_INTERVAL_S = 0.2
+_LINE_INTERVAL_S = 1.0
+_BENCH_SLICE_S = 0.05
+_NS_PER_S = 1_000_000_000
+_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+def client_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
+    """The parser of what follows ``aeron-cluster client``; its result has ``command``, to be called with it."""
+    parser = make(
+        prog=program,
+        description="A client of a cluster. What is not given comes from Aeron's variables, such as "
+        "AERON_CLUSTER_INGRESS_ENDPOINTS, AERON_CLUSTER_EGRESS_CHANNEL and AERON_DIR.",
+    )
+    _add_connection(parser)
+    words = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    send = words.add_parser("send", help="send messages and print what comes back, one per line")
+    send.add_argument("messages", nargs="*", metavar="MESSAGE", help="without any, each line of stdin is one")
+    send.add_argument("--hex", action="store_true", help="messages and answers are hexadecimal")
+    send.add_argument("--replies", type=int, metavar="N", help="answers to wait for (default: one for each message)")
+    send.add_argument("--wait", type=float, default=10.0, metavar="S", help="seconds to wait for them (default: 10)")
+    send.set_defaults(command=_interruptible(_send))
+    bench = words.add_parser("bench", help="measure round trips with a service that sends each message back")
+    bench.add_argument("--messages", type=int, default=100_000, metavar="N", help="messages to send (default: 100000)")
+    bench.add_argument("--length", type=int, default=32, metavar="BYTES", help="their length, at least 8 (default: 32)")
+    bench.add_argument("--window", type=int, default=64, metavar="N", help="messages under way at most (default: 64)")
+    bench.add_argument("--wait", type=float, default=10.0, metavar="S", help="seconds without an answer (default: 10)")
+    bench.set_defaults(command=_interruptible(_bench))
+    tail = words.add_parser("tail", help="print what the cluster sends to this session, until Ctrl-C")
+    tail.add_argument("--hex", action="store_true", help="print payloads in hexadecimal")
+    tail.add_argument("--count", type=int, metavar="N", help="end after N messages")
+    tail.add_argument("--seconds", type=float, metavar="S", help="end after S seconds")
+    tail.set_defaults(command=_tail)
+    return parser
+
+
+def _interruptible(command: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], None]:
+    """Ctrl-C ends it with one line, as any other failure."""
+
+    def run(options: argparse.Namespace) -> None:
+        try:
+            command(options)
+        except KeyboardInterrupt:
+            raise ClosedError("interrupted") from None
+
+    return run
+
+
+def _add_connection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ingress", metavar="ENDPOINTS", help="members as 0=host:port,1=host:port,... over UDP")
+    parser.add_argument(
+        "--ingress-channel",
+        metavar="CHANNEL",
+        help="default: aeron:udp with --ingress; aeron:ipc beside a member",
+    )
+    parser.add_argument("--egress", metavar="CHANNEL", help="default: aeron:udp?endpoint=localhost:0, IPC for IPC")
+    parser.add_argument("--aeron-dir", metavar="DIR", help="directory of the media driver [AERON_DIR]")
+    parser.add_argument("--embedded-driver", action="store_true", help="start a media driver in this process")
+    parser.add_argument("--name", metavar="NAME", help="name of the client, at most 100 characters")
+    parser.add_argument("--timeout", type=float, metavar="S", help="seconds for the connect and each send (default: 5)")
+    parser.add_argument("--log-level", choices=_LOG_LEVELS, default="warning", help="what is logged (default: warning)")
+
+
+class Progress:
+    """One line that is written over again on a terminal; elsewhere a line each second."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_live = stream.isatty()
+        self._interval_s = _PROGRESS_INTERVAL_S if self._is_live else _LINE_INTERVAL_S
+        self._next_s = time.monotonic() + self._interval_s
+        self._width = 0
+
+    def show(self, text: Callable[[], str]) -> None:
+        """Shows the text, if it is time to."""
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + self._interval_s
+            self._write(text(), "\r" if self._is_live else "\n")
+
+    def finish(self, text: str) -> None:
+        """Shows the last text, whatever the time."""
+        self._write(text, "\n")
+
+    def _write(self, text: str, end: str) -> None:
+        self._stream.write(text.ljust(self._width) + end)
+        self._stream.flush()
+        self._width = len(text) if end == "\r" else 0
+
+
+class _Session(EgressListener):
+    """A connected session, and what came in on it."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[int, bytes]] = []
+        self.cluster: AeronCluster
+
+    def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
+        self.received.append((timestamp, bytes(buffer)))
+
+    def on_session_event(
+        self,
+        correlation_id: int,
+        cluster_session_id: int,
+        leadership_term_id: int,
+        leader_member_id: int,
+        code: EventCode | int,
+        detail: str,
+    ) -> None:
+        _note(f"session event: {code!r} {detail}")
+
+    def on_new_leader(
+        self, cluster_session_id: int, leadership_term_id: int, leader_member_id: int, ingress_endpoints: str
+    ) -> None:
+        _note(f"member {leader_member_id} leads now, in term {leadership_term_id}")
+
+    def on_extension_message(
+        self, block_length: int, template_id: int, schema_id: int, version: int, body: bytes
+    ) -> None:
+        _note(f"message {template_id} of schema {schema_id} version {version}: {body.hex()}")
+
+    def poll(self) -> int:
+        """One poll; raises ClosedError when the session is closed."""
+        work_count = self.cluster.poll_egress()
+        if self.cluster.is_closed:
+            raise ClosedError(f"the session is closed: {self.cluster.close_reason}")
+        return work_count
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _connected(
+    options: argparse.Namespace, session: _Session, listener: EgressListener | EgressHandler
+) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        settings = connection_settings(options)
+        if options.embedded_driver:
+            from container.aeron import MediaDriver  # loads the Aeron library: only where it is needed
+
+            settings["aeron_dir"] = stack.enter_context(MediaDriver.launch_embedded()).aeron_dir
+        session.cluster = stack.enter_context(AeronCluster.connect(listener=listener, **settings))
+        _note(
+            f"session {session.cluster.cluster_session_id}, leader is member {session.cluster.leader_member_id}, "
+            f"term {session.cluster.leadership_term_id}"
+        )
+        yield
+
+
+def connection_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings of :class:`ClientContext` that the options give; what else is needed has a default."""
+    given = {
+        "ingress_endpoints": options.ingress,
+        "ingress_channel": options.ingress_channel,
+        "egress_channel": options.egress,
+        "aeron_dir": options.aeron_dir,
+        "client_name": options.name,
+        "message_timeout": options.timeout,
+    }
+    settings = {name: value for name, value in given.items() if value is not None}
+    if options.ingress is not None:
+        settings.setdefault("ingress_channel", "aeron:udp")
+    elif (options.ingress_channel or "").startswith("aeron:ipc"):
+        settings["ingress_endpoints"] = None
+        settings.setdefault("egress_channel", "aeron:ipc")
+    # From the environment, unless that says nothing: then a port of this machine.
+    try:
+        ClientContext.from_environment(**settings)
+    except ConfigurationError:
+        settings.setdefault("egress_channel", "aeron:udp?endpoint=localhost:0")
+    return settings
+
+
+def _send(options: argparse.Namespace) -> None:
+    messages = [_payload(text, options.hex) for text in options.messages or map(str.rstrip, sys.stdin)]
+    expected = len(messages) if options.replies is None else options.replies
+    session = _Session()
+    with _connected(options, session, session):
+        for message in messages:
+            session.cluster.send(message)
+        progress = Progress(sys.stderr)
+        deadline = time.monotonic() + options.wait
+        printed = 0
+        while True:
+            work_count = session.poll()
+            for _, payload in session.received[printed:]:
+                print(_shown(payload, options.hex), flush=True)
+            printed = len(session.received)
+            if printed >= expected:
+                break
+            if time.monotonic() >= deadline:
+                raise TimedOutError(f"{printed} of {expected} answers came within {options.wait:g} s")
+            progress.show(lambda: f"sent {len(messages)}, received {len(session.received)} of {expected}")
+            session.cluster.idle(work_count)
+
+
+def _payload(text: str, is_hex: bool) -> bytes:
+    if not is_hex:
+        return text.encode()
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise ConfigurationError(f"not hexadecimal: {text!r}") from None
+
+
+def _shown(payload: bytes, is_hex: bool) -> str:
+    return payload.hex() if is_hex else payload.decode(errors="backslashreplace")
+
+
+def _tail(options: argparse.Namespace) -> None:
+    deadline = time.monotonic() + options.seconds if options.seconds is not None else float("inf")
+    count = 0
+    session = _Session()
+    with contextlib.suppress(KeyboardInterrupt), _connected(options, session, session):
+        progress = Progress(sys.stderr)
+        while time.monotonic() < deadline and (options.count is None or count < options.count):
+            work_count = session.poll()
+            arrived, session.received = session.received, []
+            for timestamp, payload in arrived:
+                print(timestamp, _shown(payload, options.hex), flush=True)
+            count += len(arrived)
+            if sys.stderr.isatty():
+                progress.show(f"{count} messages; Ctrl-C ends".__str__)
+            session.cluster.idle(work_count)
+    _note(f"{count} messages")
+
+
+def _bench(options: argparse.Namespace) -> None:
+    session = _Session()
+    trips = RoundTrips(options.length, session)
+    trips.begin(options.messages, options.window)
+    with _connected(options, session, trips):
+        progress = Progress(sys.stderr)
+        begin_ns = time.perf_counter_ns()
+        last_ns, last_count = begin_ns, 0
+
+        def text() -> str:
+            seconds = (time.perf_counter_ns() - begin_ns) / _NS_PER_S
+            return (
+                f"{trips.received}/{trips.messages} {100 * trips.received // trips.messages:3d} %  "
+                f"{trips.received / seconds:,.0f}/s  {trips.recent_mean_us():,.0f} us"
+            )
+
+        while not trips.run(session.cluster, _BENCH_SLICE_S):
+            now_ns = time.perf_counter_ns()
+            if trips.received != last_count:
+                last_ns, last_count = now_ns, trips.received
+            elif now_ns - last_ns > options.wait * _NS_PER_S:
+                others = f", {trips.others} messages that were none" if trips.others else ""
+                raise TimedOutError(
+                    f"no answer for {options.wait:g} s after {trips.received} of {trips.messages}{others}; does the "
+                    "service send each message back as it is, and was there a new leader?"
+                )
+            progress.show(text)
+        seconds = (time.perf_counter_ns() - begin_ns) / _NS_PER_S
+        progress.finish(text())
+    ordered = sorted(trips.durations_ns())
+    print(
+        f"{trips.messages} round trips of {options.length} bytes, window {options.window}: "
+        f"{trips.messages / seconds:,.0f}/s, p50 {percentile_us(ordered, 50):,.1f} us, "
+        f"p99 {percentile_us(ordered, 99):,.1f} us, max {percentile_us(ordered, 100):,.1f} us"
+    )
