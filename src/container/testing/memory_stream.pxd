@@ -1,0 +1,22 @@
+# A publication as a driver in memory knows it.
+from libc.stdint cimport int64_t
+
+from container.testing.memory_log cimport MemoryLog
+
+
+cdef class MemoryStream:                                    # a publication as the driver knows it
+    cdef readonly MemoryLog log
+    cdef readonly object channel                            # MemoryChannel
+    cdef readonly int64_t registration_id
+    cdef readonly bint is_exclusive
+    cdef int _ref_count                                     # publications that share it
+    cdef int64_t _window_length                             # 0: no limit
+    cdef int64_t _consumer_position                         # furthest that any subscriber has been
+    cdef list _images                                       # one for each of
+    cdef list _subscriptions
+    cdef list _script                                       # results of the next offers
+    cdef int64_t admit(self, size_t length) except? -6      # 0, or the result that the offer gets
+    cdef int64_t join_position(self) noexcept
+    cdef int64_t _limit(self) noexcept
+    cdef int release_terms(self) except -1
+    cdef bint is_drained(self) noexcept

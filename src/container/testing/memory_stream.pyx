@@ -1,0 +1,52 @@
+"""A publication as a driver in memory knows it: its log, who shares it, who subscribes, how far it may go."""
+from libc.stdint cimport INT64_MAX, int64_t
+
+from container.testing.memory_log cimport MemoryImage
+from container.transport cimport (
+    BACK_PRESSURED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, NOT_CONNECTED,
+)
+
+
+cdef class MemoryStream:
+    """The state of one stream, shared by the publications of all clients that added it."""
+
+    cdef int64_t admit(self, size_t length) except? -6:
+        cdef int64_t position
+        if self._script:
+            result = self._script.pop(0)
+            if isinstance(result, BaseException):
+                raise result
+            if result is not None:
+                return result
+        position = self.log.position()
+        if position < self._limit():
+            return 0
+        if position + <int64_t> length + FRAME_HEADER_LENGTH >= self.log.max_possible_position:
+            return MAX_POSITION_EXCEEDED
+        return BACK_PRESSURED if self._images else NOT_CONNECTED
+
+    cdef int64_t join_position(self) noexcept:
+        # Upstream's IpcPublication.joinPosition: where the slowest subscriber is, or the furthest has been.
+        cdef MemoryImage image
+        cdef int64_t position
+        for image in self._images:
+            self._consumer_position = max(self._consumer_position, image.position())
+        position = self._consumer_position
+        for image in self._images:
+            position = min(position, image.position())
+        return position
+
+    cdef int64_t _limit(self) noexcept:
+        if self._images and self._window_length == 0:
+            return INT64_MAX
+        return self.join_position() + (self._window_length if self._images else 0)
+
+    cdef int release_terms(self) except -1:
+        return self.log.release_before(self.join_position())
+
+    cdef bint is_drained(self) noexcept:
+        cdef MemoryImage image
+        for image in self._images:
+            if not image.is_end_of_stream():
+                return False
+        return True

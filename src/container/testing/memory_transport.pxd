@@ -1,0 +1,100 @@
+# The seam over memory: a driver, its clients and what they add. No C library, no threads, no chance.
+from libc.stdint cimport int32_t, int64_t
+
+from container.testing.memory_counters cimport CounterBuffers, MemoryCounters
+from container.testing.memory_log cimport MemoryImage, MemoryLog
+from container.testing.memory_stream cimport MemoryStream
+from container.transport cimport Client, Clock, Counter, PendingAdd, Publication, Subscription
+
+
+cdef class MemoryPublication(Publication):
+    cdef readonly MemoryLog log
+    cdef MemoryClient _client
+    cdef MemoryStream _stream
+    cdef bint _closed
+
+
+cdef class MemorySubscription(Subscription):
+    cdef MemoryClient _client
+    cdef object _channel                                    # MemoryChannel
+    cdef tuple _images                                      # replaced, never changed: a poll may close images
+    cdef int _round_robin_index
+    cdef bint _closed
+
+
+cdef class MemoryCounter(Counter):
+    cdef MemoryClient _client
+
+
+cdef class MemoryPendingAdd(PendingAdd):
+    cdef MemoryClient _client                               # None once it is over
+    cdef str _kind
+    cdef str _channel
+    cdef int32_t _stream_id
+    cdef int64_t _due                                       # the client's invoke count when the driver answers
+
+
+cdef class MemoryClient(Client):
+    cdef readonly MemoryDriver driver
+    cdef readonly int64_t invoke_count
+    cdef int64_t _client_id
+    cdef bint _is_invoker
+    cdef bint _closed
+    cdef int _image_delay
+    cdef int32_t _heartbeat_counter_id
+    cdef MemoryCounters _counters
+    cdef dict _resources                                    # registration id -> what is not closed
+    cdef list _listeners
+    cdef list _unavailable_counters                         # (registration id, counter id) not yet told
+    cdef list _pending_images                               # (invoke count when due, subscription, image)
+    cdef MemoryPublication _add_publication(
+        self, str kind, str channel, int32_t stream_id, bint is_exclusive, MemoryLog log)
+    cdef int _require_open(self) except -1
+    cdef int _begin_add(self, str kind) except -1
+    cdef int _end_add(self, str kind) except -1
+    cdef MemoryPendingAdd _pending_add(self, str kind, str channel, int32_t stream_id)
+    cdef MemorySubscription _add_subscription(self, str channel, int32_t stream_id)
+    cdef int _add_image(self, MemorySubscription subscription, MemoryImage image) except -1
+    cdef int _remove_image(self, MemorySubscription subscription, MemoryImage image) except -1
+    cdef int _on_unavailable_counter(self, int64_t registration_id, int32_t counter_id) except -1
+    cdef int _conduct(self) except -1
+    cdef int _force_close(self) except -1
+    cdef int _terminate(self) except -1
+
+
+cdef class MemoryDriver:
+    cdef readonly Clock clock
+    cdef readonly int32_t term_length
+    cdef readonly int32_t mtu_length
+    cdef readonly int32_t initial_term_id
+    cdef readonly int64_t publication_window
+    cdef readonly MemoryCounters counters
+    cdef readonly bint is_alive
+    cdef CounterBuffers _counter_buffers
+    cdef int64_t _next_id
+    cdef int32_t _next_session_id
+    cdef int32_t _next_port
+    cdef list _clients
+    cdef list _streams
+    cdef list _subscriptions
+    cdef list _scripts                                      # (MemoryChannel, stream id, results)
+    cdef dict _failures                                     # kind -> exceptions of the next adds
+    cdef dict _delays                                       # kind -> invokes of the next adds
+    cdef list _tasks
+    cdef int64_t take_id(self) noexcept
+    cdef int32_t take_session_id(self) noexcept
+    cdef list _of_kind(self, dict scripts, str kind)
+    cdef int _delay_of(self, str kind) except -1
+    cdef list _script(self, object channel, int32_t stream_id)
+    cdef object _bind(self, object channel)
+    cdef MemoryStream _open_stream(self, object channel, int32_t stream_id, bint is_exclusive, MemoryLog log)
+    cdef MemoryStream _shared_stream(self, object channel, int32_t stream_id)
+    cdef MemoryLog _new_log(self, object channel, int32_t stream_id)
+    cdef int _add_subscription(self, MemorySubscription subscription) except -1
+    cdef int _link(self, MemoryStream stream, MemorySubscription subscription) except -1
+    cdef int _release_subscription(self, MemorySubscription subscription) except -1
+    cdef int _release_stream(self, MemoryStream stream) except -1
+    cdef int _end_stream(self, MemoryStream stream) except -1
+    cdef int _forget_stream(self, MemoryStream stream) except -1
+    cdef int _release_counter(self, int64_t registration_id, int32_t counter_id) except -1
+    cdef int _remove_client(self, MemoryClient client) except -1

@@ -1,0 +1,183 @@
+"""Read and write what a member's archive and consensus module store: recording log, catalog, recordings.
+
+For tests. Recordings are read from their files, which may still be written to; what is written has the true format.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from container.errors import ContainerError
+from container.recordings.catalog import CATALOG_NAME, NULL_POSITION, RecordingDescriptor
+from container.recordings.recording_log import (
+    CONSENSUS_MODULE_SERVICE_ID,
+    ENTRY_TYPE_SNAPSHOT,
+    RECORDING_LOG_NAME,
+    RecordingLogEntry,
+    read_recording_log,
+)
+from container.testing.recording_writer import RecordingWriter
+
+__all__ = [
+    "CONSENSUS_MODULE_SERVICE_ID",
+    "RECORDING_LOG_NAME",
+    "RecordingWriter",
+    "SnapshotEntry",
+    "descriptor_of",
+    "latest_snapshot",
+    "read_snapshot_entries",
+    "recorded_messages",
+    "write_catalog",
+    "write_recording_log",
+]
+
+# Frames as in a log buffer (upstream: DataHeaderFlyweight.java).
+_FRAME = struct.Struct("<iBBH")
+_FRAME_HEADER_LENGTH = 32
+_FRAME_TYPE_DATA = 1
+_FLAG_BEGIN, _FLAG_END = 0x80, 0x40
+
+# Files as upstream writes them (Catalog.java, RecordingLog.java).
+_CATALOG_VERSION = 0x030100
+_CATALOG_HEADER = struct.Struct("<iiqi12x")
+_CATALOG_ALIGNMENT = 64
+_CATALOG_LENGTH_MIN = 1024 * 1024
+_CATALOG_ENTRY = struct.Struct("<iiI20x")
+_CATALOG_STATE_VALID = 1
+_DESCRIPTOR = struct.Struct("<7q6i")
+_LOG_ENTRY = struct.Struct("<qqqqqiI")
+_LOG_ENTRY_ALIGNMENT = 64
+_INVALID_FLAG = 1 << 31
+
+
+class SnapshotEntry(NamedTuple):
+    """One valid snapshot in the recording log; the consensus module's own has service id -1."""
+
+    recording_id: int
+    leadership_term_id: int
+    log_position: int
+    service_id: int
+
+
+def read_snapshot_entries(cluster_dir: Path) -> list[SnapshotEntry]:
+    """Return the valid snapshots in a cluster directory's recording log, in the order of the file.
+
+    Raises:
+        FileNotFoundError: there is no recording log.
+    """
+    return [
+        SnapshotEntry(entry.recording_id, entry.leadership_term_id, entry.log_position, entry.service_id)
+        for entry in read_recording_log(cluster_dir)
+        if entry.entry_type == ENTRY_TYPE_SNAPSHOT and entry.is_valid
+    ]
+
+
+def latest_snapshot(cluster_dir: Path, service_id: int = 0) -> SnapshotEntry:
+    """Return the snapshot of a service with the greatest log position.
+
+    Raises:
+        FileNotFoundError: there is no recording log.
+        ContainerError: there is no snapshot of that service in it.
+    """
+    of_service = [entry for entry in read_snapshot_entries(cluster_dir) if entry.service_id == service_id]
+    if not of_service:
+        raise ContainerError(f"{cluster_dir / RECORDING_LOG_NAME} has no snapshot of service_id={service_id}")
+    return max(of_service, key=lambda entry: entry.log_position)
+
+
+def recorded_messages(archive_dir: Path, recording_id: int) -> list[bytes]:
+    """Return the whole messages of a recording, from its first segment file on.
+
+    Raises:
+        ContainerError: the recording has no segment file.
+    """
+    segments = sorted(archive_dir.glob(f"{recording_id}-*.rec"), key=lambda path: int(path.stem.partition("-")[2]))
+    if not segments:
+        raise ContainerError(f"{archive_dir} has no segment of recording_id={recording_id}")
+    messages, parts = [], bytearray()
+    for segment in segments:
+        for flags, payload in _frames(segment.read_bytes()):
+            if flags & _FLAG_BEGIN:
+                parts.clear()
+            parts += payload
+            if flags & _FLAG_END:
+                messages.append(bytes(parts))
+    return messages
+
+
+def _frames(content: bytes) -> Iterator[tuple[int, bytes]]:
+    offset = 0
+    while offset + _FRAME_HEADER_LENGTH <= len(content):
+        length, _version, flags, kind = _FRAME.unpack_from(content, offset)
+        if length <= 0:
+            return
+        if kind == _FRAME_TYPE_DATA:
+            yield flags, content[offset + _FRAME_HEADER_LENGTH : offset + length]
+        offset += (length + _FRAME_HEADER_LENGTH - 1) & -_FRAME_HEADER_LENGTH
+
+
+def descriptor_of(
+    writer: RecordingWriter, *, stop: bool = True, channel: str = "aeron:udp?alias=log", timestamp_ms: int = 1
+) -> RecordingDescriptor:
+    """Return the catalog's entry for a recording that was written: stopped, or as a crash leaves it."""
+    return RecordingDescriptor(
+        control_session_id=0,
+        correlation_id=0,
+        recording_id=writer.recording_id,
+        start_timestamp=timestamp_ms,
+        stop_timestamp=timestamp_ms if stop else NULL_POSITION,
+        start_position=writer.start_position,
+        stop_position=writer.position if stop else NULL_POSITION,
+        initial_term_id=writer.initial_term_id,
+        segment_file_length=writer.segment_length,
+        term_buffer_length=writer.term_length,
+        mtu_length=writer.mtu_length,
+        session_id=writer.session_id,
+        stream_id=writer.stream_id,
+        stripped_channel=channel,
+        original_channel=channel,
+        source_identity="aeron:ipc",
+    )
+
+
+def write_catalog(archive_dir: Path, descriptors: Iterable[RecordingDescriptor], *, checksum: bool = False) -> Path:
+    """Write an archive's catalog with these recordings, in ascending order of their ids, and return its path.
+
+    With ``checksum`` its entries have a CRC-32, as those of an archive that records checksums.
+    """
+    entries, next_recording_id = b"", 0
+    for descriptor in descriptors:
+        values = [getattr(descriptor, name) for name in RecordingDescriptor.__slots__]
+        body = _DESCRIPTOR.pack(*values[:-3])
+        for text in values[-3:]:
+            body += struct.pack("<I", len(text)) + text.encode("ascii")
+        length = _aligned(_CATALOG_ENTRY.size + len(body), _CATALOG_ALIGNMENT) - _CATALOG_ENTRY.size
+        body = body.ljust(length, b"\0")
+        entries += _CATALOG_ENTRY.pack(length, _CATALOG_STATE_VALID, zlib.crc32(body) if checksum else 0) + body
+        next_recording_id = descriptor.recording_id + 1
+    header = _CATALOG_HEADER.pack(_CATALOG_VERSION, _CATALOG_HEADER.size, next_recording_id, _CATALOG_ALIGNMENT)
+    path = archive_dir / CATALOG_NAME
+    path.write_bytes((header + entries).ljust(_CATALOG_LENGTH_MIN, b"\0"))
+    return path
+
+
+def write_recording_log(cluster_dir: Path, entries: Iterable[RecordingLogEntry]) -> Path:
+    """Write a recording log with these entries, whose indices must count from 0, and return its path."""
+    content = b""
+    for entry in entries:
+        values = [getattr(entry, name) for name in RecordingLogEntry.__slots__[1:7]]
+        fixed = _LOG_ENTRY.pack(*values, entry.entry_type | (0 if entry.is_valid else _INVALID_FLAG))
+        if entry.archive_endpoint is not None:
+            fixed += struct.pack("<i", len(entry.archive_endpoint)) + entry.archive_endpoint.encode("ascii")
+        content += fixed.ljust(_aligned(len(fixed), _LOG_ENTRY_ALIGNMENT), b"\0")
+    path = cluster_dir / RECORDING_LOG_NAME
+    path.write_bytes(content)
+    return path
+
+
+def _aligned(length: int, alignment: int) -> int:
+    return (length + alignment - 1) // alignment * alignment
