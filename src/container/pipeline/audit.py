@@ -1,0 +1,193 @@
+"""The audit: do the members of a cluster have the same history, and is it one that can be?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import structs
+from pyspark.sql import SparkSession
+
+from container.errors import ConfigurationError
+from container.pipeline.cluster_time import ticks_per_second, time_unit
+from container.pipeline.events import check_sessions, check_timers, sessions_over_time
+from container.pipeline.findings import Check, Finding, State, check, worst
+from container.pipeline.history import (
+    SnapshotRow,
+    TermRow,
+    check_positions,
+    check_snapshots,
+    check_terms,
+    snapshots_of,
+    terms_of,
+)
+from container.pipeline.log_bytes import BLOCK_LENGTH, AuditedMember, Comparison, compare_bytes
+from container.recordings import Member
+from container.spark.options import SourceOptions
+from container.spark.source import open_source_members
+
+
+class MemberSummary(msgspec.Struct):
+    """One member as the audit found it."""
+
+    name: str
+    member_id: int | None
+    path: str
+    archive_dir: str
+    recording_id: int
+    start_position: int
+    recorded_position: int
+    committed_position: int
+    snapshot_positions: list[int]
+
+
+class TermSummary(msgspec.Struct):
+    """A leadership term of the log."""
+
+    leadership_term_id: int
+    term_base_log_position: int
+    leader_member_id: int | None
+    timestamp: int | None
+
+
+class AuditReport(msgspec.Struct, kw_only=True):
+    """The result of an audit, as it is written as JSON."""
+
+    version: int = 1
+    verdict: State
+    members: list[MemberSummary]
+    ticks_per_second: int
+    checks: list[Check]
+    terms: list[TermSummary]
+    open_sessions: list[tuple[int, int]]
+    """Log positions, and how many sessions were open from there on."""
+    timer_lateness: list[int]
+    """Of timers whose deadline a snapshot has: how late they expired, in cluster time; of the first thousands."""
+
+    def find(self, name: str) -> Check:
+        """The check with a name: log, positions, terms, snapshots, sessions or timers."""
+        return next(one for one in self.checks if one.name == name)
+
+
+def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BLOCK_LENGTH) -> AuditReport:
+    """Compare members, and check the history that they share.
+
+    The executors must see the directories of all members. Only digests, counts and what was found come to the driver.
+
+    Args:
+        spark: a session with the source.
+        options: where the members are; nothing else in it matters. Damage is a finding and never ends an audit.
+        block_length: bytes of log that get one hash.
+
+    Raises:
+        ConfigurationError: a block is not a multiple of 32 bytes.
+        RecordingError: a member has no log that can be found.
+    """
+    if block_length <= 0 or block_length % 32:
+        raise ConfigurationError(f"block_length={block_length}: must be a positive multiple of 32 bytes")
+    options = SourceOptions(options.paths, options.archive_dirs, mode="permissive")
+    members = [_audited(index, member) for index, member in enumerate(open_source_members(options))]
+    reference = max(members, key=lambda member: (member.log_range.committed_position, -member.index))
+    history = structs.replace(
+        options, paths=(reference.member.path,), archive_dirs=(reference.member.archive_dir,), committed_only=True
+    )
+    terms = terms_of(spark, options)
+    snapshots = snapshots_of(spark, options)
+    timers, lateness = check_timers(spark, history)
+    checks = [
+        check_bytes(members, compare_bytes(spark, members, block_length)),
+        check_positions(spark, options, members),
+        check_terms(terms),
+        check_snapshots(spark, options, snapshots, members),
+        check_sessions(spark, history, reference.log_range.start_position),
+        timers,
+    ]
+    return AuditReport(
+        verdict=worst(one.state for one in checks),
+        members=[_summary(member, snapshots) for member in members],
+        ticks_per_second=ticks_per_second(time_unit([member.member for member in members])),
+        checks=checks,
+        terms=_terms(terms),
+        open_sessions=sessions_over_time(spark, history, reference.log_range.committed_position),
+        timer_lateness=lateness,
+    )
+
+
+def _audited(index: int, member: Member) -> AuditedMember:
+    return AuditedMember(index, member, member.log_descriptor(), member.log_range())
+
+
+def _summary(member: AuditedMember, snapshots: Sequence[SnapshotRow]) -> MemberSummary:
+    own = {entry.log_position for entry in snapshots if entry.member_id == member.member.member_id and entry.is_valid}
+    return MemberSummary(
+        name=member.name,
+        member_id=member.member.member_id,
+        path=member.member.path,
+        archive_dir=member.member.archive_dir,
+        recording_id=member.descriptor.recording_id,
+        start_position=member.log_range.start_position,
+        recorded_position=member.log_range.recorded_position,
+        committed_position=member.log_range.committed_position,
+        snapshot_positions=sorted(own),
+    )
+
+
+def _terms(rows: Sequence[TermRow]) -> list[TermSummary]:
+    """Each term once, as a log has it rather than a recording log."""
+    found: dict[int, TermSummary] = {}
+    for row in sorted(rows, key=lambda row: row.source == "log"):
+        if row.leadership_term_id is not None and row.term_base_log_position is not None:
+            found[row.leadership_term_id] = TermSummary(
+                row.leadership_term_id, row.term_base_log_position, row.leader_member_id, row.timestamp
+            )
+    return [found[term] for term in sorted(found)]
+
+
+def check_bytes(members: Sequence[AuditedMember], found: Comparison) -> Check:
+    """What the comparison of the logs' bytes says about the members."""
+    findings = [
+        Finding(
+            state=_state(members[failure.member_index], failure.begin_position),
+            text=f"{members[failure.member_index].name}: {failure.error}",
+            member_id=members[failure.member_index].member.member_id,
+            log_position=failure.begin_position,
+        )
+        for failure in found.failures
+    ]
+    session_id_counts: dict[int, int] = {}
+    for one in found.differences:
+        member, other = members[one.member_index], members[one.other_index]
+        if one.log_position is None:
+            session_id_counts[one.member_index] = session_id_counts.get(one.member_index, 0) + 1
+            continue
+        findings.append(
+            Finding(
+                state=_state(member, one.log_position, other),
+                text=f"{member.name} differs from {other.name} first at log position {one.log_position} "
+                f"({one.place}): 0x{one.byte:02x}, not 0x{one.other_byte:02x}; {one.file}, offset {one.offset}; "
+                f"{one.byte_count} bytes of the block {one.begin_position} to {one.end_position} differ",
+                member_id=member.member.member_id,
+                log_position=one.log_position,
+            )
+        )
+    unsearched = found.differing_count - len({one.begin_position for one in found.differences})
+    if unsearched > 0:
+        findings.append(Finding(state="fail", text=f"{unsearched} more blocks differ; they were not searched"))
+    if len(members) > 1 and found.compared_count == 0:
+        findings.append(Finding(state="warn", text="no part of the log is recorded by more than one member"))
+    notes = [
+        f"; {members[index].name} has other session ids in {count} blocks, as a member that was behind has, or an "
+        "archive with checksums"
+        for index, count in sorted(session_id_counts.items())
+    ]
+    summary = (
+        f"{found.byte_count:,} bytes in {found.block_count:,} blocks; {found.compared_count:,} blocks are recorded by "
+        f"more than one member, and {found.differing_count:,} of these differ{''.join(notes)}"
+    )
+    return check("log", summary, findings)
+
+
+def _state(member: AuditedMember, position: int, other: AuditedMember | None = None) -> State:
+    """What is wrong behind the commit position of either may still be removed by an election."""
+    committed = [one.log_range.committed_position for one in (member, other) if one is not None]
+    return "fail" if position < min(committed) else "warn"

@@ -1,0 +1,333 @@
+"""The command ``aeron-cluster pipeline``: ingest, audit, replay, diff and analytics of what clusters recorded."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from container.errors import ConfigurationError, ContainerError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from container.pipeline.manifest import Manifest
+    from container.spark.options import SourceOptions
+
+_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+_LINE_INTERVAL_S = 10.0
+
+
+def pipeline_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
+    """The parser of what follows ``aeron-cluster pipeline``; its result has ``command``, to be called with it."""
+    parser = make(
+        prog=program,
+        description="Pipelines over what clusters recorded, on Spark. A PATH is the directory of a member (with its "
+        "cluster and archive directories below), its cluster directory, or its archive directory.",
+    )
+    parser.add_argument("--master", metavar="URL", help="Spark's master, such as spark://host:7077 (default: local[*])")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark; may be given again"
+    )
+    parser.add_argument("--log-level", choices=_LOG_LEVELS, default="warning", help="what is logged (default: warning)")
+    words = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_ingest(words)
+    _add_audit(words)
+    _add_replay(words)
+    _add_diff(words)
+    _add_analytics(words)
+    return parser
+
+
+def _add_word(words: Any, name: str, about: str, command: Callable[..., None]) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = words.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="directory of a member")
+    parser.add_argument(
+        "--archive-dir",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="where the archive of a PATH is, in their order",
+    )
+    parser.set_defaults(command=_on_spark(command))
+    return parser
+
+
+def _add_mode(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--mode",
+        choices=("strict", "permissive"),
+        default="strict",
+        help="what damage does: end the run, or become a row (default: strict)",
+    )
+
+
+def _on_spark(command: Callable[[SparkSession, argparse.Namespace], None]) -> Callable[[argparse.Namespace], None]:
+    def run(options: argparse.Namespace) -> None:
+        from pyspark.errors import PySparkException
+
+        from container.pipeline.errors import plain_error
+        from container.spark import open_session
+
+        settings = {"spark.ui.showConsoleProgress": "true", "spark.log.level": "ERROR", **_settings(options.conf)}
+        source_options(options)  # a mistake is told at once, and not after Spark's start
+        spark = open_session(f"aeron-cluster {options.word}", master=options.master, settings=settings)
+        try:
+            command(spark, options)
+        except PySparkException as error:
+            raise plain_error(error) from error
+        except KeyboardInterrupt:
+            raise ContainerError("interrupted") from None
+        finally:
+            with contextlib.suppress(Exception):  # of a connection to the JVM that Ctrl-C has broken
+                spark.stop()
+
+    return run
+
+
+def _settings(given: list[str]) -> dict[str, str]:
+    settings = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ConfigurationError(f"--conf {text!r}: must be NAME=VALUE, such as spark.driver.memory=2g")
+        settings[name] = value
+    return settings
+
+
+def source_options(options: argparse.Namespace) -> SourceOptions:
+    """The options of the source that the command line gives.
+
+    Raises:
+        ConfigurationError: one of them is wrong.
+        RecordingError: a path is none of a member.
+    """
+    import json
+
+    from container.spark.options import parse_options
+    from container.spark.source import open_source_members
+
+    given = {
+        "path": json.dumps(options.paths),
+        "archive_dir": json.dumps(options.archive_dir) if options.archive_dir else None,
+        "view": getattr(options, "view", None),
+        "mode": getattr(options, "mode", None),
+        "decoder": getattr(options, "decoder", None),
+        "max_bytes_per_batch": getattr(options, "max_bytes_per_batch", None),
+    }
+    parsed = parse_options({name: value for name, value in given.items() if value is not None})
+    open_source_members(parsed)
+    return parsed
+
+
+# ingest
+
+
+def _add_ingest(words: Any) -> None:
+    parser = _add_word(
+        words, "ingest", "read committed messages into Parquet files, each once, also over restarts", _ingest
+    )
+    parser.add_argument("--table", required=True, type=Path, metavar="DIR", help="directory of the table")
+    parser.add_argument("--view", default="messages", help="the view to read (default: messages)")
+    parser.add_argument("--cluster", metavar="NAME", help="name of the cluster in the table (default: its cluster id)")
+    parser.add_argument("--decoder", metavar="package.module:name", help="function or type that decodes payloads")
+    parser.add_argument("--every", type=float, metavar="S", help="go on until Ctrl-C, and look so often, in seconds")
+    parser.add_argument("--max-bytes-per-batch", metavar="SIZE", help="bytes of log in a micro-batch, such as 256m")
+    _add_mode(parser)
+    parser.set_defaults(word="ingest")
+
+
+def _ingest(spark: SparkSession, options: argparse.Namespace) -> None:
+    from container.pipeline.ingest import IngestStopped, ingest
+
+    progress = _IngestProgress()
+    with _stop_signals() as stop:
+
+        def on_progress(manifest: Manifest, query: StreamingQuery) -> None:
+            progress.show(manifest, query)
+            if stop.is_set():
+                raise IngestStopped
+
+        manifest = ingest(
+            spark,
+            source_options(options),
+            options.table,
+            cluster=options.cluster,
+            interval_s=options.every,
+            on_progress=on_progress,
+        )
+    for key, member in sorted(manifest.members.items()):
+        covered = ", ".join(f"{one.begin_position} to {one.end_position}" for one in member.covered) or "nothing"
+        print(f"member {key}: log positions {covered}; {len(member.gaps)} gaps")
+    print(f"{manifest.row_count} rows in {manifest.file_count} files of {options.table}")
+
+
+class _IngestProgress:
+    """A line on standard error for each finished micro-batch, and a sign of life when there is none."""
+
+    def __init__(self) -> None:
+        self._batch_id = -1
+        self._next_s = time.monotonic() + _LINE_INTERVAL_S
+
+    def show(self, manifest: Manifest, query: StreamingQuery) -> None:
+        if manifest.batch_id == self._batch_id and time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + _LINE_INTERVAL_S
+        positions = ", ".join(f"{key}: {one.end_position}" for key, one in sorted(manifest.members.items()))
+        state = "" if manifest.batch_id != self._batch_id else f" ({query.status['message'].lower()})"
+        self._batch_id = manifest.batch_id
+        print(f"batch {manifest.batch_id}: {manifest.row_count} rows, positions {positions}{state}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM set an event, so that what is in progress can end in order."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# audit
+
+
+def _add_audit(words: Any) -> None:
+    parser = _add_word(words, "audit", "compare members, and check the history that they share", _audit)
+    parser.add_argument(
+        "--report",
+        type=Path,
+        default=Path("report.html"),
+        metavar="FILE",
+        help="HTML file, JSON beside it (report.html)",
+    )
+    parser.add_argument("--block", default="1m", metavar="SIZE", help="bytes of log with one hash (default: 1m)")
+    parser.set_defaults(word="audit")
+
+
+def _audit(spark: SparkSession, options: argparse.Namespace) -> None:
+    from container.pipeline.audit import audit
+    from container.pipeline.audit_report import write_audit
+    from container.spark.options import parse_size
+
+    report = audit(spark, source_options(options), block_length=parse_size("--block", options.block))
+    for one in report.checks:
+        print(f"{one.state}  {one.name}: {one.summary}")
+        for found in one.findings:
+            print(f"      {found.state}: {found.text}")
+    page, data = write_audit(report, options.report)
+    print(f"verdict: {report.verdict}; {page}, {data}")
+    if report.verdict == "fail":
+        raise ContainerError("the audit failed: the members' histories differ, or are not what they can be")
+
+
+# replay and diff
+
+
+def _add_replay(words: Any) -> None:
+    parser = _add_word(words, "replay", "run a service over a recorded log, and compare its state", _replay)
+    parser.add_argument("--service", required=True, metavar="package.module:Name", help="the service to run")
+    _add_range(parser)
+    parser.set_defaults(word="replay")
+
+
+def _add_diff(words: Any) -> None:
+    parser = _add_word(words, "diff", "run two services over a recorded log, and compare what they do", _diff)
+    parser.add_argument("--service", required=True, metavar="package.module:Name", help="the service to compare with")
+    parser.add_argument("--other", required=True, metavar="package.module:Name", help="the service that is compared")
+    _add_range(parser)
+    parser.set_defaults(word="diff")
+
+
+def _add_range(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="directory of the Parquet table")
+    parser.add_argument("--service-id", type=int, default=0, metavar="N", help="whose snapshots to use (default: 0)")
+    parser.add_argument(
+        "--begin", type=int, metavar="POSITION", help="0 or a snapshot's log position (default: the earliest)"
+    )
+    parser.add_argument("--end", type=int, metavar="POSITION", help="log position (default: all that is committed)")
+    parser.add_argument(
+        "--hash", type=int, action="append", default=[], metavar="POSITION", help="hash the state there, too"
+    )
+    parser.add_argument(
+        "--continuous", action="store_true", help="go on over snapshots with the service's own state, in one task"
+    )
+    _add_mode(parser)
+
+
+def _plan(options: argparse.Namespace) -> dict[str, Any]:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # services are found as `python -m` finds them
+    return {
+        "service_id": options.service_id,
+        "begin_position": options.begin,
+        "end_position": options.end,
+        "hash_positions": options.hash,
+        "is_continuous": options.continuous,
+    }
+
+
+def _stored(rows: DataFrame, directory: Path) -> DataFrame:
+    """The rows, once they are written: using them again must not run the service again."""
+    rows.write.mode("overwrite").parquet(str(directory))
+    return rows.sparkSession.read.parquet(str(directory))
+
+
+def _replay(spark: SparkSession, options: argparse.Namespace) -> None:
+    from container.pipeline.replay import replay, summarise_replay
+
+    plan = _plan(options)
+    found = summarise_replay(_stored(replay(spark, source_options(options), options.service, **plan), options.out))
+    for kind, count in found.row_counts.items():
+        print(f"{kind}: {count}")
+    print(f"recorded snapshots compared: {found.compared_count}, {found.differing_count} differ; rows in {options.out}")
+    if found.first_error is not None:
+        raise ContainerError(f"the service failed, first at log position {found.first_error}")
+    if found.first_difference is not None:
+        raise ContainerError(
+            f"the service's state is not the recorded one, first at the snapshot at {found.first_difference}"
+        )
+
+
+def _diff(spark: SparkSession, options: argparse.Namespace) -> None:
+    from container.pipeline.replay import diff, summarise_diff
+
+    plan = _plan(options)
+    rows = diff(spark, source_options(options), options.service, options.other, **plan)
+    found = summarise_diff(_stored(rows, options.out))
+    for (kind, change), count in found.counts.items():
+        print(f"{kind} {change}: {count}")
+    if not found.counts:
+        print(f"{options.other} does what {options.service} does")
+        return
+    firsts = (("do something different", found.first_answer), ("have different states", found.first_state))
+    text = ", and ".join(f"{what} from log position {at} on" for what, at in firsts if at is not None)
+    raise ContainerError(f"the services {text}; rows in {options.out}")
+
+
+# analytics
+
+
+def _add_analytics(words: Any) -> None:
+    parser = _add_word(words, "analytics", "rates, sizes, sessions, timers and leaders as tables and plots", _analytics)
+    parser.add_argument(
+        "--out", required=True, type=Path, metavar="DIR", help="directory of the tables and report.html"
+    )
+    _add_mode(parser)
+    parser.set_defaults(word="analytics")
+
+
+def _analytics(spark: SparkSession, options: argparse.Namespace) -> None:
+    from container.pipeline.analytics import analyse, write_analytics
+
+    page = write_analytics(analyse(spark, source_options(options)), options.out)
+    print(f"tables in {options.out}, report: {page}")

@@ -1,0 +1,24 @@
+"""One sentence of what a worker of Spark failed with, out of the many lines that Spark makes of it."""
+
+from __future__ import annotations
+
+import re
+
+from pyspark.errors import PySparkException
+
+from container.errors import ContainerError
+
+# The last line of a Python traceback: an exception of this package, else of any.
+_OURS = re.compile(r"^\s*container\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
+_ANY = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+
+
+def plain_error(error: PySparkException) -> ContainerError:
+    """The error that a worker of Python raised, by its text alone; else what Spark itself says first."""
+    text = str(error)
+    for pattern in (_OURS, _ANY):
+        found = pattern.findall(text)
+        if found:
+            name, message = found[-1]
+            return ContainerError(message if pattern is _OURS else f"{name}: {message}")
+    return ContainerError(text.strip().partition("\n")[0] or type(error).__name__)

@@ -1,0 +1,309 @@
+"""Checks of what members have of the same history: positions without gaps, the bounds of terms, and snapshots."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from container.pipeline.findings import FINDING_LIMIT, Check, Finding, check
+from container.pipeline.log_bytes import AuditedMember
+from container.pipeline.rows import read_view
+from container.spark.options import SourceOptions
+from container.spark.source import spark_schema
+
+# Of a snapshot's contents what must be the same on all members: all but where and when this member wrote it.
+_OWN_SNAPSHOT_COLUMNS = ("member_id", "recording_id", "entry_index", "timestamp", "error")
+
+_RUN_SCHEMA = pa.schema(
+    [
+        ("member_id", pa.int32()),
+        ("begin_position", pa.int64()),
+        ("end_position", pa.int64()),
+        ("frame_count", pa.int64()),
+        ("error", pa.string()),
+    ]
+)
+
+
+def check_positions(spark: SparkSession, options: SourceOptions, members: Sequence[AuditedMember]) -> Check:
+    """Whether each member has frames one after the other, from the beginning of its log to its end.
+
+    The executors join frames to runs without a gap; the runs come to the driver.
+    """
+    columns = ["member_id", "begin_position", "log_position", "error"]
+    runs = read_view(spark, options, "frames", columns).mapInArrow(_runs, spark_schema(_RUN_SCHEMA)).collect()
+    findings, frame_count = [], 0
+    for member in members:
+        own = [run for run in runs if run.member_id == member.member.member_id]
+        own.sort(key=lambda run: run.begin_position)
+        frame_count += sum(run.frame_count for run in own)
+        findings += [
+            Finding(
+                state=_state(member, run.begin_position),
+                text=f"{member.name}: {run.error}",
+                member_id=member.member.member_id,
+                log_position=run.begin_position,
+            )
+            for run in own
+            if run.error is not None
+        ]
+        findings += _holes(member, [run for run in own if run.error is None])
+    return check("positions", f"{frame_count:,} frames were followed from one to the next", findings)
+
+
+def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Joins frames, which come in order, to runs: a row for each run, and one for each damage."""
+    for batch in batches:
+        good = batch.filter(batch.column("error").is_null())
+        begins, ends = (good.column(name).to_numpy() for name in ("begin_position", "log_position"))
+        firsts = np.flatnonzero(np.concatenate([np.ones(min(1, len(begins)), bool), begins[1:] != ends[:-1]]))
+        lasts = np.concatenate([firsts[1:], [len(begins)]]).astype(np.int64)[: len(firsts)] - 1
+        runs = zip(begins[firsts].tolist(), ends[lasts].tolist(), (lasts - firsts + 1).tolist(), strict=True)
+        rows: list[dict[str, Any]] = [
+            {"begin_position": begin, "end_position": end, "frame_count": count} for begin, end, count in runs
+        ]
+        for row in batch.filter(batch.column("error").is_valid()).to_pylist():
+            rows.append({"begin_position": row["log_position"], "frame_count": 0, "error": row["error"]})
+        member_ids = batch.column("member_id")[:1].to_pylist() * len(rows)
+        rows = [{**row, "member_id": member_id} for row, member_id in zip(rows, member_ids, strict=True)]
+        yield pa.RecordBatch.from_pylist(rows, schema=_RUN_SCHEMA)
+
+
+def _holes(member: AuditedMember, runs: Sequence[Any]) -> Iterator[Finding]:
+    begin, end = member.log_range.start_position, member.log_range.recorded_position
+    ends = [begin, *(run.end_position for run in runs)]
+    begins = [*(run.begin_position for run in runs), end]
+    for last, following in zip(ends, begins, strict=True):
+        if last != following:
+            what = "is not there" if last < following else "is there twice"
+            yield Finding(
+                state=_state(member, min(last, following)),
+                text=f"{member.name}: the log from {min(last, following)} to {max(last, following)} {what}",
+                member_id=member.member.member_id,
+                log_position=min(last, following),
+            )
+
+
+def _state(member: AuditedMember, position: int) -> Any:
+    """What is wrong behind the commit position may still be removed by an election."""
+    return "fail" if position < member.log_range.committed_position else "warn"
+
+
+class TermRow(NamedTuple):
+    """A leadership term, as one source of one member has it."""
+
+    member_id: int | None
+    source: str | None
+    leadership_term_id: int | None
+    term_base_log_position: int | None
+    end_log_position: int | None
+    begin_position: int | None
+    timestamp: int | None
+    leader_member_id: int | None
+    is_valid: bool | None
+    error: str | None
+
+
+def terms_of(spark: SparkSession, options: SourceOptions) -> list[TermRow]:
+    """The terms of all members, from their logs and recording logs."""
+    rows = read_view(spark, options, "terms", list(TermRow._fields)).collect()
+    return [TermRow(*row) for row in rows]
+
+
+def check_terms(rows: Sequence[TermRow]) -> Check:
+    """Whether members agree where each term begins and who led it, and each one's recording log with its log."""
+    findings = [
+        Finding(state="fail", text=f"terms of member {row.member_id}: {row.error}", member_id=row.member_id)
+        for row in rows
+        if row.error is not None
+    ]
+    by_term: dict[int, list[TermRow]] = defaultdict(list)
+    for row in rows:
+        if row.leadership_term_id is not None and row.is_valid is not False:
+            by_term[row.leadership_term_id].append(row)
+    for term, of_term in sorted(by_term.items()):
+        for column in ("term_base_log_position", "leader_member_id"):
+            values = _values(of_term, column)
+            if len(values) > 1:
+                said = "; ".join(f"{value} by {_who(found)}" for value, found in sorted(values.items()))
+                findings.append(
+                    Finding(
+                        state="fail",
+                        text=f"term {term} has different values of {column}: {said}",
+                        log_position=min(row.term_base_log_position or 0 for row in of_term),
+                    )
+                )
+        findings += _misplaced(term, of_term)
+    findings += _ends(by_term, rows)
+    return check(
+        "terms", f"{len(by_term)} leadership terms were compared: where they begin and end, and who led them", findings
+    )
+
+
+def _values(rows: Sequence[TermRow], column: str) -> dict[int, list[TermRow]]:
+    values: dict[int, list[TermRow]] = defaultdict(list)
+    for row in rows:
+        if getattr(row, column) is not None:
+            values[getattr(row, column)].append(row)
+    return values
+
+
+def _who(rows: Sequence[TermRow]) -> str:
+    return ", ".join(f"member {row.member_id} ({(row.source or '').replace('_', ' ')})" for row in rows)
+
+
+def _misplaced(term: int, rows: Sequence[TermRow]) -> Iterator[Finding]:
+    """The message that opens a term is the first behind the term's base."""
+    for row in rows:
+        if row.source == "log" and row.begin_position != row.term_base_log_position:
+            yield Finding(
+                state="fail",
+                text=f"member {row.member_id}: term {term} is opened at {row.begin_position}, and its message says "
+                f"that it begins at {row.term_base_log_position}",
+                member_id=row.member_id,
+                log_position=row.begin_position,
+            )
+
+
+def _ends(by_term: Mapping[int, Sequence[TermRow]], rows: Sequence[TermRow]) -> Iterator[Finding]:
+    """A term ends where the next one begins."""
+    bases = {
+        term: min(row.term_base_log_position for row in found if row.term_base_log_position is not None)
+        for term, found in by_term.items()
+    }
+    following = dict(pairwise(sorted(bases)))
+    for row in rows:
+        if row.end_log_position is None or row.leadership_term_id is None or row.is_valid is False:
+            continue
+        successor = following.get(row.leadership_term_id)
+        if successor is not None and row.end_log_position != bases[successor]:
+            yield Finding(
+                state="fail",
+                text=f"member {row.member_id}: term {row.leadership_term_id} ends at {row.end_log_position}, and term "
+                f"{successor} begins at {bases[successor]}",
+                member_id=row.member_id,
+                log_position=row.end_log_position,
+            )
+
+
+class SnapshotRow(NamedTuple):
+    """One service's part of a snapshot on one member, or the consensus module's, whose service id is -1."""
+
+    member_id: int | None
+    log_position: int
+    service_id: int
+    leadership_term_id: int
+    is_valid: bool
+    is_complete: bool
+
+
+def snapshots_of(spark: SparkSession, options: SourceOptions) -> list[SnapshotRow]:
+    """The snapshots of all members' recording logs."""
+    entries = read_view(spark, options, "snapshots", [*SnapshotRow._fields, "item"]).where("item = 'ENTRY'")
+    return sorted(SnapshotRow(*row[: len(SnapshotRow._fields)]) for row in entries.collect())
+
+
+def check_snapshots(
+    spark: SparkSession, options: SourceOptions, entries: Sequence[SnapshotRow], members: Sequence[AuditedMember]
+) -> Check:
+    """Whether snapshots of the same log position hold the same on all members that have them, item by item."""
+    findings = [
+        Finding(
+            state="fail",
+            text=f"member {entry.member_id}: the snapshot of {_service(entry.service_id)} at {entry.log_position} has "
+            "no begin and end marker, or no recording",
+            member_id=entry.member_id,
+            log_position=entry.log_position,
+        )
+        for entry in entries
+        if entry.is_valid and not entry.is_complete
+    ]
+    findings += _missing(entries, members)
+    items = _items(read_view(spark, options, "snapshots"))
+    by_item = items.groupBy("log_position", "service_id", "is_timer", "place").agg(
+        f.countDistinct("digest").alias("kinds"),
+        f.count("digest").alias("copies"),
+        f.min("item_index").alias("item_index"),
+    )
+    # Members that have the snapshot at all must have each of its items.
+    holders = items.groupBy("log_position", "service_id").agg(f.countDistinct("member_key").alias("holders"))
+    unequal = by_item.join(holders, ["log_position", "service_id"]).where("kinds > 1 or copies != holders")
+    first = unequal.groupBy("log_position", "service_id").agg(
+        f.min("item_index").alias("item_index"), f.count("*").alias("count")
+    )
+    for row in first.orderBy("log_position", "service_id").limit(FINDING_LIMIT).collect():
+        findings.append(
+            Finding(
+                state="fail",
+                text=f"the snapshot of {_service(row.service_id)} at {row.log_position} differs between members in "
+                f"{row['count']} items, first in item {row.item_index}",
+                log_position=row.log_position,
+            )
+        )
+    damage = items.where("error is not null").select("member_id", "log_position", "error").limit(FINDING_LIMIT)
+    findings += [
+        Finding(
+            state="fail",
+            text=f"member {row.member_id}: {row.error}",
+            member_id=row.member_id,
+            log_position=row.log_position,
+        )
+        for row in damage.collect()
+    ]
+    count = len({(entry.log_position, entry.service_id) for entry in entries})
+    return check("snapshots", f"{count} snapshots were compared by all that they hold", findings)
+
+
+def _items(rows: DataFrame) -> DataFrame:
+    """What snapshots hold, with a digest of each item, and the place by which it is compared.
+
+    Timers are compared by their ids: upstream writes them in the order of a hash map (WheelTimerService.java), which
+    depends on what else was in it since the member's start. All else is written in one order.
+    """
+    compared = sorted(set(rows.columns) - set(_OWN_SNAPSHOT_COLUMNS) - {"is_valid", "is_complete", "item_index"})
+    texts = [
+        f.coalesce(f.hex(name) if kind == "binary" else f.col(name).cast("string"), f.lit("null"))
+        for name, kind in rows.dtypes
+        if name in compared
+    ]
+    is_timer = f.coalesce(f.col("item") == "TIMER", f.lit(False))
+    return rows.where("(item is null or item != 'ENTRY') and is_valid is not false").select(
+        "member_id",
+        f.coalesce("member_id", f.lit(-1)).alias("member_key"),
+        "log_position",
+        "service_id",
+        "item_index",
+        is_timer.alias("is_timer"),
+        f.when(is_timer, f.col("correlation_id")).otherwise(f.col("item_index")).alias("place"),
+        "error",
+        f.sha2(f.concat_ws("|", *texts), 256).alias("digest"),
+    )
+
+
+def _service(service_id: int) -> str:
+    return "the consensus module" if service_id < 0 else f"service {service_id}"
+
+
+def _missing(entries: Sequence[SnapshotRow], members: Sequence[AuditedMember]) -> Iterator[Finding]:
+    """A member whose log reaches a snapshot of others may have been away when it was taken: worth to know."""
+    holders: dict[tuple[int, int], set[int | None]] = defaultdict(set)
+    for entry in entries:
+        if entry.is_valid:
+            holders[entry.log_position, entry.service_id].add(entry.member_id)
+    for (position, service_id), found in sorted(holders.items()):
+        for member in members:
+            has_log = member.log_range.start_position <= position <= member.log_range.committed_position
+            if has_log and member.member.cluster_dir is not None and member.member.member_id not in found:
+                yield Finding(
+                    state="warn",
+                    text=f"{member.name} has no snapshot of {_service(service_id)} at {position}, others have",
+                    member_id=member.member.member_id,
+                    log_position=position,
+                )

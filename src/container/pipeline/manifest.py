@@ -1,0 +1,167 @@
+"""What a table holds: the log positions of each member that are in it, the gaps, and the rows of each partition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow.parquet as pq
+
+from container.errors import ContainerError
+from container.pipeline.sink_log import FinishedBatch, finished_files
+
+MANIFEST_NAME = "_manifest.json"
+PARTITION_COLUMNS = ("cluster", "date", "term")
+
+_VERSION = 1
+_NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
+
+
+class PositionRange(msgspec.Struct, frozen=True):
+    """Log positions from ``begin_position`` on, up to and without ``end_position``."""
+
+    begin_position: int
+    end_position: int
+
+
+class Gap(msgspec.Struct):
+    """Log positions of which the table has no rows, and why; ``end_position`` is None while nothing follows."""
+
+    begin_position: int
+    end_position: int | None
+    reason: str
+
+
+class MemberPositions(msgspec.Struct):
+    """What the table has of one member's log."""
+
+    start_position: int
+    """Where the archive's recording began when the ingest began."""
+    end_position: int
+    """Up to where all was read."""
+    gaps: list[Gap] = []
+    covered: list[PositionRange] = []
+    """The ranges between the gaps; made by :meth:`cover`."""
+
+    def cover(self) -> None:
+        """Make :attr:`covered` of the positions and the gaps."""
+        self.covered, begin = [], self.start_position
+        for gap in sorted(self.gaps, key=lambda one: one.begin_position):
+            if gap.begin_position > begin:
+                self.covered.append(PositionRange(begin, gap.begin_position))
+            begin = max(begin, self.end_position if gap.end_position is None else gap.end_position)
+        if begin < self.end_position:
+            self.covered.append(PositionRange(begin, self.end_position))
+
+
+class TablePartition(msgspec.Struct):
+    """The rows with one cluster, date and leadership term; a null date or term is None."""
+
+    cluster: str
+    date: str | None
+    term: int | None
+    file_count: int = 0
+    row_count: int = 0
+    first_log_position: int | None = None
+    last_log_position: int | None = None
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """The manifest of a table, kept in its file ``_manifest.json``."""
+
+    version: int = _VERSION
+    cluster: str
+    view: str
+    decoder: str | None
+    members: dict[str, MemberPositions]
+    batch_id: int = -1
+    """The last micro-batch that is in here."""
+    file_count: int = 0
+    row_count: int = 0
+    error_row_count: int = 0
+    partitions: list[TablePartition] = []
+
+    def add_files(self, table: Path, batch: FinishedBatch) -> list[dict[str, Any]]:
+        """Take in what was finished up to ``batch``; return the rows in it that tell of damage."""
+        files = finished_files(table, batch.batch_id, self.file_count, self.batch_id)
+        if files is None:
+            return []
+        self.batch_id = batch.batch_id
+        for key, position in batch.positions.items():
+            member = self.members.setdefault(key, MemberPositions(position, position))
+            member.end_position = max(member.end_position, position)
+        return [row for file in files for row in self._add_file(table, file)]
+
+    def _add_file(self, table: Path, file: Path) -> list[dict[str, Any]]:
+        metadata = pq.read_metadata(file)
+        partition = self._partition(table, file)
+        partition.file_count += 1
+        partition.row_count += metadata.num_rows
+        self.file_count += 1
+        self.row_count += metadata.num_rows
+        names = metadata.schema.to_arrow_schema().names
+        has_errors = False
+        for index in range(metadata.num_row_groups):
+            group = metadata.row_group(index)
+            positions = group.column(names.index("log_position")).statistics
+            if positions is not None and positions.has_min_max:
+                partition.first_log_position = _least(partition.first_log_position, positions.min)
+                partition.last_log_position = -_least(
+                    None if partition.last_log_position is None else -partition.last_log_position, -positions.max
+                )
+            errors = group.column(names.index("error")).statistics
+            has_errors |= errors is None or errors.null_count != group.num_rows
+        if not has_errors:
+            return []
+        rows = pq.read_table(file, columns=["member_id", "log_position", "error"], partitioning=None).to_pylist()
+        damaged = [row for row in rows if row["error"] is not None]
+        self.error_row_count += len(damaged)
+        return damaged
+
+    def _partition(self, table: Path, file: Path) -> TablePartition:
+        names = dict(part.split("=", 1) for part in file.relative_to(table).parts[:-1] if "=" in part)
+        cluster, date, term = (
+            None if names[name] == _NULL_DIRECTORY else unquote(names[name]) for name in PARTITION_COLUMNS
+        )
+        key = (cluster or "", date, None if term is None else int(term))
+        for partition in self.partitions:
+            if (partition.cluster, partition.date, partition.term) == key:
+                return partition
+        partition = TablePartition(*key)
+        self.partitions.append(partition)
+        return partition
+
+    def write(self, table: Path) -> Path:
+        """Replace the manifest's file; it is whole at any time."""
+        for member in self.members.values():
+            member.cover()
+        path = table / MANIFEST_NAME
+        fresh = path.with_suffix(".new")
+        self.partitions.sort(key=lambda one: (one.cluster, one.date or "", -1 if one.term is None else one.term))
+        fresh.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
+        fresh.replace(path)
+        return path
+
+
+def _least(known: int | None, value: int) -> int:
+    return value if known is None else min(known, value)
+
+
+def read_manifest(table: Path) -> Manifest | None:
+    """The manifest of a table; None when it has none.
+
+    Raises:
+        ContainerError: the file is no manifest, or of another version.
+    """
+    path = table / MANIFEST_NAME
+    if not path.exists():
+        return None
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except msgspec.DecodeError as error:
+        raise ContainerError(f"{path} is no manifest: {error}") from None
+    if manifest.version != _VERSION:
+        raise ContainerError(f"{path} has version {manifest.version}, only {_VERSION} is known")
+    return manifest

@@ -1,0 +1,209 @@
+"""Replays of a service over recorded history on Spark's executors, and comparisons of two services, as tables.
+
+The log is cut at its snapshots. Each segment is a partition, in which the container's own agent runs the service from
+the recorded state on; so segments run in parallel, and no row passes through the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from operator import and_
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from container.object_path import load_object
+from container.recordings import Member
+from container.recordings.diff import COMPARED, KEY, SHOWN, diff_schema, diff_segment
+from container.recordings.replay import (
+    ERROR_KIND,
+    STATE_HASH_KIND,
+    ReplaySegment,
+    ServiceSource,
+    plan_replay,
+    replay_schema,
+    replay_segment,
+)
+from container.spark.options import SourceOptions
+from container.spark.source import open_source_members, spark_schema
+
+_PLACE = ("log_position", *KEY)
+
+
+def replay(spark: SparkSession, options: SourceOptions, service: ServiceSource, **plan: Any) -> DataFrame:
+    """Run a service over a member's recorded log: a row for all that it sends, its timers, and hashes of its state.
+
+    Args:
+        spark: a session; its executors must see the member's files, and have the service's module.
+        options: where the member is, with ``mode`` and ``batch_rows`` as
+            :func:`~container.recordings.replay.replay_segment` takes them. Of several members the one whose log is
+            known to be committed the furthest is taken.
+        service: a class, a function without arguments, or ``package.module:Name`` of either.
+        plan: the arguments of :func:`~container.recordings.replay.plan_replay`, such as ``begin_position`` and
+            ``is_continuous``.
+
+    Returns:
+        a table with the columns of :data:`~container.recordings.replay.REPLAY_COLUMNS`, in partitions in the order of
+        the log. It is computed, and the service run, each time that it is used: write it first.
+
+    Raises:
+        ConfigurationError: the service cannot be found, or an argument is wrong.
+        RecordingError: the member has no log that can be found. Damage further on fails the query, in mode strict.
+    """
+    _check_service(service)
+    mode, batch_rows = options.mode, options.batch_rows
+
+    def run(segment: ReplaySegment) -> Iterator[pa.RecordBatch]:
+        return replay_segment(segment, service, mode=mode, batch_rows=batch_rows)
+
+    return _in_parallel(spark, plan_replay(_member(options), **plan), run, replay_schema())
+
+
+def diff(
+    spark: SparkSession, options: SourceOptions, service: ServiceSource, other: ServiceSource, **plan: Any
+) -> DataFrame:
+    """Run two services over a member's recorded log: a row for all that the other one does differently.
+
+    In each segment both start from the recorded state, so that what differs does not add up; the hashes at its end tell
+    whether the states differ. With ``is_continuous`` each goes on with its own state, in one partition.
+
+    Arguments and errors are those of :func:`replay`; the table has the columns of
+    :data:`~container.recordings.diff.DIFF_COLUMNS`.
+    """
+    _check_service(service)
+    _check_service(other)
+    mode, batch_rows = options.mode, options.batch_rows
+
+    def run(segment: ReplaySegment) -> Iterator[pa.RecordBatch]:
+        return diff_segment(segment, service, other, mode=mode, batch_rows=batch_rows)
+
+    return _in_parallel(spark, plan_replay(_member(options), **plan), run, diff_schema())
+
+
+def diff_tables(rows: DataFrame, other_rows: DataFrame) -> DataFrame:
+    """Compare two replays of the same part of a log that were stored, such as those of two releases of a package.
+
+    No process can have both releases at once, so each is replayed by itself, in its own environment. The result has
+    the columns of :data:`~container.recordings.diff.DIFF_COLUMNS`, in no order.
+    """
+    joined = (
+        _with_occurrence(rows)
+        .alias("one")
+        .join(
+            _with_occurrence(other_rows).alias("two"), [_equal(name) for name in (*_PLACE, "occurrence")], "full_outer"
+        )
+    )
+    is_missing, is_added = f.col("two.sequence").isNull(), f.col("one.sequence").isNull()
+    change = f.when(is_missing, "MISSING").when(is_added, "ADDED").otherwise("CHANGED")
+    columns = {name: f.coalesce(f"one.{name}", f"two.{name}") for name in (*_PLACE, "timestamp", "occurrence")}
+    columns |= {"change": change} | {name: f.col(f"one.{name}") for name in SHOWN}
+    columns |= {f"other_{name}": f.col(f"two.{name}") for name in SHOWN}
+    return joined.where(is_missing | is_added | ~reduce(and_, map(_equal, COMPARED))).select(
+        [columns[field.name].alias(field.name, metadata=field.metadata) for field in spark_schema(diff_schema())]
+    )
+
+
+def _equal(name: str) -> Column:
+    return f.col(f"one.{name}").eqNullSafe(f.col(f"two.{name}"))
+
+
+def _with_occurrence(rows: DataFrame) -> DataFrame:
+    """Counts what is of the same kind, for the same client or timer, at the same log position."""
+    of_place = Window.partitionBy(*_PLACE).orderBy("sequence")
+    return rows.withColumn("occurrence", f.row_number().over(of_place) - 1)
+
+
+def _check_service(service: ServiceSource) -> None:
+    if isinstance(service, str):
+        load_object(service, "service")  # now: a mistake is told at once, and not by a failed task
+
+
+def _member(options: SourceOptions) -> Member:
+    members = open_source_members(options)
+    if len(members) == 1:
+        return members[0]
+    return max(members, key=lambda member: member.log_range().committed_position)
+
+
+def _in_parallel(
+    spark: SparkSession,
+    segments: Sequence[ReplaySegment],
+    run: Callable[[ReplaySegment], Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
+) -> DataFrame:
+    """A partition for each segment."""
+
+    def run_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield from run(segments[index])
+
+    return spark.range(0, len(segments), 1, len(segments)).mapInArrow(run_all, spark_schema(schema))
+
+
+class ReplaySummary(NamedTuple):
+    """What a replay came to."""
+
+    row_counts: dict[str, int]
+    """How many rows there are of each kind."""
+    compared_count: int
+    """State hashes at positions where a snapshot is recorded."""
+    differing_count: int
+    """Those of them that are not the hash of the recorded snapshot."""
+    first_difference: int | None
+    """The log position of the first of these."""
+    first_error: int | None
+    """The log position of the first error of the service."""
+
+
+def summarise_replay(rows: DataFrame) -> ReplaySummary:
+    """Count the rows of a replay. Use a table that was stored: counting runs the service again otherwise."""
+    is_compared = f.col("recorded_state_hash").isNotNull()
+    differs = is_compared & (f.col("state_hash") != f.col("recorded_state_hash"))
+    found = {
+        row.kind: row
+        for row in rows.groupBy("kind")
+        .agg(
+            f.count("*").alias("rows"),
+            f.count_if(is_compared).alias("compared"),
+            f.count_if(differs).alias("differing"),
+            f.min(f.when(differs, f.col("log_position"))).alias("first_difference"),
+            f.min("log_position").alias("first"),
+        )
+        .collect()
+    }
+    hashes, errors = found.get(STATE_HASH_KIND), found.get(ERROR_KIND)
+    return ReplaySummary(
+        {kind: found[kind].rows for kind in sorted(found)},
+        hashes.compared if hashes else 0,
+        hashes.differing if hashes else 0,
+        hashes.first_difference if hashes else None,
+        errors.first if errors else None,
+    )
+
+
+class DiffSummary(NamedTuple):
+    """What a comparison came to."""
+
+    counts: dict[tuple[str, str], int]
+    """How many rows there are of each kind and change."""
+    first_answer: int | None
+    """The log position from which on the services do something different."""
+    first_state: int | None
+    """The log position of the first state hash that differs."""
+
+
+def summarise_diff(rows: DataFrame) -> DiffSummary:
+    """Count the rows of a comparison. Use a table that was stored."""
+    found = rows.groupBy("kind", "change").agg(f.count("*").alias("rows"), f.min("log_position").alias("first"))
+    collected = sorted(found.collect())
+    answers = [row.first for row in collected if row.kind != STATE_HASH_KIND]
+    states = [row.first for row in collected if row.kind == STATE_HASH_KIND]
+    return DiffSummary(
+        {(row.kind, row.change): row.rows for row in collected},
+        min(answers, default=None),
+        min(states, default=None),
+    )

@@ -1,0 +1,30 @@
+"""A member's files as they are opened: what goes wrong is told with the path, and with what would mend it."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from container.errors import RecordingError
+
+PERMISSION_ADVICE = "run as a user who may read it, or change its permissions"
+PERMISSION_ERRORS = frozenset([errno.EACCES, errno.EPERM])
+
+
+def unreadable(what: str, path: str | Path, error: OSError) -> RecordingError:
+    """Return the error for a file or directory that the system does not let us read."""
+    advice = f"; {PERMISSION_ADVICE}" if error.errno in PERMISSION_ERRORS else ""
+    return RecordingError(f"{what} cannot be read: {error.strerror}{advice}", file=str(path))
+
+
+def is_there(path: Path) -> bool:
+    """Whether something has this path.
+
+    Raises:
+        OSError: that cannot be told, as a directory on the way may not be looked into.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True

@@ -1,0 +1,40 @@
+# Types of container.recordings.frame_reader.
+import os
+from typing import Final
+
+from container.errors import RecordingError
+
+FILE_FAILURES: Final[frozenset[int]]
+FRAME_FAILURES: Final[frozenset[int]]
+MESSAGE_FAILURES: Final[frozenset[int]]
+
+class FrameReader:
+    recording_id: int
+    start_position: int
+    term_length: int
+    segment_length: int
+    initial_term_id: int
+    mtu_length: int
+    stream_id: int
+    def __init__(
+        self,
+        archive_dir: str | os.PathLike[str],
+        *,
+        recording_id: int,
+        start_position: int,
+        term_length: int,
+        segment_length: int,
+        initial_term_id: int,
+        mtu_length: int,
+        stream_id: int,
+    ) -> None: ...
+    def seek(self, position: int) -> None: ...
+    def has_frame(self, position: int, limit: int) -> bool: ...
+    def find_end(self, position: int, limit: int) -> int: ...
+    def close(self) -> None: ...
+    @property
+    def last_failure(self) -> int: ...
+    def failure_error(self) -> RecordingError: ...
+
+def segment_file_name(recording_id: int, segment_position: int) -> str: ...
+def segment_position(start_position: int, position: int, term_length: int, segment_length: int) -> int: ...

@@ -1,0 +1,106 @@
+"""What a running member says of itself: recorded and committed positions, from the counters of its media driver.
+
+The mark files tell whether archive and consensus module live, and where their driver keeps its counters. Upstream:
+RecordingPos.java, ClusterCounters.java.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from container.cnc_file import CncFile, CounterRecord, FileFormatError, MarkFileStatus, read_mark_file
+from container.recordings.catalog import POSITION_MAX
+
+ARCHIVE_MARK_FILE_NAME = "archive-mark.dat"
+_ARCHIVE_LINK_FILE_NAME = "archive-mark.lnk"
+_CLUSTER_MARK_FILE_NAME = "cluster-mark.dat"
+_CLUSTER_LINK_FILE_NAME = "cluster-mark.lnk"
+
+_RECORDING_POSITION_TYPE_ID = 100
+_COMMIT_POSITION_TYPE_ID = 203
+_RECORDING_SOURCE_LENGTH_OFFSET = 12
+_FRAME_ALIGNMENT = 32
+_NULL_ARCHIVE_IDS = (-1, 0)  # of mark files from before archives had ids
+
+
+def read_archive_mark(archive_dir: Path) -> MarkFileStatus | None:
+    """Return what the archive's mark file says; ``None`` when there is none that can be read."""
+    return _read_mark(archive_dir, ARCHIVE_MARK_FILE_NAME, _ARCHIVE_LINK_FILE_NAME)
+
+
+def read_cluster_mark(cluster_dir: Path) -> MarkFileStatus | None:
+    """Return what the consensus module's mark file says; ``None`` when there is none that can be read."""
+    return _read_mark(cluster_dir, _CLUSTER_MARK_FILE_NAME, _CLUSTER_LINK_FILE_NAME)
+
+
+def _read_mark(directory: Path, name: str, link_name: str) -> MarkFileStatus | None:
+    try:
+        link = directory / link_name
+        if link.exists():
+            directory = Path(link.read_text(encoding="ascii").strip())
+        return read_mark_file(directory / name)
+    except (OSError, ValueError, FileFormatError):
+        return None
+
+
+def recorded_positions(archive_dir: Path) -> dict[int, int]:
+    """Return up to where a running archive has recorded, by recording id; none when it does not run."""
+    mark = read_archive_mark(archive_dir)
+    if mark is None:
+        return {}
+
+    def recording_id(counter: CounterRecord) -> int | None:
+        archive_id_offset = _RECORDING_SOURCE_LENGTH_OFFSET + 4 + counter.key_int32(_RECORDING_SOURCE_LENGTH_OFFSET)
+        archive_id = counter.key_int64(archive_id_offset)
+        return counter.key_int64(0) if mark.owner_id in (archive_id, *_NULL_ARCHIVE_IDS) else None
+
+    return _positions(mark, _RECORDING_POSITION_TYPE_ID, recording_id)
+
+
+def committed_position(cluster_dir: Path | None, archive_dir: Path) -> int | None:
+    """Return the commit position of a running consensus module; ``None`` when none is known to run.
+
+    Without a cluster directory it is the one that shares the archive's media driver, if there is only one.
+    """
+    mark = read_archive_mark(archive_dir) if cluster_dir is None else read_cluster_mark(cluster_dir)
+    if mark is None:
+        return None
+    cluster_id = mark.cluster_id
+
+    def wanted(counter: CounterRecord) -> int | None:
+        return 0 if cluster_dir is None or counter.key_int32(0) == cluster_id else None
+
+    return _positions(mark, _COMMIT_POSITION_TYPE_ID, wanted).get(0)
+
+
+def _positions(mark: MarkFileStatus, type_id: int, key_of: Callable[[CounterRecord], int | None]) -> dict[int, int]:
+    """The positions in counters of a type by their key, where it has one counter only.
+
+    Of two readings it is the smaller, should one fall into a change. What can be no position is left out.
+    """
+    if not mark.is_alive(time.time_ns() // 1_000_000) or not mark.aeron_dir:
+        return {}
+    try:
+        cnc_file = CncFile.open_ready(Path(mark.aeron_dir))
+        if cnc_file is None:
+            return {}
+        try:
+            first, second = (
+                {(key_of(c), c.counter_id): c.value for c in cnc_file.counters() if c.type_id == type_id}
+                for _ in range(2)
+            )
+        finally:
+            cnc_file.close()
+    except (OSError, FileFormatError):
+        return {}
+    counts = Counter(key for key, _ in first.keys() | second.keys())
+    return {
+        key: position
+        for key, counter_id in first.keys() & second.keys()
+        if key is not None and counts[key] == 1
+        if (position := min(first[key, counter_id], second[key, counter_id])) % _FRAME_ALIGNMENT == 0
+        and 0 <= position <= POSITION_MAX
+    }

@@ -1,0 +1,38 @@
+# Types of container.recordings.log_decoder.
+import os
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from container.errors import RecordingError
+from container.recordings.message_reader import MessageReader
+
+COLUMNS: Final[frozenset[str]]
+
+class LogDecoder(MessageReader):
+    def __init__(
+        self,
+        archive_dir: str | os.PathLike[str],
+        layout: Mapping[str, int],
+        columns: Mapping[str, str],
+        *,
+        batch_rows: int,
+        begin: int,
+        end: int,
+        read_end: int,
+        committed_position: int,
+        begin_position: int = ...,
+        end_position: int = ...,
+        begin_timestamp: int | None = None,
+        end_timestamp: int | None = None,
+        template_ids: Collection[int] | None = None,
+        is_cluster_only: bool = False,
+        leadership_term_ids: Collection[int] | None = None,
+    ) -> None: ...
+    def decode_messages(self) -> int: ...
+    def decode_frames(self, leadership_term_id: int) -> int: ...
+    def put_error(self, error: RecordingError) -> None: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def is_full(self) -> bool: ...
+    def take(self) -> dict[str, Any]: ...

@@ -1,0 +1,543 @@
+"""The log's frames and messages as Arrow columns. No Python object is made for a frame; the GIL is released meanwhile.
+
+Which fields of which message become which column is in :mod:`container.recordings.views`. A message is read with the
+project's own codecs: a field that the sender's version or block does not have is null, and what follows a longer block
+than ours is passed over.
+"""
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free, malloc
+
+from container.codecs cimport cluster as codec
+from container.codecs cimport sbe
+from container.recordings.columns cimport (
+    ColumnBatch, Columns, end_row, is_full, put_bool, put_bytes, put_int32, put_int64,
+)
+from container.recordings.fields cimport (
+    action_name, change_type_name, close_reason_name, is_ascii, put_enum, put_field32, put_field64, put_text, put_var,
+    time_unit_name,
+)
+from container.recordings.frame_reader cimport (
+    FAILED_MESSAGE, FAILED_TEXT, FRAME_TYPE_DATA, FRAME_TYPE_PAD, READ_END, READ_OK,
+)
+from container.recordings.message_reader cimport MessageReader
+from container.transport cimport FRAME_HEADER_LENGTH
+
+cdef enum:
+    BATCH_BYTES = 16 * 1024 * 1024
+    TEMPLATE_BITS_LENGTH = 65536 // 8
+    UNKNOWN_TEMPLATE = -1
+    SERVICE_ID_SHIFT = 56       # a session id of a service: bit 63, then seven bits of service id
+    SERVICE_ID_MASK = 0x7F
+
+# Where a column lies in the batch.
+cdef enum:
+    LOG_POSITION
+    BEGIN_POSITION
+    LEADERSHIP_TERM_ID
+    TEMPLATE_ID
+    SCHEMA_ID
+    SCHEMA_VERSION
+    TIMESTAMP
+    MESSAGE_LENGTH
+    SOURCE
+    EVENT
+    CLUSTER_SESSION_ID
+    SERVICE_ID
+    CORRELATION_ID
+    CLOSE_REASON
+    RESPONSE_STREAM_ID
+    RESPONSE_CHANNEL
+    ENCODED_PRINCIPAL
+    EVENT_LOG_POSITION
+    ACTION
+    FLAGS
+    TERM_BASE_LOG_POSITION
+    LEADER_MEMBER_ID
+    LOG_SESSION_ID
+    TIME_UNIT
+    APP_VERSION
+    CLUSTER_SIZE
+    CHANGE_TYPE
+    CHANGED_MEMBER_ID
+    CLUSTER_MEMBERS
+    FRAME_LENGTH
+    VERSION
+    TYPE
+    TERM_OFFSET
+    SESSION_ID
+    STREAM_ID
+    TERM_ID
+    RESERVED_VALUE
+    PAYLOAD_LENGTH
+    PAYLOAD
+    COMMITTED
+    ERROR
+    COLUMN_COUNT
+
+_INDICES = {
+    "log_position": LOG_POSITION,
+    "begin_position": BEGIN_POSITION,
+    "leadership_term_id": LEADERSHIP_TERM_ID,
+    "template_id": TEMPLATE_ID,
+    "schema_id": SCHEMA_ID,
+    "schema_version": SCHEMA_VERSION,
+    "timestamp": TIMESTAMP,
+    "message_length": MESSAGE_LENGTH,
+    "source": SOURCE,
+    "event": EVENT,
+    "cluster_session_id": CLUSTER_SESSION_ID,
+    "service_id": SERVICE_ID,
+    "correlation_id": CORRELATION_ID,
+    "close_reason": CLOSE_REASON,
+    "response_stream_id": RESPONSE_STREAM_ID,
+    "response_channel": RESPONSE_CHANNEL,
+    "encoded_principal": ENCODED_PRINCIPAL,
+    "event_log_position": EVENT_LOG_POSITION,
+    "action": ACTION,
+    "flags": FLAGS,
+    "term_base_log_position": TERM_BASE_LOG_POSITION,
+    "leader_member_id": LEADER_MEMBER_ID,
+    "log_session_id": LOG_SESSION_ID,
+    "time_unit": TIME_UNIT,
+    "app_version": APP_VERSION,
+    "cluster_size": CLUSTER_SIZE,
+    "change_type": CHANGE_TYPE,
+    "changed_member_id": CHANGED_MEMBER_ID,
+    "cluster_members": CLUSTER_MEMBERS,
+    "frame_length": FRAME_LENGTH,
+    "version": VERSION,
+    "type": TYPE,
+    "term_offset": TERM_OFFSET,
+    "session_id": SESSION_ID,
+    "stream_id": STREAM_ID,
+    "term_id": TERM_ID,
+    "reserved_value": RESERVED_VALUE,
+    "payload_length": PAYLOAD_LENGTH,
+    "payload": PAYLOAD,
+    "committed": COMMITTED,
+    "error": ERROR,
+}
+COLUMNS = frozenset(_INDICES)
+"""The columns that are made here."""
+
+# Offsets in a frame's header that only the view of frames shows.
+cdef enum:
+    FRAME_VERSION_OFFSET = 4
+    FRAME_SESSION_ID_OFFSET = 12
+    FRAME_STREAM_ID_OFFSET = 16
+    FRAME_TERM_ID_OFFSET = 20
+    FRAME_RESERVED_VALUE_OFFSET = 24
+
+
+cdef class LogDecoder(MessageReader):
+    """Decodes a range of a log into batches of columns.
+
+    Args:
+        columns: names and types (dict of str to str, as Arrow names them) of the wanted columns of one view.
+        batch_rows: rows (int) of a batch at most; it also ends at 16 MiB of payload and text.
+        begin, end: log positions; what begins in this range is decoded.
+        read_end: log position up to which a message that begins in the range may be read on.
+        committed_position: up to which ``committed`` is true.
+        begin_position, end_position: only messages that end behind the first and not behind the second.
+        begin_timestamp, end_timestamp: only messages from the first up to and without the second; None for no limit.
+        template_ids: only messages of these templates (set of int); None for all.
+        is_cluster_only: whether messages of other schemas are left out.
+        leadership_term_ids: only messages of these terms (set of int); None for all.
+        layout: the arguments of :class:`~container.recordings.message_reader.MessageReader`.
+
+    Raises RecordingError and ValueError as those arguments' owners do.
+    """
+    cdef ColumnBatch _batch
+    cdef list _names
+    cdef int64_t _end
+    cdef int64_t _read_end
+    cdef int64_t _committed_position
+    cdef int64_t _filter_begin
+    cdef int64_t _filter_end
+    cdef bint _has_times
+    cdef int64_t _begin_timestamp
+    cdef int64_t _end_timestamp
+    cdef uint8_t* _template_bits
+    cdef bint _is_cluster_only
+    cdef int64_t* _terms
+    cdef Py_ssize_t _term_count             # -1 for all terms
+
+    def __cinit__(self):
+        self._template_bits = NULL
+        self._terms = NULL
+
+    def __init__(
+        self, archive_dir, layout, columns, *, int batch_rows, int64_t begin, int64_t end, int64_t read_end,
+        int64_t committed_position, int64_t begin_position=INT64_MIN, int64_t end_position=INT64_MAX,
+        begin_timestamp=None, end_timestamp=None, template_ids=None, bint is_cluster_only=False,
+        leadership_term_ids=None
+    ):
+        if self._batch is not None:
+            raise TypeError("a decoder can not be initialised twice")
+        kinds = [None] * COLUMN_COUNT
+        for name, kind in columns.items():
+            kinds[_INDICES[name]] = kind
+        self._names = sorted(columns, key=_INDICES.__getitem__)
+        self._batch = ColumnBatch(kinds, batch_rows, BATCH_BYTES)
+        MessageReader.__init__(self, archive_dir, **layout)
+        self.seek(begin)
+        self._end = end
+        self._read_end = max(end, read_end)
+        self._committed_position = committed_position
+        self._filter_begin = begin_position
+        self._filter_end = end_position
+        self._has_times = begin_timestamp is not None or end_timestamp is not None
+        self._begin_timestamp = INT64_MIN if begin_timestamp is None else begin_timestamp
+        self._end_timestamp = INT64_MAX if end_timestamp is None else end_timestamp
+        self._is_cluster_only = is_cluster_only
+        self._set_templates(template_ids)
+        self._set_terms(leadership_term_ids)
+
+    def __dealloc__(self):
+        free(self._template_bits)
+        free(self._terms)
+
+    def _set_templates(self, template_ids):
+        cdef int template_id
+        if template_ids is None:
+            return
+        self._template_bits = <uint8_t*> calloc(TEMPLATE_BITS_LENGTH, 1)
+        if self._template_bits == NULL:
+            raise MemoryError("no memory for a set of template ids")
+        for template_id in template_ids:
+            if not 0 <= template_id <= 0xFFFF:
+                raise ValueError(f"a template id is 0 to 65535, got {template_id}")
+            self._template_bits[template_id >> 3] |= <uint8_t> (1 << (template_id & 7))
+        self.template_bits = self._template_bits
+
+    def _set_terms(self, leadership_term_ids):
+        cdef Py_ssize_t index
+        self._term_count = -1
+        if leadership_term_ids is None:
+            return
+        self._terms = <int64_t*> malloc(max(1, len(leadership_term_ids)) * sizeof(int64_t))
+        if self._terms == NULL:
+            raise MemoryError("no memory for a set of leadership terms")
+        self._term_count = len(leadership_term_ids)
+        for index, term in enumerate(leadership_term_ids):
+            self._terms[index] = term
+
+    def decode_messages(self):
+        """Decode until the batch is full (returns 0), the range has ended (1) or something failed (below 0).
+
+        What failed is then in :attr:`last_failure` and :meth:`failure_error`.
+        """
+        cdef int result
+        with nogil:
+            result = self._decode_messages()
+        return result
+
+    def decode_frames(self, int64_t leadership_term_id):
+        """As :meth:`decode_messages`, a row per frame; the term (or -1) is that of the whole range."""
+        cdef int result
+        with nogil:
+            result = self._decode_frames(leadership_term_id)
+        return result
+
+    def put_error(self, error):
+        """Add a row for the last failure (RecordingError): log position and text, and all else null.
+
+        Of ranges of positions one behind the other, only that gives the row which has the position: at its beginning
+        or behind it, and before its end. A whole message belongs to the range in which it ends.
+        """
+        cdef int64_t position = error.log_position
+        cdef bytes text = str(error).encode("utf-8", "replace")
+        if position < self._filter_begin and self.failure != FAILED_MESSAGE and self.failure != FAILED_TEXT:
+            return
+        put_int64(&self._batch.columns, LOG_POSITION, position)
+        put_bool(&self._batch.columns, COMMITTED, position <= self._committed_position)
+        put_bytes(&self._batch.columns, ERROR, <const uint8_t*> (<const char*> text), len(text))
+        end_row(&self._batch.columns)
+
+    @property
+    def rows(self):
+        """Rows (int) of the batch in progress."""
+        return self._batch.columns.rows
+
+    @property
+    def is_full(self):
+        """Whether the batch in progress must be taken before another row is decoded (bool)."""
+        return is_full(&self._batch.columns)
+
+    def take(self):
+        """The batch as a dict of column name to Arrow array; another one begins.
+
+        The arrays own their memory. Raises MemoryError when there was too little for them.
+        """
+        return dict(zip(self._names, self._batch.take(), strict=True))
+
+    cdef int _decode_messages(self) noexcept nogil:
+        cdef int result
+        while not is_full(&self._batch.columns):
+            result = self.next_message(self._end, self._read_end)
+            if result != READ_OK:
+                return self._result_of(result)
+            if self.log_position <= self._filter_begin:
+                continue
+            if self.log_position > self._filter_end:
+                return READ_END
+            result = self._decode_message()
+            if result < 0:
+                return result
+        return READ_OK
+
+    cdef int _decode_frames(self, int64_t leadership_term_id) noexcept nogil:
+        cdef Columns* batch = &self._batch.columns
+        cdef const uint8_t* frame
+        cdef int result
+        while not is_full(batch):
+            result = self.next_frame(self._end)
+            if result != READ_OK:
+                return self._result_of(result)
+            if self.next_position <= self._filter_begin:
+                continue
+            if self.next_position > self._filter_end:
+                return READ_END
+            frame = self.frame
+            put_int64(batch, LOG_POSITION, self.next_position)
+            put_int64(batch, BEGIN_POSITION, self.position)
+            if leadership_term_id >= 0:
+                put_int64(batch, LEADERSHIP_TERM_ID, leadership_term_id)
+            put_int32(batch, FRAME_LENGTH, self.frame_length)
+            put_int32(batch, VERSION, frame[FRAME_VERSION_OFFSET])
+            put_int32(batch, FLAGS, self.frame_flags)
+            put_text(batch, TYPE, "PAD" if self.frame_type == FRAME_TYPE_PAD else "DATA")
+            put_int32(batch, TERM_OFFSET, <int32_t> (self.position & (self.term_length - 1)))
+            put_int32(batch, SESSION_ID, sbe.sbe_get_int32(frame + FRAME_SESSION_ID_OFFSET))
+            put_int32(batch, STREAM_ID, sbe.sbe_get_int32(frame + FRAME_STREAM_ID_OFFSET))
+            put_int32(batch, TERM_ID, sbe.sbe_get_int32(frame + FRAME_TERM_ID_OFFSET))
+            put_int64(batch, RESERVED_VALUE, sbe.sbe_get_int64(frame + FRAME_RESERVED_VALUE_OFFSET))
+            if self.frame_type == FRAME_TYPE_DATA:
+                put_bytes(batch, PAYLOAD, frame + FRAME_HEADER_LENGTH, self.frame_length - FRAME_HEADER_LENGTH)
+            put_bool(batch, COMMITTED, self.next_position <= self._committed_position)
+            end_row(batch)
+        return READ_OK
+
+    cdef int _result_of(self, int result) noexcept nogil:
+        """What is damaged where no wanted row can end any more does not matter."""
+        return READ_END if result < 0 and self.failure_position >= self._filter_end else result
+
+    cdef int _decode_message(self) noexcept nogil:
+        cdef sbe.MessageHeader header
+        cdef int result = sbe.sbe_read_header(self.message, <size_t> self.message_length, &header)
+        if result < 0:
+            return self._refuse(result, UNKNOWN_TEMPLATE)
+        if self._template_bits != NULL and not (
+                self._template_bits[header.template_id >> 3] >> (header.template_id & 7)) & 1:
+            return READ_OK
+        if header.schema_id != codec.CLUSTER_SCHEMA_ID:
+            return READ_OK if self._is_cluster_only else self._decode_unknown(&header)
+        if header.template_id == codec.SESSION_MESSAGE_HEADER_TEMPLATE_ID:
+            return self._decode_session_message(&header)
+        if header.template_id == codec.TIMER_EVENT_TEMPLATE_ID:
+            return self._decode_timer(&header)
+        if header.template_id == codec.SESSION_OPEN_EVENT_TEMPLATE_ID:
+            return self._decode_session_open(&header)
+        if header.template_id == codec.SESSION_CLOSE_EVENT_TEMPLATE_ID:
+            return self._decode_session_close(&header)
+        if header.template_id == codec.CLUSTER_ACTION_REQUEST_TEMPLATE_ID:
+            return self._decode_action(&header)
+        if header.template_id == codec.NEW_LEADERSHIP_TERM_EVENT_TEMPLATE_ID:
+            return self._decode_new_term(&header)
+        if header.template_id == codec.MEMBERSHIP_CHANGE_EVENT_TEMPLATE_ID:
+            return self._decode_membership_change(&header)
+        return self._decode_unknown(&header)
+
+    cdef int _refuse(self, int result, int32_t template_id) noexcept nogil:
+        return self.fail(FAILED_MESSAGE, self.begin_position, result, template_id)
+
+    cdef int _refuse_text(self, int32_t template_id) noexcept nogil:
+        return self.fail(FAILED_TEXT, self.begin_position, template_id, 0)
+
+    cdef bint _passes(self, int64_t leadership_term_id, int64_t timestamp) noexcept nogil:
+        """Whether a message is of the wanted terms and times; without a term or a time it is not."""
+        cdef Py_ssize_t index
+        if self._has_times and (timestamp == sbe.SBE_NULL_INT64 or timestamp < self._begin_timestamp
+                                or timestamp >= self._end_timestamp):
+            return False
+        if self._term_count < 0:
+            return True
+        for index in range(self._term_count):
+            if self._terms[index] == leadership_term_id:
+                return True
+        return False
+
+    cdef void _put_common(
+        self, const sbe.MessageHeader* header, int64_t leadership_term_id, int64_t timestamp
+    ) noexcept nogil:
+        cdef Columns* batch = &self._batch.columns
+        put_int64(batch, LOG_POSITION, self.log_position)
+        put_int64(batch, BEGIN_POSITION, self.begin_position)
+        put_field64(batch, LEADERSHIP_TERM_ID, leadership_term_id)
+        put_field64(batch, TIMESTAMP, timestamp)
+        put_int32(batch, TEMPLATE_ID, header.template_id)
+        put_int32(batch, SCHEMA_ID, header.schema_id)
+        put_int32(batch, SCHEMA_VERSION, header.version)
+        put_int32(batch, MESSAGE_LENGTH, <int32_t> self.message_length)
+        put_bool(batch, COMMITTED, self.log_position <= self._committed_position)
+
+    cdef int _decode_session_message(self, const sbe.MessageHeader* header) noexcept nogil:
+        cdef Columns* batch = &self._batch.columns
+        cdef codec.SessionMessageHeader message
+        cdef int64_t term, timestamp, session_id
+        cdef int64_t length = self.message_length - codec.SESSION_MESSAGE_HEADER_PAYLOAD_OFFSET
+        cdef int result = codec.session_message_header_wrap(&message, self.message, <size_t> self.message_length)
+        if result < 0:
+            return self._refuse(result, header.template_id)
+        term = codec.session_message_header_leadership_term_id(&message)
+        timestamp = codec.session_message_header_timestamp(&message)
+        if not self._passes(term, timestamp):
+            return READ_OK
+        self._put_common(header, term, timestamp)
+        session_id = codec.session_message_header_cluster_session_id(&message)
+        put_field64(batch, CLUSTER_SESSION_ID, session_id)
+        if session_id < 0 and session_id != sbe.SBE_NULL_INT64:
+            put_int32(batch, SERVICE_ID, <int32_t> ((session_id >> SERVICE_ID_SHIFT) & SERVICE_ID_MASK))
+        put_int32(batch, PAYLOAD_LENGTH, <int32_t> length)
+        put_bytes(batch, PAYLOAD, self.message + codec.SESSION_MESSAGE_HEADER_PAYLOAD_OFFSET, length)
+        end_row(batch)
+        return READ_OK
+
+    cdef int _decode_timer(self, const sbe.MessageHeader* header) noexcept nogil:
+        cdef codec.TimerEvent event
+        cdef int64_t term, timestamp
+        cdef int result = codec.timer_event_wrap(&event, self.message, <size_t> self.message_length)
+        if result < 0:
+            return self._refuse(result, header.template_id)
+        term = codec.timer_event_leadership_term_id(&event)
+        timestamp = codec.timer_event_timestamp(&event)
+        if not self._passes(term, timestamp):
+            return READ_OK
+        self._put_common(header, term, timestamp)
+        put_field64(&self._batch.columns, CORRELATION_ID, codec.timer_event_correlation_id(&event))
+        end_row(&self._batch.columns)
+        return READ_OK
+
+    cdef int _decode_session_open(self, const sbe.MessageHeader* header) noexcept nogil:
+        cdef Columns* batch = &self._batch.columns
+        cdef codec.SessionOpenEvent event
+        cdef int64_t term, timestamp
+        cdef int result = codec.session_open_event_wrap(&event, self.message, <size_t> self.message_length)
+        if result < 0:
+            return self._refuse(result, header.template_id)
+        if not is_ascii(&event.response_channel):
+            return self._refuse_text(header.template_id)
+        term = codec.session_open_event_leadership_term_id(&event)
+        timestamp = codec.session_open_event_timestamp(&event)
+        if not self._passes(term, timestamp):
+            return READ_OK
+        self._put_common(header, term, timestamp)
+        put_text(batch, EVENT, "OPEN")
+        put_field64(batch, CORRELATION_ID, codec.session_open_event_correlation_id(&event))
+        put_field64(batch, CLUSTER_SESSION_ID, codec.session_open_event_cluster_session_id(&event))
+        put_field32(batch, RESPONSE_STREAM_ID, codec.session_open_event_response_stream_id(&event))
+        put_var(batch, RESPONSE_CHANNEL, &event.response_channel)
+        put_var(batch, ENCODED_PRINCIPAL, &event.encoded_principal)
+        end_row(batch)
+        return READ_OK
+
+    cdef int _decode_session_close(self, const sbe.MessageHeader* header) noexcept nogil:
+        cdef codec.SessionCloseEvent event
+        cdef int32_t value
+        cdef int64_t term, timestamp
+        cdef int result = codec.session_close_event_wrap(&event, self.message, <size_t> self.message_length)
+        if result < 0:
+            return self._refuse(result, header.template_id)
+        term = codec.session_close_event_leadership_term_id(&event)
+        timestamp = codec.session_close_event_timestamp(&event)
+        if not self._passes(term, timestamp):
+            return READ_OK
+        self._put_common(header, term, timestamp)
+        put_text(&self._batch.columns, EVENT, "CLOSE")
+        put_field64(&self._batch.columns, CLUSTER_SESSION_ID, codec.session_close_event_cluster_session_id(&event))
+        value = codec.session_close_event_close_reason(&event)
+        put_enum(&self._batch.columns, CLOSE_REASON, close_reason_name(value), value)
+        end_row(&self._batch.columns)
+        return READ_OK
+
+    cdef int _decode_action(self, const sbe.MessageHeader* header) noexcept nogil:
+        cdef codec.ClusterActionRequest request
+        cdef int32_t value
+        cdef int64_t term, timestamp
+        cdef int result = codec.cluster_action_request_wrap(
+            &request, self.message, <size_t> self.message_length)
+        if result < 0:
+            return self._refuse(result, header.template_id)
+        term = codec.cluster_action_request_leadership_term_id(&request)
+        timestamp = codec.cluster_action_request_timestamp(&request)
+        if not self._passes(term, timestamp):
+            return READ_OK
+        self._put_common(header, term, timestamp)
+        put_field64(&self._batch.columns, EVENT_LOG_POSITION, codec.cluster_action_request_log_position(&request))
+        value = codec.cluster_action_request_action(&request)
+        put_enum(&self._batch.columns, ACTION, action_name(value), value)
+        put_field32(&self._batch.columns, FLAGS, codec.cluster_action_request_flags(&request))
+        end_row(&self._batch.columns)
+        return READ_OK
+
+    cdef int _decode_new_term(self, const sbe.MessageHeader* header) noexcept nogil:
+        cdef Columns* batch = &self._batch.columns
+        cdef codec.NewLeadershipTermEvent event
+        cdef int32_t value
+        cdef int64_t term, timestamp
+        cdef int result = codec.new_leadership_term_event_wrap(
+            &event, self.message, <size_t> self.message_length)
+        if result < 0:
+            return self._refuse(result, header.template_id)
+        term = codec.new_leadership_term_event_leadership_term_id(&event)
+        timestamp = codec.new_leadership_term_event_timestamp(&event)
+        if not self._passes(term, timestamp):
+            return READ_OK
+        self._put_common(header, term, timestamp)
+        put_text(batch, SOURCE, "log")
+        put_field64(batch, EVENT_LOG_POSITION, codec.new_leadership_term_event_log_position(&event))
+        put_field64(batch, TERM_BASE_LOG_POSITION, codec.new_leadership_term_event_term_base_log_position(&event))
+        put_field32(batch, LEADER_MEMBER_ID, codec.new_leadership_term_event_leader_member_id(&event))
+        put_field32(batch, LOG_SESSION_ID, codec.new_leadership_term_event_log_session_id(&event))
+        value = codec.new_leadership_term_event_time_unit(&event)
+        put_enum(batch, TIME_UNIT, time_unit_name(value), value)
+        put_int32(batch, APP_VERSION, codec.new_leadership_term_event_app_version(&event))
+        end_row(batch)
+        return READ_OK
+
+    cdef int _decode_membership_change(self, const sbe.MessageHeader* header) noexcept nogil:
+        cdef Columns* batch = &self._batch.columns
+        cdef codec.MembershipChangeEvent event
+        cdef int32_t value
+        cdef int64_t term, timestamp
+        cdef int result = codec.membership_change_event_wrap(
+            &event, self.message, <size_t> self.message_length)
+        if result < 0:
+            return self._refuse(result, header.template_id)
+        if not is_ascii(&event.cluster_members):
+            return self._refuse_text(header.template_id)
+        term = codec.membership_change_event_leadership_term_id(&event)
+        timestamp = codec.membership_change_event_timestamp(&event)
+        if not self._passes(term, timestamp):
+            return READ_OK
+        self._put_common(header, term, timestamp)
+        put_field64(batch, EVENT_LOG_POSITION, codec.membership_change_event_log_position(&event))
+        put_field32(batch, LEADER_MEMBER_ID, codec.membership_change_event_leader_member_id(&event))
+        put_field32(batch, CLUSTER_SIZE, codec.membership_change_event_cluster_size(&event))
+        value = codec.membership_change_event_change_type(&event)
+        put_enum(batch, CHANGE_TYPE, change_type_name(value), value)
+        put_field32(batch, CHANGED_MEMBER_ID, codec.membership_change_event_member_id(&event))
+        put_var(batch, CLUSTER_MEMBERS, &event.cluster_members)
+        end_row(batch)
+        return READ_OK
+
+    cdef int _decode_unknown(self, const sbe.MessageHeader* header) noexcept nogil:
+        """A message of another schema or of a template that we do not know: its header, and the rest as payload."""
+        cdef int64_t length = self.message_length - sbe.SBE_HEADER_LENGTH
+        if not self._passes(sbe.SBE_NULL_INT64, sbe.SBE_NULL_INT64):
+            return READ_OK
+        self._put_common(header, sbe.SBE_NULL_INT64, sbe.SBE_NULL_INT64)
+        put_int32(&self._batch.columns, PAYLOAD_LENGTH, <int32_t> length)
+        put_bytes(&self._batch.columns, PAYLOAD, self.message + sbe.SBE_HEADER_LENGTH, length)
+        end_row(&self._batch.columns)
+        return READ_OK

@@ -1,0 +1,396 @@
+"""A member's directories: where its archive and its recording log are, and how far its log goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from container.errors import ConfigurationError, RecordingError
+from container.recordings import live
+from container.recordings.catalog import (
+    CATALOG_NAME,
+    NULL_POSITION,
+    POSITION_MAX,
+    RecordingDescriptor,
+    read_catalog,
+)
+from container.recordings.files import is_there, unreadable
+from container.recordings.frame_reader import segment_file_name
+from container.recordings.message_reader import MessageReader
+from container.recordings.recording_log import (
+    RECORDING_LOG_NAME,
+    RecordingLogEntry,
+    committed_position,
+    read_recording_log,
+)
+
+LOG_STREAM_ID = 100
+"""The log's stream by default (``aeron.cluster.log.stream.id``)."""
+SERVICE_SNAPSHOT_STREAM_ID = 106
+CONSENSUS_MODULE_SNAPSHOT_STREAM_ID = 107
+SNAPSHOT_STREAM_IDS = (SERVICE_SNAPSHOT_STREAM_ID, CONSENSUS_MODULE_SNAPSHOT_STREAM_ID)
+"""The streams of snapshots by default (``aeron.cluster.snapshot.stream.id``,
+``aeron.cluster.consensus.module.snapshot.stream.id``)."""
+STRICT, PERMISSIVE = "strict", "permissive"
+MODES = (STRICT, PERMISSIVE)
+
+# Mark files may lie in a directory of their own.
+_CLUSTER_FILES = (RECORDING_LOG_NAME, "node-state.dat", "cluster-mark.lnk")
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """How far a member's log goes, in log positions."""
+
+    start_position: int
+    """Where the log begins: 0, or later when its first segments were removed."""
+    recorded_position: int
+    """Up to where it is recorded. What is not committed may still be removed by an election."""
+    committed_position: int
+    """Up to where it is certain that a majority has it: not more than is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A member's log as its files and counters have it at one moment; each file was read once."""
+
+    descriptor: RecordingDescriptor
+    log_range: LogRange
+    terms: list[RecordingLogEntry]
+    """Its valid terms in the recording log, in the order of the file."""
+    segment_positions: list[int]
+    """Where its segment files begin, in ascending order."""
+    failure: RecordingError | None
+    """Why the recording log could not be read, in mode permissive: terms and commit position are not known then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member's files, for reading. It holds paths only, and can be sent to another process."""
+
+    path: str
+    """What it was opened with."""
+    cluster_dir: str | None
+    """The directory of the recording log; ``None`` when only an archive was given."""
+    archive_dir: str
+    member_id: int | None
+    recording_id: int | None = None
+    """The recording that is to be taken for the log; ``None`` to find it."""
+    failure: RecordingError | None = None
+    """Why its directories cannot be read, in mode permissive; nothing else of it can be read then."""
+
+    def recordings(self, mode: str = STRICT) -> list[RecordingDescriptor]:
+        """Return the valid recordings of the archive's catalog; in mode permissive those before any damage.
+
+        Raises:
+            RecordingError: there is no catalog, it cannot be read, its version is unknown, or it is damaged.
+        """
+        if self.failure is not None:
+            raise self.failure
+        return _collect(read_catalog(self.archive_dir), mode)
+
+    def recording_log(self, mode: str = STRICT) -> list[RecordingLogEntry]:
+        """Return the entries of the recording log in the order of the file; none when there is no recording log.
+
+        Raises:
+            RecordingError: it cannot be read, or is damaged; in mode permissive the entries before the damage are
+                returned.
+        """
+        if self.cluster_dir is None:
+            return []
+        try:
+            return _collect(read_recording_log(self.cluster_dir), mode)
+        except FileNotFoundError:
+            return []
+
+    def log_recording_id(self) -> int:
+        """Return the id of the recording that holds the cluster's log.
+
+        Raises:
+            RecordingError: the member has no log, or several and no recording log that says which one is in use.
+        """
+        return self.log_descriptor().recording_id
+
+    def log_descriptor(self, mode: str = STRICT) -> RecordingDescriptor:
+        """Return what the catalog says of the cluster's log.
+
+        Raises:
+            as :meth:`log_recording_id`.
+        """
+        entries, _ = self._entries(mode)
+        return self._log_descriptor(self.recordings(mode), entries)
+
+    def log_range(self, mode: str = STRICT) -> LogRange:
+        """Return how far the log goes now; on a running member it grows.
+
+        What cannot be read of the last segment counts as recorded: who reads the log to there is told.
+
+        Raises:
+            RecordingError: the log is not known, or what the catalog says of it is impossible.
+        """
+        return self.log(mode).log_range
+
+    def log(self, mode: str = STRICT) -> Log:
+        """Return what is known of the log now.
+
+        Raises:
+            RecordingError: the log is not known, or what the catalog says of it is impossible.
+        """
+        archive_dir = Path(self.archive_dir)
+        # In this order: what is committed at the first moment is recorded at the second, and a recording that has no
+        # counter any more has its end in the catalog.
+        committed = live.committed_position(None if self.cluster_dir is None else Path(self.cluster_dir), archive_dir)
+        entries, failure = self._entries(mode)
+        counters = live.recorded_positions(archive_dir)
+        descriptor = self._log_descriptor(self.recordings(mode), entries)
+        segments = segment_positions(archive_dir, descriptor)
+        recorded = recorded_position(archive_dir, descriptor, counters, segments)
+        start = descriptor.start_position
+        committed = max(start, committed_position(entries), NULL_POSITION if committed is None else committed)
+        return Log(
+            descriptor,
+            LogRange(start, recorded, min(committed, recorded)),
+            [
+                entry
+                for entry in entries
+                if entry.is_term and entry.is_valid and entry.recording_id == descriptor.recording_id
+            ],
+            segments,
+            failure,
+        )
+
+    def recorded_position(self, descriptor: RecordingDescriptor) -> int:
+        """Return where a recording of this member ends now, whatever its descriptor said when it was read.
+
+        Raises:
+            RecordingError: what the catalog says of it is impossible, or it cannot be read.
+        """
+        archive_dir = Path(self.archive_dir)
+        counters = live.recorded_positions(archive_dir)
+        for again in self.recordings(PERMISSIVE):
+            if again.recording_id == descriptor.recording_id:
+                descriptor = again
+                break
+        return recorded_position(archive_dir, descriptor, counters, segment_positions(archive_dir, descriptor))
+
+    def _entries(self, mode: str) -> tuple[list[RecordingLogEntry], RecordingError | None]:
+        """The recording log; in mode permissive, without it, why it could not be read."""
+        try:
+            return self.recording_log(mode), None
+        except RecordingError as error:
+            if mode == STRICT:
+                raise
+            return [], error
+
+    def _log_descriptor(
+        self, recordings: Sequence[RecordingDescriptor], entries: Sequence[RecordingLogEntry]
+    ) -> RecordingDescriptor:
+        recording_id = self.recording_id
+        if recording_id is None:
+            recording_id = self._logged_recording_id(entries)
+        if recording_id is None:
+            recording_id = self._only_log(recordings)
+        for descriptor in recordings:
+            if descriptor.recording_id == recording_id:
+                return descriptor
+        catalog = Path(self.archive_dir, CATALOG_NAME)
+        raise RecordingError(f"the catalog has no recording {recording_id}", file=str(catalog))
+
+    def _logged_recording_id(self, entries: Sequence[RecordingLogEntry]) -> int | None:
+        """The log's recording by the terms of the recording log."""
+        found = {entry.recording_id for entry in entries if entry.is_term and entry.is_valid}
+        found.discard(-1)
+        if len(found) > 1:
+            raise RecordingError(
+                f"terms of several recordings {sorted(found)}: choose one with recording_id",
+                file=str(Path(self.cluster_dir or "", RECORDING_LOG_NAME)),
+            )
+        return found.pop() if found else None
+
+    def _only_log(self, recordings: Sequence[RecordingDescriptor]) -> int:
+        found = [descriptor.recording_id for descriptor in recordings if descriptor.stream_id == LOG_STREAM_ID]
+        if len(found) == 1:
+            return found[0]
+        file = str(Path(self.archive_dir, CATALOG_NAME))
+        if not found:
+            raise RecordingError(
+                f"no recording of stream {LOG_STREAM_ID}, which is a log's: is this the archive of a cluster? "
+                "If the log has another stream, choose it with recording_id",
+                file=file,
+            )
+        raise RecordingError(f"several logs, recordings {found}: choose one with recording_id", file=file)
+
+
+def _collect[T](items: Iterator[T], mode: str) -> list[T]:
+    collected = []
+    try:
+        for item in items:
+            collected.append(item)
+    except RecordingError:
+        if mode == STRICT or not collected:
+            raise
+    return collected
+
+
+def recorded_position(
+    archive_dir: Path, descriptor: RecordingDescriptor, counters: Mapping[int, int], segments: Sequence[int]
+) -> int:
+    """Return where a recording ends: by the catalog, by a running archive's counter, or by its last frame.
+
+    A counter (of those by recording id) is believed when the recording has that much room: its files begin at
+    ``segments``, and the archive makes the next one before it counts on.
+
+    Raises:
+        RecordingError: what the catalog says of it is impossible.
+    """
+    with closing(MessageReader(archive_dir, **descriptor.layout())) as reader:
+        start, stop = descriptor.start_position, descriptor.stop_position
+        if stop != NULL_POSITION:
+            if not start <= stop <= POSITION_MAX or stop % 32:
+                raise RecordingError(
+                    f"stop_position={stop} of recording {descriptor.recording_id} is impossible, it must be a multiple "
+                    f"of 32 from {start}, where it starts, to 2^61; the archive's own tool finds the true one: "
+                    "ArchiveTool verify",
+                    file=str(archive_dir / CATALOG_NAME),
+                )
+            return stop
+        if not segments:
+            return start
+        end = segments[-1] + descriptor.segment_file_length
+        counter = counters.get(descriptor.recording_id)
+        if counter is not None and start <= counter <= end:
+            return counter
+        return reader.find_end(max(segments[-1], start), end)
+
+
+def segment_positions(archive_dir: Path, descriptor: RecordingDescriptor) -> list[int]:
+    """Return where the segment files of a recording begin, those that are there, in ascending order.
+
+    Raises:
+        RecordingError: the directory cannot be read.
+    """
+    first = descriptor.start_position & -descriptor.term_buffer_length
+    try:
+        names = [path.name for path in archive_dir.iterdir()]
+    except OSError as error:
+        raise unreadable("the directory", archive_dir, error) from error
+    positions = []
+    for name in names:
+        text = name.removeprefix(f"{descriptor.recording_id}-").removesuffix(".rec")
+        if not text.isdecimal() or name != segment_file_name(descriptor.recording_id, position := int(text)):
+            continue
+        if first <= position <= POSITION_MAX and (position - first) & (descriptor.segment_file_length - 1) == 0:
+            positions.append(position)
+    return sorted(positions)
+
+
+def open_member(
+    path: str | Path,
+    *,
+    archive_dir: str | Path | None = None,
+    member_id: int | None = None,
+    recording_id: int | None = None,
+    mode: str = STRICT,
+) -> Member:
+    """Find a member's files.
+
+    Args:
+        path: a member's base directory, which has the two others below it; its cluster directory, beside which or
+            below which the archive is looked for; or its archive directory alone.
+        archive_dir: where the archive is, when it is elsewhere.
+        member_id: overrides what the cluster's mark file says.
+        recording_id: the recording of the log, for an archive that has several.
+        mode: with permissive, a member whose directories may not be read is returned as well, with its ``failure``.
+
+    Raises:
+        RecordingError: there is no such directory, it cannot be read, or it has no archive, or several.
+    """
+    try:
+        cluster, archive = _find_directories(Path(path), None if archive_dir is None else Path(archive_dir))
+    except OSError as error:
+        failure = unreadable("the path", error.filename, error)
+        if mode == STRICT:
+            raise failure from error
+        return Member(str(path), None, str(archive_dir or path), member_id, recording_id, failure)
+    if member_id is None and cluster is not None:
+        mark = live.read_cluster_mark(cluster)
+        member_id = mark.owner_id if mark is not None and mark.owner_id >= 0 else None
+    return Member(str(path), None if cluster is None else str(cluster), str(archive), member_id, recording_id)
+
+
+def open_members(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    archive_dir: str | Path | None = None,
+    recording_id: int | None = None,
+    mode: str = STRICT,
+) -> list[Member]:
+    """Find the files of one member or several, as :func:`open_member` does.
+
+    Raises:
+        ConfigurationError: no path is given, or ``archive_dir`` with several.
+        RecordingError: as :func:`open_member`.
+    """
+    several = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not several:
+        raise ConfigurationError("path is empty: name the directory of at least one member")
+    if archive_dir is not None and len(several) > 1:
+        raise ConfigurationError(f"archive_dir={str(archive_dir)!r} can not be of {len(several)} members at once")
+    return [open_member(path, archive_dir=archive_dir, recording_id=recording_id, mode=mode) for path in several]
+
+
+def _find_directories(directory: Path, archive_dir: Path | None) -> tuple[Path | None, Path]:
+    """The cluster directory, if there is one, and the archive's. Raises OSError when one may not be looked into."""
+    if not (is_there(directory) and directory.is_dir()):
+        raise RecordingError("is not a directory", file=str(directory))
+    is_archive = is_there(directory / CATALOG_NAME)
+    cluster = _only(directory, _search([directory], _CLUSTER_FILES, is_archive), "cluster directory", "path")
+    archive = archive_dir
+    if archive is None:
+        places = [directory] if cluster is None else [directory, cluster, cluster.parent]
+        archive = _only(directory, _search(places, (CATALOG_NAME,)), "archive", "archive_dir")
+    if archive is None or not is_there(archive / CATALOG_NAME):
+        raise RecordingError(
+            f"there is no {CATALOG_NAME} here, below, or beside: name its directory with archive_dir",
+            file=str(archive or directory),
+        )
+    return cluster, archive
+
+
+def _search(places: Sequence[Path], names: Sequence[str], may_have_none: bool = False) -> list[Path]:
+    """Of each place itself if it has one of the files, else those right below that have one.
+
+    Raises OSError when there is none, and one that may not be looked into might be it.
+    """
+    found: list[Path] = []
+    denied: list[OSError] = []
+
+    def has_one(directory: Path) -> bool:
+        try:
+            return any(is_there(directory / name) for name in names)
+        except OSError as error:
+            denied.append(error)
+            return False
+
+    for place in places:
+        if has_one(place):
+            found.append(place)
+            continue
+        try:
+            found += [entry for entry in sorted(place.iterdir()) if entry.is_dir() and has_one(entry)]
+        except OSError as error:
+            denied.append(error)
+    if denied and not found and not may_have_none:
+        raise denied[0]
+    return list(dict.fromkeys(place.resolve() for place in found))
+
+
+def _only(directory: Path, found: Sequence[Path], what: str, setting: str) -> Path | None:
+    if len(found) > 1:
+        names = ", ".join(str(path) for path in found)
+        raise RecordingError(
+            f"several directories look like its {what}: {names}; choose one with {setting}", file=str(directory)
+        )
+    return found[0] if found else None

@@ -1,0 +1,25 @@
+# Whole messages of a recording, put together from fragments.
+from libc.stdint cimport int64_t, uint8_t
+
+from container.recordings.frame_reader cimport FrameReader
+
+
+cdef class MessageReader(FrameReader):
+    """Reads messages; one begun within the range is read to its end, also when that lies behind the range."""
+    cdef const uint8_t* message     # lies in the reader's memory until the next read
+    cdef int64_t message_length
+    cdef int64_t begin_position     # where its first frame begins
+    cdef int64_t log_position       # where its last frame ends, which is how services see it
+    cdef const uint8_t* template_bits   # NULL, or a bit for each template id that is wanted; others are passed over
+    cdef uint8_t* _parts
+    cdef int64_t _parts_length
+    cdef int64_t _parts_capacity
+    cdef int64_t _message_length_max
+    cdef int64_t _expected_position     # where the open message goes on
+    cdef bint _is_open
+    cdef bint _is_wanted
+    cdef bint _is_in_tail               # fragments of a message that was begun earlier are passed over
+
+    cdef int next_message(self, int64_t limit, int64_t read_limit) noexcept nogil
+    cdef int _begin(self) noexcept nogil
+    cdef int _append(self) noexcept nogil

@@ -1,0 +1,35 @@
+# Types of container.recordings.snapshot_decoder.
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from container.errors import RecordingError
+from container.recordings.message_reader import MessageReader
+
+COLUMNS: Final[frozenset[str]]
+
+class SnapshotDecoder(MessageReader):
+    def __init__(
+        self,
+        archive_dir: str | os.PathLike[str],
+        layout: Mapping[str, int],
+        columns: Mapping[str, str],
+        *,
+        batch_rows: int,
+        end: int,
+        is_consensus_module: bool | None = None,
+        log_position: int = -1,
+    ) -> None: ...
+    @property
+    def is_complete(self) -> bool: ...
+    @property
+    def snapshot_position(self) -> int: ...
+    @property
+    def leadership_term_id(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def is_full(self) -> bool: ...
+    def take(self) -> dict[str, Any]: ...
+    def put_error(self, error: RecordingError) -> None: ...
+    def decode_items(self, until_end_marker: bool = False) -> int: ...

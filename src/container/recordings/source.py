@@ -1,0 +1,595 @@
+"""Rows of a view: how the work is divided into partitions, and how one of them is read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from container.errors import ConfigurationError, RecordingError
+from container.recordings.arrow import import_pyarrow
+from container.recordings.catalog import RecordingDescriptor, read_catalog
+from container.recordings.frame_reader import FILE_FAILURES, FRAME_FAILURES, MESSAGE_FAILURES
+from container.recordings.log_decoder import COLUMNS as LOG_COLUMNS
+from container.recordings.log_decoder import LogDecoder
+from container.recordings.member import (
+    CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
+    MODES,
+    PERMISSIVE,
+    SNAPSHOT_STREAM_IDS,
+    STRICT,
+    Log,
+    Member,
+    open_members,
+)
+from container.recordings.message_reader import MessageReader
+from container.recordings.recording_log import (
+    CONSENSUS_MODULE_SERVICE_ID,
+    ENTRY_TYPE_NAMES,
+    RecordingLogEntry,
+    read_recording_log,
+)
+from container.recordings.snapshot_decoder import COLUMNS as SNAPSHOT_COLUMNS
+from container.recordings.snapshot_decoder import SnapshotDecoder
+from container.recordings.views import LOG_VIEWS, MEMBER_ID, Column, columns_of, schema_of, view_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_ROWS = 65536
+_NULL_VALUE = -1
+_READ_OK, _READ_END = 0, 1
+
+# What each view of the log shows (templates of schema 111); messages shows all.
+_TEMPLATES = {
+    "sessions": frozenset([21, 22]),
+    "session_messages": frozenset([1]),
+    "timers": frozenset([20]),
+    "terms": frozenset([24]),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which rows of a view of the log are wanted; ``None`` for no limit.
+
+    Positions are those where messages (or frames) end: what lies between ``begin_position`` and ``end_position``. A row
+    that reports damage passes whatever its time, template and term would be, and has the position where the damage
+    begins: at ``begin_position`` or behind it, and before ``end_position``.
+    """
+
+    begin_position: int | None = None
+    """Only rows with ``log_position > begin_position``."""
+    end_position: int | None = None
+    """Only rows with ``log_position <= end_position``."""
+    begin_timestamp: int | None = None
+    """Only rows with ``timestamp >= begin_timestamp``; not for frames."""
+    end_timestamp: int | None = None
+    """Only rows with ``timestamp < end_timestamp``; not for frames."""
+    template_ids: frozenset[int] | None = None
+    """Only rows with one of these template ids; not for frames."""
+    leadership_term_ids: frozenset[int] | None = None
+    """Only rows with one of these leadership terms."""
+
+    def check(self, view: str) -> None:
+        """Raise ConfigurationError when the view cannot apply a filter."""
+        if view not in LOG_VIEWS and self != Filters():
+            raise ConfigurationError(f"view={view!r} takes no filters, got {self}")
+        message_filters = (self.begin_timestamp, self.end_timestamp, self.template_ids)
+        if view == "frames" and any(value is not None for value in message_filters):
+            raise ConfigurationError(f"frames can be chosen by position and leadership term only, got {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A part of a view that can be read by itself, anywhere where the member's files can be read."""
+
+    member: Member
+    view: str
+    mode: str
+    source: str
+    """Where its rows come from: ``log``, ``recording_log``, ``catalog``, ``snapshot``, or ``failure`` for none."""
+    descriptor: RecordingDescriptor | None = None
+    begin_position: int = 0
+    """Of the log: messages that begin from here …"""
+    end_position: int = 0
+    """… up to here are its rows; both are places where a frame begins."""
+    recorded_position: int = 0
+    """Where the recording ended when the plan was made."""
+    committed_position: int = 0
+    leadership_term_id: int | None = None
+    """The term by the recording log; ``None`` where that is not known."""
+    entry: RecordingLogEntry | None = None
+    """Of a snapshot."""
+    failure: RecordingError | None = None
+    """What kept the plan from finding rows, in mode permissive: it is the only row."""
+
+
+def plan(
+    members: Member | Sequence[Member],
+    view: str,
+    *,
+    filters: Filters = Filters(),
+    mode: str = STRICT,
+) -> list[Partition]:
+    """Divide a view of one or several members into partitions, in the order of the log.
+
+    Views of the log have a partition for each leadership term and segment file, so that they can be read in parallel.
+    On a running member the plan ends where its log was recorded when the plan was made. Each file is read once.
+
+    Raises:
+        ConfigurationError: the view or mode is unknown, or the view cannot apply a filter.
+        RecordingError: in mode strict: a catalog or recording log is damaged or cannot be read, or a log is not known.
+            In mode permissive a partition takes the place of what could not be found; its row has the error.
+    """
+    view_of(view)
+    filters.check(view)
+    if mode not in MODES:
+        raise ConfigurationError(f"mode={mode!r} is unknown, use one of {', '.join(MODES)}")
+    several = [members] if isinstance(members, Member) else members
+    partitions = []
+    for member in several:
+        if view == "recordings":
+            partitions.append(Partition(member, view, mode, "catalog"))
+            continue
+        if view in ("recording_log", "terms"):
+            partitions.append(Partition(member, view, mode, "recording_log"))
+        try:
+            if view in LOG_VIEWS or view == "terms":
+                partitions += _plan_log(member, view, filters, mode)
+            elif view == "snapshots":
+                partitions += _plan_snapshots(member, view, mode)
+        except RecordingError as error:
+            if mode == STRICT:
+                raise
+            partitions.append(_failed(member, view, error))
+    return partitions
+
+
+def _failed(member: Member, view: str, error: RecordingError) -> Partition:
+    return Partition(member, view, PERMISSIVE, "failure", failure=error)
+
+
+def _plan_log(member: Member, view: str, filters: Filters, mode: str) -> list[Partition]:
+    log = member.log(mode)
+    descriptor, log_range = log.descriptor, log.log_range
+    begin, end = log_range.start_position, log_range.recorded_position
+    cuts = {begin: _NULL_VALUE, **_terms_of(member, log)}
+    # Where files begin and end that are there: so what is missing between two of them is one partition.
+    files = [place for first in log.segment_positions for place in (first, first + descriptor.segment_file_length)]
+    borders = sorted({*cuts, *(place for place in files if begin < place < end), end})
+    # The view of terms has the recording log's failure as a row already.
+    partitions = [] if log.failure is None or view == "terms" else [_failed(member, view, log.failure)]
+    term = None
+    for lower, upper in pairwise(borders):
+        term = cuts.get(lower, term)
+        if not _may_match(filters, lower, upper, term):
+            continue
+        partitions.append(
+            Partition(
+                member,
+                view,
+                mode,
+                "log",
+                descriptor,
+                lower,
+                upper,
+                end,
+                log_range.committed_position,
+                None if term == _NULL_VALUE else term,
+            )
+        )
+    return partitions
+
+
+def _plan_snapshots(member: Member, view: str, mode: str) -> list[Partition]:
+    """A partition for each entry of the recording log; without one, for each recording that looks like a snapshot."""
+    descriptors = {descriptor.recording_id: descriptor for descriptor in member.recordings(mode)}
+    failed = []
+    try:
+        entries = [entry for entry in member.recording_log(mode) if not entry.is_term]
+    except RecordingError as error:
+        if mode == STRICT:
+            raise
+        entries, failed = [], [_failed(member, view, error)]
+    if not failed and (entries or member.cluster_dir is not None):
+        return [
+            Partition(
+                member,
+                view,
+                mode,
+                "snapshot",
+                descriptors.get(entry.recording_id) if entry.is_snapshot else None,
+                entry=entry,
+            )
+            for entry in entries
+        ]
+    return failed + [
+        Partition(member, view, mode, "snapshot", descriptor)
+        for descriptor in descriptors.values()
+        if descriptor.stream_id in SNAPSHOT_STREAM_IDS
+    ]
+
+
+def _may_match(filters: Filters, lower: int, upper: int, term: int | None) -> bool:
+    """Whether a message that begins from ``lower`` up to ``upper`` can pass; it may end behind ``upper``."""
+    if filters.end_position is not None and lower >= filters.end_position:
+        return False
+    if filters.begin_position is not None and upper <= filters.begin_position:
+        return False
+    terms = filters.leadership_term_ids
+    return terms is None or term is None or term == _NULL_VALUE or term in terms
+
+
+def _terms_of(member: Member, log: Log) -> dict[int, int]:
+    """Leadership terms by where they begin, as the recording log has them, where the log has a frame there.
+
+    Where it has none, the term is known from the next Aeron term or file on that begins with one: what lies between
+    cannot be read if that is damage, and the log is not divided where no frame begins.
+    """
+    begin, end = log.log_range.start_position, log.log_range.recorded_position
+    term_length = log.descriptor.term_buffer_length
+    bases: dict[int, int] = {}
+    with closing(MessageReader(member.archive_dir, **log.descriptor.layout())) as reader:
+        for entry in sorted(log.terms, key=lambda entry: entry.leadership_term_id):
+            base = max(entry.term_base_log_position, begin)
+            files = (position for position in log.segment_positions if position > base)
+            places = (base, (base // term_length + 1) * term_length, next(files, end))
+            found = (place for place in places if place < end and (place == begin or reader.has_frame(place, end)))
+            if (first := next(found, None)) is not None:
+                bases = {place: term for place, term in bases.items() if place < first}
+                bases[first] = entry.leadership_term_id
+    return bases
+
+
+def read(path: str | Path | Sequence[str | Path], view: str, **options: Any) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a view of one member or several, in the order of the log, member by member.
+
+    Options are those of :func:`~container.recordings.open_members` (``archive_dir``, ``recording_id``), :func:`plan`
+    (``filters``, ``mode``) and :func:`read_partition` (``batch_rows``, ``columns``, ``member_column``).
+
+    Raises:
+        as those do.
+    """
+    places = {name: options.pop(name) for name in ("archive_dir", "recording_id") if name in options}
+    mode = options.pop("mode", STRICT)
+    filters = options.pop("filters", Filters())
+    for partition in plan(open_members(path, mode=mode, **places), view, filters=filters, mode=mode):
+        yield from read_partition(partition, filters=filters, **options)
+
+
+def read_partition(
+    partition: Partition,
+    *,
+    filters: Filters = Filters(),
+    batch_rows: int = BATCH_ROWS,
+    columns: Sequence[str] | None = None,
+    member_column: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a partition as Arrow record batches, which own their memory.
+
+    A batch has at most ``batch_rows`` rows and ends at 16 MiB of payload, so memory is bounded whatever the length
+    of a segment; the GIL is released while a batch is decoded. Only the named columns are made, in that order; by
+    default all of the view, and before them ``member_id`` with ``member_column``.
+
+    Raises:
+        ConfigurationError: the view has no such column, or cannot apply a filter.
+        RecordingError: the files are damaged, in mode strict; the rows before the damage have been yielded. In mode
+            permissive a row with the column ``error`` takes the place of what could not be read, and reading goes on
+            where frames can be found again: in the next Aeron term, or the next segment.
+    """
+    filters.check(partition.view)
+    wanted = _wanted_columns(partition.view, columns, member_column)
+    make = _BatchMaker(wanted, {MEMBER_ID.name: partition.member.member_id})
+    try:
+        yield from _read(partition, filters, batch_rows, make)
+    except RecordingError as error:
+        if partition.mode == STRICT:
+            raise
+        yield make.from_rows([{"error": str(error), "log_position": error.log_position}])
+
+
+def _read(partition: Partition, filters: Filters, batch_rows: int, make: _BatchMaker) -> Iterator[pa.RecordBatch]:
+    if partition.failure is not None:
+        raise partition.failure
+    if partition.source == "log":
+        yield from _read_log(partition, filters, batch_rows, make)
+    elif partition.source == "snapshot":
+        yield from _read_snapshot(partition, batch_rows, make)
+    elif partition.source == "catalog":
+        yield from _read_entries(partition, _recordings(partition), batch_rows, make)
+    elif partition.view == "terms":
+        yield from _read_entries(partition, _logged_terms(partition), batch_rows, make)
+    elif partition.source == "recording_log":
+        yield from _read_entries(partition, _log_entries(partition), batch_rows, make)
+
+
+def _wanted_columns(view: str, names: Sequence[str] | None, member_column: bool) -> list[Column]:
+    known = {column.name: column for column in columns_of(view, member_column=True)}
+    if names is None:
+        names = [name for name in known if name != MEMBER_ID.name or member_column]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ConfigurationError(f"view {view!r} has no column {unknown[0]!r}, it has {', '.join(known)}")
+    return [known[name] for name in names]
+
+
+class _BatchMaker:
+    """Makes record batches of the wanted columns in their order; some have one value throughout."""
+
+    def __init__(self, columns: Sequence[Column], constants: dict[str, Any]) -> None:
+        self._arrow = import_pyarrow()
+        self.columns = {column.name: column.type for column in columns}
+        self.constants = constants
+        self._schema = schema_of(columns)
+
+    def varying(self) -> dict[str, str]:
+        """The wanted columns without those that have one value throughout."""
+        return {name: kind for name, kind in self.columns.items() if name not in self.constants}
+
+    def decoded(self, known: Collection[str]) -> dict[str, str]:
+        """Those of them that a decoder knows; from now on the others are null throughout."""
+        self.constants |= {name: None for name in self.varying() if name not in known}
+        return self.varying()
+
+    def from_arrays(self, arrays: dict[str, Any], rows: int) -> pa.RecordBatch:
+        for name, value in self.constants.items():
+            if name in self.columns:
+                scalar = self._arrow.scalar(value, self._arrow.type_for_alias(self.columns[name]))
+                arrays[name] = self._arrow.repeat(scalar, rows)
+        if not self.columns:
+            # Rows without columns: only their number matters.
+            return self._arrow.RecordBatch.from_struct_array(self._arrow.array([{}] * rows, self._arrow.struct([])))
+        return self._arrow.RecordBatch.from_arrays([arrays[name] for name in self.columns], schema=self._schema)
+
+    def from_rows(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
+        arrays = {
+            name: self._arrow.array([row.get(name) for row in rows], self._arrow.type_for_alias(kind))
+            for name, kind in self.varying().items()
+        }
+        return self.from_arrays(arrays, len(rows))
+
+
+def _read_log(partition: Partition, filters: Filters, batch_rows: int, make: _BatchMaker) -> Iterator[pa.RecordBatch]:
+    decoder = _decoder(partition, filters, batch_rows, make)
+    if decoder is None:
+        return
+    term = _NULL_VALUE if partition.leadership_term_id is None else partition.leadership_term_id
+    is_frames = partition.view == "frames"
+    may_be_truncated = True
+    try:
+        while True:
+            result = decoder.decode_frames(term) if is_frames else decoder.decode_messages()
+            error = None
+            if result < 0:
+                error = decoder.failure_error()
+                # Where one thing is damaged, what follows is no election's work: looking again would take long.
+                may_be_truncated = may_be_truncated and _was_truncated(partition, error)
+                if may_be_truncated:
+                    result, error = _READ_END, None
+                elif partition.mode == PERMISSIVE:
+                    decoder.put_error(error)
+                    result = _after_damage(partition, decoder, error)
+                    error = None
+            if decoder.rows and (error is not None or result == _READ_END or decoder.is_full):
+                rows = decoder.rows
+                yield make.from_arrays(decoder.take(), rows)
+            if error is not None:
+                raise error
+            if result == _READ_END:
+                return
+    finally:
+        decoder.close()
+
+
+def _decoder(partition: Partition, filters: Filters, batch_rows: int, make: _BatchMaker) -> LogDecoder | None:
+    descriptor = partition.descriptor
+    assert descriptor is not None
+    make.constants["recording_id"] = descriptor.recording_id
+    begin = partition.begin_position
+    if filters.begin_position is not None:
+        # The start of an Aeron term is the next place before it where a frame is known to begin.
+        begin = max(begin, min(filters.begin_position, partition.end_position) & -descriptor.term_buffer_length)
+    templates = _TEMPLATES.get(partition.view)
+    if filters.template_ids is not None:
+        templates = filters.template_ids if templates is None else templates & filters.template_ids
+    terms = filters.leadership_term_ids
+    if partition.view == "frames" and terms is not None:
+        if partition.leadership_term_id not in terms:
+            return None
+        terms = None
+    limits = {
+        name: value
+        for name, value in (("begin_position", filters.begin_position), ("end_position", filters.end_position))
+        if value is not None
+    }
+    return LogDecoder(
+        partition.member.archive_dir,
+        descriptor.layout(),
+        make.decoded(LOG_COLUMNS),
+        batch_rows=batch_rows,
+        begin=begin,
+        end=partition.end_position,
+        read_end=partition.recorded_position,
+        committed_position=partition.committed_position,
+        begin_timestamp=filters.begin_timestamp,
+        end_timestamp=filters.end_timestamp,
+        template_ids=templates,
+        is_cluster_only=partition.view in _TEMPLATES,
+        leadership_term_ids=terms,
+        **limits,
+    )
+
+
+def _after_damage(partition: Partition, decoder: LogDecoder, error: RecordingError) -> int:
+    """Move the decoder to where reading can be trusted again: _READ_OK, or _READ_END when there is no such place."""
+    failure = decoder.last_failure
+    if failure in FILE_FAILURES:
+        return _READ_END
+    if failure in FRAME_FAILURES:
+        assert error.log_position is not None
+        assert partition.descriptor is not None
+        term_length = partition.descriptor.term_buffer_length
+        next_term = (error.log_position // term_length + 1) * term_length
+        if next_term >= partition.end_position:
+            return _READ_END
+        decoder.seek(next_term)
+    return _READ_OK
+
+
+def _was_truncated(partition: Partition, error: RecordingError) -> bool:
+    """Whether what is missing was removed by an election since the plan was made; committed messages never are."""
+    position, descriptor = error.log_position, partition.descriptor
+    if position is None or position < partition.committed_position or descriptor is None:
+        return False
+    try:
+        return partition.member.recorded_position(descriptor) <= position
+    except RecordingError:
+        return False
+
+
+def _read_snapshot(partition: Partition, batch_rows: int, make: _BatchMaker) -> Iterator[pa.RecordBatch]:
+    """The row of a snapshot's entry, and then what its recording holds."""
+    entry, descriptor = partition.entry, partition.descriptor
+    make.constants |= _snapshot_constants(entry, descriptor)
+    row: dict[str, Any] = {"item": "ENTRY"}
+    if descriptor is None:
+        # Of a standby snapshot the recording is in another archive; others may have been removed as old.
+        row["is_complete"] = False if entry is not None and entry.is_snapshot else None
+        yield make.from_rows([row])
+        return
+    is_module = descriptor.stream_id == CONSENSUS_MODULE_SNAPSHOT_STREAM_ID
+    if entry is not None:
+        is_module = entry.service_id == CONSENSUS_MODULE_SERVICE_ID
+    archive_dir = Path(partition.member.archive_dir)
+    try:
+        arguments: dict[str, Any] = {
+            "batch_rows": batch_rows,
+            "end": partition.member.recorded_position(descriptor),
+            "is_consensus_module": is_module,
+            "log_position": _NULL_VALUE if entry is None else entry.log_position,
+        }
+        row["is_complete"] = _find_end_marker(archive_dir, descriptor, make, arguments)
+    except RecordingError:
+        row["is_complete"] = False
+        yield make.from_rows([row])
+        raise
+    yield make.from_rows([row])
+    columns = make.decoded(SNAPSHOT_COLUMNS)
+    decoder = SnapshotDecoder(archive_dir, descriptor.layout(), columns, **arguments)
+    try:
+        while True:
+            result = decoder.decode_items()
+            error = decoder.failure_error() if result < 0 else None
+            if error is not None and partition.mode == PERMISSIVE:
+                decoder.put_error(error)
+                error = None
+                result = _READ_OK if decoder.last_failure in MESSAGE_FAILURES else _READ_END
+            if decoder.rows and (error is not None or result == _READ_END or decoder.is_full):
+                rows = decoder.rows
+                yield make.from_arrays(decoder.take(), rows)
+            if error is not None:
+                raise error
+            if result == _READ_END:
+                return
+    finally:
+        decoder.close()
+
+
+def _snapshot_constants(entry: RecordingLogEntry | None, descriptor: RecordingDescriptor | None) -> dict[str, Any]:
+    """What is the same for all rows of a snapshot."""
+    if entry is None:
+        assert descriptor is not None
+        is_module = descriptor.stream_id == CONSENSUS_MODULE_SNAPSHOT_STREAM_ID
+        return {
+            "recording_id": descriptor.recording_id,
+            "service_id": CONSENSUS_MODULE_SERVICE_ID if is_module else None,
+        }
+    names = (
+        "recording_id",
+        "service_id",
+        "leadership_term_id",
+        "term_base_log_position",
+        "log_position",
+        "timestamp",
+        "entry_index",
+        "is_valid",
+    )
+    return {name: getattr(entry, name) for name in names}
+
+
+def _find_end_marker(
+    archive_dir: Path, descriptor: RecordingDescriptor, make: _BatchMaker, arguments: dict[str, Any]
+) -> bool:
+    """Whether a snapshot has begin and end marker; without a recording log its position and term come from them."""
+    decoder = SnapshotDecoder(archive_dir, descriptor.layout(), {}, **arguments)
+    result = _READ_OK
+    while result == _READ_OK:
+        result = decoder.decode_items(until_end_marker=True)
+        decoder.take()
+    if "log_position" not in make.constants:
+        make.constants["log_position"] = _known(decoder.snapshot_position)
+        make.constants["leadership_term_id"] = _known(decoder.leadership_term_id)
+    decoder.close()
+    return decoder.is_complete
+
+
+def _read_entries(
+    partition: Partition, rows: Iterator[dict[str, Any]], batch_rows: int, make: _BatchMaker
+) -> Iterator[pa.RecordBatch]:
+    """Batches of few rows that come as dicts; damage ends them as the partition's mode says."""
+    pending: list[dict[str, Any]] = []
+    failure = None
+    while True:
+        try:
+            row = next(rows, None)
+        except RecordingError as error:
+            failure, row = error, None
+            if partition.mode == PERMISSIVE:
+                pending.append({"error": str(error)})
+        if row is not None:
+            pending.append(row)
+        if pending and (row is None or len(pending) >= batch_rows):
+            yield make.from_rows(pending)
+            pending = []
+        if row is None:
+            break
+    if failure is not None and partition.mode == STRICT:
+        raise failure
+
+
+def _known(value: int) -> int | None:
+    """None for what upstream writes as -1."""
+    return None if value == _NULL_VALUE else value
+
+
+def _recordings(partition: Partition) -> Iterator[dict[str, Any]]:
+    for descriptor in read_catalog(partition.member.archive_dir):
+        row = {name: getattr(descriptor, name) for name in RecordingDescriptor.__slots__}
+        row["stop_timestamp"] = _known(descriptor.stop_timestamp)
+        row["stop_position"] = _known(descriptor.stop_position)
+        yield row
+
+
+def _log_entries(partition: Partition) -> Iterator[dict[str, Any]]:
+    if partition.member.cluster_dir is None:
+        return
+    try:
+        for entry in read_recording_log(partition.member.cluster_dir):
+            yield {
+                **{name: getattr(entry, name) for name in RecordingLogEntry.__slots__},
+                "log_position": _known(entry.log_position),
+                "entry_type": ENTRY_TYPE_NAMES[entry.entry_type],
+            }
+    except FileNotFoundError:
+        return
+
+
+def _logged_terms(partition: Partition) -> Iterator[dict[str, Any]]:
+    for row in _log_entries(partition):
+        if row["entry_type"] == "TERM":
+            end = row.pop("log_position")
+            yield {"source": "recording_log", "end_log_position": end, **row}

@@ -1,0 +1,157 @@
+"""The options of the data source ``aeron.cluster``: their names, their values, and what is said about wrong ones."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from container.errors import ConfigurationError
+from container.recordings import LOG_VIEWS, VIEWS
+
+MODES = ("strict", "permissive")
+DEFAULT_BATCH_ROWS = 65_536
+MAX_BATCH_ROWS = 1_048_576
+
+_SIZE = re.compile(r"(\d+)\s*([kmg]?)", re.IGNORECASE)
+_SIZE_FACTORS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+
+
+class SourceOptions(msgspec.Struct, frozen=True):
+    """What a query asks of the source. Made by :func:`parse_options`; the documented options are its fields."""
+
+    paths: tuple[str, ...]
+    """Directories of members: base, cluster or archive directories."""
+    archive_dirs: tuple[str, ...] = ()
+    """Archive directories of the members, in the order of ``paths``; found beside them when empty."""
+    view: str = "messages"
+    mode: str = "strict"
+    decoder: str | None = None
+    """``package.module:name`` of a function or type that decodes payloads."""
+    committed_only: bool = False
+    """Whether a batch leaves out what was recorded but is not known to be committed; a stream always does."""
+    columns: tuple[str, ...] = ()
+    """The columns to read; all when empty."""
+    batch_rows: int = DEFAULT_BATCH_ROWS
+    """Rows of an Arrow batch at most."""
+    max_bytes_per_batch: int | None = None
+    """Bytes of log that one micro-batch of a stream takes at most, over all members."""
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """The options of a query, checked; names are not sensitive to case, values are as Spark gives them.
+
+    Raises:
+        ConfigurationError: an option is missing, unknown or has a value that is not allowed.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    paths = _paths(given.pop("path", None), given.pop("paths", None))
+    values: dict[str, Any] = {"paths": paths}
+    for name, text in given.items():
+        if name not in _PARSERS:
+            near = difflib.get_close_matches(name, [*_PARSERS, "path"], n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known options: path, {', '.join(sorted(_PARSERS))}"
+            raise ConfigurationError(f"option {name!r} is unknown; {hint}")
+        field, parse = _PARSERS[name]
+        values[field] = parse(name, text)
+    parsed = SourceOptions(**values)
+    if parsed.archive_dirs and len(parsed.archive_dirs) != len(parsed.paths):
+        raise ConfigurationError(
+            f"archive_dir names {len(parsed.archive_dirs)} directories and path {len(parsed.paths)}; "
+            "give one archive directory for each path, in the same order"
+        )
+    if parsed.committed_only and parsed.view not in LOG_VIEWS:
+        raise ConfigurationError(
+            f"committed_only: the view {parsed.view!r} is not of the log; it can be used with {', '.join(LOG_VIEWS)}"
+        )
+    return parsed
+
+
+def parse_size(name: str, text: str) -> int:
+    """A number of bytes, with an optional suffix k, m or g.
+
+    Raises:
+        ConfigurationError: it is none, or not positive.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    size = int(match[1]) * _SIZE_FACTORS[match[2].lower()] if match else 0
+    if size <= 0:
+        raise ConfigurationError(f"{name}={text!r}: must be a positive number of bytes, such as 1048576, 1024k or 1m")
+    return size
+
+
+def _paths(path: str | None, paths: str | None) -> tuple[str, ...]:
+    """From ``path``, or from ``paths``, in which Spark passes the list of ``load([…])`` as JSON."""
+    found = tuple(json.loads(paths)) if paths else ()
+    if path is not None:
+        found += _directories("path", path)
+    if not found:
+        raise ConfigurationError(
+            "path is missing: give the base directory of a member, its cluster directory or its archive directory"
+        )
+    return found
+
+
+def _directories(name: str, text: str) -> tuple[str, ...]:
+    """Directories from a text: one, several with commas between them, or a list as JSON."""
+    if text.lstrip().startswith("["):
+        try:
+            return msgspec.json.decode(text, type=tuple[str, ...])
+        except msgspec.DecodeError as error:
+            raise ConfigurationError(f"{name}={text!r}: is no JSON list of directories: {error}") from None
+    directories = tuple(part.strip() for part in text.split(","))
+    if not all(directories):
+        raise ConfigurationError(f"{name}={text!r}: a directory is empty")
+    return directories
+
+
+def _one_of(allowed: tuple[str, ...]) -> Callable[[str, str], str]:
+    def parse(name: str, text: str) -> str:
+        if text not in allowed:
+            raise ConfigurationError(f"{name}={text!r}: must be one of {', '.join(allowed)}")
+        return text
+
+    return parse
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ConfigurationError(f"{name}={text!r}: must be true or false")
+    return text.lower() == "true"
+
+
+def _row_count(name: str, text: str) -> int:
+    count = int(text) if text.strip().isdecimal() else 0
+    if not 1 <= count <= MAX_BATCH_ROWS:
+        raise ConfigurationError(f"{name}={text!r}: must be a number of rows from 1 to {MAX_BATCH_ROWS}")
+    return count
+
+
+def _names(name: str, text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names):
+        raise ConfigurationError(f"{name}={text!r}: a column's name is empty")
+    return names
+
+
+def _text(name: str, text: str) -> str:
+    if not text.strip():
+        raise ConfigurationError(f"{name} is empty")
+    return text.strip()
+
+
+# By the option's name: the field, and what makes its value of the text.
+_PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "archive_dir": ("archive_dirs", _directories),
+    "view": ("view", _one_of(VIEWS)),
+    "mode": ("mode", _one_of(MODES)),
+    "decoder": ("decoder", _text),
+    "committed_only": ("committed_only", _flag),
+    "columns": ("columns", _names),
+    "batch_rows": ("batch_rows", _row_count),
+    "max_bytes_per_batch": ("max_bytes_per_batch", parse_size),
+}

@@ -1,0 +1,309 @@
+"""Users' payloads as typed columns: a decoder named by the user, its columns, and rows for what does not decode."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+from msgspec import inspect as types_of
+
+from container.errors import ConfigurationError
+from container.object_path import load_object
+
+ERROR_COLUMN = "decode_error"
+PAYLOAD_COLUMN = "payload"
+_SETTING = "decoder"
+_CLASH_PREFIX = "payload_"
+
+# Where msgspec.json would begin and msgspec.msgpack cannot, because a type's fields are an object or an array there.
+_JSON_BEGINNINGS = frozenset(b"{[ \t\r\n")
+
+_SIMPLE: dict[type[types_of.Type], pa.DataType] = {
+    types_of.BoolType: pa.bool_(),
+    types_of.IntType: pa.int64(),
+    types_of.FloatType: pa.float64(),
+    types_of.StrType: pa.string(),
+    types_of.BytesType: pa.binary(),
+    types_of.ByteArrayType: pa.binary(),
+    types_of.DateTimeType: pa.timestamp("us", tz="UTC"),
+    types_of.DateType: pa.date32(),
+    types_of.TimeDeltaType: pa.duration("us"),
+    types_of.DecimalType: pa.decimal128(38, 18),
+}
+_SEQUENCES = (types_of.ListType, types_of.SetType, types_of.FrozenSetType, types_of.VarTupleType)
+_RECORDS = (types_of.StructType, types_of.DataclassType, types_of.NamedTupleType, types_of.TypedDictType)
+
+
+class _Conversion(NamedTuple):
+    """How values of one Python type become those of an Arrow type; ``convert`` is None where they are already."""
+
+    arrow: pa.DataType
+    convert: Callable[[Any], Any] | None
+
+
+class _Record(NamedTuple):
+    """One type of message: its class, and its fields in their order."""
+
+    cls: type
+    names: tuple[str, ...]
+    conversions: tuple[_Conversion, ...]
+
+    def cells(self, value: Any) -> list[Any]:
+        """The values of the fields, as Arrow takes them; a TypedDict may lack some."""
+        found = [value.get(name) for name in self.names] if isinstance(value, dict) else self._attributes(value)
+        return [
+            cell if conversion.convert is None or cell is None else conversion.convert(cell)
+            for cell, conversion in zip(found, self.conversions, strict=True)
+        ]
+
+    def _attributes(self, value: Any) -> list[Any]:
+        return [getattr(value, name) for name in self.names]
+
+
+class PayloadDecoder:
+    """Decodes payloads with what ``package.module:name`` names.
+
+    That is a type: a msgspec Struct, or a union of tagged ones, encoded with msgspec as JSON or MessagePack; the first
+    byte tells which. Or it is a function that takes the payload as ``bytes`` and is annotated to return a Struct, a
+    dataclass, a NamedTuple, a TypedDict, or a union of such; None stands for a payload that has no columns.
+
+    The fields of a single type become columns of their own names, with ``payload_`` before a name that the view has
+    already. Of a union each type is one column, a struct named as the class in snake case, and null for other types.
+    What raises, or does not fit its column, becomes nulls and a text in the column ``decode_error``.
+    """
+
+    def __init__(self, path: str, view_columns: Sequence[str]) -> None:
+        """Find the decoder and make its columns.
+
+        Args:
+            path: ``package.module:name``.
+            view_columns: the names that are taken.
+
+        Raises:
+            ConfigurationError: there is no such decoder, or a type that it gives can't be a column.
+        """
+        found = load_object(path, _SETTING)
+        self._decode, result = _decode_function(path, found)
+        self._records = _records(path, result)
+        self._is_union = len(self._records) > 1
+        self.fields = self._make_fields(path, set(view_columns))
+
+    def _make_fields(self, path: str, taken: set[str]) -> list[pa.Field]:
+        if self._is_union:
+            named = [(_snake_case(record.cls.__name__), _struct(record)) for record in self._records]
+        else:
+            (record,) = self._records
+            named = [
+                (name, conversion.arrow) for name, conversion in zip(record.names, record.conversions, strict=True)
+            ]
+        taken = taken | {ERROR_COLUMN}
+        fields = []
+        for name, arrow in named:
+            column = f"{_CLASH_PREFIX}{name}" if name in taken else name
+            if column in taken:
+                raise ConfigurationError(f"{_SETTING}={path!r}: two columns would be named {column!r}; rename a field")
+            taken.add(column)
+            fields.append(pa.field(column, arrow, metadata={"comment": f"{name} of the payload, by {path}"}))
+        error = "why the payload did not decode; null when it did"
+        return [*fields, pa.field(ERROR_COLUMN, pa.string(), metadata={"comment": error})]
+
+    def decode(self, payloads: pa.Array) -> list[pa.Array]:
+        """One array for each of :attr:`fields`, with a value for each payload; a null payload gives nulls only."""
+        rows: list[list[Any] | None] = []
+        errors: list[str | None] = []
+        for payload in payloads.to_pylist():
+            try:
+                rows.append(None if payload is None else self._row(self._decode(payload)))
+                errors.append(None)
+            except Exception as error:
+                rows.append(None)
+                errors.append(_text(error))
+        arrays = [self._column(index, rows, errors) for index in range(len(self.fields) - 1)]
+        if any(error is not None and row is not None for row, error in zip(rows, errors, strict=True)):
+            # A column refused a row's value, so the row's other columns must not keep theirs.
+            rows = [row if error is None else None for row, error in zip(rows, errors, strict=True)]
+            arrays = [self._column(index, rows, errors) for index in range(len(self.fields) - 1)]
+        return [*arrays, pa.array(errors, pa.string())]
+
+    def _row(self, value: Any) -> list[Any] | None:
+        if value is None:
+            return None
+        for index, record in enumerate(self._records):
+            if isinstance(value, dict if typing.is_typeddict(record.cls) else record.cls):
+                cells = record.cells(value)
+                if not self._is_union:
+                    return cells
+                row: list[Any] = [None] * len(self._records)
+                row[index] = dict(zip(record.names, cells, strict=True))
+                return row
+        expected = " or ".join(record.cls.__name__ for record in self._records)
+        raise TypeError(f"the decoder returned {type(value).__name__}, not {expected}")
+
+    def _column(self, index: int, rows: Sequence[list[Any] | None], errors: list[str | None]) -> pa.Array:
+        field = self.fields[index]
+        cells = [None if row is None else row[index] for row in rows]
+        try:
+            return pa.array(cells, field.type)
+        except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
+            for number, cell in enumerate(cells):
+                try:
+                    pa.scalar(cell, field.type)
+                except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
+                    cells[number] = None
+                    errors[number] = f"{field.name}: {_text(error)}"
+            return pa.array(cells, field.type)
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _decode_function(path: str, found: Any) -> tuple[Callable[[bytes], Any], Any]:
+    """What decodes one payload, and the type of its results."""
+    found = getattr(found, "__value__", found)  # of `type Name = …`
+    if isinstance(found, type | types.UnionType) and not (isinstance(found, type) and not _is_struct(found)):
+        return _either_format(found), found
+    if not callable(found) or isinstance(found, type):
+        raise ConfigurationError(
+            f"{_SETTING}={path!r}: is no msgspec Struct, union of tagged Structs, or function from bytes to one"
+        )
+    try:
+        result = typing.get_type_hints(found).get("return", inspect.Parameter.empty)
+    except Exception as error:
+        raise ConfigurationError(f"{_SETTING}={path!r}: its annotations can not be read: {_text(error)}") from error
+    if result is inspect.Parameter.empty:
+        raise ConfigurationError(
+            f"{_SETTING}={path!r}: the function must be annotated with the type that it returns, "
+            "because its fields become the columns"
+        )
+    return found, getattr(result, "__value__", result)
+
+
+def _is_struct(found: type) -> bool:
+    return issubclass(found, msgspec.Struct)
+
+
+def _either_format(kind: Any) -> Callable[[bytes], Any]:
+    try:
+        from_json, from_msgpack = msgspec.json.Decoder(kind).decode, msgspec.msgpack.Decoder(kind).decode
+    except TypeError as error:
+        raise ConfigurationError(f"{_SETTING}: {error}") from error
+
+    def decode(payload: bytes) -> Any:
+        return from_json(payload) if payload[:1] and payload[0] in _JSON_BEGINNINGS else from_msgpack(payload)
+
+    return decode
+
+
+def _records(path: str, result: Any) -> list[_Record]:
+    try:
+        info = types_of.type_info(result)
+        parts = [part for part in _parts(info) if not isinstance(part, types_of.NoneType)]
+        records = [_record(part) for part in parts]
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"{_SETTING}={path!r}: {error}") from error
+    if not records:
+        raise ConfigurationError(f"{_SETTING}={path!r}: gives no columns, because it returns None")
+    return records
+
+
+def _parts(info: types_of.Type) -> Sequence[types_of.Type]:
+    return info.types if isinstance(info, types_of.UnionType) else (info,)
+
+
+def _record(info: types_of.Type) -> _Record:
+    if not isinstance(info, _RECORDS):
+        raise TypeError(f"{_name(info)} has no fields that could be columns; return a msgspec Struct or a dataclass")
+    names = tuple(field.name for field in info.fields)
+    conversions = []
+    for field in info.fields:
+        try:
+            conversions.append(_conversion(field.type))
+        except TypeError as error:
+            raise TypeError(f"field {field.name!r} of {info.cls.__name__} {error}") from None
+    return _Record(info.cls, names, tuple(conversions))
+
+
+def _conversion(info: types_of.Type) -> _Conversion:
+    """Of a field's type; raises TypeError, whose text follows the field's name."""
+    parts = [part for part in _parts(info) if not isinstance(part, types_of.NoneType)]
+    if len(parts) != 1:
+        raise TypeError(f"can not be a column: a union of {', '.join(map(_name, parts)) or 'nothing'}")
+    (part,) = parts
+    if type(part) in _SIMPLE:
+        return _Conversion(_SIMPLE[type(part)], None)
+    if isinstance(part, types_of.RawType | types_of.MemoryViewType):
+        return _Conversion(pa.binary(), bytes)
+    if isinstance(part, types_of.UUIDType):
+        return _Conversion(pa.string(), str)
+    if isinstance(part, types_of.TimeType):
+        return _Conversion(pa.string(), lambda value: value.isoformat())
+    if isinstance(part, types_of.EnumType):
+        return _Conversion(_type_of_values([member.value for member in part.cls]), lambda member: member.value)
+    if isinstance(part, types_of.LiteralType):
+        return _Conversion(_type_of_values(part.values), None)
+    if isinstance(part, _SEQUENCES):
+        return _list(_conversion(part.item_type))
+    if isinstance(part, types_of.TupleType):
+        return _list_of_equal(part)
+    if isinstance(part, types_of.DictType):
+        return _map(_conversion(part.key_type), _conversion(part.value_type))
+    if isinstance(part, _RECORDS):
+        record = _record(part)
+        return _Conversion(_struct(record), lambda value: dict(zip(record.names, record.cells(value), strict=True)))
+    raise TypeError(f"can not be a column: its type is {_name(part)}")
+
+
+def _struct(record: _Record) -> pa.DataType:
+    return pa.struct(
+        [(name, conversion.arrow) for name, conversion in zip(record.names, record.conversions, strict=True)]
+    )
+
+
+def _type_of_values(values: Sequence[Any]) -> pa.DataType:
+    return pa.int64() if all(isinstance(value, int) for value in values) else pa.string()
+
+
+def _each(conversion: _Conversion) -> Callable[[Any], Any]:
+    convert = conversion.convert
+    if convert is None:
+        return lambda value: value
+    return lambda value: None if value is None else convert(value)
+
+
+def _list(item: _Conversion) -> _Conversion:
+    each = _each(item)
+    return _Conversion(pa.list_(item.arrow), lambda values: [each(value) for value in values])
+
+
+def _list_of_equal(part: types_of.TupleType) -> _Conversion:
+    items = [_conversion(item) for item in part.item_types]
+    if len({item.arrow for item in items}) != 1:
+        raise TypeError("can not be a column: a tuple of different types; use a Struct")
+    eaches = [_each(item) for item in items]
+    return _Conversion(
+        pa.list_(items[0].arrow), lambda values: [each(value) for each, value in zip(eaches, values, strict=True)]
+    )
+
+
+def _map(key: _Conversion, value: _Conversion) -> _Conversion:
+    each_key, each_value = _each(key), _each(value)
+    return _Conversion(
+        pa.map_(key.arrow, value.arrow),
+        lambda items: [(each_key(name), each_value(item)) for name, item in items.items()],
+    )
+
+
+def _name(info: types_of.Type) -> str:
+    cls = getattr(info, "cls", None)
+    return cls.__name__ if isinstance(cls, type) else type(info).__name__.removesuffix("Type").lower()
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
