@@ -1,0 +1,189 @@
+"""Echo through one Java node: throughput, round trips, CPU time and memory of the service, beside Java's container.
+
+The load is the same for all peers: a client in Java (benchmarks/java/EchoLoad.java) that checks each echo byte by byte.
+In each round every peer gets a fresh node, all agents of which idle as the row says; the order of peers is shuffled.
+aeron-go, or any other container, joins by ``--peer go=COMMAND``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from benchmarks._harness import ROOT, Goal, Report, Result, RoundFailed, cpu_seconds, resident_mib, run_rounds
+from benchmarks._peers import (
+    LIMIT_S,
+    STANDARD_IDLE,
+    Start,
+    cython_service,
+    java_service,
+    other_peers,
+    python_service,
+    running,
+)
+from container.testing.node import Node
+from container.testing.process import Process
+
+METRICS = {
+    "per_second": "9,.0f",
+    "p50_us": "8,.1f",
+    "p99_us": "9,.1f",
+    "p999_us": "9,.1f",
+    "cpu_s_per_million": "6.3f",
+    "resident_mib": "6.1f",
+}
+PEERS: dict[str, Start] = {
+    "java": java_service("container.tests.EchoService"),
+    "python": python_service("examples.echo_service:EchoService"),
+    "cython": cython_service(ROOT / "examples" / "cython_echo.pyx", "EchoHandler"),
+}
+
+
+class Load(NamedTuple):
+    """One line of the table."""
+
+    idle: str
+    medium: str
+    window: int
+    length: int
+    sessions: int
+    messages: int
+
+    def __str__(self) -> str:
+        sessions = f", {self.sessions} sessions" if self.sessions > 1 else ""
+        return f"{self.medium}, {self.idle}, window {self.window}, {self.length} B{sessions}"
+
+
+def loads(messages: int) -> list[Load]:
+    """All lines; one in flight shows durations, a window throughput."""
+    found = []
+    for idle in (STANDARD_IDLE, "backoff 1ms", "yield"):
+        for medium in ("udp", "ipc") if idle == STANDARD_IDLE else ("udp",):
+            found += [
+                Load(idle, medium, 1, 32, 1, max(messages // 20, 100)),
+                Load(idle, medium, 256, 32, 1, messages),
+            ]
+            if idle == STANDARD_IDLE:
+                found += [
+                    Load(idle, medium, 4096, 32, 1, messages),
+                    Load(idle, medium, 256, 1024, 1, messages),
+                    Load(idle, medium, 256, 16 * 1024, 1, max(messages // 10, 100)),
+                    Load(idle, medium, 256, 32, 100, messages),
+                ]
+    return found
+
+
+def goals(load: Load, others: Sequence[str]) -> list[Goal]:
+    """As fast as the better peer in throughput and durations; less processor time and memory than Java's."""
+    found = []
+    for ours in ("python", "cython"):
+        found.append(Goal(ours, "per_second", tuple(others), at_least=1.0))
+        if load.window == 1:
+            found += [Goal(ours, metric, tuple(others), at_most=1.0) for metric in ("p50_us", "p99_us")]
+        else:
+            limit = 0.4 if ours == "cython" else 0.6 if load.window == 256 else 0.8
+            found.append(Goal(ours, "cpu_s_per_million", ("java",), at_most=limit))
+        found.append(Goal(ours, "resident_mib", ("java",), at_most=1 / 3))
+    return found
+
+
+class LoadClient:
+    """Java's client on a node."""
+
+    def __init__(self, node: Node, medium: str) -> None:
+        # On IPC each session has an egress stream of its own: short terms.
+        properties = {"aeron.cluster.egress.channel": "aeron:ipc?term-length=1m"} if medium == "ipc" else {}
+        self._process: Process = node.start_java_client(
+            "container.benchmarks.EchoLoad", ipc=medium == "ipc", properties=properties, name="load"
+        )
+        if (line := self._process.read_line(LIMIT_S)) != "READY":
+            raise RoundFailed(f"the load said {line!r}\n{self._process.tail()}")
+
+    def run(self, load: Load) -> dict[str, Any]:
+        """Sends one load and returns what came of it; each echo was checked."""
+        self._process.write_line(f"{load.sessions} {load.messages} {load.length} {load.window}")
+        found: dict[str, Any] = json.loads(self._process.read_line(LIMIT_S))
+        if found.pop("mismatches"):
+            raise RoundFailed(f"an echo of {load} was not what had been sent")
+        return found
+
+    def close(self) -> None:
+        """End the client's process; its sessions time out."""
+        self._process.close()
+
+
+def measure(start: Start, group: Sequence[Load], warm_up: int, found: dict[Load, list[dict[str, Any]]]) -> Result:
+    """One round of one peer: a fresh node, then every load of the group, appended to ``found``."""
+    idle, medium = group[0].idle, group[0].medium
+    with running(start, idle) as (node, service):
+        client = LoadClient(node, medium)
+        client.run(Load(idle, medium, 256, 32, 1, warm_up))
+        results = {}
+        for load in group:
+            before = cpu_seconds(service.pid)
+            result = client.run(load)
+            result["cpu_s_per_million"] = (cpu_seconds(service.pid) - before) / load.messages * 1e6
+            result["resident_mib"] = resident_mib(service.pid)
+            results[load] = result
+    for load, result in results.items():
+        found.setdefault(load, []).append(result)
+    return {"loads": len(results)}
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(prog="./run bench echo", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--messages", type=int, default=200_000, help="of a load; less where each takes longer")
+    parser.add_argument("--warm-up", type=int, default=100_000, help="messages before the first load of a node")
+    parser.add_argument("--seed", type=int, default=1, help="of the order of peers")
+    parser.add_argument("--only", default="", help="loads whose name contains this, such as 'ipc'")
+    parser.add_argument("--peers", default=",".join(PEERS), help="names, separated by commas")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help="another container")
+    options = parser.parse_args(arguments)
+    peers = {name: PEERS[name] for name in options.peers.split(",") if name} | other_peers(options.peer)
+    others = [name for name in peers if name not in ("python", "cython")]
+
+    report = Report("echo", METRICS)
+    groups: dict[tuple[str, str], list[Load]] = {}
+    for load in loads(options.messages):
+        if options.only in str(load):
+            groups.setdefault((load.idle, load.medium), []).append(load)
+    for group in groups.values():
+        found: dict[str, dict[Load, list[dict[str, Any]]]] = {name: {} for name in peers}
+        _, failures = run_rounds(
+            {
+                name: lambda name=name, group=group, found=found: measure(  # type: ignore[misc]
+                    peers[name], group, options.warm_up, found[name]
+                )
+                for name in peers
+            },
+            options.rounds,
+            options.seed,
+        )
+        for name, texts in failures.items():
+            report.failures.setdefault(name, []).extend(texts)
+        for load in group:
+            add(report, load, {name: of_peer.get(load, []) for name, of_peer in found.items()}, others)
+    return report.finish()
+
+
+def add(report: Report, load: Load, results: dict[str, list[dict[str, Any]]], others: Sequence[str]) -> None:
+    """A line of the table, and the histograms of all its rounds together."""
+    histograms: dict[str, list[tuple[float, float]]] = {}
+    for name, rounds in results.items():
+        counts: dict[float, float] = {}
+        for result in rounds:
+            for at, count in result.pop("histogram"):
+                counts[at] = counts.get(at, 0) + count
+        if counts:
+            histograms[name] = sorted(counts.items())
+    if histograms:
+        report.histograms[str(load)] = histograms
+    report.add(str(load), results, goals(load, others))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""The Spark source: rows/s beside the best that a Python source can reach, one that yields ready-made Arrow batches.
+
+All sources have the same schema, rows and partitions, in one session with local[2]; Spark throws the rows away (its
+``noop`` sink). The ready-made batch is one that the decoder made, and is yielded again and again, in batches of the
+source's length and shorter ones. Processor time is that of the JVM and of all Python workers, memory the greatest that
+any worker had. The log is that of ``./run bench recordings``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from benchmarks._harness import Goal, Report, Result, RoundFailed, cpu_seconds, peak_mib, run_rounds
+from benchmarks._logs import GIB, MIB, Log, written_log
+from container.recordings import open_members, plan
+from container.recordings.source import read_partition
+from container.spark import FORMAT, open_session
+from container.spark.options import DEFAULT_BATCH_ROWS, SourceOptions
+from container.spark.source import arrow_schema, spark_schema
+
+VIEWS = ("session_messages", "messages")
+GOAL = 0.70
+PEAK_MIB = 512
+READY = "ready"
+READY_ROWS = (DEFAULT_BATCH_ROWS, 16_384)
+_WORKER = b"pyspark.daemon"
+
+
+class ReadySource(DataSource):
+    """The batch in the file of the option ``batch``, so often that each partition has its rows."""
+
+    @classmethod
+    def name(cls) -> str:
+        return READY
+
+    def schema(self) -> StructType:
+        return spark_schema(arrow_schema(SourceOptions(("unused",), view=self.options["view"])))
+
+    def reader(self, schema: StructType) -> ReadyReader:
+        rows = [int(count) for count in self.options["rows"].split(",")]
+        return ReadyReader(self.options["batch"], rows)
+
+
+class ReadyReader(DataSourceReader):
+    """Reads the file once in each partition, and decodes nothing."""
+
+    def __init__(self, path: str, rows: Sequence[int]) -> None:
+        self._path = path
+        self._rows = rows
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(count) for count in self._rows]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with pa.OSFile(self._path) as file:
+            batch = pa.ipc.open_file(file).get_batch(0)
+        left = partition.value
+        while left > 0:
+            yield batch.slice(0, min(left, batch.num_rows))
+            left -= batch.num_rows
+
+
+def make_ready(log: Log, view: str, batch_rows: int) -> dict[str, str]:
+    """Write the first batch of a view to a file; returns the options that the source needs."""
+    partitions = plan(open_members(log.base_dir), view)
+    batch = next(read_partition(partitions[0], batch_rows=batch_rows, member_column=True))
+    path = log.base_dir / f"{view}-{batch_rows}.arrow"
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write(batch)
+    rows = [sum(one.num_rows for one in read_partition(part, columns=["log_position"])) for part in partitions]
+    return {"batch": str(path), "rows": ",".join(map(str, rows)), "view": view}
+
+
+def measure(spark: SparkSession, source: str, options: dict[str, str], rows: int, length: int) -> Result:
+    """One query over all rows."""
+    begin, begin_cpu = time.perf_counter(), sum(map(cpu_seconds, descendants()))
+    spark.read.format(source).options(**options).load().write.format("noop").mode("overwrite").save()
+    seconds, cpu_s = time.perf_counter() - begin, sum(map(cpu_seconds, descendants())) - begin_cpu
+    return {
+        "m_rows_s": rows / seconds / 1e6,
+        "mb_s": length / seconds / 1e6,
+        "cpu_us_per_row": cpu_s / rows * 1e6,
+        "peak_mib": workers_peak_mib(),
+    }
+
+
+def workers_peak_mib() -> float:
+    """The greatest memory of any Python worker of this process's Spark."""
+    return max(peak_mib(pid) for pid in descendants() if _WORKER in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+def descendants() -> list[int]:
+    """Spark's processes: the JVM and the workers, which live as long as the session."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            parents[int(path.parent.name)] = int(path.read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+    found = [os.getpid()]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found[1:]
+
+
+def compare(spark: SparkSession, log: Log, view: str, options: argparse.Namespace, report: Report) -> None:
+    """One row of the report."""
+    ours = {"path": str(log.base_dir), "view": view}
+    ready = {f"ready {rows}": make_ready(log, view, rows) for rows in READY_ROWS}
+    rows = [int(count) for count in ready[f"ready {READY_ROWS[0]}"]["rows"].split(",")]
+    total = sum(rows)
+    if spark.read.format(FORMAT).options(**ours).load().count() != total:
+        raise RoundFailed(f"view {view} has not the {total} rows that were read without Spark")
+    peers = {"source": partial(measure, spark, FORMAT, ours, total, log.length)}
+    peers |= {name: partial(measure, spark, READY, chosen, total, log.length) for name, chosen in ready.items()}
+    for peer in peers.values():  # the JVM and the workers warm up
+        peer()
+    results, report.failures = run_rounds(peers, options.rounds, options.seed)
+    goals = [
+        Goal("source", "m_rows_s", tuple(ready), at_least=GOAL),
+        Goal("source", "cpu_us_per_row", tuple(ready), at_most=1 / GOAL),
+        Goal("source", "peak_mib", at_most=PEAK_MIB),
+    ]
+    text = f"{view}, {log.length / GIB:.2f} GiB, {total:,} rows, {len(rows)} partitions"
+    report.add(text, results, goals)
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(prog="./run bench spark_source", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--gib", type=float, default=1.0, help="length of the log")
+    parser.add_argument("--payload", type=int, default=96, help="bytes of a message")
+    parser.add_argument("--segment-mib", type=int, default=128, help="length of a segment file")
+    parser.add_argument("--views", nargs="+", default=list(VIEWS))
+    parser.add_argument("--dir", type=Path, help="where the log is written (the system's temporary directory)")
+    options = parser.parse_args(arguments)
+    report = Report("spark_source", {"m_rows_s": "7.2f", "mb_s": "7.0f", "cpu_us_per_row": "7.3f", "peak_mib": "6.0f"})
+    settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    spark = open_session("benchmark", master="local[2]", settings=settings)
+    spark.dataSource.register(ReadySource)
+    length = int(options.gib * GIB) & -32
+    segment_length = options.segment_mib * MIB
+    with written_log(
+        length, payload_length=options.payload, segment_length=segment_length, directory=options.dir
+    ) as log:
+        for view in options.views:
+            compare(spark, log, view, options, report)
+    spark.stop()
+    return report.finish()
+
+
+if __name__ == "__main__":
+    main()

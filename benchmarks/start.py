@@ -1,0 +1,109 @@
+"""Start: what it takes to import the package, and from a container's process start until it has joined and leads.
+
+The node is started first and waits for its service: so the time is the service's alone, but for what the node does with
+its answers. Java's container with the same echo service is the other peer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from benchmarks._harness import ROOT, Goal, Report, Result, RoundFailed, cpu_seconds, resident_mib, run_rounds
+from benchmarks._peers import (
+    IDLES,
+    LIMIT_S,
+    STANDARD_IDLE,
+    TERMS,
+    Start,
+    java_classes,
+    java_service,
+    other_peers,
+    python_service,
+)
+from container.errors import ContainerError
+from container.testing.node import CounterType, Node
+
+PEERS: dict[str, Start] = {
+    "java": java_service("container.tests.EchoService"),
+    "python": python_service("examples.echo_service:EchoService"),
+}
+IMPORTS = {
+    "nothing": "",
+    "container": "import container",
+    "container.run": "import container; container.run",
+    "container.client": "import container.client",
+}
+_POLL_S = 0.002
+
+
+def start_and_join(start: Start) -> Result:
+    """Seconds from the start of the service's process until the node leads."""
+    idle = IDLES[STANDARD_IDLE]
+    with Node(class_path=[java_classes()], idle_strategy=idle.java, properties=TERMS) as node:
+        try:
+            node.start().await_started(LIMIT_S)
+            node.wait_until(lambda: node.counter(CounterType.RECOVERY_STATE), LIMIT_S, "the recovery state counter")
+            begin = time.perf_counter()
+            service = start(node, idle)
+            while node.counter(CounterType.RECOVERY_STATE) is not None:
+                _check(begin, "the service to acknowledge its start")
+            acknowledged = time.perf_counter()
+            node.await_leader(LIMIT_S)
+            return {
+                "acknowledged_s": acknowledged - begin,
+                "leads_s": time.perf_counter() - begin,
+                "cpu_s": cpu_seconds(service.pid),
+                "resident_mib": resident_mib(service.pid),
+            }
+        except (ContainerError, TimeoutError) as error:
+            raise RoundFailed(str(error)) from error
+
+
+def _check(begin: float, what: str) -> None:
+    if time.perf_counter() - begin > LIMIT_S:
+        raise RoundFailed(f"waited {LIMIT_S:g} s for {what}, in vain")
+    time.sleep(_POLL_S)
+
+
+def run_python(statement: str) -> Result:
+    """Wall time of an interpreter that does no more than this."""
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, "-c", statement], check=True, timeout=LIMIT_S)
+    return {"import_ms": (time.perf_counter() - begin) * 1e3}
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(prog="./run bench start", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help="another container")
+    options = parser.parse_args(arguments)
+    for part in ("src/container", "examples"):  # as an installation does, whatever the environment says
+        compileall.compile_dir(ROOT / part, quiet=1)
+    peers = PEERS | other_peers(options.peer)
+    report = Report(
+        "start",
+        {"acknowledged_s": ".3f", "leads_s": ".3f", "cpu_s": ".2f", "resident_mib": ".1f", "import_ms": ".1f"},
+    )
+    imports, _ = run_rounds(
+        {name: partial(run_python, text) for name, text in IMPORTS.items()}, 3 * options.rounds, options.seed
+    )
+    report.add("import, beside an interpreter that does nothing", imports)
+    results, report.failures = run_rounds(
+        {name: partial(start_and_join, start) for name, start in peers.items()}, options.rounds, options.seed
+    )
+    goals = [Goal("python", metric, ("java",), at_most=1 / 3) for metric in ("acknowledged_s", "cpu_s", "resident_mib")]
+    report.add("process start until joined", results, goals)
+    return report.finish()
+
+
+if __name__ == "__main__":
+    main()

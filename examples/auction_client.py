@@ -1,0 +1,113 @@
+"""A client of the auction service: sends requests, waits for their replies, and collects the events in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from container.api import Header, MessageBuffer
+from container.client import AeronCluster, EgressListener
+from examples.auction_service import (
+    Accepted,
+    AuctionClosed,
+    AuctionState,
+    OpenAuction,
+    PlaceBid,
+    QueryState,
+    Refused,
+)
+
+Reply = Accepted | Refused | AuctionState
+
+_ENCODER = msgspec.msgpack.Encoder()
+_REPLIES: msgspec.msgpack.Decoder[Reply | AuctionClosed] = msgspec.msgpack.Decoder(Reply | AuctionClosed)
+
+
+class AuctionClient(EgressListener):
+    """One client session. ``options`` are those of :class:`container.client.ClientContext`.
+
+    Every wait ends after ``reply_timeout`` seconds with a TimeoutError that says what did not come.
+    """
+
+    def __init__(self, name: str, *, reply_timeout: float = 15.0, **options: Any) -> None:
+        self.name = name
+        self.closed_auctions: list[AuctionClosed] = []
+        self._reply_timeout = reply_timeout
+        self._replies: dict[int, Reply] = {}
+        self._next_request_id = 1
+        self._cluster = AeronCluster.connect(listener=self, client_name=name, message_timeout=20.0, **options)
+
+    @property
+    def cluster_session_id(self) -> int:
+        """Id of the session with the cluster."""
+        return self._cluster.cluster_session_id
+
+    def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
+        """Takes a message of the service."""
+        message = _REPLIES.decode(buffer)
+        if isinstance(message, AuctionClosed):
+            self.closed_auctions.append(message)
+        else:
+            self._replies[message.request_id] = message
+
+    def open_auction(self, item: str, reserve_price: int, duration_ms: int) -> int:
+        """Opens an auction; returns its id."""
+        reply = self._request(lambda request_id: OpenAuction(request_id, item, reserve_price, duration_ms))
+        if not isinstance(reply, Accepted):
+            raise ValueError(f"the auction of {item!r} was not opened: {reply}")
+        return reply.auction_id
+
+    def bid(self, auction_id: int, price: int) -> str:
+        """Places a bid; returns an empty text, or why it was refused."""
+        reply = self._request(lambda request_id: PlaceBid(request_id, auction_id, self.name, price))
+        return reply.reason if isinstance(reply, Refused) else ""
+
+    def state(self) -> AuctionState:
+        """The state of the whole service."""
+        reply = self._request(QueryState)
+        if not isinstance(reply, AuctionState):
+            raise ValueError(f"the state was not told: {reply}")
+        return reply
+
+    def keep_alive(self) -> None:
+        """Takes what has come, and keeps the session alive."""
+        self._cluster.poll_egress()
+
+    def await_closed(self, auction_id: int) -> AuctionClosed:
+        """Waits for the event that an auction was closed."""
+        self._poll_until(
+            lambda: any(event.auction_id == auction_id for event in self.closed_auctions),
+            f"the close of auction {auction_id}",
+        )
+        return next(event for event in self.closed_auctions if event.auction_id == auction_id)
+
+    def _request(self, make: Callable[[int], OpenAuction | PlaceBid | QueryState]) -> Reply:
+        request_id = self._next_request_id
+        self._next_request_id += 1
+        self._cluster.send(_ENCODER.encode(make(request_id)))
+        self._poll_until(lambda: request_id in self._replies, f"the reply to request {request_id}")
+        return self._replies.pop(request_id)
+
+    def _poll_until(self, is_there: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + self._reply_timeout
+        while not is_there():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"client {self.name}: {what} did not come in {self._reply_timeout} s")
+            self._cluster.poll_egress()
+            self._cluster.idle()
+
+    def close(self) -> None:
+        """Closes the session."""
+        self._cluster.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,15 @@
+"""The echo service in Cython: no Python object is made for a message. docs/cython.md says how to build and run it."""
+from libc.stdint cimport int64_t, uint8_t
+
+from container cimport ContainerClientSession, FrameHeader, ServiceHandler
+
+
+cdef class EchoHandler(ServiceHandler):
+    """Sends every message of a client back to it."""
+
+    cdef int on_session_message(
+            self, ContainerClientSession session, int64_t timestamp, const uint8_t* data, size_t length,
+            const FrameHeader* header) except -1:
+        if session is not None:
+            session.send_bytes(data, length)
+        return 0

@@ -1,0 +1,26 @@
+"""The smallest service: answers each message with the same bytes. Its place in a cluster comes from the environment.
+
+Run it beside a consensus module, for example with ``AERON_DIR`` and ``AERON_CLUSTER_DIR`` set::
+
+    python examples/echo_service.py
+"""
+
+from __future__ import annotations
+
+import container
+from container.api import ClientSession, ClusteredService, Header, MessageBuffer
+
+
+class EchoService(ClusteredService):
+    """Sends every message of a client back to it."""
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        """Answers the client; a message of another service (no session) is passed over."""
+        if session is not None:
+            session.send(buffer)
+
+
+if __name__ == "__main__":
+    container.run(EchoService())
