@@ -1,0 +1,71 @@
+"""What tests over a media driver share: waiting while the client's conductor runs, and connected streams."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from container.aeron import AeronClient
+from container.testing import transport_probe as probe
+from container.transport import Image, Publication, Subscription
+
+LIMIT_S = 20.0
+IPC = "aeron:ipc"
+_STREAM_IDS = itertools.count(2001)
+
+
+def until[T](client: AeronClient, predicate: Callable[[], T | None], what: str, limit_s: float = LIMIT_S) -> T:
+    """Invoke the client and ask ``predicate`` until it returns something true, and return that."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        probe.invoke(client)
+        result = predicate()
+        if result:
+            return result
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"waited {limit_s:g} s for {what}, in vain")
+        os.sched_yield()
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A publication, and the image of it that a subscription has."""
+
+    client: AeronClient
+    publication: Publication
+    subscription: Subscription
+    image: Image
+
+    def offer(self, data: bytes) -> int:
+        """Offer until the message is taken; return the new position."""
+        return until(self.client, lambda: max(0, probe.offer(self.publication, data)), "an offer to be taken")
+
+    def receive(self, count: int) -> list[bytes]:
+        """Poll the image until ``count`` fragments came, and return their payloads."""
+        received: list[bytes] = []
+
+        def poll() -> bool:
+            received.extend(data for data, _ in probe.poll(self.image, count - len(received)))
+            return len(received) >= count
+
+        until(self.client, poll, f"{count} fragments")
+        return received
+
+
+def connect(
+    client: AeronClient, channel: str = IPC, stream_id: int | None = None, *, exclusive: bool = False
+) -> Stream:
+    """Add a subscription and a publication and wait until each sees the other.
+
+    Without a stream id the stream is a new one: the driver keeps a log for a while after its last user.
+    """
+    if stream_id is None:
+        stream_id = next(_STREAM_IDS)
+    subscription = probe.add_subscription(client, channel, stream_id)
+    publication = probe.add_publication(client, channel, stream_id, exclusive)
+    image = until(client, lambda: probe.image(subscription, publication.session_id), "an image")
+    until(client, lambda: probe.is_connected(publication), "the publication to be connected")
+    return Stream(client, publication, subscription, image)

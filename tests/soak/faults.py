@@ -1,0 +1,460 @@
+"""The faults: each hits a cluster under load in one way, checks what must follow, and leaves all members whole."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from container.api import Role
+from container.testing.cluster import CounterType
+from container.testing.process import wait_until
+from tests.soak.ledger import Armed, Op
+from tests.soak.scenario import END_LIMIT_S, RECOVERY_LIMIT_S, Fault, Need, Scenario
+
+# Longer than the leader's heartbeat timeout (2 s), shorter than what driver and clients wait for each other (4 s, 5 s).
+SHORT_PAUSE_S = 3.0
+# Longer than any timeout of a living cluster.
+LONG_PAUSE_S = 8.0
+_CUT_S = 5.0
+# Fifty times this is what a process must go through without holding more than before.
+LIVE_VISITS, LIVE_SNAPSHOTS = 20, 2
+
+# What our container writes into its error log when …
+_DRIVER_GONE = (  # … its media driver does not answer any more, which takes archive and consensus module with it.
+    r"AgentTermination: ERROR - unexpected Aeron close",
+    r"DriverTimeoutError: ERROR - MediaDriver keepalive: age=\d+ms > timeout=5000ms",
+)
+_GIVEN_UP = (  # … driver or consensus module have given it up.
+    r"AgentTermination: ERROR - unexpected Aeron close",
+    r"TimedOutError: ERROR - client timeout from driver",
+    r"TimedOutError: ERROR - service interval exceeded in ns: timeout=4000000000",
+)
+_MODULE_GONE = (  # … its consensus module has ended by itself, or is gone.
+    r"AeronEvent: WARN - commit-pos counter unexpectedly closed, terminating",
+    r"ClusterEvent: WARN - service terminate: logPosition=\d+ > terminationPosition=0",
+    r"ClusterTermination: ERROR - unexpected termination",
+)
+_NO_SPACE = (r"AgentTermination: ERROR - the archive is out of storage space: start recording",)
+
+
+def _armed(*callbacks: Armed) -> Sequence[str]:
+    return [rf"^__main__\.ArmedError: {callback.name}" for callback in callbacks]
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(
+    needs: Need | None = None, *, errors: Sequence[str] = ()
+) -> Callable[[Callable[[Scenario, random.Random], None]], Fault]:
+    """Makes a function a fault under its own name."""
+
+    def register(run: Callable[[Scenario, random.Random], None]) -> Fault:
+        FAULTS[run.__name__] = Fault(run.__name__, run, needs, errors)
+        return FAULTS[run.__name__]
+
+    return register
+
+
+# Deaths
+
+
+@fault()
+def kill_leader_container(scenario: Scenario, choice: random.Random) -> None:
+    """The leader's service container dies: its node ends by itself, another member leads."""
+    leader = scenario.leader()
+    leader.service.kill()
+    scenario.await_end(leader)
+    scenario.cluster.await_leader(RECOVERY_LIMIT_S, other_than=leader)
+    scenario.await_progress()
+    scenario.recover(leader)
+
+
+@fault(errors=_DRIVER_GONE)
+def kill_leader_node(scenario: Scenario, choice: random.Random) -> None:
+    """The leader's node dies: its container ends by itself, another member leads."""
+    leader = scenario.leader()
+    leader.node.kill()
+    scenario.await_end(leader)
+    scenario.await_our_error("unexpected Aeron close", leader)
+    scenario.cluster.await_leader(RECOVERY_LIMIT_S, other_than=leader)
+    scenario.await_progress()
+    scenario.recover(leader)
+
+
+@fault()
+def kill_follower_container(scenario: Scenario, choice: random.Random) -> None:
+    """A follower's service container dies: its node ends by itself, clients notice nothing."""
+    follower = scenario.follower(choice)
+    follower.service.kill()
+    scenario.await_progress()
+    scenario.await_end(follower)
+    scenario.recover(follower)
+
+
+@fault(errors=_DRIVER_GONE)
+def kill_follower_node(scenario: Scenario, choice: random.Random) -> None:
+    """A follower's node dies: its container ends by itself, clients notice nothing."""
+    follower = scenario.follower(choice)
+    follower.node.kill()
+    scenario.await_progress()
+    scenario.await_end(follower)
+    scenario.await_our_error("unexpected Aeron close", follower)
+    scenario.recover(follower)
+
+
+@fault("separate", errors=_DRIVER_GONE)
+def kill_driver(scenario: Scenario, choice: random.Random) -> None:
+    """A member's media driver dies: consensus module and container end by themselves."""
+    member = scenario.limited_member
+    member.node.driver.kill()
+    scenario.await_end(member)
+    scenario.await_our_error("unexpected Aeron close", member)
+    scenario.recover(member)
+
+
+@fault("separate", errors=_MODULE_GONE)
+def kill_consensus_module(scenario: Scenario, choice: random.Random) -> None:
+    """A member's consensus module dies while driver and archive live: the container ends by itself."""
+    member = scenario.limited_member
+    member.node.process.kill()
+    member.service.wait(END_LIMIT_S)
+    scenario.note_end()
+    scenario.await_our_error("commit-pos counter unexpectedly closed", member)
+    member.node.kill()
+    scenario.recover(member)
+
+
+@fault()
+def kill_all(scenario: Scenario, choice: random.Random) -> None:
+    """All members die at once, and come back from snapshot and log."""
+    for member in scenario.cluster.members:
+        member.kill()
+    scenario.recover(*scenario.cluster.members)
+
+
+# Pauses
+
+
+@fault(errors=(*_DRIVER_GONE, *_GIVEN_UP))
+def pause_leader_node(scenario: Scenario, choice: random.Random) -> None:
+    """The leader's node stands still for longer than the heartbeat timeout: another member leads."""
+    leader = scenario.leader()
+    leader.node.pause()
+    scenario.pass_time(SHORT_PAUSE_S)
+    leader.node.resume()
+    scenario.recover(leader)
+
+
+@fault(errors=(*_DRIVER_GONE, *_GIVEN_UP))
+def pause_leader_node_long(scenario: Scenario, choice: random.Random) -> None:
+    """The leader's node stands still for so long that its container gives it up."""
+    leader = scenario.leader()
+    leader.node.pause()
+    leader.service.wait(scenario.end_limit_s(leader))
+    scenario.await_our_error("unexpected Aeron close", leader)
+    scenario.cluster.await_leader(RECOVERY_LIMIT_S, other_than=leader)
+    leader.node.resume()
+    scenario.await_end(leader)
+    scenario.recover(leader)
+
+
+@fault(errors=(*_DRIVER_GONE, *_GIVEN_UP))
+def pause_follower_node(scenario: Scenario, choice: random.Random) -> None:
+    """A follower's node stands still for longer than the heartbeat timeout."""
+    follower = scenario.follower(choice)
+    follower.node.pause()
+    scenario.pass_time(SHORT_PAUSE_S)
+    follower.node.resume()
+    scenario.recover(follower)
+
+
+@fault()
+def pause_container(scenario: Scenario, choice: random.Random) -> None:
+    """The leader's container stands still, for less than what the driver waits: it goes on as if nothing was."""
+    leader = scenario.leader()
+    leader.service.pause()
+    scenario.pass_time(SHORT_PAUSE_S - 1)
+    leader.service.resume()
+    scenario.recover()
+
+
+@fault(errors=_GIVEN_UP)
+def pause_container_long(scenario: Scenario, choice: random.Random) -> None:
+    """A follower's container stands still until driver and consensus module give it up: it ends when it goes on."""
+    follower = scenario.follower(choice)
+    follower.service.pause()
+    scenario.pass_time(LONG_PAUSE_S)
+    follower.service.resume()
+    scenario.await_end(follower)
+    scenario.recover(follower)
+
+
+@fault(errors=(*_DRIVER_GONE, *_GIVEN_UP, *_MODULE_GONE))
+def pause_member(scenario: Scenario, choice: random.Random) -> None:
+    """All of the leader's member stands still, as on a machine that is suspended, and goes on."""
+    leader = scenario.leader()
+    leader.pause()
+    scenario.pass_time(choice.uniform(SHORT_PAUSE_S, LONG_PAUSE_S))
+    leader.resume()
+    scenario.recover(leader)
+
+
+# Network
+
+
+@fault("network")
+def cut_off_leader(scenario: Scenario, choice: random.Random) -> None:
+    """The leader is cut off: the others elect one of theirs, and it follows when it is back."""
+    leader = scenario.leader()
+    scenario.cluster.cut_off(leader)
+    scenario.cluster.await_leader(RECOVERY_LIMIT_S, other_than=leader)
+    scenario.await_progress()
+    scenario.cluster.reconnect(leader)
+    scenario.recover(leader)
+
+
+@fault("network")
+def cut_off_follower(scenario: Scenario, choice: random.Random) -> None:
+    """A follower is cut off, and catches up when it is back."""
+    follower = scenario.follower(choice)
+    scenario.cluster.cut_off(follower)
+    scenario.await_progress()
+    scenario.pass_time(choice.uniform(1.0, _CUT_S))
+    scenario.cluster.reconnect(follower)
+    scenario.recover(follower)
+
+
+@fault("network")
+def cut_link_to_leader(scenario: Scenario, choice: random.Random) -> None:
+    """The link between the leader and a follower is cut while the others see both: who leads is left to them."""
+    leader = scenario.leader()
+    follower = scenario.follower(choice)
+    scenario.cluster.cut_link(leader, follower)
+    scenario.pass_time(choice.uniform(SHORT_PAUSE_S, LONG_PAUSE_S))
+    scenario.cluster.heal_link(leader, follower)
+    scenario.recover()
+
+
+@fault("network")
+def cut_link_between_followers(scenario: Scenario, choice: random.Random) -> None:
+    """The link between two followers is cut while both see the leader: nobody notices anything."""
+    leader = scenario.leader()
+    one, other = scenario.followers(choice, 2)
+    scenario.cluster.cut_link(one, other)
+    scenario.await_progress()
+    scenario.pass_time(choice.uniform(SHORT_PAUSE_S, LONG_PAUSE_S))
+    assert scenario.leader() is leader
+    scenario.cluster.heal_link(one, other)
+    scenario.recover()
+
+
+# Disk
+
+
+@fault("disk", errors=(*_MODULE_GONE, *_NO_SPACE))
+def fill_disk(scenario: Scenario, choice: random.Random) -> None:
+    """A member's archive cannot write any more: the member is lost until there is space again; the others go on."""
+    assert scenario.disk is not None
+    member = scenario.limited_member
+    scenario.disk.fill()
+    wait_until(
+        lambda: not member.is_running or scenario.has_error(member, "No space left on device"),
+        RECOVERY_LIMIT_S,
+        "the archive to notice that its disk is full",
+    )
+    scenario.await_progress()
+    member.kill()
+    scenario.disk.free()
+    scenario.recover(member)
+
+
+@fault("disk", errors=_NO_SPACE)
+def snapshot_on_full_disk(scenario: Scenario, choice: random.Random) -> None:
+    """A snapshot finds no space on one member: that member's container ends, the others take theirs."""
+    assert scenario.disk is not None
+    member = scenario.limited_member
+    others = [other for other in scenario.cluster.members if other is not member]
+    before = [other.node.snapshot_count or 0 for other in others]
+    was_leader = scenario.leader() is member
+    scenario.disk.fill(leaving=8 * 1024 * 1024)
+    scenario.leader().node.cluster_tool("snapshot")
+    if not was_leader:
+        for other, count in zip(others, before, strict=True):
+            other.node.await_counter(CounterType.SNAPSHOT_COUNTER, count + 1, RECOVERY_LIMIT_S)
+    scenario.await_end(member)
+    scenario.await_our_error("the archive is out of storage space", member)
+    scenario.disk.free()
+    scenario.recover(member)
+
+
+# Services that misbehave
+
+
+@fault()
+def block_leader_service(scenario: Scenario, choice: random.Random) -> None:
+    """A callback of the leader's service takes its time and does not idle."""
+    scenario.command(Op.BLOCK, scenario.leader().member_id, choice.randrange(500, 2_500))
+    scenario.recover()
+
+
+@fault()
+def idle_in_service(scenario: Scenario, choice: random.Random) -> None:
+    """A callback of every member's service waits, as it should, for longer than driver and clients would."""
+    scenario.command(Op.IDLE, -1, choice.randrange(5_000, 7_000))
+    scenario.recover()
+
+
+@fault(errors=_armed(Armed.BACKGROUND_WORK, Armed.TIMER, Armed.SESSION_OPEN, Armed.SESSION_CLOSE))
+def raise_in_callbacks(scenario: Scenario, choice: random.Random) -> None:
+    """Callbacks of all members raise, each once: the exception is counted, the state stays the same everywhere."""
+    for callback in (Armed.BACKGROUND_WORK, Armed.TIMER, Armed.SESSION_OPEN, Armed.SESSION_CLOSE):
+        scenario.command(Op.ARM, callback)
+    scenario.command(Op.TIMER, choice.randrange(2**32, 2**33), 0)
+    scenario.visit()
+    for callback in (Armed.BACKGROUND_WORK, Armed.TIMER, Armed.SESSION_OPEN, Armed.SESSION_CLOSE):
+        scenario.await_our_error(f"ArmedError: {callback.name}")
+    scenario.recover()
+
+
+@fault(errors=_armed(Armed.SNAPSHOT))
+def raise_in_snapshot(scenario: Scenario, choice: random.Random) -> None:
+    """The snapshot fails on all members: it is given up, the cluster goes on, and the next one is taken."""
+    scenario.command(Op.ARM, Armed.SNAPSHOT)
+    scenario.leader().node.cluster_tool("snapshot")
+    scenario.await_our_error("ArmedError: SNAPSHOT")
+    scenario.await_progress()
+    scenario.cluster.take_snapshot()
+    scenario.recover()
+
+
+@fault(errors=(*_DRIVER_GONE, *_armed(Armed.ROLE_CHANGE, Armed.NEW_TERM)))
+def raise_in_election(scenario: Scenario, choice: random.Random) -> None:
+    """The role change and the new term that follow a leader's death raise on all members."""
+    scenario.command(Op.ARM, Armed.ROLE_CHANGE)
+    scenario.command(Op.ARM, Armed.NEW_TERM)
+    leader = scenario.leader()
+    leader.node.kill()
+    scenario.await_end(leader)
+    scenario.await_our_error("ArmedError: NEW_TERM", *(each for each in scenario.cluster.members if each is not leader))
+    scenario.recover(leader)
+
+
+@fault(errors=[r"AgentTermination: ERROR - failed to start service=.*: ArmedError: on_start"])
+def raise_at_start(scenario: Scenario, choice: random.Random) -> None:
+    """A service fails to start: the consensus module gives up, and the member's next start succeeds."""
+    follower = scenario.follower(choice)
+    follower.kill()
+    (follower.node.base_dir / "fail-on-start").touch()
+    scenario.revive(follower)
+    wait_until(
+        lambda: scenario.has_error(follower, "failed to start clustered service"),
+        RECOVERY_LIMIT_S,
+        "the consensus module to tell that its service failed to start",
+    )
+    if scenario.is_ours(follower):
+        assert follower.service.wait(END_LIMIT_S) == 1
+        scenario.await_our_error("ArmedError: on_start", follower)
+    follower.kill()  # Java's processes stay, without an agent in them.
+    scenario.recover(follower)
+
+
+@fault(errors=_armed(Armed.TERMINATE))
+def raise_at_end(scenario: Scenario, choice: random.Random) -> None:
+    """The last callback of all members raises: they end in order all the same."""
+    scenario.command(Op.ARM, Armed.TERMINATE)
+    scenario.leader()
+    scenario.cluster.abort()
+    scenario.note_end()
+    scenario.await_our_error("ArmedError: TERMINATE")
+    scenario.recover(*scenario.cluster.members)
+
+
+# Clients
+
+
+@fault()
+def crash_client(scenario: Scenario, choice: random.Random) -> None:
+    """A client and its driver die while messages of many fragments are under way: its session is closed."""
+    scenario.crash_client(choice.randrange(200))
+    scenario.await_progress()
+    scenario.recover()
+
+
+@fault()
+def visit(scenario: Scenario, choice: random.Random) -> None:
+    """Clients come and go."""
+    for _visit in range(choice.randrange(3, 8)):
+        scenario.visit()
+    scenario.recover()
+
+
+# Operations
+
+
+@fault()
+def snapshot_under_load(scenario: Scenario, choice: random.Random) -> None:
+    """Snapshots are taken while clients send."""
+    for _snapshot in range(choice.randrange(1, 4)):
+        scenario.cluster.take_snapshot()
+    scenario.recover()
+
+
+@fault()
+def live_on(scenario: Scenario, choice: random.Random) -> None:
+    """Sessions come and go, snapshots are taken and another member leads, and no process ends or holds more."""
+    scenario.take_stock()
+    for _visit in range(LIVE_VISITS):
+        scenario.visit()
+    for _snapshot in range(LIVE_SNAPSHOTS):
+        scenario.cluster.take_snapshot()
+    leader = scenario.leader()
+    if scenario.cluster.network is not None:
+        scenario.cluster.cut_off(leader)
+        scenario.cluster.await_leader(RECOVERY_LIMIT_S, other_than=leader)
+        scenario.cluster.reconnect(leader)
+        leader.node.await_role(Role.FOLLOWER, RECOVERY_LIMIT_S)
+    else:
+        leader.node.pause()
+        scenario.pass_time(SHORT_PAUSE_S)
+        leader.node.resume()
+    scenario.recover()
+    scenario.take_stock()
+
+
+@fault()
+def shut_down(scenario: Scenario, choice: random.Random) -> None:
+    """All members take a snapshot and end while clients send, and start again."""
+    scenario.leader()
+    scenario.cluster.shut_down()
+    scenario.note_end()
+    scenario.recover(*scenario.cluster.members)
+
+
+@fault()
+def abort(scenario: Scenario, choice: random.Random) -> None:
+    """All members end without a snapshot while clients send, and start again."""
+    scenario.leader()
+    scenario.cluster.abort()
+    scenario.note_end()
+    scenario.recover(*scenario.cluster.members)
+
+
+@fault()
+def wipe_follower(scenario: Scenario, choice: random.Random) -> None:
+    """A follower loses everything it has stored, and gets it from the others."""
+    follower = scenario.follower(choice)
+    follower.kill()
+    scenario.keep_errors(follower)
+    follower.wipe()
+    scenario.await_progress()
+    scenario.recover(follower)
+
+
+@fault()
+def rolling_restart(scenario: Scenario, choice: random.Random) -> None:
+    """One member after the other ends in order and starts again."""
+    for member in scenario.cluster.members:
+        member.service.stop(scenario.end_limit_s(member))
+        scenario.await_end(member)
+        scenario.recover(member)

@@ -1,0 +1,180 @@
+"""Decoders of payloads, without a session: their columns, formats, types, and what does not decode."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import struct
+import uuid
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypedDict
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from container.errors import ConfigurationError
+from container.spark.payloads import PayloadDecoder
+
+HERE = "tests.spark.test_payloads"
+VIEW = ("log_position", "timestamp", "payload", "error")
+
+
+class Side(enum.Enum):
+    BUY = "buy"
+    SELL = "sell"
+
+
+class Leg(msgspec.Struct):
+    symbol: str
+    ratio: int
+
+
+class Order(msgspec.Struct):
+    order_id: int
+    side: Side
+    price: decimal.Decimal
+    timestamp: int
+    legs: list[Leg] = []
+    tags: dict[str, int] = {}
+    at: datetime.datetime | None = None
+    kind: Literal["limit", "market"] = "limit"
+    key: uuid.UUID | None = None
+
+
+class Bid(msgspec.Struct, tag=True):
+    price: int
+
+
+class AskPrice(msgspec.Struct, tag=True):
+    price: float
+
+
+type Quote = Bid | AskPrice
+
+
+class Pair(NamedTuple):
+    first: int
+    second: int
+
+
+@dataclass
+class Named:
+    name: str
+
+
+class Point(TypedDict):
+    x: float
+
+
+class Anything(msgspec.Struct):
+    value: Any
+
+
+def pair(payload: bytes) -> Pair | None:
+    """Two integers; an empty payload is none."""
+    return Pair(*struct.unpack("<qq", payload)) if payload else None
+
+
+def huge(payload: bytes) -> Pair:
+    return Pair(1, 2 ** len(payload))
+
+
+def named(payload: bytes) -> Named:
+    return Named(payload.decode())
+
+
+def point(payload: bytes) -> Point:
+    return Point(x=float(payload))
+
+
+def untyped(payload: bytes):  # type: ignore[no-untyped-def]
+    return payload
+
+
+def number(payload: bytes) -> int:
+    return len(payload)
+
+
+def wrong(payload: bytes) -> Named:
+    return payload  # type: ignore[return-value]
+
+
+def decode(name: str, *payloads: bytes | None) -> list[dict[str, Any]]:
+    decoder = PayloadDecoder(f"{HERE}:{name}", VIEW)
+    arrays = decoder.decode(pa.array(payloads, pa.binary()))
+    assert [array.type for array in arrays] == [field.type for field in decoder.fields]
+    rows: list[dict[str, Any]] = pa.table(arrays, schema=pa.schema(decoder.fields)).to_pylist()
+    return rows
+
+
+def test_a_struct_is_read_from_json_and_from_msgpack() -> None:
+    order = Order(7, Side.SELL, decimal.Decimal("1.25"), 5, [Leg("A", 2)], {"x": 1})
+    order.at = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+    order.key = uuid.UUID(int=3)
+    rows = decode("Order", msgspec.json.encode(order), msgspec.msgpack.encode(order))
+    assert rows[0] == rows[1]
+    assert rows[0] == {
+        "order_id": 7,
+        "side": "sell",
+        "price": decimal.Decimal("1.25"),
+        "payload_timestamp": 5,  # because the view has a column of this name
+        "legs": [{"symbol": "A", "ratio": 2}],
+        "tags": [("x", 1)],
+        "at": order.at,
+        "kind": "limit",
+        "key": str(order.key),
+        "decode_error": None,
+    }
+
+
+def test_a_union_has_a_column_for_each_of_its_types() -> None:
+    rows = decode("Quote", msgspec.json.encode(Bid(3)), msgspec.msgpack.encode(AskPrice(0.5)))
+    assert rows == [
+        {"bid": {"price": 3}, "ask_price": None, "decode_error": None},
+        {"bid": None, "ask_price": {"price": 0.5}, "decode_error": None},
+    ]
+
+
+def test_functions_return_named_tuples_dataclasses_and_typed_dicts() -> None:
+    assert decode("pair", struct.pack("<qq", 1, 2)) == [{"first": 1, "second": 2, "decode_error": None}]
+    assert decode("named", b"ada") == [{"name": "ada", "decode_error": None}]
+    assert decode("point", b"1.5") == [{"x": 1.5, "decode_error": None}]
+
+
+def test_what_does_not_decode_has_an_error_and_no_values() -> None:
+    good, short, none, null = decode("pair", struct.pack("<qq", 1, 2), b"short", b"", None)
+    assert good["first"] == 1
+    assert short == {"first": None, "second": None, "decode_error": "error: unpack requires a buffer of 16 bytes"}
+    assert none == null == {"first": None, "second": None, "decode_error": None}
+    assert "ValidationError" in decode("Order", b"{}")[0]["decode_error"]
+    assert "DecodeError" in decode("Order", b"\xc1")[0]["decode_error"]
+    assert decode("wrong", b"x")[0]["decode_error"] == "TypeError: the decoder returned bytes, not Named"
+
+
+def test_a_value_that_does_not_fit_its_column_is_an_error_of_its_row_alone() -> None:
+    small, big = decode("huge", b"x", bytes(64))
+    assert small == {"first": 1, "second": 2, "decode_error": None}
+    assert (big["first"], big["second"]) == (None, None)
+    assert big["decode_error"].startswith("second: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Nothing", f"decoder='{HERE}:Nothing': {HERE} has no Nothing"),
+        ("HERE", "is no msgspec Struct, union of tagged Structs, or function from bytes to one"),
+        ("untyped", "the function must be annotated with the type that it returns"),
+        ("number", "int has no fields that could be columns; return a msgspec Struct or a dataclass"),
+        ("Anything", "field 'value' of Anything can not be a column: its type is any"),
+    ],
+)
+def test_a_decoder_that_gives_no_columns_is_refused(name: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        PayloadDecoder(f"{HERE}:{name}", VIEW)
+
+
+def test_a_decoder_needs_a_module_that_can_be_imported() -> None:
+    with pytest.raises(ConfigurationError, match="decoder='no.module:x': module no.module can not be imported"):
+        PayloadDecoder("no.module:x", VIEW)

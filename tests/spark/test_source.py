@@ -1,0 +1,179 @@
+"""The source in batches: rows, columns, filters, members, decoders, what it says about wrong options, and damage."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan
+
+from container.errors import RecordingError
+from container.pipeline.errors import plain_error
+from container.spark import FORMAT
+from container.spark.options import SourceOptions
+from container.spark.source import ClusterReader, arrow_schema, spark_schema
+from tests.recordings_world import SEGMENT_LENGTH
+from tests.spark.written_members import TRANSFER, WrittenMember
+
+
+class Transfer(msgspec.Struct):
+    """What :func:`decode_transfer` gives: two columns that only a payload of at least 16 bytes has."""
+
+    number: int
+    square: int
+
+
+def decode_transfer(payload: bytes) -> Transfer:
+    """A payload of the written history; each hundredth does not decode."""
+    number, square = TRANSFER.unpack_from(payload)
+    if number % 100 == 50:
+        raise ValueError(f"number {number} is not for us")
+    return Transfer(number, square)
+
+
+DECODER = "tests.spark.test_source:decode_transfer"
+
+
+def load(spark: SparkSession, member: WrittenMember, view: str, **options: Any) -> DataFrame:
+    return spark.read.format(FORMAT).options(path=str(member.base_dir), view=view, **options).load()
+
+
+def read_directly(member: WrittenMember, *filters: Filter, **options: Any) -> tuple[int, list[dict[str, Any]]]:
+    """What the executors would read, without a session: the number of partitions, and the rows."""
+    chosen = SourceOptions((str(member.base_dir),), **options)
+    reader = ClusterReader(chosen, spark_schema(arrow_schema(chosen)))
+    list(reader.pushFilters(list(filters)))
+    partitions = reader.partitions()
+    batches = [batch for partition in partitions for batch in reader.read(partition)]
+    return len(partitions), [row for batch in batches for row in batch.to_pylist()]
+
+
+def failure(frame: DataFrame) -> str:
+    with pytest.raises(PySparkException) as caught:
+        frame.collect()
+    return str(plain_error(caught.value))
+
+
+def test_messages_are_rows_with_the_fields_of_the_log(spark: SparkSession, member: WrittenMember) -> None:
+    frame = load(spark, member, "messages")
+    rows = frame.orderBy("log_position").collect()
+    names = ("log_position", "leadership_term_id", "template_id", "timestamp", "cluster_session_id", "correlation_id")
+    found = [tuple(row[name] for name in names) for row in rows]
+    assert found == [tuple(message.get(name) for name in names) for message in member.messages]
+    payloads = [bytes(row.payload) for row in rows if row.template_id == 1]
+    assert payloads == [message["payload"] for message in member.of_template(1)]
+    assert all(row.committed and row.error is None for row in rows)
+    # A partition for each term and segment: the second term begins in the middle of the second of four segments.
+    assert frame.rdd.getNumPartitions() == 4
+    assert "Where the message ends" in frame.schema["log_position"].metadata["comment"]
+
+
+def test_a_query_with_filters_gives_what_it_gives_without_push_down(spark: SparkSession, member: WrittenMember) -> None:
+    middle = member.messages[900]["log_position"]
+    frame = load(spark, member, "messages", columns="log_position,template_id,timestamp")
+    found = frame.where(f"log_position > {middle} and template_id in (20, 22) or timestamp is null").count()
+    assert found == len([message for message in member.of_template(20, 22) if message["log_position"] > middle])
+
+
+def test_filters_leave_partitions_and_rows_unread(member: WrittenMember) -> None:
+    partitions, rows = read_directly(member)
+    assert (partitions, len(rows)) == (4, len(member.messages))
+    begin = 2 * SEGMENT_LENGTH
+    partitions, rows = read_directly(member, GreaterThan(("log_position",), begin), EqualTo(("template_id",), 20))
+    expected = [m["log_position"] for m in member.of_template(20) if m["log_position"] > begin]
+    assert (partitions, [row["log_position"] for row in rows]) == (1, expected)
+    assert read_directly(member, EqualTo(("log_position",), -5))[1] == []
+
+
+def test_columns_and_batches_are_as_the_options_say(member: WrittenMember) -> None:
+    options = SourceOptions((str(member.base_dir),), batch_rows=100)
+    chosen = pa.schema([arrow_schema(options).field(name) for name in ("timestamp", "member_id")])
+    reader = ClusterReader(options, spark_schema(chosen))
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    assert {tuple(batch.schema.names) for batch in batches} == {("timestamp", "member_id")}
+    assert max(len(batch) for batch in batches) == 100
+    assert sum(len(batch) for batch in batches) == len(member.messages)
+
+
+def test_a_decoder_gives_typed_columns_and_rows_for_what_does_not_decode(
+    spark: SparkSession, member: WrittenMember
+) -> None:
+    frame = load(spark, member, "session_messages", decoder=DECODER)
+    assert dict(frame.dtypes)["number"] == dict(frame.dtypes)["square"] == "bigint"
+    rows = frame.orderBy("log_position").collect()
+    assert len(rows) == len(member.of_template(1))
+    for number, row in enumerate(rows):
+        assert bytes(row.payload)[: TRANSFER.size] == TRANSFER.pack(number, number * number)
+        if number % 100 == 50:
+            assert (row.number, row.decode_error) == (None, f"ValueError: number {number} is not for us")
+        else:
+            assert (row.number, row.square, row.decode_error) == (number, number * number, None)
+    total = load(spark, member, "session_messages", decoder=DECODER, columns="square").agg({"square": "sum"})
+    assert total.collect()[0][0] == sum(row.square or 0 for row in rows)
+
+
+def test_members_are_read_together_and_told_apart(spark: SparkSession, member: WrittenMember, tmp_path: Path) -> None:
+    copy = shutil.copytree(member.base_dir, tmp_path / "copy")
+    frame = spark.read.format(FORMAT).option("view", "timers").load([str(member.base_dir), str(copy)])
+    counts = {row.member_id: row["count"] for row in frame.groupBy("member_id").count().collect()}
+    assert counts == dict.fromkeys((0, 1), len(member.of_template(20)))
+
+
+def test_wrong_options_fail_with_one_sentence(spark: SparkSession, member: WrittenMember, tmp_path: Path) -> None:
+    with pytest.raises(PySparkException) as caught:
+        load(spark, member, "session_messages", columns="log_position,color")
+    assert str(plain_error(caught.value)).startswith("columns: the view 'session_messages' has no 'color'; it has ")
+    nowhere = spark.read.format(FORMAT).option("view", "recordings").load(str(tmp_path / "nowhere"))
+    assert failure(nowhere) == f"{tmp_path}/nowhere: is not a directory"
+
+
+def test_damage_ends_a_strict_query_and_is_a_row_of_a_permissive_one(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    damaged = WrittenMember(Path(shutil.copytree(member.base_dir, tmp_path / "damaged")))
+    segment = damaged.archive_dir / f"0-{SEGMENT_LENGTH}.rec"
+    segment.unlink()
+    message = failure(load(spark, damaged, "messages"))
+    assert message.startswith(f"{segment}, ")
+    assert f"log position {SEGMENT_LENGTH}" in message
+    rows = load(spark, damaged, "messages", mode="permissive").orderBy("log_position").collect()
+    errors = [(row.log_position, str(segment) in row.error) for row in rows if row.error is not None]
+    assert errors == [(SEGMENT_LENGTH, True)]
+    readable = [
+        message["log_position"]
+        for message in member.messages
+        if not SEGMENT_LENGTH < message["log_position"] <= 2 * SEGMENT_LENGTH
+    ]
+    assert [row.log_position for row in rows if row.error is None] == readable
+
+
+@pytest.mark.parametrize("committed_only", [True, False])
+def test_a_member_without_a_readable_catalog_is_one_row_of_a_permissive_query(
+    member: WrittenMember, tmp_path: Path, committed_only: bool
+) -> None:
+    damaged = WrittenMember(Path(shutil.copytree(member.base_dir, tmp_path / "damaged")))
+    (damaged.archive_dir / "archive.catalog").write_bytes(b"cut")
+    paths = (str(member.base_dir), str(damaged.base_dir))
+    for mode in ("permissive", "strict"):
+        options = SourceOptions(paths, mode=mode, view="timers", committed_only=committed_only)
+        reader = ClusterReader(options, spark_schema(arrow_schema(options)))
+        if mode == "strict":
+            with pytest.raises(RecordingError, match="the catalog has 3 bytes"):
+                reader.partitions()
+            continue
+        batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+        *rows, last = [row for batch in batches for row in batch.to_pylist()]
+        assert len(rows) == len(member.of_template(20))
+        assert (last["member_id"], "the catalog has 3 bytes" in last["error"]) == (1, True)
+
+
+def test_an_error_of_a_recording_comes_whole_from_a_worker() -> None:
+    error = RecordingError("is damaged", file="f", offset=3, log_position=4)
+    text = f"Traceback (most recent call last):\n  File x\ncontainer.errors.RecordingError: {error}\n SQLSTATE: 38000"
+    assert str(plain_error(PySparkException(text))) == "f, offset 3, log position 4: is damaged"

@@ -1,0 +1,97 @@
+"""Fixtures of the system tests: Aeron's jar, our Java classes, nodes that end with their test, clusters under load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from container.testing.cluster import Node
+from container.testing.java import compile_java, resolve_jar
+from tests.soak.scenario import Scenario
+from tests.system.harness import Scenarios
+
+JAVA_SOURCES = Path(__file__).parents[1] / "java"
+IDLE_STRATEGY = "container.tests.ShortParkIdleStrategy"
+
+_open_nodes = pytest.StashKey[list[Node]]()
+
+type NodeFactory = Callable[..., Node]
+
+
+@pytest.fixture(scope="session")
+def jar() -> Path:
+    """Aeron's jar with a verified checksum."""
+    return resolve_jar()
+
+
+@pytest.fixture(scope="session")
+def java_classes(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the compiled programs of ``tests/java``."""
+    out_dir = tmp_path_factory.mktemp("java-classes")
+    return compile_java(sorted(JAVA_SOURCES.glob("*.java")), out_dir, [jar])
+
+
+@pytest.fixture
+def node(request: pytest.FixtureRequest, java_classes: Path) -> Iterator[NodeFactory]:
+    """A factory of nodes that see our Java classes and park at most 50 us; all end with the test.
+
+    It takes the arguments of :class:`Node` and does not start the node.
+    """
+    nodes: list[Node] = request.node.stash.setdefault(_open_nodes, [])
+
+    def make(**settings: object) -> Node:
+        arguments = {"class_path": [java_classes], "idle_strategy": IDLE_STRATEGY, **settings}
+        made = Node(**arguments)  # type: ignore[arg-type]
+        nodes.append(made)
+        return made
+
+    yield make
+    for made in nodes:
+        made.close()
+    nodes.clear()
+
+
+@pytest.fixture(scope="module")
+def scenarios(java_classes: Path) -> Iterator[Scenarios]:
+    """Gives a scenario with these settings for a ``with`` block: that of the last block, if that ended well and had the
+    same settings, else a new one."""
+    stack = ExitStack()
+    kept: list[tuple[dict[str, Any], Scenario]] = []
+
+    def end() -> None:
+        kept.clear()
+        stack.close()
+
+    @contextmanager
+    def use(**settings: Any) -> Iterator[Scenario]:
+        if kept and kept[0][0] != settings:
+            end()
+        if not kept:
+            kept.append((settings, stack.enter_context(Scenario(java_classes, **settings))))
+        scenario = kept[0][1]
+        try:
+            yield scenario
+        except BaseException as error:
+            error.add_note(scenario.cluster.report())
+            end()
+            raise
+
+    yield use
+    end()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the outputs and error logs of the test's nodes, while they exist, to the report of a failure."""
+    report = yield
+    nodes: list[Node] = item.stash.get(_open_nodes, [])
+    if report.failed:
+        for index, failed in enumerate(nodes):
+            report.sections.append((f"node {index}: member {failed.member_id}", failed.report()))
+    return report

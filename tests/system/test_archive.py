@@ -1,0 +1,131 @@
+"""The archive client and the snapshot store against a real archive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from container.aeron import AeronClient
+from container.api import ADMIN_ACTION, BACK_PRESSURED
+from container.archive import ArchiveClient, ArchiveContext, ArchiveSnapshotStore, ArchiveSnapshotWriter
+from container.errors import ArchiveError
+from container.fragment_assembler import FragmentAssembler
+from container.idle_strategy import BackoffIdleStrategy
+from container.testing import transport_probe as seam
+from container.testing.cluster import Node
+from container.testing.process import wait_until
+from container.transport import Image
+
+type NodeFactory = Callable[..., Node]
+
+RECORDING_POSITION_TYPE_ID = 100
+LIMIT_S = 20.0
+CONTEXT = ArchiveContext.for_service(0, 0, client_name="archive-test")
+
+
+@pytest.fixture
+def archive(node: NodeFactory) -> Node:
+    """A node whose consensus module waits for its service; its archive works."""
+    started = node().start()
+    started.await_started()
+    return started
+
+
+@pytest.fixture
+def client(archive: Node) -> Iterator[AeronClient]:
+    with AeronClient(archive.aeron_dir, "archive-test") as opened:
+        yield opened
+
+
+def send(writer: ArchiveSnapshotWriter, client: AeronClient, message: bytes) -> None:
+    def offered() -> bool:
+        seam.invoke(client)
+        result = seam.offer(writer.publication, message)
+        assert result > 0 or result in (BACK_PRESSURED, ADMIN_ACTION), seam.result_name(result)
+        return result > 0
+
+    wait_until(offered, LIMIT_S, "room in the snapshot publication")
+
+
+def await_complete(writer: ArchiveSnapshotWriter, client: AeronClient) -> None:
+    def complete() -> bool:
+        seam.invoke(client)
+        writer.check()
+        return writer.is_complete()
+
+    wait_until(complete, LIMIT_S, "the archive to record all that was published")
+
+
+def read_all(image: Image, client: AeronClient, check: Callable[[], object]) -> list[bytes]:
+    collecting = seam.CollectingHandler()
+    assembler = FragmentAssembler(collecting)
+
+    def at_end() -> bool:
+        seam.invoke(client)
+        while seam.poll_with(image, assembler, 10) > 0:
+            pass
+        check()
+        return seam.is_end_of_stream(image)
+
+    wait_until(at_end, LIMIT_S, "the end of the replay")
+    return [data for data, _ in collecting.messages]
+
+
+def test_a_snapshot_is_recorded_and_replayed(archive: Node, client: AeronClient) -> None:
+    idle = BackoffIdleStrategy()
+    store = ArchiveSnapshotStore(client, CONTEXT)
+    # Frames of all kinds, and more than a term of 1 MiB.
+    messages = [b"begin", b"", bytes(range(256)) * 16, *(bytes([n]) * 100_000 for n in range(20)), b"end"]
+    writer = store.create(idle)
+    for message in messages:
+        send(writer, client, message)
+    await_complete(writer, client)
+    writer.close()
+    archive.wait_until(lambda: archive.counter(RECORDING_POSITION_TYPE_ID) is None, LIMIT_S, "the recording to stop")
+
+    reader = store.open(writer.recording_id, idle)
+    assert reader.image.join_position == 0
+    assert read_all(reader.image, client, reader.check) == messages
+    reader.close()
+
+    second = store.create(idle)
+    assert second.recording_id != writer.recording_id
+    second.close()
+
+
+def test_an_unknown_recording_is_told_by_its_code(client: AeronClient) -> None:
+    with pytest.raises(ArchiveError, match="unknown recording id: 4711") as refused:
+        ArchiveSnapshotStore(client, CONTEXT).open(4711, BackoffIdleStrategy())
+    assert refused.value.code == 5
+
+
+def test_several_connections_do_not_disturb_each_other(archive: Node, client: AeronClient) -> None:
+    idle = BackoffIdleStrategy()
+    contexts = [ArchiveContext.for_service(0, service_id) for service_id in (0, 1, 0)]
+    clients = [ArchiveClient.connect(client, context, idle) for context in contexts]
+    assert len({c.control_session_id for c in clients}) == 3
+    assert len({c.archive_id for c in clients}) == 1
+    for connected in clients:
+        with pytest.raises(ArchiveError, match="unknown recording id: 9"):
+            connected.start_replay(9, 0, -1, "aeron:ipc", 103)
+        connected.check_for_error_response()
+    for connected in clients:
+        connected.close()
+
+
+def test_the_archive_shows_who_connects(archive: Node, client: AeronClient) -> None:
+    connected = ArchiveClient.connect(client, CONTEXT, BackoffIdleStrategy())
+    labels = [label for _, _, label, _ in seam.counters(client).read()]
+    assert any("control-session" in label and "name=archive-test version=" in label for label in labels), labels
+    connected.close()
+
+
+def test_a_full_disk_is_told_by_its_code(node: NodeFactory) -> None:
+    # An archive that wants more free space than there is calls its disk full.
+    full = node(properties={"aeron.archive.low.storage.space.threshold": str(1 << 62)}).start()
+    full.await_started()
+    with AeronClient(full.aeron_dir, "archive-test") as client:
+        with pytest.raises(ArchiveError, match="start recording of .*low storage threshold") as refused:
+            ArchiveSnapshotStore(client, CONTEXT).create(BackoffIdleStrategy())
+        assert refused.value.code == ArchiveError.STORAGE_SPACE

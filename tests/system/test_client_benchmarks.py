@@ -1,0 +1,37 @@
+"""The client's benchmarks, tiny: they run to their end and print what they promise."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks import client_round_trip, session_pool
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_round_trips_are_compared_with_javas_client(capsys: pytest.CaptureFixture[str]) -> None:
+    client_round_trip.main(rounds=1, messages=500, single=50)
+    *tables, line = capsys.readouterr().out.splitlines()
+    found = json.loads(line)
+    titles = [f"{medium}, window {window}" for medium in ("ipc", "udp") for window in (256, 1)]
+    assert [row for row in tables if not row.startswith(" ")] == [
+        f"{title:<20}          java        python        cython   python/java   cython/java" for title in titles
+    ]
+    for title in titles:
+        comparison = found[title.replace(", ", "_").replace(" ", "_")]
+        assert set(comparison["medians"]) == {"java", "python", "cython"}
+        assert set(comparison["ratios"]) == {"python", "cython"}
+        for of_peer in (*comparison["medians"].values(), *comparison["ratios"].values()):
+            assert set(of_peer) == {"per_second", "p50_us", "p99_us", "cpu_s_per_million"}
+            assert min(of_peer.values()) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_the_cost_of_a_pooled_session_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    session_pool.main(sessions=50, silent_s=0.5)
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["sessions"] == 50
+    assert found["echo_us_per_session"] > 0

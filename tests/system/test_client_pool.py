@@ -1,0 +1,163 @@
+"""A pool of sessions against real members: all of its sessions send, stay, and follow a new leader while more open."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from container.api import Header, MessageBuffer
+from container.client import EgressListener, EventCode, PooledSession, PooledSessionState, SessionPool
+from container.testing.cluster import Cluster, JavaService
+from tests.system.harness import JAVA_ECHO_SERVICE, NodeFactory
+from tests.system.test_client import settings, start_echo
+
+SESSIONS = 300
+LATECOMERS = 100
+ROUNDS = 10
+KILL_IN_ROUND = 5
+RESEND_S = 2.0
+POLL_LIMIT_S = 120.0
+
+type Report = Callable[[], str]
+
+
+class Caller:
+    """One pooled session that sends its numbers one after the other, each until it is answered."""
+
+    def __init__(self, session: PooledSession) -> None:
+        self.session = session
+        self.answered = 0
+        self._sent_s = 0.0
+
+    def send(self, rounds: int) -> None:
+        """Sends the number that is due, again if there was no answer for a while."""
+        now_s = time.monotonic()
+        is_due = self.answered < rounds and now_s - self._sent_s >= RESEND_S
+        if is_due and self.session.offer(self.answered.to_bytes(8, "little")) > 0:
+            self._sent_s = now_s
+
+    def on_answer(self, number: int) -> None:
+        """Takes an answer; one that comes twice, because the number was sent again, does not count."""
+        if number == self.answered:
+            self.answered += 1
+            self._sent_s = 0.0
+
+
+class Gateway(EgressListener):
+    """Hands answers to callers, and keeps what else the sessions are told."""
+
+    def __init__(self) -> None:
+        self.callers: dict[int, Caller] = {}
+        self.followed: set[int] = set()
+        self.ended: list[str] = []
+
+    def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
+        self.callers[cluster_session_id].on_answer(int.from_bytes(bytes(buffer), "little"))
+
+    def on_new_leader(
+        self, cluster_session_id: int, leadership_term_id: int, leader_member_id: int, ingress_endpoints: str
+    ) -> None:
+        self.followed.add(cluster_session_id)
+
+    def on_session_event(
+        self,
+        correlation_id: int,
+        cluster_session_id: int,
+        leadership_term_id: int,
+        leader_member_id: int,
+        code: EventCode | int,
+        detail: str,
+    ) -> None:
+        if code != EventCode.OK:  # which a new leader says again
+            self.ended.append(f"session {cluster_session_id}: {code!r} {detail}")
+
+    def call_all(self, pool: SessionPool, sessions: list[PooledSession], rounds: int, report: Report) -> None:
+        """Lets all sessions send until each has its answers, one round after the other."""
+        self.callers |= {s.cluster_session_id: Caller(s) for s in sessions if s.cluster_session_id not in self.callers}
+
+        def all_answered() -> bool:
+            for caller in self.callers.values():
+                caller.send(rounds)
+            return all(caller.answered == rounds for caller in self.callers.values())
+
+        poll_until(pool, all_answered, f"{rounds} answers for each of {len(self.callers)} sessions", report)
+
+
+def poll_until(pool: SessionPool, predicate: Callable[[], bool], what: str, report: Report) -> None:
+    """Polls without a pause, unlike ``wait_until``: for a pool that has much to do."""
+    deadline = time.monotonic() + POLL_LIMIT_S
+    while not predicate():
+        assert not pool.is_closed, f"{pool.cluster.close_reason}\n{report()}"
+        assert time.monotonic() < deadline, f"waited {POLL_LIMIT_S} s in vain for {what}: {pool!r}\n{report()}"
+        pool.idle(pool.poll())
+
+
+def test_pooled_sessions_are_the_clusters_sessions(node: NodeFactory) -> None:
+    echo = start_echo(node(properties={"aeron.cluster.max.sessions": "50"}))
+    gateway = Gateway()
+    with SessionPool.connect(**settings(echo, gateway)) as pool:
+        sessions = pool.open_all(49)
+        gateway.call_all(pool, sessions, 3, echo.report)
+        refused = pool.open()
+        poll_until(pool, lambda: refused.is_closed, "the cluster to refuse one session more", echo.report)
+        assert "concurrent session limit" in str(refused.error)
+        closed = sessions.pop()
+        closed.close()
+        del gateway.callers[closed.cluster_session_id]
+        attempts = [pool.open()]
+
+        def connected() -> bool:
+            if attempts[-1].is_closed:
+                attempts.append(pool.open())
+            return attempts[-1].state == PooledSessionState.CONNECTED
+
+        poll_until(pool, connected, "the place of the session that was closed", echo.report)
+        gateway.call_all(pool, [*sessions, attempts[-1]], 4, echo.report)
+        assert gateway.ended == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(420)
+def test_all_sessions_of_a_pool_go_on_when_the_leader_is_killed(java_classes: Path) -> None:
+    gateway = Gateway()
+    with Cluster(
+        [JavaService(JAVA_ECHO_SERVICE)],
+        class_path=[java_classes],
+        properties={"aeron.cluster.max.sessions": str(SESSIONS + LATECOMERS + 1)},
+    ) as cluster:
+        cluster.start_client_driver()
+        cluster.start().await_ready()
+        options = cluster.client_settings() | {
+            "listener": gateway,
+            "message_timeout": POLL_LIMIT_S,
+            "new_leader_timeout": POLL_LIMIT_S,
+        }
+        with SessionPool.connect(**options) as pool:
+            sessions = pool.open_all(SESSIONS)
+            ids = [session.cluster_session_id for session in sessions]
+            gateway.call_all(pool, sessions, KILL_IN_ROUND, cluster.report)
+            for caller in gateway.callers.values():
+                caller.send(KILL_IN_ROUND + 1)
+            killed = pool.cluster.leader_member_id
+            cluster.members[killed].kill()
+            # Some ask the leader that is gone, some while there is none.
+            latecomers = [pool.open() for _ in range(LATECOMERS)]
+            gateway.call_all(pool, sessions, ROUNDS, cluster.report)
+            assert pool.cluster.leader_member_id != killed
+            assert [session.cluster_session_id for session in sessions] == ids
+            assert {session.state for session in sessions} == {PooledSessionState.CONNECTED}
+
+            poll_until(
+                pool,
+                lambda: all(session.state != PooledSessionState.CONNECTING for session in latecomers),
+                "the sessions that were opened without a leader",
+                cluster.report,
+            )
+            assert [session.error for session in latecomers] == [None] * LATECOMERS
+            gateway.call_all(pool, latecomers, ROUNDS, cluster.report)
+            assert set(ids) <= gateway.followed
+            assert gateway.ended == []
+            assert len(pool) == SESSIONS + LATECOMERS

@@ -1,0 +1,535 @@
+"""The asyncio client, against scripted members over a media driver in this process, with asyncio's loop and uvloop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from container.aeron import AeronClient
+from container.api import BACK_PRESSURED
+from container.client import (
+    AdminResponseCode,
+    AsyncAeronCluster,
+    ClientContext,
+    ClientState,
+    EgressListener,
+    EgressMessage,
+    EventCode,
+    aconnect,
+)
+from container.errors import (
+    AuthenticationError,
+    ClosedError,
+    ClusterError,
+    ConfigurationError,
+    DriverTimeoutError,
+    MessageTooLongError,
+    TimedOutError,
+)
+from tests import scripted_member
+from tests.scripted_member import Request
+from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers, key_of
+
+type Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    """Runs a scenario to its end, in a loop that may not report anything that we did not expect."""
+    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+
+        def run_limited(scenario: Coroutine[Any, Any, Any]) -> Any:
+            async def limited() -> Any:
+                async with asyncio.timeout(LIMIT_S):
+                    return await scenario
+
+            return runner.run(limited())
+
+        yield run_limited
+
+
+@pytest.fixture
+def members() -> Iterator[ThreadedMembers]:
+    with ThreadedMembers() as members:
+        yield members
+
+
+@pytest.fixture
+def member(members: ThreadedMembers) -> PatientMember:
+    return members.member(0, "aeron:ipc", PatientMember.echo)
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    yield
+    gc.collect()
+    deadline = time.monotonic() + LIMIT_S
+    while left := [thread.name for thread in threading.enumerate() if thread.name.startswith("cluster-client-")]:
+        assert time.monotonic() < deadline, left
+        os.sched_yield()
+
+
+def settings(members: ThreadedMembers, **more: Any) -> dict[str, Any]:
+    channels = {"ingress_channel": "aeron:ipc", "egress_channel": "aeron:ipc?alias=egress"}
+    return channels | {"aeron_dir": members.aeron_dir, "message_timeout": LIMIT_S} | more
+
+
+async def until(predicate: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not predicate():
+        assert time.monotonic() < deadline, f"waited {LIMIT_S:g} s for {what}, in vain"
+        await asyncio.wait([asyncio.ensure_future(asyncio.to_thread(lambda: None))])
+
+
+def test_messages_are_sent_and_received_in_order(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    async def scenario() -> None:
+        async with aconnect(**settings(members)) as client:
+            assert client.cluster_session_id == 8
+            assert (client.leader_member_id, client.leadership_term_id) == (0, 3)
+            assert client.state == ClientState.CONNECTED
+            assert client.max_message_length > 5000
+            sent = [b"%d" % number * (number % 700) for number in range(2000)]
+
+            async def send_all() -> None:
+                for message in sent:
+                    assert await client.send(message[:3], message[3:]) > 0
+
+            sending = asyncio.create_task(send_all())
+            received = []
+            async for message in client:
+                assert message.timestamp == 1000
+                received.append(message.payload)
+                if len(received) == len(sent):
+                    break
+            await sending
+            assert received == sent
+        assert client.is_closed
+        assert client.close_reason == "closed by this client"
+        await until(lambda: members.do(lambda: member.received("SessionCloseRequest")), "the close request")
+
+    run(scenario())
+
+
+def test_requests_get_their_own_replies(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    async def scenario() -> None:
+        async with aconnect(**settings(members), correlate=key_of) as client:
+            replies = await asyncio.gather(*(client.request(b"%d:" % n, b"hello", key=n) for n in range(500)))
+            assert replies == [b"%d:hello" % n for n in range(500)]
+            await client.send(b"no reply")
+            assert (await client.receive()).payload == b"no reply"
+            assert client.unmatched_replies == 0
+
+    run(scenario())
+
+
+def test_a_request_without_a_reply_times_out_and_a_late_reply_is_dropped(
+    members: ThreadedMembers, member: PatientMember, run: Run
+) -> None:
+    async def scenario() -> None:
+        members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
+        async with aconnect(**settings(members), correlate=key_of) as client:
+            with pytest.raises(TimedOutError, match="no reply with key 7 within 0.05 s"):
+                await client.request(b"7:x", key=7, timeout=0.05)
+            members.do(lambda: member.message(b"7:late"))
+            await until(lambda: client.unmatched_replies == 1, "the late reply")
+            assert client._requests == {}
+            assert not client._inbox
+
+    run(scenario())
+
+
+def test_a_cancelled_request_leaves_nothing(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    async def scenario() -> None:
+        members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
+        async with aconnect(**settings(members), correlate=key_of) as client:
+            requests = [asyncio.create_task(client.request(b"%d:" % n, key=n)) for n in range(50)]
+            await until(lambda: len(client._requests) == 50, "the requests to be sent")
+            for request in requests:
+                request.cancel()
+            results = await asyncio.gather(*requests, return_exceptions=True)
+            assert all(isinstance(result, asyncio.CancelledError) for result in results)
+            assert client._requests == {}
+
+    run(scenario())
+
+
+def test_requests_need_correlate_and_keys_of_their_own(
+    members: ThreadedMembers, member: PatientMember, run: Run
+) -> None:
+    async def scenario() -> None:
+        async with aconnect(**settings(members)) as client:
+            with pytest.raises(ConfigurationError, match="correlate="):
+                await client.request(b"x", key=1)
+        members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
+        async with aconnect(**settings(members), correlate=key_of) as client:
+            first = asyncio.create_task(client.request(b"1:", key=1))
+            await until(lambda: client._requests, "the request")
+            with pytest.raises(ClusterError, match="a request with key 1 waits for its reply already"):
+                await client.request(b"1:", key=1)
+            members.do(lambda: member.message(b"1:done"))
+            assert await first == b"1:done"
+
+    run(scenario())
+
+
+def test_a_correlate_that_fails_is_reported(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    def fail(payload: bytes) -> None:
+        raise ZeroDivisionError
+
+    async def scenario() -> None:
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+        async with aconnect(**settings(members), correlate=fail) as client:
+            await client.send(b"x")
+            assert (await client.receive()).payload == b"x"
+        assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
+
+    run(scenario())
+
+
+def test_send_waits_out_back_pressure_in_order(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    async def scenario() -> None:
+        async with aconnect(**settings(members, ingress_channel="aeron:ipc")) as client:
+            members.do(lambda: members.remove_task(member.work))  # the member reads nothing any more
+            message = bytes(60_000)
+            while client.offer(message) > 0:
+                pass
+            assert client.offer(message) == BACK_PRESSURED
+            with pytest.raises(TimedOutError, match="message was not accepted within 0.05 s: last result -2"):
+                await client.send(message, timeout=0.05)
+            waiting = [asyncio.create_task(client.send(b"%d" % n, bytes(50_000))) for n in range(10)]
+            cancelled = asyncio.create_task(client.send(b"never"))
+            await asyncio.wait([*waiting, cancelled], timeout=0.02)
+            cancelled.cancel()
+            members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
+            members.do(lambda: members.add_task(member.work))
+            positions = await asyncio.gather(*waiting)
+            assert positions == sorted(positions)
+            await client.send(b"last")
+            await until(lambda: members.do(member.payloads)[-1:] == [b"last"], "the last message")
+            payloads = [payload[:1] for payload in members.do(member.payloads) if len(payload) == 50_001]
+            assert payloads == [b"%d" % n for n in range(10)]
+            assert b"never" not in members.do(member.payloads)
+            assert not client._sending.locked()
+
+    run(scenario())
+
+
+def test_too_long_a_message_is_refused(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    async def scenario() -> None:
+        async with aconnect(**settings(members)) as client:
+            with pytest.raises(MessageTooLongError, match="max_message_length"):
+                await client.send(bytes(client.max_message_length + 1))
+
+    run(scenario())
+
+
+def test_nothing_more_is_read_while_nobody_takes_messages(
+    members: ThreadedMembers, member: PatientMember, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with aconnect(**settings(members), max_waiting=100) as client:
+            for number in range(1000):
+                await client.send(b"%d" % number)
+            await until(lambda: client._poller.is_held_back, "the poller to be held back")
+            await until(lambda: client._poller.waiting >= 100, "the loop to have taken what was read")
+            assert client._poller.waiting < 400
+            received = [(await client.receive()).payload for _ in range(1000)]
+            assert received == [b"%d" % number for number in range(1000)]
+        assert "100 messages wait to be taken from session 8" in caplog.text
+
+    run(scenario())
+
+
+def test_several_tasks_share_the_messages(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    async def scenario() -> None:
+        taken: list[bytes] = []
+
+        async def take(client: AsyncAeronCluster) -> None:
+            async for message in client:
+                taken.append(message.payload)
+
+        async with aconnect(**settings(members)) as client:
+            takers = [asyncio.create_task(take(client)) for _ in range(4)]
+            impatient = asyncio.create_task(client.receive())
+            await asyncio.wait([impatient], timeout=0.01)
+            impatient.cancel()
+            for number in range(200):
+                await client.send(b"%d" % number)
+            await until(lambda: len(taken) == 200, "all messages")
+        await asyncio.gather(*takers)
+        assert sorted(taken) == sorted(b"%d" % number for number in range(200))
+        assert client._receivers == set()
+
+    run(scenario())
+
+
+def test_a_close_ends_what_waits(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    async def scenario() -> None:
+        members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
+        client = await aconnect(**settings(members), correlate=key_of)
+        request = asyncio.create_task(client.request(b"1:", key=1))
+        receive = asyncio.create_task(client.receive())
+        admin = asyncio.create_task(client.request_snapshot())
+        await until(lambda: client._requests and client._receivers and client._admin_requests, "all to wait")
+        await client.aclose()
+        await client.aclose()
+        for task in (request, receive, admin):
+            with pytest.raises(ClosedError, match="the client is closed: closed by this client"):
+                await task
+        for call in (client.send(b"x"), client.request(b"x", key=1), client.receive(), client.request_snapshot()):
+            with pytest.raises(ClosedError):
+                await call
+        assert [message async for message in client] == []
+
+    run(scenario())
+
+
+def test_the_cluster_closes_the_client(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    events: list[tuple[Any, ...]] = []
+
+    class Listening(EgressListener):
+        def on_session_event(self, *event: Any) -> None:
+            events.append(event)
+            raise ZeroDivisionError
+
+    async def scenario() -> None:
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+        async with aconnect(**settings(members), listener=Listening()) as client:
+            members.do(lambda: member.message(b"last words"))
+            members.do(lambda: member.session_event(5, scripted_member.CLOSED, "SERVICE_ACTION"))
+            assert (await client.receive()).payload == b"last words"
+            with pytest.raises(ClosedError, match="closed by the cluster: SERVICE_ACTION"):
+                await anext(client.__aiter__())
+            assert client.is_closed
+            assert client.close_reason == "closed by the cluster: SERVICE_ACTION"
+        assert events == [(5, 8, 3, 0, EventCode.CLOSED, "SERVICE_ACTION")]
+        assert reported[0]["message"] == "on_session_event() of the listener failed"
+
+    run(scenario())
+
+
+def test_a_snapshot_is_requested_and_answered(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    def answer(request: Request) -> None:
+        member.send(
+            "AdminResponse",
+            cluster_session_id=8,
+            correlation_id=request["correlation_id"],
+            request_type=0,
+            response_code=2,
+            message="not you",
+        )
+
+    async def scenario() -> None:
+        members.do(lambda: member.hooks.update(AdminRequest=answer))
+        async with aconnect(**settings(members)) as client:
+            response = await client.request_snapshot()
+            assert (response.response_code, response.message) == (AdminResponseCode.UNAUTHORISED_ACCESS, "not you")
+            members.do(lambda: member.hooks.update(AdminRequest=lambda request: None))
+            with pytest.raises(TimedOutError, match="no answer to the request for a snapshot within 0.05 s"):
+                await client.request_snapshot(timeout=0.05)
+            assert client._admin_requests == {}
+
+    run(scenario())
+
+
+def test_an_idle_session_is_kept_alive_while_the_loop_is_busy(
+    members: ThreadedMembers, member: PatientMember, run: Run
+) -> None:
+    async def scenario() -> None:
+        async with aconnect(**settings(members), keep_alive_interval=0.02):
+            # The loop's thread waits here, in C, for keep alives that only the poller can send.
+            deadline = time.monotonic() + LIMIT_S
+            while len(members.do(lambda: member.received("SessionKeepAlive"))) < 5:
+                assert time.monotonic() < deadline
+
+    run(scenario())
+
+
+def test_an_idle_client_does_not_wake_the_loop(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    async def scenario() -> None:
+        async with aconnect(**settings(members), keep_alive_interval=0.02) as client:
+            await until(lambda: len(member.received("SessionKeepAlive")) >= 3, "some keep alives")
+            assert client._poller.wake_count == 0
+            polls = client._poller.poll_count
+            begin = time.monotonic()
+            await asyncio.wait([asyncio.create_task(client.receive())], timeout=0.2)
+            parked = (client._poller.poll_count - polls) / (time.monotonic() - begin)
+            assert parked < 5000, "an idle poller waits about a millisecond between polls"
+
+    run(scenario())
+
+
+def test_a_new_leader_is_followed(members: ThreadedMembers, run: Run) -> None:
+    endpoints = [members.take_endpoint(), members.take_endpoint()]
+    ingress_endpoints = ",".join(f"{number}={endpoint}" for number, endpoint in enumerate(endpoints))
+    old = members.member(0, f"aeron:udp?endpoint={endpoints[0]}", PatientMember.echo)
+    led: list[int] = []
+
+    class Listening(EgressListener):
+        def on_new_leader(self, cluster_session_id: int, leadership_term_id: int, *rest: Any) -> None:
+            led.append(leadership_term_id)
+
+    def take_over(leader: PatientMember) -> None:
+        assert old.egress is not None
+        leader.leadership_term_id = 4
+        leader.echo()
+        leader.open_egress(old.egress.channel)
+        old.stop()
+        leader.new_leader(ingress_endpoints)
+
+    async def scenario() -> None:
+        async with aconnect(
+            **settings(members, ingress_channel="aeron:udp", egress_channel="aeron:udp?endpoint=localhost:0"),
+            ingress_endpoints=ingress_endpoints,
+            listener=Listening(),
+        ) as client:
+            await client.send(b"before")
+            assert (await client.receive()).payload == b"before"
+            await asyncio.to_thread(members.member, 1, f"aeron:udp?endpoint={endpoints[1]}", take_over)
+            await until(lambda: client.leader_member_id == 1, "the new leader")
+            await client.send(b"after")
+            while (await client.receive()).payload != b"after":
+                pass
+            assert led == [4]
+
+    run(scenario())
+
+
+def test_without_a_cluster_the_connect_ends_and_leaves_nothing(members: ThreadedMembers, run: Run) -> None:
+    async def scenario() -> None:
+        with pytest.raises(TimedOutError, match="in vain for a member that listens on ingress"):
+            async with aconnect(**settings(members, message_timeout=0.1)):
+                pass
+
+    run(scenario())
+
+
+def test_a_refusal_is_raised(members: ThreadedMembers, run: Run) -> None:
+    members.member(0, "aeron:ipc", lambda made: made.refuse(scripted_member.AUTHENTICATION_REJECTED, "no"))
+
+    async def scenario() -> None:
+        with pytest.raises(AuthenticationError, match="AUTHENTICATION_REJECTED: no"):
+            await aconnect(**settings(members))
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.001, 0.02, 0.05])
+def test_a_cancelled_connect_leaves_nothing(members: ThreadedMembers, run: Run, seconds: float) -> None:
+    async def scenario() -> None:
+        connecting = asyncio.ensure_future(_await(aconnect(**settings(members))))
+        await asyncio.wait([connecting], timeout=seconds)
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+
+    async def _await(connecting: Any) -> None:
+        await connecting
+
+    run(scenario())
+
+
+def test_without_a_driver_the_loop_goes_on_and_the_connect_fails(tmp_path: Path, run: Run) -> None:
+    turns: list[float] = []
+
+    def turn() -> None:
+        turns.append(time.monotonic())
+        asyncio.get_running_loop().call_later(0.001, turn)
+
+    async def scenario() -> None:
+        turn()
+        with pytest.raises(DriverTimeoutError):
+            await aconnect(
+                aeron_dir=str(tmp_path / "none"),
+                driver_timeout=0.5,
+                ingress_channel="aeron:ipc",
+                egress_channel="aeron:ipc",
+            )
+        assert len(turns) > 50
+
+    run(scenario())
+
+
+def test_a_driver_that_dies_ends_the_client(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    async def scenario() -> None:
+        with AeronClient(members.aeron_dir) as shared:
+            context = ClientContext(
+                ingress_channel="aeron:ipc",
+                egress_channel="aeron:ipc?alias=egress",
+                client=shared,
+                message_timeout=LIMIT_S,
+            )
+            asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+            async with aconnect(context) as client:
+                await asyncio.to_thread(shared.close)
+                with contextlib.suppress(ClosedError):
+                    async for _ in client:
+                        pass
+                assert client.is_closed
+
+    run(scenario())
+
+
+def test_another_thread_is_refused(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    async def scenario() -> None:
+        async with aconnect(**settings(members)) as client:
+            with pytest.raises(ClusterError, match="run_coroutine_threadsafe"):
+                await asyncio.to_thread(client.offer, b"x")
+            with pytest.raises(ClusterError, match="run_coroutine_threadsafe"):
+                await asyncio.to_thread(lambda: asyncio.run(client.send(b"x")))
+            loop = asyncio.get_running_loop()
+            position = await asyncio.to_thread(
+                lambda: asyncio.run_coroutine_threadsafe(client.send(b"x"), loop).result(LIMIT_S)
+            )
+            assert position > 0
+
+    run(scenario())
+
+
+def test_a_client_that_is_forgotten_is_closed_with_a_warning(
+    members: ThreadedMembers, member: PatientMember, run: Run
+) -> None:
+    async def scenario() -> None:
+        clients = [await aconnect(**settings(members))]
+        with pytest.warns(ResourceWarning, match="unclosed <AsyncAeronCluster"):
+            clients.clear()
+
+    run(scenario())
+
+
+def test_a_loop_that_ends_first_ends_the_client(members: ThreadedMembers, member: PatientMember) -> None:
+    runner = asyncio.Runner()
+    client = runner.run(_connect(members))
+    runner.close()
+    members.do(lambda: member.message(b"to nobody"))
+    assert client._poller.join(LIMIT_S)
+    assert client._cluster.is_closed
+
+
+async def _connect(members: ThreadedMembers) -> AsyncAeronCluster:
+    return await aconnect(**settings(members))
+
+
+def test_bad_settings_are_refused_at_once() -> None:
+    with pytest.raises(ConfigurationError, match="max_waiting must be at least 1, not 0"):
+        aconnect(max_waiting=0)
+    with pytest.raises(ConfigurationError, match="ingress_channel must be set"):
+        aconnect(ingress_channel="")
+
+
+def test_a_message_shows_itself() -> None:
+    message = EgressMessage(b"x", 5)
+    assert repr(message) == "EgressMessage(b'x', timestamp=5)"

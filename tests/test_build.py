@@ -1,0 +1,265 @@
+"""The build and ./run: hints that fail it, what a wheel carries, pinned versions, what it says is missing."""
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+TAKES_THE_GIL = '''"""A function whose callers must take the GIL to look for an exception."""
+cdef void count(int* value) nogil:
+    value[0] += 1
+'''
+
+
+def load_setup() -> ModuleType:
+    """setup.py as a module: importing it builds nothing."""
+    spec = importlib.util.spec_from_file_location("project_setup", ROOT / "setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def translate(directory: Path, module: str) -> subprocess.CompletedProcess[str]:
+    """Translate one module of a directory to C as setup.py does, in a process of its own like a build."""
+    program = (
+        "import setup, setuptools, sys\n"
+        "module = setuptools.Extension(sys.argv[1], [sys.argv[1] + '.pyx'])\n"
+        "setup.translate([module], setup.RELEASE, 1)\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program, module],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_missing_noexcept_fails_the_build_and_names_the_line(tmp_path: Path) -> None:
+    source = tmp_path / "hinted.pyx"
+    source.write_text(TAKES_THE_GIL)
+
+    for _ in ("at first", "and again, although the source has not changed since"):
+        failed = translate(tmp_path, "hinted")
+        assert failed.returncode != 0
+        assert "\n  hinted.pyx:2:0: Exception check on 'count' will always require the GIL" in failed.stderr
+        assert not list(tmp_path.rglob("*.c"))
+
+    source.write_text(TAKES_THE_GIL.replace("nogil", "noexcept nogil"))
+    passed = translate(tmp_path, "hinted")
+    assert passed.returncode == 0, passed.stderr
+    assert (tmp_path / "build" / "cython" / "hinted.c").exists()
+
+
+def test_a_module_that_cython_refuses_fails_the_build_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "broken.pyx").write_text('"""A syntax error."""\ncdef int f(:\n')
+    failed = translate(tmp_path, "broken")
+    assert failed.returncode != 0
+    assert "broken.pyx:2:11: " in failed.stderr
+    assert failed.stderr.splitlines()[-1].endswith("Cython cannot translate broken.pyx: see its messages")
+
+
+def test_modules_are_translated_again_only_when_they_or_the_directives_change(tmp_path: Path) -> None:
+    (tmp_path / "plain.pyx").write_text('"""A module without C functions."""\n')
+    c_file = tmp_path / "build" / "cython" / "plain.c"
+
+    def written() -> int:
+        assert translate(tmp_path, "plain").returncode == 0
+        return c_file.stat().st_mtime_ns
+
+    first = written()
+    assert written() == first
+    c_file.with_name("directives").write_text("those of another setup.py")
+    assert written() > first
+
+
+def test_a_whole_build_stops_at_hints_from_worker_processes(tmp_path: Path) -> None:
+    for entry in ("setup.py", "pyproject.toml"):
+        shutil.copy(ROOT / entry, tmp_path)
+    for entry in ("schema", "scripts"):
+        shutil.copytree(ROOT / entry, tmp_path / entry)
+    package = tmp_path / "src" / "container"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text('"""A package."""\n')
+    (package / "one.pyx").write_text(TAKES_THE_GIL)
+    (package / "two.pyx").write_text(TAKES_THE_GIL)
+
+    build = subprocess.run(
+        [sys.executable, "setup.py", "build_ext", "--inplace"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert build.returncode != 0
+    assert "error: declare these functions noexcept or give them an error return:" in build.stderr
+    for module in ("one", "two"):
+        assert f"  src/container/{module}.pyx:2:0: Exception check on 'count'" in build.stderr
+    assert not list(tmp_path.rglob("*.so"))
+
+
+def test_a_wheel_carries_declarations_and_stubs_but_neither_cython_nor_c(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "build_py", "--build-lib", str(tmp_path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    shipped = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
+    wanted = {
+        path.relative_to(ROOT / "src")
+        for path in (ROOT / "src" / "container").rglob("*")
+        if path.suffix in {".py", ".pxd", ".pyi", ".h"} or path.name == "py.typed"
+    }
+    assert shipped == wanted
+    assert Path("container/py.typed") in shipped
+    assert Path("container/codecs/cluster.pxd") in shipped
+
+
+def test_an_extension_is_built_for_each_cython_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    built = {extension.name: extension.sources for extension in load_setup().extensions()}
+    assert built["container.transport"] == ["src/container/transport.pyx"]
+    assert "container.codecs.messages" in built
+    assert len(built) == len(list((ROOT / "src").rglob("*.pyx")))
+
+
+def locked() -> dict[str, str]:
+    """Version by name of what requirements/lock.txt installs on this platform."""
+    lines = (ROOT / "requirements" / "lock.txt").read_text().splitlines()
+    requirements = [Requirement(line) for line in lines if line and not line.lstrip().startswith("#")]
+    return {
+        canonicalize_name(requirement.name): str(requirement.specifier).removeprefix("==")
+        for requirement in requirements
+        if requirement.marker is None or requirement.marker.evaluate()
+    }
+
+
+def declared() -> list[Requirement]:
+    """What pyproject.toml asks for: at run time, in extras, for the build and for the checks."""
+    project = PYPROJECT["project"]
+    groups = [*project["optional-dependencies"].values(), *PYPROJECT["dependency-groups"].values()]
+    lists = [project["dependencies"], PYPROJECT["build-system"]["requires"], *groups]
+    return [Requirement(text) for requirements in lists for text in requirements]
+
+
+def test_lock_pins_one_version_that_suits_each_declared_requirement() -> None:
+    versions = locked()
+    for requirement in declared():
+        version = versions[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version), f"{requirement} does not admit the locked {version}"
+
+
+def test_environment_is_what_the_lock_says() -> None:
+    different = {
+        package: (version, installed)
+        for package, version in locked().items()
+        if (installed := importlib.metadata.version(package)) != version
+    }
+    assert not different, f"locked and installed versions differ: {different}; remove the environment and ./run build"
+
+
+def run_script(directory: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a copy of ./run in a directory that has nothing but requirements, with these variables only."""
+    shutil.copy(ROOT / "run", directory)
+    shutil.copytree(ROOT / "requirements", directory / "requirements", dirs_exist_ok=True)
+    return subprocess.run(
+        ["/bin/sh", str(directory / "run"), *arguments],
+        env={"HOME": str(directory), "PATH": "/usr/bin:/bin"} | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+
+
+def commands(directory: Path, *names: str) -> str:
+    """A PATH on which there are only these of the system's commands."""
+    directory.mkdir()
+    for command in names:
+        found = shutil.which(command)
+        assert found is not None
+        (directory / command).symlink_to(found)
+    return str(directory)
+
+
+@pytest.mark.parametrize("script", ["run", ".ci/run"])
+def test_scripts_are_executable_and_parse_in_a_plain_shell(script: str) -> None:
+    assert os.access(ROOT / script, os.X_OK)
+    for shell in filter(None, map(shutil.which, ("sh", "dash"))):
+        subprocess.run([shell, "-n", str(ROOT / script)], check=True)
+
+
+def test_run_answers_an_unknown_word_with_its_words(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "demonstrate")
+    assert result.returncode == 2
+    assert result.stderr.startswith("run: unknown word 'demonstrate'\nusage: ./run WORD")
+
+
+def test_each_word_that_run_explains_is_one_that_it_does(tmp_path: Path) -> None:
+    usage = run_script(tmp_path, "help").stdout
+    explained = set(re.findall(r"^  ([a-z]+) ", usage, re.M))
+    assert {"demo", "test", "check", "build", "debug", "bench"} <= explained
+    script = (ROOT / "run").read_text()
+    for word in explained:
+        assert re.search(rf"^{word}\)", script, re.M), f"no branch for {word}"
+
+
+def test_run_says_how_to_get_a_python(tmp_path: Path) -> None:
+    path = commands(tmp_path / "commands", "dirname", "cksum", "cat")
+    result = run_script(tmp_path, "test", PATH=path)
+    assert result.returncode == 1
+    assert re.fullmatch(r"run: found no Python 3\.12 or newer .*: install one .*\n", result.stderr)
+
+
+def test_run_refuses_a_python_that_does_not_suit(tmp_path: Path) -> None:
+    result = run_script(tmp_path, "test", PYTHON="no-such-python")
+    assert result.returncode == 1
+    assert re.fullmatch(r"run: PYTHON=no-such-python is not a Python 3\.12 or newer .*\n", result.stderr)
+
+
+def test_run_passes_over_commands_that_exist_and_fail(tmp_path: Path) -> None:
+    shims = tmp_path / "shims"
+    shims.mkdir()
+    (shims / "python3.13").write_text("#!/bin/sh\nexit 127\n")
+    (shims / "python3.12").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    for shim in shims.iterdir():
+        shim.chmod(0o755)
+    version = "{}.{}".format(*sys.version_info)
+    result = run_script(tmp_path, "interpreter", version, PATH=f"{shims}:/usr/bin:/bin")
+    assert result.returncode == 0, result.stderr
+    assert Path(result.stdout.strip()).resolve() == Path(sys.executable).resolve()
+
+
+def test_run_says_how_to_get_a_compiler(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+    binaries = tmp_path / ".venv" / "bin"
+    binaries.mkdir(parents=True)
+    (binaries / "python").symlink_to(sys.executable)
+    made = subprocess.run(
+        ["sh", "-c", 'echo "$(cksum <requirements/lock.txt) $(pwd)" >.venv/environment'],
+        cwd=tmp_path,
+        check=True,
+    )
+    assert made.returncode == 0
+    result = run_script(tmp_path, "build", CC="no-such-compiler")
+    assert result.returncode == 1
+    assert re.fullmatch(r"run: found no C compiler 'no-such-compiler': install one .*\n", result.stderr)

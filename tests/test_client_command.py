@@ -1,0 +1,158 @@
+"""The command ``aeron-cluster client``: its options, its progress line, and its words against a scripted member."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from container.__main__ import main
+from container.client import ClientContext
+from container.client.command import Progress, client_parser, connection_settings
+from container.errors import ConfigurationError
+from tests.threaded_members import PatientMember, ThreadedMembers
+
+
+@pytest.fixture
+def members() -> Iterator[ThreadedMembers]:
+    with ThreadedMembers() as members:
+        members.member(0, "aeron:ipc", PatientMember.echo)
+        yield members
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("INGRESS_CHANNEL", "INGRESS_ENDPOINTS", "EGRESS_CHANNEL"):
+        monkeypatch.delenv(f"AERON_CLUSTER_{name}", raising=False)
+
+
+def run(members: ThreadedMembers, *arguments: str) -> int:
+    options = ["--aeron-dir", members.aeron_dir, "--ingress-channel", "aeron:ipc", "--egress", "aeron:ipc?alias=e"]
+    return main(["client", *options, "--timeout", "20", *arguments])
+
+
+def test_send_prints_the_answers(members: ThreadedMembers, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(members, "send", "one", "two") == 0
+    assert capsys.readouterr().out.splitlines()[:2] == ["one", "two"]
+
+
+def test_send_speaks_hexadecimal(members: ThreadedMembers, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(members, "send", "--hex", "00ff") == 0
+    assert capsys.readouterr().out == "00ff\n"
+    assert run(members, "send", "--hex", "zz") == 2
+    assert "not hexadecimal: 'zz'" in capsys.readouterr().err
+
+
+def test_send_reads_lines(
+    members: ThreadedMembers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("first\nsecond\n"))
+    assert run(members, "send") == 0
+    assert capsys.readouterr().out.splitlines() == ["first", "second"]
+
+
+def test_send_says_how_many_answers_are_missing(members: ThreadedMembers, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(members, "send", "x", "--replies", "2", "--wait", "0.1") == 1
+    assert "1 of 2 answers came within 0.1 s" in capsys.readouterr().err
+
+
+def test_bench_measures_and_shows_where_it_is(members: ThreadedMembers, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(members, "bench", "--messages", "300", "--window", "10") == 0
+    output = capsys.readouterr()
+    assert output.out.startswith("300 round trips of 32 bytes, window 10: ")
+    assert "p50 " in output.out
+    assert "300/300 100 %" in output.err
+
+
+def test_tail_ends_after_a_count_or_a_time(members: ThreadedMembers, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(members, "tail", "--seconds", "0.1") == 0
+    assert "0 messages" in capsys.readouterr().err
+    assert run(members, "tail", "--count", "0") == 0
+
+
+def test_an_embedded_driver_is_started(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--ingress", "0=localhost:1", "--embedded-driver", "--timeout", "0.2"]
+    assert main(["client", *options, "send", "x"]) == 1
+    assert "0=localhost:1: nobody listens there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--messages", "0"], "messages must be at least 1, not 0"),
+        (["--length", "7"], "length must be at least 8, not 7"),
+        (["--window", "0"], "window must be at least 1, not 0"),
+    ],
+)
+def test_bad_numbers_are_refused(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["client", "bench", *arguments]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_help_tells_the_words(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["client", "--help"])
+    assert {"send", "bench", "tail"} <= set(capsys.readouterr().out.split())
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "client" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as wrong:
+        main(["client"])
+    assert wrong.value.code == 2
+
+
+def settings(*arguments: str) -> dict[str, Any]:
+    return connection_settings(client_parser(argparse.ArgumentParser, "client").parse_args([*arguments, "tail"]))
+
+
+def test_channels_follow_from_the_endpoints() -> None:
+    assert settings("--ingress", "0=a:1") == {
+        "ingress_endpoints": "0=a:1",
+        "ingress_channel": "aeron:udp",
+        "egress_channel": "aeron:udp?endpoint=localhost:0",
+    }
+    assert settings("--ingress-channel", "aeron:ipc") == {
+        "ingress_endpoints": None,
+        "ingress_channel": "aeron:ipc",
+        "egress_channel": "aeron:ipc",
+    }
+    incomplete = settings()
+    with pytest.raises(ConfigurationError, match="ingress_channel must be set"):
+        ClientContext.from_environment(**incomplete)
+
+
+def test_a_variable_of_the_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AERON_CLUSTER_EGRESS_CHANNEL", "aeron:udp?endpoint=b:0")
+    assert "egress_channel" not in settings("--ingress", "0=a:1")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0.0, 0.15)
+    monkeypatch.setattr("container.client.command.time.monotonic", lambda: next(clock))
+    stream = Terminal()
+    progress = Progress(stream)
+    progress.show(lambda: "early")
+    progress.show(lambda: "a longer text")
+    progress.show(lambda: "short")
+    progress.finish("done")
+    assert stream.getvalue() in ("a longer text\rshort        \rdone \n", "a longer text\rdone         \n")
+
+
+def test_progress_is_a_line_a_second_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0.0, 0.4)
+    monkeypatch.setattr("container.client.command.time.monotonic", lambda: next(clock))
+    stream = io.StringIO()
+    progress = Progress(stream)
+    for number in range(6):
+        progress.show(lambda number=number: f"at {number}")  # type: ignore[misc]
+    assert 1 <= len(stream.getvalue().splitlines()) <= 3
+    assert "\r" not in stream.getvalue()

@@ -1,0 +1,751 @@
+"""What a user of the client controls: claims, actions, state polls, settings; and a slow driver and bad frames."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import struct
+from typing import Any
+
+import pytest
+
+from container.api import BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED
+from container.client import (
+    SESSION_HEADER_LENGTH,
+    Action,
+    AeronCluster,
+    AsyncConnect,
+    ClientContext,
+    ClientState,
+    ConnectStep,
+    ControlledEgressListener,
+    EventCode,
+)
+from container.codecs import messages as codecs
+from container.errors import (
+    ClosedError,
+    ClusterError,
+    ConfigurationError,
+    ContainerError,
+    DriverTimeoutError,
+    MessageTooLongError,
+    RegistrationError,
+    SessionError,
+    TimedOutError,
+)
+from container.message_buffer import BufferClaim
+from container.testing.memory_transport import MemoryClient, SteppingIdleStrategy
+from tests import scripted_member
+from tests.client_world import ENDPOINTS, MEMBER_0, MEMBER_1, MS, Collecting, S, World, elect, state_of
+from tests.scripted_member import ERROR, ScriptedMember
+
+MAX_PAYLOAD_LENGTH = 1408 - 32 - SESSION_HEADER_LENGTH
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def member(world: World) -> ScriptedMember:
+    return ScriptedMember(world.driver, 0, MEMBER_0)
+
+
+@pytest.fixture
+def client(world: World, member: ScriptedMember) -> AeronCluster:
+    connected = world.connect()
+    world.poll(connected, 1)
+    return connected
+
+
+# Claims
+
+
+def test_a_claim_has_the_session_header_in_place(client: AeronCluster, member: ScriptedMember) -> None:
+    claim = BufferClaim()
+    assert client.try_claim(5, claim) > 0
+    assert claim.length == 5
+    claim.buffer[:] = b"hello"
+    claim.commit()
+    with BufferClaim() as claimed:
+        assert client.try_claim(0, claimed) > 0
+    client.poll_egress()
+    assert member.payloads() == [b"hello", b""]
+    for request in member.received("SessionMessageHeader"):
+        assert (request["leadership_term_id"], request["cluster_session_id"], request["timestamp"]) == (3, 8, 0)
+
+
+def test_a_claim_of_the_longest_payload_succeeds_and_one_byte_more_does_not(
+    client: AeronCluster, member: ScriptedMember
+) -> None:
+    assert client.max_payload_length == MAX_PAYLOAD_LENGTH == 1344
+    claim = BufferClaim()
+    with pytest.raises(MessageTooLongError, match="max_payload_length"):
+        client.try_claim(MAX_PAYLOAD_LENGTH + 1, claim)
+    assert client.try_claim(MAX_PAYLOAD_LENGTH, claim) > 0
+    claim.buffer[:] = bytes(range(256)) * 5 + bytes(64)
+    claim.commit()
+    client.poll_egress()
+    assert member.payloads() == [bytes(range(256)) * 5 + bytes(64)]
+
+
+def test_an_aborted_claim_sends_nothing(client: AeronCluster, member: ScriptedMember) -> None:
+    claim = BufferClaim()
+    assert client.try_claim(5, claim) > 0
+    claim.abort()
+    client.offer(b"after")
+    client.poll_egress()
+    assert member.payloads() == [b"after"]
+
+
+@pytest.mark.parametrize("result", [BACK_PRESSURED, NOT_CONNECTED, CLOSED, MAX_POSITION_EXCEEDED])
+def test_a_claim_returns_aerons_results_and_they_are_tracked(world: World, client: AeronCluster, result: int) -> None:
+    world.driver.publication_results(MEMBER_0, 101, [result])
+    claim = BufferClaim()
+    assert client.try_claim(5, claim) == result
+    assert claim.length == 0
+    expected = {BACK_PRESSURED: ClientState.CONNECTED, MAX_POSITION_EXCEEDED: ClientState.PENDING_CLOSE}
+    assert state_of(client) == expected.get(result, ClientState.AWAIT_NEW_LEADER)
+
+
+def test_bad_claims_are_refused(client: AeronCluster) -> None:
+    claim = BufferClaim()
+    with pytest.raises(ValueError, match="length must not be negative: -1"):
+        client.try_claim(-1, claim)
+    assert client.try_claim(1, claim) > 0
+    with pytest.raises(ClusterError, match="holds a claim already"):
+        client.try_claim(1, claim)
+    claim.abort()
+
+
+def test_without_a_leader_nothing_can_be_claimed(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+    member.stop()
+    world.poll(client)
+    assert client.try_claim(1, BufferClaim()) == NOT_CONNECTED
+    assert client.max_payload_length == 0
+    client.close()
+    assert client.try_claim(1, BufferClaim()) == CLOSED
+
+
+def test_a_claim_that_outlives_its_leader_is_refused_at_the_commit(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    claim = BufferClaim()
+    assert client.try_claim(1, claim) > 0
+    elect(world, member)
+    world.poll(client)
+    with pytest.raises(ClosedError, match="closed before the claim was committed"):
+        claim.commit()
+
+
+def test_a_claim_keeps_the_session_alive(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+    for _ in range(5):
+        world.advance(900 * MS)
+        with BufferClaim() as claim:
+            assert client.try_claim(1, claim) > 0
+        client.poll_egress()
+    assert member.received("SessionKeepAlive") == []
+
+
+# What becomes of messages
+
+
+class Controlled(ControlledEgressListener):
+    """Does with each message what it is told to."""
+
+    def __init__(self, *actions: Any) -> None:
+        self.actions = list(actions)
+        self.messages: list[bytes] = []
+
+    def on_message(self, cluster_session_id: int, timestamp: int, buffer: Any, header: Any) -> Any:
+        self.messages.append(bytes(buffer))
+        return self.actions.pop(0) if self.actions else None
+
+
+def controlled(world: World, member: ScriptedMember, *actions: Any) -> tuple[AeronCluster, Controlled]:
+    listener = Controlled(*actions)
+    client = world.connect(listener=listener)
+    for message in (b"one", b"two", b"three"):
+        member.message(message)
+    return client, listener
+
+
+def test_abort_delivers_the_message_again(world: World, member: ScriptedMember) -> None:
+    client, listener = controlled(world, member, Action.CONTINUE, Action.ABORT)
+    client.poll_egress()
+    assert listener.messages == [b"one", b"two"]
+    client.poll_egress()
+    assert listener.messages == [b"one", b"two", b"two", b"three"]
+
+
+def test_abort_delivers_a_message_of_many_frames_again(world: World, member: ScriptedMember) -> None:
+    listener = Controlled(Action.ABORT, Action.ABORT)
+    client = world.connect(listener=listener)
+    long = bytes(range(256)) * 20
+    member.message(long)
+    world.poll(client)
+    assert listener.messages == [long] * 3
+
+
+def test_break_ends_the_poll(world: World, member: ScriptedMember) -> None:
+    client, listener = controlled(world, member, Action.BREAK)
+    client.poll_egress()
+    assert listener.messages == [b"one"]
+    client.poll_egress()
+    assert listener.messages == [b"one", b"two", b"three"]
+
+
+@pytest.mark.parametrize("action", [Action.COMMIT, Action.CONTINUE, None])
+def test_commit_continue_and_none_go_on(world: World, member: ScriptedMember, action: Action | None) -> None:
+    client, listener = controlled(world, member, action)
+    client.poll_egress()
+    assert listener.messages == [b"one", b"two", b"three"]
+
+
+@pytest.mark.parametrize("action", [0, 5, "ABORT"])
+def test_what_is_no_action_is_refused_and_the_message_consumed(
+    world: World, member: ScriptedMember, action: Any
+) -> None:
+    client, listener = controlled(world, member, action)
+    with pytest.raises(TypeError, match="must return an Action or None, not"):
+        client.poll_egress()
+    client.poll_egress()
+    assert listener.messages == [b"one", b"two", b"three"]
+
+
+def test_what_a_plain_listener_returns_does_not_count(world: World, member: ScriptedMember) -> None:
+    class Returning(Collecting):
+        def on_message(self, *arguments: Any) -> Any:
+            super().on_message(*arguments)
+            return Action.ABORT
+
+    listener = Returning()
+    client = world.connect(listener=listener)
+    member.message(b"one")
+    world.poll(client)
+    assert listener.messages == [b"one"]
+
+
+def test_a_controlled_listener_must_have_on_message(world: World, member: ScriptedMember) -> None:
+    client = world.connect(listener=ControlledEgressListener())
+    member.message(b"one")
+    with pytest.raises(ConfigurationError, match="no egress listener with on_message"):
+        client.poll_egress()
+
+
+def test_a_controlled_listener_says_what_becomes_of_foreign_messages(world: World, member: ScriptedMember) -> None:
+    class Extended(Controlled):
+        def on_extension_message(
+            self, block_length: int, template_id: int, schema_id: int, version: int, body: bytes
+        ) -> Any:
+            return self.on_message(0, 0, body, None)
+
+    listener = Extended(Action.ABORT, Action.BREAK, "ABORT")
+    client = world.connect(listener=listener)
+    for body in (b"one", b"two"):
+        member.send_bytes(bytes.fromhex("0000 0100 0700 0100") + body)
+    for messages in ([b"one"], [b"one", b"one"]):
+        client.poll_egress()
+        assert listener.messages == messages
+    with pytest.raises(TypeError, match="on_extension_message of a ControlledEgressListener must return an Action"):
+        client.poll_egress()
+    plain = world.connect(listener=Controlled())
+    member.send_bytes(bytes.fromhex("0000 0100 0700 0100"))
+    with pytest.raises(ClusterError, match="expected cluster egress schemaId=111 actual=7"):
+        plain.poll_egress()
+
+
+# State polls, results of others
+
+
+def test_a_state_poll_reads_nothing_and_keeps_the_session_alive(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    member.message(b"unread")
+    world.advance(2 * S)
+    client.poll_state_changes()
+    client.poll_state_changes()
+    assert world.listener.messages == []
+    assert len(member.received("SessionKeepAlive")) == 1
+
+
+def test_a_state_poll_ends_a_wait_that_lasts_too_long(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    member.stop()
+    client.poll_state_changes()
+    assert state_of(client) == ClientState.AWAIT_NEW_LEADER
+    world.advance(client.new_leader_timeout_ns)
+    assert client.poll_state_changes() > 0
+    assert client.is_closed
+
+
+def test_a_state_poll_from_a_callback_is_refused(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+    world.listener.on_any = lambda: client.poll_state_changes()
+    member.message(b"x")
+    with pytest.raises(ClusterError, match=r"poll_state_changes\(\) must not be called from a listener's callback"):
+        client.poll_egress()
+
+
+def test_results_of_others_are_tracked(client: AeronCluster) -> None:
+    assert client.ingress_publication is not None
+    assert client.egress_subscription.stream_id == 102
+    client.track_ingress_publication_result(BACK_PRESSURED)
+    assert state_of(client) == ClientState.CONNECTED
+    client.track_ingress_publication_result(NOT_CONNECTED)
+    assert state_of(client) == ClientState.AWAIT_NEW_LEADER
+    assert client.ingress_publication is None
+
+
+def test_a_result_of_others_ends_the_wait_for_a_new_leaders_connection(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    elect(world, member).ingress.close()
+    client.poll_egress()
+    assert state_of(client) == ClientState.AWAIT_NEW_LEADER_CONNECTION
+    client.track_ingress_publication_result(64)
+    assert state_of(client) == ClientState.CONNECTED
+
+
+def test_a_new_leader_that_other_code_heard_of_is_followed(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    assert member.egress is not None
+    leader = ScriptedMember(world.driver, 1, MEMBER_1)
+    leader.leadership_term_id = 4
+    leader.open_egress(member.egress.channel)
+    assert leader.egress is not None
+    member.stop()
+    with pytest.raises(ClusterError, match="a new leader's event for session 9 does not concern this one, 8"):
+        client.on_new_leader(9, 4, 1, ENDPOINTS, leader.egress.session_id)
+    client.on_new_leader(8, 4, 1, ENDPOINTS, leader.egress.session_id)
+    for _ in range(5):
+        client.poll_state_changes()
+    assert state_of(client) == ClientState.CONNECTED
+    assert (client.leadership_term_id, client.leader_member_id) == (4, 1)
+    assert world.listener.events == [("new_leader", 8, 4, 1, ENDPOINTS)]
+    assert client.offer(b"x") > 0
+    client.close()
+    with pytest.raises(ClosedError):
+        client.on_new_leader(8, 5, 0, ENDPOINTS, leader.egress.session_id)
+
+
+def test_partial_messages_of_the_old_leader_are_dropped(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    member.message(bytes(5000))
+    client.poll_egress(2)  # two of its four frames
+    elect(world, member)
+    world.poll(client)
+    assert world.listener.messages == []
+    assert state_of(client) == ClientState.CONNECTED
+
+
+# Settings
+
+
+def test_the_environment_gives_settings_by_aerons_names() -> None:
+    context = ClientContext.from_environment(
+        {
+            "AERON_CLUSTER_INGRESS_CHANNEL": "aeron:udp",
+            "AERON_CLUSTER_INGRESS_STREAM_ID": "201",
+            "AERON_CLUSTER_INGRESS_ENDPOINTS": "0=a:1",
+            "AERON_CLUSTER_EGRESS_CHANNEL": "aeron:udp?endpoint=b:0",
+            "AERON_CLUSTER_EGRESS_STREAM_ID": "202",
+            "AERON_CLUSTER_MESSAGE_TIMEOUT": "1500ms",
+            "AERON_CLUSTER_CLIENT_NAME": "me",
+            "AERON_CLUSTER_IDLE_STRATEGY": "yield",
+            "AERON_DRIVER_TIMEOUT": "2500",
+            "AERON_DIR": "driver",
+        },
+        egress_stream_id=302,
+    )
+    assert (context.ingress_channel, context.ingress_stream_id, context.ingress_endpoints) == (
+        "aeron:udp",
+        201,
+        "0=a:1",
+    )
+    assert (context.egress_channel, context.egress_stream_id) == ("aeron:udp?endpoint=b:0", 302)
+    assert (context.message_timeout, context.client_name, context.aeron_dir) == (1.5, "me", "driver")
+    assert repr(context.idle_strategy) == "yield"
+    assert context.driver_timeout == 2.5
+
+
+def test_an_explicit_none_counts_before_the_environment() -> None:
+    environ = {"AERON_CLUSTER_INGRESS_ENDPOINTS": "0=a:1", "AERON_CLUSTER_CLIENT_NAME": ""}
+    context = ClientContext.from_environment(
+        environ, ingress_channel="aeron:ipc", egress_channel="aeron:ipc", ingress_endpoints=None
+    )
+    assert context.ingress_endpoints is None
+    assert context.client_name == ""
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "text"),
+    [
+        ("AERON_CLUSTER_INGRESS_STREAM_ID", "many", "AERON_CLUSTER_INGRESS_STREAM_ID='many'"),
+        ("AERON_CLUSTER_MESSAGE_TIMEOUT", "soon", "AERON_CLUSTER_MESSAGE_TIMEOUT='soon': not a duration"),
+        ("AERON_CLUSTER_IDLE_STRATEGY", "rest", "AERON_CLUSTER_IDLE_STRATEGY='rest'"),
+    ],
+)
+def test_a_bad_variable_is_named(variable: str, value: str, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        ClientContext.from_environment({variable: value}, ingress_channel="aeron:ipc", egress_channel="aeron:ipc")
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"credentials_supplier": object()}, r"credentials_supplier must have encoded_credentials\(\)"),
+        ({"agent_invoker": 5}, "agent_invoker must be callable or None, not 5"),
+        ({"error_handler": "log"}, "error_handler must be callable or None, not 'log'"),
+    ],
+)
+def test_bad_objects_are_refused(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        ClientContext(ingress_channel="aeron:ipc", egress_channel="aeron:ipc", **settings)
+
+
+def test_connect_reads_the_environment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    member = ScriptedMember(world.driver, 0, "aeron:ipc")
+    monkeypatch.setenv("AERON_CLUSTER_INGRESS_CHANNEL", "aeron:ipc")
+    monkeypatch.setenv("AERON_CLUSTER_EGRESS_CHANNEL", "aeron:ipc?term-length=64k")
+    with AeronCluster.connect(client=world.client, listener=world.listener, idle_strategy=world.idle):
+        assert member.received("SessionConnectRequest")[0]["response_channel"] == b"aeron:ipc?term-length=64k"
+
+
+def test_an_agent_invoker_works_while_the_client_waits_and_polls(world: World, member: ScriptedMember) -> None:
+    calls: list[ClientState | ConnectStep] = []
+
+    def invoke() -> int:
+        calls.append(client.state if connected else connecting.step)
+        return 1
+
+    connected = False
+    connecting = AsyncConnect(world.context(agent_invoker=invoke))
+    while (result := connecting.poll()) is None:
+        pass
+    client, connected = result, True
+    assert ConnectStep.POLL_RESPONSE in calls
+    assert client.poll_egress() >= 1
+    assert calls[-1] == ClientState.CONNECTED
+
+
+@pytest.mark.parametrize("owns_client", [False, True])
+def test_a_shared_client_is_closed_only_when_owned(world: World, member: ScriptedMember, owns_client: bool) -> None:
+    world.connect(owns_client=owns_client).close()
+    assert bool(world.client.is_closed()) is owns_client
+
+
+# Errors and progress
+
+
+def test_a_refusal_names_the_members_that_were_tried(world: World, member: ScriptedMember) -> None:
+    leader = ScriptedMember(world.driver, 1, MEMBER_1)
+    member.redirect_to(1, ENDPOINTS)
+    leader.refuse(ERROR, "concurrent session limit")
+    with pytest.raises(SessionError) as refused:
+        world.connect()
+    assert (refused.value.code, refused.value.detail) == (EventCode.ERROR, "concurrent session limit")
+    assert str(refused.value) == (
+        "cluster connect: ERROR: concurrent session limit; members tried: "
+        "0=node0:9010: redirected to member 1; 1=node1:9110: connected"
+    )
+
+
+def test_a_timeout_names_the_members_that_were_tried(world: World, member: ScriptedMember) -> None:
+    member.redirect_to(1, ENDPOINTS)
+    with pytest.raises(TimedOutError) as late:
+        world.connect()
+    assert str(late.value).endswith(
+        "members tried: 0=node0:9010: redirected to member 1; 1=node1:9110: nobody listens there"
+    )
+
+
+def test_a_redirect_does_not_extend_the_deadline(world: World, member: ScriptedMember) -> None:
+    begin_ns = world.clock.now_ns
+    ScriptedMember(world.driver, 1, MEMBER_1).redirect_to(0, ENDPOINTS)
+    member.redirect_to(1, ENDPOINTS)  # and so on, for ever
+    redirect = member.hooks["SessionConnectRequest"]
+
+    def hook(request: Any) -> None:
+        world.advance(100 * MS)
+        redirect(request)
+
+    member.hooks["SessionConnectRequest"] = hook
+    with pytest.raises(TimedOutError):
+        world.connect()
+    assert 5 * S <= world.clock.now_ns - begin_ns < 5.1 * S
+
+
+def test_a_blocking_connect_logs_what_it_waits_for(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "container.client"), pytest.raises(TimedOutError):
+        world.connect(message_timeout=3.5)
+    texts = [record.getMessage() for record in caplog.records]
+    assert [text[-10:] for text in texts] == ["since 1 s", "since 2 s", "since 3 s"] or [
+        text.rpartition(" since ")[2] for text in texts
+    ] == ["1 s", "2 s", "3 s"]
+    assert texts[0].startswith("cluster connect: waiting for a member that listens on ingress")
+    assert "0=node0:9010: nobody listens there" in texts[0]
+
+
+# A driver that takes its time
+
+
+@pytest.mark.parametrize("kind", ["subscription", "exclusive_publication"])
+def test_a_connect_does_not_wait_for_the_driver(world: World, kind: Any) -> None:
+    ScriptedMember(world.driver, 0, "aeron:ipc")
+    world.driver.delay_next_add(kind, 7)
+    connecting = AsyncConnect(
+        world.context(ingress_channel="aeron:ipc", ingress_endpoints=None, egress_channel="aeron:ipc")
+    )
+    expected = (
+        ConnectStep.CREATE_EGRESS_SUBSCRIPTION if kind == "subscription" else ConnectStep.CREATE_INGRESS_PUBLICATIONS
+    )
+    steps = []
+    while (client := connecting.poll()) is None:
+        steps.append(connecting.step)
+    assert steps.count(expected) >= 7
+    client.close()
+    assert world.client.open_resources == []
+
+
+def test_a_slow_add_does_not_hold_up_the_other_members(world: World, member: ScriptedMember) -> None:
+    ScriptedMember(world.driver, 1, MEMBER_1)
+    world.driver.delay_next_add("exclusive_publication", 1000)
+    assert world.connect().leader_member_id == 1
+    assert world.ingress_channels() == [MEMBER_1]
+
+
+def test_a_driver_that_never_answers_ends_the_connect(world: World) -> None:
+    world.driver.delay_next_add("subscription", 1_000_000)
+    with pytest.raises(TimedOutError, match="in vain for the driver to add the egress subscription"):
+        world.connect()
+    assert world.client.open_resources == []
+
+
+def test_a_driver_that_dies_ends_the_connect(world: World) -> None:
+    def kill() -> None:
+        world.driver.kill()
+
+    world.driver.delay_next_add("subscription", 100)
+    with pytest.raises((ClosedError, DriverTimeoutError)):
+        world.connect(idle_strategy=SteppingIdleStrategy(kill))
+
+
+def test_a_new_leaders_publication_is_added_without_a_wait(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    leader = elect(world, member)
+    world.driver.delay_next_add("exclusive_publication", 6)
+    leader.message(b"of the new term")
+    client.poll_egress()
+    assert state_of(client) == ClientState.AWAIT_NEW_LEADER_CONNECTION
+    assert client.offer(b"x") == NOT_CONNECTED
+    assert world.listener.events == []
+    assert world.listener.messages == []
+    world.poll(client, 10)
+    assert [event[0] for event in world.listener.events] == ["new_leader"]
+    assert world.listener.messages == [b"of the new term"]
+    assert state_of(client) == ClientState.CONNECTED
+
+
+def test_a_new_leaders_publication_that_is_refused_is_an_error(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    leader = elect(world, member)
+    leader.driver.fail_next_add("exclusive_publication", text="no room")
+    with pytest.raises(RegistrationError, match="no room"):
+        client.poll_egress()
+    assert state_of(client) == ClientState.AWAIT_NEW_LEADER_CONNECTION
+    world.advance(5 * S)
+    world.poll(client, 1)
+    assert client.is_closed
+
+
+def test_a_leader_that_goes_while_its_publication_is_added_is_awaited_anew(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    leader = elect(world, member)
+    world.driver.delay_next_add("exclusive_publication", 1_000_000)
+    client.poll_egress()
+    leader.stop()
+    world.poll(client)
+    assert state_of(client) == ClientState.AWAIT_NEW_LEADER
+    client.close()
+    assert world.client.open_resources == []
+
+
+def test_a_new_leaders_driver_that_never_answers_closes_the_client(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    elect(world, member)
+    world.driver.delay_next_add("exclusive_publication", 1_000_000)
+    client.poll_egress()
+    world.advance(5 * S)
+    world.poll(client, 1)
+    assert str(client.close_reason).endswith("within 5 s: waited for the driver to add its ingress publication")
+
+
+# Older and newer clusters
+
+
+@pytest.mark.parametrize("version", [12, 13, 16, 17])
+def test_session_events_of_every_schema_version_are_understood(
+    world: World, member: ScriptedMember, version: int
+) -> None:
+    def hook(request: Any) -> None:
+        member.connect_egress(request)
+        fixed = struct.pack("<qqqiii", 8, request["correlation_id"], 3, 0, 0, 768)
+        if version >= 13:
+            fixed += struct.pack("<q", 3 * S)
+        if version >= 17:
+            fixed += bytes(16)  # what a later schema may add
+        member.send_bytes(struct.pack("<HHHH", len(fixed), 2, 111, version) + fixed + struct.pack("<I", 0))
+
+    member.hooks["SessionConnectRequest"] = hook
+    client = world.connect()
+    assert client.new_leader_timeout_ns == (20 * S if version < 13 else 6 * S)
+
+
+def test_an_admin_response_of_a_longer_block_is_understood(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    fixed = struct.pack("<qqii", 8, 5, 0, 0) + bytes(8)
+    body = fixed + struct.pack("<I", 2) + b"ok" + struct.pack("<I", 3) + b"why"
+    member.send_bytes(struct.pack("<HHHH", len(fixed), 27, 111, 18) + body)
+    world.poll(client)
+    assert world.listener.events == [("admin", 8, 5, 0, 0, "ok", b"why")]
+
+
+# Malformed frames
+
+
+def mutated(random_source: random.Random, frame: bytes) -> bytes:
+    """The frame with some bytes changed, its end cut off or more behind it."""
+    data = bytearray(frame)
+    for _ in range(random_source.randint(1, 6)):
+        data[random_source.randrange(len(data))] = random_source.choice(
+            [0, 1, 0x7F, 0x80, 0xFF, random_source.randrange(256)]
+        )
+    if random_source.random() < 0.4:
+        del data[random_source.randrange(len(data)) :]
+    elif random_source.random() < 0.2:
+        data += random_source.randbytes(random_source.randint(1, 40))
+    return bytes(data)
+
+
+def valid_frames() -> list[bytes]:
+    """One of each message that the cluster sends to a client."""
+    return [
+        codecs.encode("cluster", "SessionMessageHeader", leadership_term_id=3, cluster_session_id=8, timestamp=1)
+        + b"x" * 40,
+        codecs.encode(
+            "cluster",
+            "SessionEvent",
+            cluster_session_id=8,
+            correlation_id=1,
+            leadership_term_id=3,
+            leader_member_id=0,
+            code=0,
+            version=768,
+            leader_heartbeat_timeout_ns=1,
+            detail="a detail",
+        ),
+        codecs.encode(
+            "cluster",
+            "NewLeaderEvent",
+            leadership_term_id=4,
+            cluster_session_id=8,
+            leader_member_id=0,
+            ingress_endpoints=ENDPOINTS,
+        ),
+        codecs.encode(
+            "cluster",
+            "AdminResponse",
+            cluster_session_id=8,
+            correlation_id=1,
+            request_type=0,
+            response_code=0,
+            message="m",
+            payload=b"p",
+        ),
+        codecs.encode("cluster", "Challenge", correlation_id=1, cluster_session_id=8, encoded_challenge=b"who"),
+        codecs.encode("archive", "Ping", control_session_id=1),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_malformed_egress_raises_our_errors_and_nothing_else(seed: int) -> None:
+    random_source = random.Random(seed)
+    frames = valid_frames()
+    world = World()
+    member = ScriptedMember(world.driver, 0, MEMBER_0)
+    client = world.connect()
+    for _ in range(60):
+        if client.is_closed or client.state != ClientState.CONNECTED:
+            client.close()
+            world.client = world.driver.connect("again")
+            client = world.connect()
+        member.send_bytes(mutated(random_source, random_source.choice(frames)) or b"\0")
+        for _ in range(3):
+            try:
+                client.poll_egress()
+            except ContainerError:
+                if client.is_closed:
+                    break
+    client.close()
+    assert world.client.open_resources == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_malformed_answers_to_a_connect_raise_our_errors_and_nothing_else(seed: int) -> None:
+    random_source = random.Random(seed)
+    world = World()
+    member = ScriptedMember(world.driver, 0, MEMBER_0)
+
+    def hook(request: Any) -> None:
+        member.connect_egress(request)
+        for frame in valid_frames():
+            member.send_bytes(mutated(random_source, frame) or b"\0")
+        event = codecs.encode(
+            "cluster",
+            "SessionEvent",
+            cluster_session_id=8,
+            correlation_id=request["correlation_id"],
+            leadership_term_id=3,
+            leader_member_id=0,
+            code=random_source.randrange(-1, 6),
+            version=768,
+            leader_heartbeat_timeout_ns=random_source.choice([-(2**63), -1, 0, 1, 2**63 - 1]),
+            detail=random_source.choice(["", ENDPOINTS, "0=", "\x7f"]),
+        )
+        member.send_bytes(random_source.choice([event, mutated(random_source, event) or b"\0"]))
+
+    member.hooks["SessionConnectRequest"] = hook
+    with contextlib.suppress(ContainerError):
+        world.connect(message_timeout=0.2).close()
+    assert world.client.open_resources == []
+
+
+def test_a_client_name_that_is_not_ascii_is_sent_readably(world: World, member: ScriptedMember) -> None:
+    world.connect(client_name="früh")
+    assert member.received("SessionConnectRequest")[0]["client_info"].startswith(b"name=fr?h ")
+
+
+def test_a_closed_transport_is_told(world: World) -> None:
+    client: MemoryClient = world.client
+    client.close()
+    with pytest.raises(ClosedError):
+        world.connect()
+
+
+def test_a_session_closed_by_the_cluster_sends_no_close_request(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    member.session_event(1, scripted_member.CLOSED, "TIMEOUT")
+    client.poll_egress()
+    client.close()
+    world.driver.conduct()
+    assert member.received("SessionCloseRequest") == []

@@ -1,0 +1,206 @@
+"""A service written in Cython outside of the package: built against the shipped .pxd files, run by the real agent."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from container.api import CloseReason
+from container.errors import ClusterError
+from tests.cython_module import compile_cython, compile_module, load_module
+from tests.member import Member
+from tests.replay_world import Tally, egress, of_kind, replayed
+
+ROOT = Path(__file__).resolve().parents[1]
+
+SOURCE = '''
+"""Adds up what clients send, in C; uses all that a service in Cython is promised."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
+
+from container cimport (
+    ACTION_CONTINUE, BufferVector, Cluster, ContainerClientSession, FragmentHandler, FrameHeader, ServiceHandler,
+    SnapshotImage, SnapshotPublication,
+)
+
+
+cdef class StateReader(FragmentHandler):
+    cdef int64_t total
+    cdef readonly int count
+
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+        memcpy(&self.total, buffer, sizeof(self.total))
+        self.count += 1
+        return ACTION_CONTINUE
+
+
+cdef class AddingService(ServiceHandler):
+    cdef readonly int64_t total
+    cdef readonly Cluster cluster
+    cdef readonly list events
+    cdef readonly int messages_read
+
+    def __init__(self):
+        self.events = []
+
+    cdef int on_start(self, Cluster cluster, SnapshotImage snapshot_image) except -1:
+        cdef StateReader reader = StateReader()
+        self.cluster = cluster
+        if snapshot_image is not None:
+            snapshot_image.read_all(reader)
+            self.total = reader.total
+            self.messages_read = reader.count
+        return 0
+
+    cdef int on_session_open(self, ContainerClientSession session, int64_t timestamp) except -1:
+        self.events.append(("open", session.id, timestamp))
+        return 0
+
+    cdef int on_session_close(
+            self, ContainerClientSession session, int64_t timestamp, int32_t close_reason) except -1:
+        self.events.append(("close", session.id, timestamp, close_reason))
+        return 0
+
+    cdef int on_timer_event(self, int64_t correlation_id, int64_t timestamp) except -1:
+        self.total += correlation_id
+        self.cluster.send_cancel_timer(correlation_id + 1)
+        self.events.append(("timer", correlation_id, timestamp))
+        return 0
+
+    cdef int on_session_message(
+            self, ContainerClientSession session, int64_t timestamp, const uint8_t* data, size_t length,
+            const FrameHeader* header) except -1:
+        cdef int64_t value
+        cdef BufferVector vectors[3]
+        if length != sizeof(value):
+            raise ValueError(f"{length} bytes")
+        memcpy(&value, data, sizeof(value))
+        self.total += value
+        if value == 1000:
+            self.cluster.send_schedule_timer(7, timestamp + 5)
+            self.cluster.send_bytes(data, length)
+            self.cluster.offer_bytes(data, 4)
+        if session is not None and value == 2000:
+            vectors[1].data = vectors[2].data = <uint8_t*> data
+            vectors[1].length = vectors[2].length = length
+            session.send_vectors(vectors, 3)
+        elif session is not None:
+            session.send_bytes(<const uint8_t*> &self.total, sizeof(self.total))
+            session.offer_bytes(data, 0)
+        return 0
+
+    cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except -1:
+        cdef int part
+        for part in range(30):
+            snapshot_publication.send_bytes(<const uint8_t*> &self.total, sizeof(self.total))
+        return 0
+'''
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The compiled service."""
+    return compile_module("adding_service", SOURCE, tmp_path_factory.mktemp("adding_service"))
+
+
+def number(value: int) -> bytes:
+    """A number as clients send it."""
+    return value.to_bytes(8, "little", signed=True)
+
+
+@pytest.mark.timeout(300)
+def test_a_service_in_cython_is_called_answers_and_is_snapshotted(module: ModuleType) -> None:
+    service = module.AddingService()
+    member = Member(service).lead()
+    member.cm.open_session(1)
+    member.deliver(number(40), number(2))
+    assert service.total == 42
+    assert [message.payload for message in member.cm.egress(1)] == [number(40), b"", number(42), b""]
+    position = member.cm.snapshot()
+    member.commit()
+    messages = member.store.messages(member.store.recording_ids[-1])
+    assert messages[-30:] == [number(42)] * 30
+
+    second = Member(module.AddingService(), log_position=position)
+    second.start(recording_ids=[second.store.add_recording(messages)], leadership_term_id=1)
+    assert (second.service.total, second.service.messages_read) == (42, 30)
+
+
+def test_a_service_in_cython_has_timers_sessions_and_messages_to_the_cluster(module: ModuleType) -> None:
+    member = Member(module.AddingService()).lead()
+    member.cm.open_session(5, timestamp=1_000)
+    member.cm.session_message(5, number(1_000), timestamp=1_001)
+    member.cm.session_message(5, number(2_000), timestamp=1_002)
+    member.cm.timer_event(7, timestamp=1_006)
+    member.cm.close_session(5, timestamp=1_007)
+    member.commit()
+    assert member.errors == []
+    assert member.service.total == 3_007
+    assert member.service.events == [
+        ("open", 5, 1_000),
+        ("timer", 7, 1_006),
+        ("close", 5, 1_007, CloseReason.CLIENT_ACTION),
+    ]
+    assert [(timer.correlation_id, timer.deadline) for timer in member.cm.scheduled_timers] == [(7, 1_006)]
+    assert [timer.correlation_id for timer in member.cm.cancelled_timers] == [8]
+    assert [message.payload for message in member.cm.service_messages] == [number(1_000), number(1_000)[:4]]
+    assert [message.payload for message in member.cm.egress(5)] == [number(1_000), b"", number(2_000) * 2]
+
+
+def test_a_service_in_cython_is_replayed(module: ModuleType, tmp_path: Path) -> None:
+    tally = Tally(tmp_path / "member")
+    tally.open_session(5)
+    first = tally.number(1_000, 5)
+    tally.number(2_000, 5)
+    timer = tally.timer(7)
+    found = replayed(tally.finish(), module.AddingService)
+    sent = [(position, payload) for position, _, _, payload in egress(found)]
+    assert [payload for _, payload in sent] == [number(1_000), b"", number(2_000) * 2]
+    assert sent[0][0] == first
+    assert [row["deadline"] for row in of_kind(found, "SCHEDULE_TIMER")] == [tally.answers[0][1] + 5]
+    assert [row["log_position"] for row in of_kind(found, "CANCEL_TIMER")] == [timer]
+    assert [row["payload"] for row in of_kind(found, "SERVICE_MESSAGE")] == [number(1_000), number(1_000)[:4]]
+    assert of_kind(found, "ERROR") == []
+    parts = [len(number(0)).to_bytes(8, "little") + number(3_007)] * 30
+    assert found[-1]["state_hash"] == hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def test_an_exception_of_a_service_in_cython_is_counted(module: ModuleType) -> None:
+    member = Member(module.AddingService()).lead()
+    member.deliver(b"short", number(5))
+    assert [str(error) for error in member.errors] == ["5 bytes"]
+    assert member.service.total == 5
+
+
+def test_a_service_in_cython_has_the_whole_cluster(module: ModuleType) -> None:
+    member = Member(module.AddingService()).start()
+    assert member.service.cluster.log_position == 0
+    with pytest.raises(ClusterError, match="unknown clusterSessionId: 3"):
+        member.service.cluster.close_client_session(3)
+
+
+@pytest.mark.timeout(300)
+def test_the_service_of_the_document_works(tmp_path: Path) -> None:
+    document = (ROOT / "docs" / "cython.md").read_text()
+    found = re.search(r"```cython\n(.*?)```", document, re.DOTALL)
+    assert found is not None
+    member = Member(compile_module("adder", found[1], tmp_path).Adder()).lead()
+    member.cm.open_session(1)
+    member.deliver(number(4), number(5))
+    assert [message.payload for message in member.cm.egress(1)] == [number(4), number(9)]
+
+
+@pytest.mark.timeout(300)
+def test_the_echo_service_of_the_examples_works(tmp_path: Path) -> None:
+    module = load_module(compile_cython(ROOT / "examples" / "cython_echo.pyx", tmp_path, "-O1"))
+    member = Member(module.EchoHandler()).lead()
+    member.cm.open_session(1)
+    sent = [b"", b"one", b"x" * 5_000]
+    member.deliver(*sent)
+    member.deliver(b"not of a session that is open", session_id=2)
+    assert [message.payload for message in member.cm.egress(1)] == sent
+    assert member.errors == []

@@ -1,0 +1,417 @@
+"""Files of a start on a hostile or broken disk: who may write them, what lies in their place, what is in them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import stat
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from container.cluster_mark_file import ClusterMarkFile, ensure_link_file, link_file_name, mark_file_name
+from container.context import Context
+from container.error_log import read_error_log
+from container.errors import ConfigurationError, MarkFileError
+from container.testing.manual_time import ManualClock
+from container.testing.memory_stores import MemorySnapshotStore
+from container.testing.memory_transport import MemoryClient
+from container.transport import SystemClock
+from tests.member import RecordingService
+from tests.test_cluster_mark_file import (
+    DEFAULT_LENGTH,
+    MIB,
+    NOW_MS,
+    file_size_limit,
+    left_file,
+    read_only_directory,
+    saved_errors,
+)
+
+GROUP_MAY_WRITE_OR_OTHERS_MAY_DO_ANYTHING = 0o027
+FILE_MAX_LENGTH = 2**31
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / mark_file_name(0)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(epoch_ms=NOW_MS)
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """A process that takes no permission away from what it creates."""
+    previous = os.umask(0)
+    yield
+    os.umask(previous)
+
+
+@pytest.fixture
+def context(tmp_path: Path, client: MemoryClient) -> Iterator[Context]:
+    """A context with directories that are not there yet."""
+    context = Context(
+        RecordingService(),
+        client=client,
+        snapshot_store=MemorySnapshotStore(client),
+        environ={},
+        cluster_dir=tmp_path / "a" / "b" / "cluster",
+        mark_file_dir=tmp_path / "c" / "marks",
+    )
+    yield context
+    context.close()
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+# --- what a start creates
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_other_users_can_neither_write_nor_read_what_a_start_creates(context: Context, tmp_path: Path) -> None:
+    context.conclude()
+    created = sorted(tmp_path.rglob("*"))
+    assert [str(each.relative_to(tmp_path)) for each in created] == [
+        "a",
+        "a/b",
+        "a/b/cluster",
+        "a/b/cluster/cluster-mark-service-0.lnk",
+        "c",
+        "c/marks",
+        "c/marks/cluster-mark-service-0.dat",
+    ]
+    assert {str(each): mode(each) for each in created if mode(each) & GROUP_MAY_WRITE_OR_OTHERS_MAY_DO_ANYTHING} == {}
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_other_users_can_neither_write_nor_read_saved_errors(path: Path, clock: ManualClock) -> None:
+    path.write_bytes(left_file(errors=("boom",)))
+    ClusterMarkFile(path, clock=clock).close()
+    (saved,) = saved_errors(path)
+    assert mode(saved) & GROUP_MAY_WRITE_OR_OTHERS_MAY_DO_ANYTHING == 0
+
+
+def test_a_strict_umask_is_kept_to(context: Context, tmp_path: Path) -> None:
+    previous = os.umask(0o077)
+    try:
+        context.conclude()
+    finally:
+        os.umask(previous)
+    assert {mode(each) & 0o077 for each in tmp_path.rglob("*")} == {0}
+
+
+def test_directories_that_are_there_keep_their_mode(context: Context, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a").chmod(0o777)
+    context.conclude()
+    assert mode(tmp_path / "a") == 0o777
+
+
+@pytest.mark.parametrize(("found", "is_warned"), [(0o666, True), (0o602, True), (0o660, False), (0o600, False)])
+def test_a_mark_file_that_everybody_may_write_is_taken_with_a_warning(
+    path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture, found: int, is_warned: bool
+) -> None:
+    path.write_bytes(left_file())
+    path.chmod(found)
+    ClusterMarkFile(path, clock=clock).close()
+    assert (
+        f"{path} may be written by every user of this machine (mode {found:o}): chmod it" in caplog.text
+    ) is is_warned
+    assert mode(path) == found
+
+
+# --- what lies in the place of a file
+
+
+def test_a_symbolic_link_in_place_of_the_mark_file_is_not_followed(path: Path, clock: ManualClock) -> None:
+    target = path.with_name("precious")
+    target.write_bytes(bytes(DEFAULT_LENGTH))
+    path.symlink_to(target)
+    with pytest.raises(MarkFileError, match=f"mark file {path} can not be opened with .* bytes: it is a symbolic link"):
+        ClusterMarkFile(path, clock=clock)
+    assert target.read_bytes() == bytes(DEFAULT_LENGTH)
+
+
+def test_a_symbolic_link_to_nothing_creates_nothing(path: Path, clock: ManualClock) -> None:
+    target = path.with_name("nothing")
+    path.symlink_to(target)
+    with pytest.raises(MarkFileError, match="it is a symbolic link"):
+        ClusterMarkFile(path, clock=clock)
+    assert not target.exists()
+
+
+def test_a_pipe_in_place_of_the_mark_file_is_an_error_and_no_wait(path: Path, clock: ManualClock) -> None:
+    os.mkfifo(path)
+    with pytest.raises(MarkFileError, match=f"mark file {path} can not be opened: it is no regular file"):
+        ClusterMarkFile(path, clock=clock)
+
+
+class StoppedTime:
+    """A clock of the machine that always shows the same time, so that names of error files can be foreseen."""
+
+    NOW = "2024-05-06-07-08-09"
+
+    @staticmethod
+    def now() -> datetime:
+        return datetime(2024, 5, 6, 7, 8, 9)
+
+
+@pytest.fixture
+def stopped_time(monkeypatch: pytest.MonkeyPatch) -> type[StoppedTime]:
+    monkeypatch.setattr("container.cluster_mark_file.datetime", StoppedTime)
+    return StoppedTime
+
+
+def error_file(path: Path, milliseconds: int) -> Path:
+    zone = datetime(2024, 5, 6, 7, 8, 9).astimezone()
+    return path.with_name(f"CONTAINER-{StoppedTime.NOW}-{milliseconds:03}{zone:%z}-error.log")
+
+
+@pytest.mark.usefixtures("stopped_time")
+@pytest.mark.parametrize("is_dangling", [False, True])
+def test_a_symbolic_link_in_place_of_the_error_file_is_not_followed(
+    path: Path, clock: ManualClock, is_dangling: bool
+) -> None:
+    target = path.with_name("precious")
+    if not is_dangling:
+        target.write_bytes(b"precious")
+    error_file(path, 0).symlink_to(target)
+    path.write_bytes(left_file(errors=("boom",)))
+    ClusterMarkFile(path, clock=clock).close()
+    assert target.exists() is not is_dangling
+    assert is_dangling or target.read_bytes() == b"precious"
+    assert "boom" in error_file(path, 1).read_text()
+
+
+@pytest.mark.usefixtures("stopped_time")
+def test_errors_that_another_service_saved_in_the_same_millisecond_stay(path: Path, clock: ManualClock) -> None:
+    for service_id in range(3):
+        other = path.with_name(mark_file_name(service_id))
+        other.write_bytes(left_file(errors=(f"of service {service_id}",)))
+        ClusterMarkFile(other, clock=clock).close()
+    for service_id in range(3):
+        assert f"of service {service_id}" in error_file(path, service_id).read_text()
+
+
+@pytest.mark.usefixtures("stopped_time")
+def test_a_place_for_saved_errors_is_not_looked_for_without_end(path: Path, clock: ManualClock) -> None:
+    for milliseconds in range(100):
+        error_file(path, milliseconds).touch()
+    content = left_file(errors=("boom",))
+    path.write_bytes(content)
+    with pytest.raises(MarkFileError, match=r"errors of the last run can not be saved to .*-099.*: File exists"):
+        ClusterMarkFile(path, clock=clock)
+    assert path.read_bytes() == content
+
+
+def test_a_symbolic_link_in_place_of_the_link_file_is_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.write_text("precious")
+    for name in (link_file_name(0), link_file_name(0) + ".tmp"):
+        (tmp_path / name).symlink_to(target)
+    ensure_link_file(tmp_path, tmp_path / "marks", 0)
+    assert (tmp_path / link_file_name(0)).read_text() == str(tmp_path / "marks")
+    assert not (tmp_path / link_file_name(0)).is_symlink()
+    assert target.read_text() == "precious"
+    assert sorted(each.name for each in tmp_path.iterdir()) == [link_file_name(0), "precious"]
+
+
+def test_a_directory_in_place_of_the_link_file_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / link_file_name(0)).mkdir()
+    with pytest.raises(MarkFileError, match="link file .* can not be written: Is a directory"):
+        ensure_link_file(tmp_path, tmp_path / "marks", 0)
+    assert [each.name for each in tmp_path.iterdir()] == [link_file_name(0)]
+
+
+@pytest.mark.parametrize("old", [None, "/old/place"])
+def test_a_full_disk_leaves_the_old_link_file_and_no_other(tmp_path: Path, old: str | None) -> None:
+    link = tmp_path / link_file_name(0)
+    if old is not None:
+        link.write_text(old)
+    with file_size_limit(0), pytest.raises(MarkFileError, match="link file .* can not be written: File too large"):
+        ensure_link_file(tmp_path, tmp_path / "marks", 0)
+    assert [each.read_text() for each in tmp_path.iterdir()] == ([] if old is None else [old])
+
+
+# --- what this user may not do
+
+
+@contextlib.contextmanager
+def as_nobody() -> Iterator[None]:
+    """Root may do anything, so root becomes nobody."""
+    was_root = os.geteuid() == 0
+    if was_root:
+        os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        if was_root:
+            os.seteuid(0)
+
+
+@pytest.mark.parametrize("unreadable", [0o000, 0o200, 0o400, 0o440])
+def test_a_mark_file_that_may_not_be_read_and_written_is_an_error(clock: ManualClock, unreadable: int) -> None:
+    content = left_file()
+    with read_only_directory(content) as path:
+        os.seteuid(os.getuid())
+        path.chmod(unreadable)
+        with (
+            as_nobody(),
+            pytest.raises(MarkFileError, match=f"mark file {path} can not be opened with .*: Permission denied"),
+        ):
+            ClusterMarkFile(path, clock=clock)
+        path.chmod(0o600)
+        assert path.read_bytes() == content
+
+
+def test_a_cluster_directory_that_may_not_be_written_is_an_error_that_frees_the_mark_file(
+    tmp_path: Path, client: MemoryClient, clock: ManualClock
+) -> None:
+    with read_only_directory(left_file()) as path:
+        marks = Path(f"{path.parent}-marks")
+        os.seteuid(os.getuid())
+        marks.mkdir()
+        marks.chmod(0o777)
+        context = Context(
+            RecordingService(),
+            client=client,
+            clock=clock,
+            environ={},
+            cluster_dir=path.parent,
+            mark_file_dir=marks,
+        )
+        with as_nobody():
+            with pytest.raises(MarkFileError, match="link file .* can not be written: Permission denied"):
+                context.conclude()
+            context.abandon()
+        (mark_file,) = marks.iterdir()
+        assert struct.unpack_from("<iiq", mark_file.read_bytes(), 8)[::2] == (-1, -1), "version and timestamp"
+        mark_file.unlink()
+        marks.rmdir()
+
+
+@pytest.mark.parametrize("setting", ["cluster_dir", "mark_file_dir"])
+def test_a_directory_that_may_not_be_made_is_an_error(client: MemoryClient, tmp_path: Path, setting: str) -> None:
+    with read_only_directory() as path:
+        settings: dict[str, Any] = {"cluster_dir": path.parent, setting: path.parent / "new" / "cluster"}
+        context = Context(RecordingService(), client=client, environ={}, **settings)
+        with pytest.raises(ConfigurationError, match=f"{setting}='.*/new/cluster': can not be created: Permission"):
+            context.conclude()
+
+
+# --- what is in a mark file
+
+
+@pytest.mark.parametrize("length", [FILE_MAX_LENGTH + 1, 2**40])
+def test_a_mark_file_of_an_impossible_length_does_not_fill_the_disk(
+    path: Path, clock: ManualClock, length: int
+) -> None:
+    with path.open("wb") as file:
+        file.write(left_file()[:8192])
+        file.truncate(length)
+    with pytest.raises(MarkFileError, match=f"damaged, delete it: it has {length} bytes, at most {FILE_MAX_LENGTH}"):
+        ClusterMarkFile(path, clock=clock)
+    assert path.stat().st_blocks * 512 < MIB
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_damaged_header_is_taken_or_refused_and_then_left_as_it_is(path: Path, clock: ManualClock, seed: int) -> None:
+    rng = random.Random(seed)
+    refusals = []
+    for _ in range(60):
+        content = bytearray(left_file(errors=("boom",)))
+        for _flip in range(rng.randint(1, 4)):
+            content[rng.randrange(84)] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+        path.write_bytes(content)
+        try:
+            taken = ClusterMarkFile(path, clock=clock)
+        except MarkFileError as error:
+            refusals.append(str(error))
+            assert path.read_bytes() == content
+        else:
+            taken.signal_ready()
+            taken.signal_terminated()
+            taken.close()
+            assert path.read_bytes()[8:20] == struct.pack("<iiI", 768, 2, 2**32 - 1)
+    assert 0 < len(refusals) < 60
+    assert all(str(path) in text for text in refusals)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_damaged_error_log_is_read_as_far_as_it_goes_and_cleared(path: Path, clock: ManualClock, seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(40):
+        content = bytearray(left_file(errors=("first", "second", "third")))
+        for _flip in range(rng.randint(1, 8)):
+            content[8192 + rng.randrange(120)] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+        path.write_bytes(content)
+        taken = ClusterMarkFile(path, clock=clock)
+        assert read_error_log(taken.error_buffer) == []
+        taken.close()
+
+
+# --- a live owner
+
+
+OWNER = """
+import sys
+from pathlib import Path
+from container.clustered_service_container import ClusteredServiceContainer
+from container.testing.memory_transport import MemoryDriver
+from container.testing.memory_stores import MemorySnapshotStore
+from container.transport import SystemClock
+from tests.member import RecordingService
+client = MemoryDriver(SystemClock()).connect("owner")
+with ClusteredServiceContainer.launch(
+    RecordingService(), client=client, snapshot_store=MemorySnapshotStore(client), cluster_dir=sys.argv[1], environ={}
+):
+    print("alive", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_container_in_another_process_keeps_its_mark_file_and_gives_it_back(
+    client: MemoryClient, tmp_path: Path
+) -> None:
+    def start() -> Context:
+        return Context(
+            RecordingService(),
+            client=client,
+            snapshot_store=MemorySnapshotStore(client),
+            clock=SystemClock(),
+            environ={},
+            cluster_dir=tmp_path,
+        )
+
+    command = [sys.executable, "-c", OWNER, str(tmp_path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent
+    ) as owner:
+        assert owner.stdin is not None
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "alive\n"
+        content = (tmp_path / mark_file_name(0)).read_bytes()
+        context = start()
+        with pytest.raises(
+            MarkFileError, match=f"active mark file detected: .*: its owner, pid {owner.pid}, was alive"
+        ):
+            context.conclude()
+        context.abandon()
+        assert (tmp_path / mark_file_name(0)).read_bytes()[24:] == content[24:], "untouched but for the owner's time"
+        owner.communicate("\n", timeout=30)
+        assert owner.returncode == 0
+    context = start()
+    context.conclude()
+    context.close()

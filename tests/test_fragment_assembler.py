@@ -1,0 +1,331 @@
+"""Reassembly of messages: upstream's rules, and random cuts, losses, interleavings and aborts against a plain model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from container.fragment_assembler import FragmentAssembler, SessionFragmentAssembler
+from container.testing import transport_probe as seam
+from container.testing.memory_log import MemoryImage, MemoryLog
+from container.transport import FragmentHandler
+
+BEGIN, MIDDLE, END, WHOLE = 0x80, 0, 0x40, 0xC0
+ABORT, BREAK, COMMIT, CONTINUE = 1, 2, 3, 4
+MAX_PAYLOAD = 1376
+
+
+def aligned(length: int) -> int:
+    return (length + 31) & ~31
+
+
+@dataclass
+class Wire:
+    """Puts fragments one after the other, as they lie in a term."""
+
+    handler: FragmentHandler
+    term_offset: int = 64
+    term_id: int = 3
+    session_id: int = 1
+
+    def send(self, payload: bytes, flags: int, *, lost: bool = False, reserved_value: int = 0) -> int:
+        length = 32 + len(payload)
+        offset = self.term_offset
+        self.term_offset += aligned(length)
+        if lost:
+            return CONTINUE
+        return seam.on_fragment(
+            self.handler,
+            payload,
+            position=self.term_offset,
+            frame_length=length,
+            term_offset=offset,
+            term_id=self.term_id,
+            session_id=self.session_id,
+            flags=flags,
+            reserved_value=reserved_value,
+        )
+
+
+@pytest.fixture
+def collector() -> seam.CollectingHandler:
+    return seam.CollectingHandler()
+
+
+def assembled(collector: seam.CollectingHandler) -> list[bytes]:
+    return [payload for payload, _ in collector.messages]
+
+
+@pytest.fixture(params=[FragmentAssembler, SessionFragmentAssembler])
+def wire(request: pytest.FixtureRequest, collector: seam.CollectingHandler) -> Wire:
+    return Wire(request.param(collector))
+
+
+def test_a_whole_frame_goes_straight_through(wire: Wire, collector: seam.CollectingHandler) -> None:
+    assert wire.send(b"x", WHOLE, reserved_value=7) == CONTINUE
+    [(payload, header)] = collector.messages
+    assert payload == b"x"
+    assert header == {
+        "position": 128,
+        "reserved_value": 7,
+        "frame_length": 33,
+        "term_offset": 64,
+        "session_id": 1,
+        "stream_id": 0,
+        "term_id": 3,
+        "initial_term_id": 0,
+        "position_bits_to_shift": 16,
+        "flags": WHOLE,
+    }
+
+
+def test_a_message_is_delivered_at_its_last_fragment(wire: Wire, collector: seam.CollectingHandler) -> None:
+    wire.send(b"abc", BEGIN, reserved_value=7)
+    wire.send(b"defgh", MIDDLE)
+    assert collector.messages == []
+    wire.send(b"i", END, reserved_value=8)
+    [(payload, header)] = collector.messages
+    assert payload == b"abcdefghi"
+    assert (header["position"], header["term_offset"], header["frame_length"]) == (256, 64, 32 + 9)
+    assert (header["flags"], header["reserved_value"]) == (WHOLE, 7)
+
+
+def test_fragments_may_be_empty(wire: Wire, collector: seam.CollectingHandler) -> None:
+    wire.send(b"", BEGIN)
+    wire.send(b"", MIDDLE)
+    wire.send(b"", END)
+    assert assembled(collector) == [b""]
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2, 3])
+def test_a_message_with_a_lost_fragment_is_dropped(wire: Wire, collector: seam.CollectingHandler, lost: int) -> None:
+    for index, flags in enumerate([BEGIN, MIDDLE, MIDDLE, END]):
+        wire.send(bytes([index]), flags, lost=index == lost)
+    for flags in (BEGIN, END):
+        wire.send(b"next", flags)
+    assert assembled(collector) == [b"nextnext"]
+
+
+def test_a_whole_frame_between_two_fragments_goes_through(wire: Wire, collector: seam.CollectingHandler) -> None:
+    wire.send(b"a", BEGIN)
+    wire.send(b"whole", WHOLE)
+    wire.send(b"b", END)
+    assert assembled(collector) == [b"whole"]
+
+
+def test_a_second_begin_starts_afresh(wire: Wire, collector: seam.CollectingHandler) -> None:
+    wire.send(b"a", BEGIN)
+    wire.send(b"b", BEGIN)
+    wire.send(b"c", END)
+    assert assembled(collector) == [b"bc"]
+
+
+def test_the_same_offset_in_another_term_does_not_continue_a_message(
+    wire: Wire, collector: seam.CollectingHandler
+) -> None:
+    wire.send(b"a", BEGIN)
+    wire.term_id += 1
+    wire.send(b"b", END)
+    wire.send(b"c", WHOLE)
+    assert assembled(collector) == [b"c"]
+
+
+@pytest.mark.parametrize("flags", [MIDDLE, END])
+def test_a_stream_that_begins_inside_a_message_waits_for_the_next(
+    wire: Wire, collector: seam.CollectingHandler, flags: int
+) -> None:
+    assert wire.send(b"a", flags) == CONTINUE
+    wire.send(b"b", END)
+    wire.send(b"c", BEGIN)
+    wire.send(b"d", END)
+    assert assembled(collector) == [b"cd"]
+
+
+def test_sessions_do_not_mix(collector: seam.CollectingHandler) -> None:
+    assembler = SessionFragmentAssembler(collector)
+    wires = [Wire(assembler, session_id=session_id) for session_id in (1, -2)]
+    for payload, flags in ((b"a", BEGIN), (b"b", MIDDLE), (b"c", END)):
+        for wire in wires:
+            wire.send(payload * (1 if wire.session_id == 1 else 2), flags)
+    assert assembled(collector) == [b"abc", b"aabbcc"]
+    assert [header["session_id"] for _, header in collector.messages] == [1, -2]
+
+
+@pytest.mark.parametrize("assembler", [FragmentAssembler, SessionFragmentAssembler])
+def test_an_aborted_last_fragment_comes_again(
+    assembler: type[FragmentAssembler | SessionFragmentAssembler],
+) -> None:
+    answers = iter([ABORT, ABORT, COMMIT])
+    collector = seam.CollectingHandler(lambda _payload, _header: next(answers))
+    wire = Wire(assembler(collector))
+    wire.send(b"a", BEGIN)
+    offset = wire.term_offset
+    assert wire.send(b"b", END) == ABORT
+    wire.term_offset = offset
+    assert wire.send(b"b", END) == ABORT
+    wire.term_offset = offset
+    assert wire.send(b"b", END) == COMMIT
+    assert assembled(collector) == [b"ab"]
+
+
+@pytest.mark.parametrize("action", [BREAK, COMMIT, CONTINUE])
+def test_the_action_of_the_receiver_is_handed_on(action: int) -> None:
+    wire = Wire(FragmentAssembler(seam.CollectingHandler(action)))
+    assert wire.send(b"a", WHOLE) == action
+    assert wire.send(b"a", BEGIN) == CONTINUE
+    assert wire.send(b"b", END) == action
+
+
+def test_an_exception_of_the_receiver_drops_the_message() -> None:
+    def refuse(_payload: bytes, _header: seam.HeaderFields) -> int:
+        raise LookupError("scripted")
+
+    collector = seam.CollectingHandler(refuse)
+    wire = Wire(FragmentAssembler(collector))
+    wire.send(b"a", BEGIN)
+    with pytest.raises(LookupError):
+        wire.send(b"b", END)
+    assert wire.send(b"c", END) == CONTINUE
+    with pytest.raises(LookupError):
+        wire.send(b"d", WHOLE)
+
+
+@pytest.mark.parametrize("assembler", [FragmentAssembler, SessionFragmentAssembler])
+def test_an_assembler_needs_a_receiver(assembler: type[FragmentAssembler | SessionFragmentAssembler]) -> None:
+    with pytest.raises(TypeError):
+        assembler(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("length", [0, 1, MAX_PAYLOAD, MAX_PAYLOAD + 1, 100_000, 16 * 1024 * 1024])
+def test_messages_of_any_length_are_put_together(length: int, collector: seam.CollectingHandler) -> None:
+    log = MemoryLog(term_length=256 * 1024 * 1024)
+    message = bytes(range(256)) * (length // 256) + bytes(length % 256)
+    log.append(message)
+    log.append(b"after")
+    seam.poll_with(MemoryImage(log), FragmentAssembler(collector), 20_000)
+    assert assembled(collector) == [message, b"after"]
+
+
+def test_a_message_that_crosses_a_poll_limit_is_delivered_by_a_later_poll(
+    collector: seam.CollectingHandler,
+) -> None:
+    log = MemoryLog()
+    end = log.append(bytes(5 * MAX_PAYLOAD))
+    image, assembler = MemoryImage(log), FragmentAssembler(collector)
+    polls = [seam.poll_with(image, assembler, 2, limit_position) for limit_position in (1, 1409, end, end, end)]
+    assert polls == [1, 1, 2, 1, 0]
+    assert [len(payload) for payload in assembled(collector)] == [5 * MAX_PAYLOAD]
+    assert seam.position(image) == end == collector.messages[0][1]["position"]
+
+
+# Against a model that keeps whole messages in its hands
+
+
+@st.composite
+def cut_messages(draw: st.DrawFn) -> list[list[bytes]]:
+    """Messages, each as its fragments."""
+    messages: list[list[bytes]] = []
+    for index in range(draw(st.integers(1, 12))):
+        lengths = draw(st.lists(st.integers(0, 200), min_size=1, max_size=6))
+        messages.append([bytes([(index * 7 + part) % 256]) * length for part, length in enumerate(lengths)])
+    return messages
+
+
+def flags_of(part: int, parts: int) -> int:
+    return (BEGIN if part == 0 else 0) | (END if part == parts - 1 else 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(messages=cut_messages(), data=st.data())
+def test_exactly_the_messages_without_a_loss_arrive(messages: list[list[bytes]], data: st.DataObject) -> None:
+    collector = seam.CollectingHandler()
+    wire = Wire(FragmentAssembler(collector))
+    expected: list[bytes] = []
+    for parts in messages:
+        lost = data.draw(st.sets(st.integers(0, len(parts) - 1), max_size=2)) if data.draw(st.booleans()) else set()
+        for index, part in enumerate(parts):
+            wire.send(part, flags_of(index, len(parts)), lost=index in lost)
+        if not lost:
+            expected.append(b"".join(parts))
+    assert assembled(collector) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(messages=cut_messages(), limits=st.lists(st.integers(1, 5), min_size=1), aborts=st.sets(st.integers(0, 40)))
+def test_aborts_and_poll_limits_change_nothing(
+    messages: list[list[bytes]], limits: list[int], aborts: set[int]
+) -> None:
+    log = MemoryLog(start_position=65_536 - 512)
+    for parts in messages:
+        for index, part in enumerate(parts):
+            log.append_frame(part, flags=flags_of(index, len(parts)))
+    deliveries = iter(range(1_000))
+    collector = seam.CollectingHandler(lambda _payload, _header: ABORT if next(deliveries) in aborts else CONTINUE)
+    image, assembler = MemoryImage(log), FragmentAssembler(collector)
+    for turn in range(2_000):
+        if seam.position(image) == log.tail_position:
+            break
+        seam.poll_with(image, assembler, limits[turn % len(limits)])
+    # A message that lies across the end of a term is none: the publisher never writes one.
+    frames = log.frames()
+    first_term = {frame.term_id for frame in frames[:1]}
+    crossing = sum(1 for frame in frames if frame.term_id in first_term and frame.type == 1)
+    expected, count = [], 0
+    for parts in messages:
+        count += len(parts)
+        if not count - len(parts) < crossing < count or crossing == len(frames):
+            expected.append(b"".join(parts))
+    assert assembled(collector) == expected
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_interleaved_sessions_are_told_apart(data: st.DataObject) -> None:
+    collector = seam.CollectingHandler()
+    assembler = SessionFragmentAssembler(collector)
+    senders = {
+        session_id: [
+            (part, flags_of(index, len(parts)))
+            for parts in data.draw(cut_messages())
+            for index, part in enumerate(parts)
+        ]
+        for session_id in (-1, 0, 7)
+    }
+    wires = {session_id: Wire(assembler, session_id=session_id) for session_id in senders}
+    expected = {session_id: b"".join(part for part, _ in fragments) for session_id, fragments in senders.items()}
+    while any(senders.values()):
+        session_id = data.draw(st.sampled_from([key for key, fragments in senders.items() if fragments]))
+        wires[session_id].send(*senders[session_id].pop(0))
+    for session_id, everything in expected.items():
+        got = [payload for payload, header in collector.messages if header["session_id"] == session_id]
+        assert b"".join(got) == everything
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    fragments=st.lists(
+        st.tuples(
+            st.binary(max_size=80),
+            st.sampled_from([BEGIN, MIDDLE, END, WHOLE, 0x3F, 0x20]),
+            st.integers(0, 3).map(lambda step: step * 32),
+            st.integers(-1, 1),
+            st.integers(0, 1),
+        ),
+        max_size=40,
+    )
+)
+def test_no_sequence_of_fragments_delivers_what_was_not_sent_in_a_row(
+    fragments: list[tuple[bytes, int, int, int, int]],
+) -> None:
+    collector = seam.CollectingHandler()
+    assembler = SessionFragmentAssembler(collector)
+    sent = b""
+    for payload, flags, term_offset, term_id, session_id in fragments:
+        seam.on_fragment(
+            assembler, payload, flags=flags, term_offset=term_offset, term_id=term_id, session_id=session_id
+        )
+        sent += payload
+    assert sum(len(payload) for payload, _ in collector.messages) <= len(sent)

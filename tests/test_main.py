@@ -1,0 +1,281 @@
+"""The command: help, options, errors in one line, exit codes, and an end in order on a signal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import container
+from container.__main__ import main
+from container.aeron.media_driver import MediaDriver
+from container.codecs.messages import decode
+from container.errors import ConfigurationError, MarkFileError
+from container.settings import settings_table
+from container.testing.process import Process, wait_until
+from tests.test_settings import NAMES, OTHER_VALUES
+
+ROOT = Path(__file__).parents[1]
+SERVICE = "tests.member:RecordingService"
+LIMIT_S = 20.0
+
+
+@pytest.fixture
+def contexts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The contexts that the command would run, instead of running them."""
+    seen: list[Any] = []
+    monkeypatch.setattr("container.run_service.run", seen.append)
+    for setting in settings_table().values():
+        monkeypatch.delenv(setting.variable, raising=False)
+    return seen
+
+
+def code_of(*arguments: str) -> int:
+    """Exit code of the command, however it ends."""
+    try:
+        return main(arguments)
+    except SystemExit as end:
+        return int(str(end.code))
+
+
+def option_of(name: str, text: str) -> list[str]:
+    option = "--" + name.replace("_", "-")
+    if settings_table()[name].is_flag:
+        return [option if text == "true" else "--no-" + option[2:]]
+    return [option, text]
+
+
+# --- options
+
+
+def test_service_is_made_from_its_name(contexts: list[Any]) -> None:
+    assert main(["run", SERVICE]) == 0
+    assert type(contexts[0].service).__name__ == "RecordingService"
+
+
+def test_service_can_be_named_by_the_environment(contexts: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AERON_CLUSTER_SERVICE_CLASS_NAME", SERVICE)
+    assert main(["run"]) == 0
+    assert contexts[0].service is not None
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "service_class_name"])
+def test_every_setting_is_an_option(contexts: list[Any], name: str) -> None:
+    value, text, _bad = OTHER_VALUES[name]
+    assert main(["run", SERVICE, *option_of(name, text)]) == 0
+    assert getattr(contexts[0].settings, name) == value
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if OTHER_VALUES[name][2] and not isinstance(OTHER_VALUES[name][0], bool)]
+)
+def test_bad_option_is_one_line_and_code_2(contexts: list[Any], name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = OTHER_VALUES[name][2]
+    arguments = [bad] if name == "service_class_name" else [SERVICE, f"--{name.replace('_', '-')}={bad}"]
+    assert code_of("run", *arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert name in line.replace("-", "_")
+    assert contexts == []
+
+
+def test_options_count_before_the_environment_and_that_before_the_file(
+    contexts: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("service_id = 1\nreplay_stream_id = 1\nsnapshot_stream_id = 1\n")
+    monkeypatch.setenv("AERON_CLUSTER_SERVICE_ID", "2")
+    monkeypatch.setenv("AERON_CLUSTER_REPLAY_STREAM_ID", "2")
+    assert main(["run", SERVICE, "--config", str(path), "--service-id", "3"]) == 0
+    settings = contexts[0].settings
+    assert (settings.service_id, settings.replay_stream_id, settings.snapshot_stream_id) == (3, 2, 1)
+
+
+def test_service_is_found_from_the_current_directory(
+    contexts: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_own_service.py").write_text("from tests.member import RecordingService as Mine\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert main(["run", "my_own_service:Mine"]) == 0
+
+
+# --- help
+
+
+def test_help_tells_every_setting_with_its_variable(capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("run", "--help") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for setting in settings_table().values():
+        assert setting.variable in text
+        assert setting.name == "service_class_name" or f"--{setting.name.replace('_', '-')}" in text
+
+
+def test_help_tells_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("--help") == 0
+    assert "run a service beside a consensus module" in " ".join(capsys.readouterr().out.split())
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["walk"], "invalid choice: 'walk'"),
+        (["run", "--no-such-option"], "unrecognized arguments: --no-such-option"),
+        (["run"], "no service: pass an instance of a ClusteredService, or set service_class_name"),
+        (["run", "tests.member"], "service_class_name='tests.member': must be package.module:Name"),
+        (["run", "no.such.module:Name"], "module no.such.module can not be imported: ModuleNotFoundError"),
+        (["run", "tests.member:Nobody"], "service_class_name='tests.member:Nobody': tests.member has no Nobody"),
+        (["run", "tests.member:Member"], "Member has no callback on_start(): derive it from"),
+        (["run", "tests.test_container:CoroutineService"], "CoroutineService.on_timer_event is a coroutine function"),
+        (["run", SERVICE, "--config", "/no/such/file"], "config file /no/such/file can not be read"),
+        (["run", SERVICE, "--service-id", "10"], "service_id=10: must be a whole number from 0 to 9"),
+        (["run", SERVICE, "--service-id", "ten"], "argument --service-id: 'ten': must be a whole number from 0 to 9"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_2(
+    contexts: list[Any], arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert code_of(*arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("aeron-cluster")
+    assert ": error: " in line
+    assert text in line
+    assert contexts == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigurationError("bad"), 2),
+        (MarkFileError("held\nby another"), 1),
+        (ImportError("no library"), 1),
+        (OSError(28, "No space left on device"), 1),
+    ],
+)
+def test_failure_of_the_container_is_one_line(
+    contexts: list[Any],
+    error: Exception,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(_context: object) -> None:
+        raise error
+
+    monkeypatch.setattr("container.run_service.run", fail)
+    assert code_of("run", SERVICE) == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"aeron-cluster: error: {' '.join(str(error).split())}"
+
+
+def test_driver_that_is_not_there_is_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--aeron-dir", str(tmp_path / "d"), "--cluster-dir", str(tmp_path), "--driver-timeout-ms", "20"]
+    assert code_of("run", SERVICE, *arguments) == 1
+    assert "aeron-cluster: error: no media driver within 20 ms" in capsys.readouterr().err
+
+
+def test_unexpected_end_is_the_exit_code_of_run(contexts: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_context: object) -> None:
+        raise SystemExit(1)
+
+    monkeypatch.setattr("container.run_service.run", fail)
+    assert code_of("run", SERVICE) == 1
+
+
+# --- the package
+
+
+def python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT).stdout
+
+
+def test_importing_the_package_loads_nothing_compiled() -> None:
+    code = (
+        "import container, sys\n"
+        "loaded = [m for m in sys.modules.values() if m.__name__.startswith('container')]\n"
+        "print([m.__name__ for m in loaded if not m.__file__.endswith('.py')], 'pyaeron' in sys.modules)"
+    )
+    assert python(code) == "[] False\n"
+
+
+def test_making_a_context_does_not_load_the_c_library() -> None:
+    code = (
+        "import container\n"
+        "class Service(container.ClusteredService):\n"
+        "    def on_session_message(self, *arguments): pass\n"
+        "container.Context(Service()).settings\n"
+        "print('_pyaeron' in open('/proc/self/maps').read())"
+    )
+    if sys.platform == "linux":
+        assert python(code) == "False\n"
+
+
+def test_every_public_name_is_there() -> None:
+    for name in container.__all__:
+        assert getattr(container, name) is not None
+        assert name in dir(container)
+    with pytest.raises(AttributeError, match="has no attribute 'nobody'"):
+        _ = container.nobody
+
+
+def test_missing_build_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(container.__dict__, "Context", raising=False)
+    monkeypatch.setitem(container._LAZY, "Context", "container.not_compiled")
+    with pytest.raises(ImportError, match=r"container\.not_compiled is not built: run './run build'"):
+        _ = container.Context
+
+
+def test_module_that_a_user_lacks_is_not_taken_for_a_missing_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(container.__dict__, "Context", raising=False)
+    monkeypatch.setitem(container._LAZY, "Context", "no_such_package_at_all")
+    with pytest.raises(ModuleNotFoundError, match="no_such_package_at_all"):
+        _ = container.Context
+
+
+def test_command_says_that_the_build_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "container.settings_sources", None)
+    assert code_of("run", SERVICE) == 1
+    assert "container.settings_sources is not built: run './run build'" in capsys.readouterr().err
+
+
+# --- as a process
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[MediaDriver]:
+    with MediaDriver.launch_embedded() as embedded:
+        yield embedded
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_the_command_with_code_0_and_a_free_mark_file(
+    driver: MediaDriver, tmp_path: Path, number: signal.Signals
+) -> None:
+    command = [sys.executable, "-m", "container", "run", SERVICE, "--cluster-dir", str(tmp_path / "cluster")]
+    environment = {"AERON_DIR": driver.aeron_dir, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    with Process("command", command, directory=tmp_path, environment=environment) as process:
+        process.start()
+        wait_until(
+            lambda: "running until the consensus module ends it" in process.errors() or None,
+            LIMIT_S,
+            "the container to run",
+            [process],
+        )
+        os.kill(process.pid, number)
+        assert process.wait(LIMIT_S) == 0
+        log = process.errors()
+    assert f"{number.name}: closing clustered-service-0-0" in log
+    assert "Traceback" not in log
+    _name, header = decode("mark", (tmp_path / "cluster" / "cluster-mark-service-0.dat").read_bytes())
+    assert (header["version"], header["activity_timestamp"]) == (768, -1)

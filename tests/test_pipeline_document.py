@@ -1,0 +1,51 @@
+"""docs/pipeline.md is in step with the code: views, options, commands, and code that compiles."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from container.recordings.views import views_markdown
+
+TEXT = (Path(__file__).parents[1] / "docs" / "pipeline.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.M | re.S)
+
+
+def test_the_chapter_of_views_is_that_of_the_code() -> None:
+    assert TEXT.endswith("\n" + views_markdown()), (
+        "write container.recordings.views.views_markdown() to the end of docs/pipeline.md"
+    )
+
+
+def test_every_option_is_in_the_table() -> None:
+    options = pytest.importorskip("container.spark.options")
+    named = re.findall(r"^\| `(\w+)` \| ", TEXT.split("## Options of the source")[1].split("\n## ")[0], re.M)
+    assert sorted(named) == sorted(["path", *options._PARSERS])
+
+
+def test_every_check_of_an_audit_is_in_the_table() -> None:
+    named = re.findall(r"^\| `(\w+)` \| ", TEXT.split("### Audit")[1].split("\n### ")[0], re.M)
+    assert named == ["log", "positions", "terms", "snapshots", "sessions", "timers"]
+
+
+def test_commands_are_understood() -> None:
+    from container.pipeline.command import pipeline_parser
+
+    parser = pipeline_parser(argparse.ArgumentParser, "pipeline")
+    lines = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("aeron-cluster pipeline")]
+    assert len(lines) >= 4
+    for line in lines:
+        assert callable(parser.parse_args(shlex.split(line)[2:]).command)
+
+
+def test_code_compiles() -> None:
+    assert len(blocks("python")) >= 7
+    for block in blocks("python"):
+        compile(block, "docs/pipeline.md", "exec")

@@ -1,0 +1,65 @@
+"""What only a real driver and the C client refuse: channels of sessions, and logs, that are no channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from container.errors import ClusterError
+from tests.member import RecordingService
+from tests.real_member import RealMember
+
+
+@pytest.fixture
+def member(tmp_path: Path) -> Iterator[RealMember]:
+    member = RealMember(RecordingService(), tmp_path)
+    try:
+        member.until(lambda: member.cm.acks, "the first ack")
+        member.join("leader")
+        yield member
+    finally:
+        member.close()
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [
+        "",
+        "aeron:tcp",
+        "aeron:udp",
+        "aeron:udp?endpoint=localhost",
+        "aeron:udp?endpoint=localhost:99999",
+        "aeron:ipc?term-length=7",
+        "aeron:ipc?alias=a\0b",
+        "aeron:ipc?alias=" + "x" * 4_200,
+        "aeron-spy:aeron:udp?endpoint=localhost:20000",
+    ],
+    ids=lambda channel: repr(channel[:40]),
+)
+def test_a_session_that_can_not_be_answered_opens_all_the_same(member: RealMember, channel: str) -> None:
+    member.cm.open_session(1, response_channel=channel, connect_egress=False)
+    member.cm.session_message(1, b"question")
+    member.deliver()
+    assert member.service.of("on_session_open") == [(1, 1_000)]
+    assert member.service.messages == [b"question"]
+    (error,) = member.errors
+    assert isinstance(error, ClusterError)
+    assert str(error).startswith("failed to connect session response publication: ")
+
+
+@pytest.mark.parametrize(
+    "channel", ["", "aeron:ipc?alias", "aeron:udp?endpoint=localhost:99999", "aeron:ipc?tags=a\0b"]
+)
+def test_a_log_that_is_no_channel_is_counted_and_the_next_is_followed(member: RealMember, channel: str) -> None:
+    member.cm.begin_log("leader")
+    member.cm.join_log(role=2, log_channel=channel)
+    member.until(lambda: member.errors, "the join to be refused")
+    acks = len(member.cm.acks)
+    member.cm.join_log(role=2)
+    member.until(lambda: len(member.cm.acks) > acks, "the ack of the right join")
+    member.cm.session_message(1, b"good")
+    member.deliver()
+    assert member.service.messages == [b"good"]
+    assert len(member.errors) == 1

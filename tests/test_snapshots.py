@@ -1,0 +1,196 @@
+"""State as a msgspec Struct in a snapshot: what is written is read back, and anything else is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from container.errors import ConfigurationError, SnapshotError
+from container.snapshots import read_snapshot, write_snapshot
+
+
+class Recording:
+    """The messages of a snapshot, as both a publication and an image."""
+
+    def __init__(self, max_message_length: int = 64) -> None:
+        self.max_message_length = max_message_length
+        self.messages: list[bytes] = []
+
+    def send(self, *buffers: bytes | memoryview) -> int:
+        message = b"".join(buffers)
+        assert len(message) <= max(self.max_message_length, 300)
+        self.messages.append(message)
+        return len(self.messages)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.messages)
+
+
+class Order(msgspec.Struct):
+    order_id: int
+    lines: dict[str, list[int]]
+    note: str | None = None
+
+
+class Book(msgspec.Struct):
+    orders: dict[int, Order]
+    total: int = 0
+
+
+class OtherBook(msgspec.Struct):
+    orders: dict[int, Order]
+
+
+class Node(msgspec.Struct):
+    value: int
+    children: list[Node] = []
+
+
+class WithSet(msgspec.Struct):
+    groups: list[dict[str, frozenset[int]]]
+
+
+class WithSetBehindANode(msgspec.Struct):
+    node: Node
+    tags: set[str]
+
+
+@dataclass
+class Plain:
+    count: int
+
+
+BOOK = Book({i: Order(i, {"b": [i] * i, "a": []}, None if i % 2 else "note") for i in range(20)}, 7)
+
+
+@pytest.mark.parametrize("max_message_length", [1, 7, 64, 1_000_000])
+def test_a_struct_of_any_size_comes_back(max_message_length: int) -> None:
+    recording = Recording(max_message_length)
+    length = write_snapshot(recording, BOOK, version=3)
+    assert read_snapshot(recording, Book, version=3) == BOOK
+    assert len(recording.messages) == 1 + -(-length // max_message_length)
+
+
+@given(st.dictionaries(st.text(), st.integers(-(2**63), 2**63 - 1)), st.integers(1, 200))
+def test_any_dict_comes_back_in_its_order(state: dict[str, int], max_message_length: int) -> None:
+    recording = Recording(max_message_length)
+    write_snapshot(recording, state)
+    read = read_snapshot(recording, dict)
+    assert list(read.items()) == list(state.items())
+
+
+@pytest.mark.parametrize(
+    "state", [0, "", b"\0" * 1000, None, [], {}, 1.5, Plain(3), Node(1, [Node(2), Node(3, [Node(4)])])]
+)
+def test_what_msgspec_encodes_comes_back(state: object) -> None:
+    recording = Recording()
+    write_snapshot(recording, state)
+    assert read_snapshot(recording, type(state)) == state
+
+
+def test_several_states_are_read_in_the_order_in_which_they_were_written() -> None:
+    recording = Recording()
+    write_snapshot(recording, BOOK)
+    write_snapshot(recording, Node(5))
+    messages = Recording()
+    messages.messages = recording.messages
+    reader = iter(recording.messages)
+
+    class Continued:
+        def __iter__(self) -> Iterator[bytes]:
+            return reader
+
+    assert read_snapshot(Continued(), Book) == BOOK
+    assert read_snapshot(Continued(), Node) == Node(5)
+
+
+def test_equal_states_are_written_as_equal_bytes() -> None:
+    one, other = Recording(), Recording()
+    write_snapshot(one, BOOK)
+    write_snapshot(other, msgspec.convert(msgspec.to_builtins(BOOK), Book, strict=False))
+    assert one.messages == other.messages
+
+
+@pytest.mark.parametrize("state", [WithSet([]), WithSetBehindANode(Node(1), set()), {1}, frozenset()])
+def test_a_set_is_refused_when_written(state: object) -> None:
+    with pytest.raises(ConfigurationError, match="is a set"):
+        write_snapshot(Recording(), state)
+
+
+def test_a_set_is_refused_by_the_name_of_its_field() -> None:
+    with pytest.raises(ConfigurationError, match=r"WithSetBehindANode\.tags is a set"):
+        read_snapshot(Recording(), WithSetBehindANode)
+
+
+@pytest.mark.parametrize("version", [-1, 2**32])
+def test_a_version_out_of_range_is_refused(version: int) -> None:
+    with pytest.raises(ValueError, match=f"version {version}"):
+        write_snapshot(Recording(), BOOK, version=version)
+
+
+def test_another_version_is_refused_with_both() -> None:
+    recording = Recording()
+    write_snapshot(recording, BOOK, version=2)
+    with pytest.raises(SnapshotError, match="holds version 2 of Book, not 1"):
+        read_snapshot(recording, Book)
+
+
+def test_another_type_is_refused_with_both() -> None:
+    recording = Recording()
+    write_snapshot(recording, BOOK)
+    with pytest.raises(SnapshotError, match="type Book, not OtherBook"):
+        read_snapshot(recording, OtherBook)
+
+
+def test_a_type_that_changed_is_refused() -> None:
+    recording = Recording()
+    write_snapshot(recording, msgspec.defstruct("Book", [("orders", str)])("x"))
+    with pytest.raises(SnapshotError, match="not a Book of today"):
+        read_snapshot(recording, Book)
+
+
+@pytest.mark.parametrize("first", [b"", b"ACCSTATE", b"x" * 40, b"ACCSTATF" + bytes(32)])
+def test_what_write_snapshot_did_not_write_is_refused(first: bytes) -> None:
+    recording = Recording()
+    recording.messages = [first]
+    with pytest.raises(SnapshotError, match="not a state written by write_snapshot"):
+        read_snapshot(recording, Book)
+
+
+def test_an_empty_snapshot_is_refused() -> None:
+    with pytest.raises(SnapshotError, match="ends where a state of type Book should begin"):
+        read_snapshot(Recording(), Book)
+
+
+def test_a_missing_part_is_refused_with_how_much_there_was() -> None:
+    recording = Recording()
+    length = write_snapshot(recording, BOOK)
+    del recording.messages[-1]
+    with pytest.raises(SnapshotError, match=rf"ends after \d+ of {length} bytes"):
+        read_snapshot(recording, Book)
+
+
+def test_every_flipped_bit_is_noticed() -> None:
+    recording = Recording(max_message_length=200)
+    write_snapshot(recording, Book({1: Order(1, {"a": [1]})}))
+    for index, message in enumerate(recording.messages):
+        for at in range(8 * len(message)):
+            damaged = bytearray(message)
+            damaged[at // 8] ^= 1 << at % 8
+            copy = Recording()
+            copy.messages = [*recording.messages[:index], bytes(damaged), *recording.messages[index + 1 :]]
+            with pytest.raises(SnapshotError):
+                read_snapshot(copy, Book)
+
+
+@given(st.lists(st.binary(max_size=80), max_size=4))
+def test_random_messages_are_refused(messages: list[bytes]) -> None:
+    recording = Recording()
+    recording.messages = messages
+    with pytest.raises(SnapshotError):
+        read_snapshot(recording, Book)

@@ -1,0 +1,333 @@
+"""The soak's own parts: the ledger, its snapshot, and that the checks find what they are to find."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from container.testing.cluster import JavaService, Service
+from tests.soak import resource_watch, services
+from tests.soak.__main__ import schedule
+from tests.soak.checks import Run, check_journals, read_runs
+from tests.soak.faults import FAULTS
+from tests.soak.ledger import (
+    JOURNAL_RECORD,
+    JournalRecord,
+    Kind,
+    Ledger,
+    mix,
+    of_service,
+    service_id_of,
+    wrapped,
+)
+from tests.soak.resource_watch import KINDS, Holdings, ResourceWatch, State
+
+
+def ledger() -> Ledger:
+    """A ledger with something of everything."""
+    made = Ledger()
+    made.clients = {2: 7, 1: 9}
+    made.timers = {5: 1_000}
+    made.relays = {6: 3}
+    made.sessions = {4: 0}
+    made.add(8, 2**63 - 1)
+    made.add(8, 1)
+    made.happened(Kind.MESSAGE, 64, 1, 1, 9, 0xFFFF)
+    return made
+
+
+def test_a_snapshot_holds_the_whole_ledger_in_order() -> None:
+    original = ledger()
+    frames = list(original.frames())
+    assert [len(frame) for frame in frames] == [96] + [24] * 6
+    copy = Ledger.from_frames(frames)
+    assert copy == original
+    assert copy.digest() == original.digest() != Ledger().digest()
+    assert copy.accounts == {8: -(2**63)}
+    with pytest.raises(ValueError, match="5 entries, announced 6"):
+        Ledger.from_frames(frames[:-1])
+    with pytest.raises(ValueError, match="not a snapshot"):
+        Ledger.from_frames([])
+
+
+def test_sums_wrap_and_hashes_have_64_bits() -> None:
+    assert wrapped(2**63) == -(2**63)
+    assert wrapped(-(2**63) - 1) == 2**63 - 1
+    assert 0 <= mix(0, -1, 2**63 - 1) < 2**64
+
+
+def test_timers_and_relays_count_once() -> None:
+    made = ledger()
+    assert (made.timer_fired(5), made.timer_fired(5)) == (True, False)
+    assert (made.relay_back(6), made.relay_back(6)) == (True, False)
+    assert (made.totals.timers_fired, made.totals.timers_spurious) == (1, 1)
+    assert (made.totals.relays_back, made.totals.relays_spurious) == (1, 1)
+
+
+def test_the_seed_decides_the_schedule() -> None:
+    def first(seed: int) -> list[tuple[str, float]]:
+        return [(fault.name, choice.random()) for fault, choice in islice(schedule(list(FAULTS.values()), seed), 70)]
+
+    assert first(1) == first(1) != first(2)
+    assert {name for name, _ in first(1)[: len(FAULTS)]} == set(FAULTS), "each kind comes in the first round"
+
+
+def test_the_order_of_sessions_is_in_the_chain() -> None:
+    chains = []
+    for session_ids in ([1, 2], [2, 1], [2, 1]):
+        made = ledger()
+        made.told(session_ids)
+        chains.append(made.chain)
+    assert chains[0] != chains[1] == chains[2] != ledger().chain
+
+
+# Journals
+
+
+def history() -> list[JournalRecord]:
+    """The events of a run without faults."""
+    return [
+        JournalRecord(Kind.SESSION_OPEN, 32, 1, 0, 11),
+        JournalRecord(Kind.MESSAGE, 64, 1, 1, 12),
+        JournalRecord(Kind.MESSAGE, 96, 1, 2, 13),
+        JournalRecord(Kind.TIMER, 128, 5, 0, 14),
+        JournalRecord(Kind.RELAYED, 160, 1, 2, 15),
+        JournalRecord(Kind.MESSAGE, 192, 1, 3, 16),
+    ]
+
+
+START = JournalRecord(Kind.START, 0, 0, 0, 0)
+
+
+def client(**changes: Any) -> Any:
+    """What a client that sent the messages of :func:`history` knows."""
+    known = {"client_id": 1, "acknowledged": 3, "positions": array("q", [64, 192]), "hashes": array("Q", [12, 16])}
+    return SimpleNamespace(**known | changes)
+
+
+def wrong(*runs: list[JournalRecord], **changes: Any) -> list[str]:
+    """What the check finds in journals."""
+    made = [Run(f"run {number}", records) for number, records in enumerate(runs)]
+    findings = check_journals(made, [client(**changes)])
+    return [*findings.divergences, *findings.losses]
+
+
+def test_equal_journals_are_found_equal() -> None:
+    restarted = [JournalRecord(Kind.START, 96, 0, 0, 13), *history()[3:]]
+    assert wrong([START, *history()], [START, *history()[:2]], restarted, []) == []
+
+
+def changed(records: list[JournalRecord], index: int, **values: int) -> list[JournalRecord]:
+    """The records, one of them with other values."""
+    return [record._replace(**values) if at == index else record for at, record in enumerate(records)]
+
+
+@pytest.mark.parametrize(
+    ("records", "finding"),
+    [
+        (changed(history(), 2, hash=99), "differs from"),
+        (changed(history(), 2, second=1), "differs from"),
+        ([history()[0], *history()[2:]], "applied 5 of 6 events"),
+        ([*history()[:4], history()[5], history()[4]], "do not ascend"),
+        ([*history(), JournalRecord(Kind.ANOMALY, 192, 3, 1, 16)], "reports an anomaly"),
+        ([*history(), JournalRecord(Kind.TIMER, 224, 5, 0, 17)], "happened before"),
+        ([*history(), JournalRecord(Kind.RELAYED, 224, 1, 2, 17)], "happened before"),
+        ([*history(), JournalRecord(Kind.MESSAGE, 224, 1, 3, 17)], "follows command 3"),
+        ([*history(), JournalRecord(Kind.MESSAGE, 224, 1, 5, 17)], "follows command 3"),
+    ],
+)
+def test_what_is_wrong_in_one_journal_is_found(records: list[JournalRecord], finding: str) -> None:
+    assert any(finding in text for text in wrong([START, *history()], [START, *records]))
+
+
+def test_a_start_with_another_state_is_found() -> None:
+    assert any("begins with" in text for text in wrong([START, *history()], [START._replace(position=96, hash=1)]))
+
+
+def test_digests_at_one_position_must_be_equal() -> None:
+    reads = [JournalRecord(Kind.READ, 192, 1, 0, digest) for digest in (1, 2)]
+    assert any("differs" in text for text in wrong(*([START, *history(), read] for read in reads)))
+
+
+def test_what_a_client_was_told_must_be_in_the_journals() -> None:
+    journal = [START, *history()]
+    assert wrong(journal, acknowledged=4) == ["client 1: 4 acknowledged, 3 applied"]
+    assert any("in no journal" in text for text in wrong(journal, positions=array("q", [64, 999])))
+    assert any("was told 0x5" in text for text in wrong(journal, hashes=array("Q", [5, 16])))
+
+
+def test_what_happened_is_counted_once_for_all_members_and_roles_for_each() -> None:
+    records = [START, JournalRecord(Kind.ROLE, 0, 2, 0, 0), *history(), JournalRecord(Kind.SNAPSHOT, 192, 0, 0, 7)]
+    counted = check_journals([Run("run 0", records), Run("run 1", records)], [client()]).lived
+    assert [counted[kind] for kind in (Kind.SESSION_OPEN, Kind.MESSAGE, Kind.SNAPSHOT, Kind.ROLE)] == [1, 3, 1, 2]
+
+
+def test_journals_are_read_in_the_order_of_their_starts(tmp_path: Path) -> None:
+    directory = tmp_path / "member-0" / "journal"
+    directory.mkdir(parents=True)
+    (directory / "100.bin").write_bytes(JOURNAL_RECORD.pack(*START) + JOURNAL_RECORD.pack(*history()[0])[:-1])
+    (directory / "99.bin").write_bytes(b"")
+    assert [(run.name, run.records) for run in read_runs(tmp_path / "member-0")] == [
+        ("member-0 journal start 0", []),
+        ("member-0 journal start 1", [START]),
+    ]
+
+
+# Resources
+
+OURS = State(1, 77, "FOLLOWER")
+
+
+def holdings(log_position: int = 64, *, state: State = OURS, sessions: int = 2, **changes: Any) -> Holdings:
+    """What a process held; the objects are all of one type."""
+    counts = dict.fromkeys(KINDS[:-1], 5) | {key: value for key, value in changes.items() if key != "objects"}
+    return Holdings(state, log_position, sessions, counts, Counter({"a.Type": changes.get("objects", 9)}), Counter())
+
+
+class Member:
+    """A member whose process tells one count after the other, the last one for ever."""
+
+    def __init__(self, base_dir: Path) -> None:
+        self.node = SimpleNamespace(base_dir=base_dir)
+        self.member_id = 1
+        self.told: list[Holdings] = []
+        journal = [
+            START,
+            *history(),
+            JournalRecord(Kind.ROLE, 160, 2, 0, 15),
+            JournalRecord(Kind.SNAPSHOT, 192, 0, 0, 7),
+        ]
+        (base_dir / "journal").mkdir()
+        (base_dir / "journal" / "1.bin").write_bytes(b"".join(JOURNAL_RECORD.pack(*record) for record in journal))
+
+
+@pytest.fixture
+def member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(resource_watch, "SETTLE_LIMIT_S", 0.05)
+    monkeypatch.setattr(
+        resource_watch,
+        "_holdings",
+        lambda member, _number: member.told.pop(0) if len(member.told) > 1 else member.told[0],
+    )
+    return Member(tmp_path)
+
+
+def measure(watch: ResourceWatch, member: Any, *told: Holdings) -> None:
+    """One measurement in which the process tells this."""
+    member.told = list(told)
+    watch.measure([member], 2, lambda _number: None)
+
+
+def test_holdings_are_compared_once_they_are_as_at_first(member: Any) -> None:
+    watch = ResourceWatch()
+    measure(watch, member, holdings(objects=12), holdings(objects=10), holdings(32, objects=10))
+    assert (watch.comparisons, watch.processes) == (0, 0)
+    measure(watch, member, holdings(192, objects=11), holdings(192, sessions=3), holdings(192, publications=4))
+    assert (watch.comparisons, watch.processes, watch.growth.total(), watch.findings) == (1, 1, 0, [])
+    assert watch.lived == {"sessions opened": 0, "sessions closed": 0, "snapshots": 1, "role changes": 1}
+
+
+def test_other_processes_and_roles_are_not_compared(member: Any) -> None:
+    watch = ResourceWatch()
+    measure(watch, member, holdings())
+    measure(watch, member, holdings(objects=99, state=OURS._replace(pid=78)))
+    measure(watch, member, holdings(objects=99, state=OURS._replace(role="LEADER")))
+    assert (watch.comparisons, watch.findings) == (0, [])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_has_grown_is_found(member: Any, kind: str) -> None:
+    watch = ResourceWatch()
+    measure(watch, member, holdings())
+    grown: dict[str, Any] = {"objects" if kind == KINDS[-1] else kind: 12}
+    measure(watch, member, holdings(192, **grown))
+    assert watch.growth == {name: (3 if kind == KINDS[-1] else 7) if name == kind else 0 for name in KINDS}
+    assert kind in watch.findings[0]
+
+
+def test_sessions_that_stay_open_and_counts_that_never_settle_are_told(member: Any) -> None:
+    with pytest.raises(TimeoutError, match="3 sessions stay open, 2 are of clients"):
+        measure(ResourceWatch(), member, holdings(sessions=3))
+    restless = [holdings(objects=number) for number in range(100)]
+    with pytest.raises(TimeoutError, match="what it holds changes all the time"):
+        measure(ResourceWatch(), member, *restless)
+
+
+# Several services
+
+
+def test_a_relay_tells_which_service_has_sent_it() -> None:
+    key = 1 << 40 | 7
+    sent = [of_service(key, service_id) for service_id in range(3)]
+    assert sent[0] == key
+    assert [service_id_of(each) for each in sent] == [0, 1, 2]
+    assert [of_service(each, 1) for each in sent] == sent[1:2] * 3
+    assert {each % 1024 for each in sent} == {7}
+
+
+def test_further_services_are_python_and_answer_nobody() -> None:
+    first, *further = services.with_further(JavaService("a.B"), Service(["python"], {"PYTHONPATH": "src"}), 3)
+    assert first == JavaService("a.B", {"test.service.count": "3"})
+    environment = {"PYTHONPATH": "src", "TEST_SERVICE_COUNT": "3", "AERON_CLUSTER_SERVICE_RESPONDER": "false"}
+    assert further == [Service(["python"], environment)] * 2
+    assert services.with_further(Service(["python"]), Service([]), 1) == [
+        Service(["python"], {"TEST_SERVICE_COUNT": "1"})
+    ]
+
+
+def member_with(directory: Path, *module_snapshot: bytes, member_id: int = 0) -> Any:
+    """A member with these files, and with this snapshot of its consensus module."""
+    node = SimpleNamespace(base_dir=directory, snapshot_messages={-1: list(module_snapshot)}.get)
+    return SimpleNamespace(member_id=member_id, node=node)
+
+
+def test_each_service_has_journals_of_its_own(tmp_path: Path) -> None:
+    member = member_with(tmp_path)
+    assert [services.log_position(member, service_id) for service_id in (0, 1)] == [-1, -1]
+    for name, records in {"journal/1": [], "journal-1/9": history()[:2], "journal-1/10": history()[:1]}.items():
+        path = tmp_path / f"{name}.bin"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"".join(JOURNAL_RECORD.pack(*record) for record in records) + b"partial")
+    assert [services.log_position(member, service_id) for service_id in (0, 1)] == [-1, 32]
+    assert [path.stem for path in services.journals(tmp_path, 1)] == ["9", "10"]
+    assert [run.name.partition(" ")[2] for run in read_runs(tmp_path)] == [
+        "journal start 0",
+        "journal-1 start 0",
+        "journal-1 start 1",
+    ]
+
+
+def test_the_error_log_of_javas_container_is_not_ours() -> None:
+    names = ["cluster-mark-service-0.dat", "cluster-mark-service-1.dat", "cluster-mark.dat", "archive-mark.dat"]
+    assert [services.is_ours(name, is_java=True) for name in names] == [False, True, False, False]
+    assert [services.is_ours(name, is_java=False) for name in names] == [True, True, False, False]
+    missed = "Follower has missed 3 service message(s).  Please check service (id=1) determinism"
+    assert services.missed_messages(["something else", missed]) == [missed]
+
+
+def module_message(template_id: int, layout: str, *numbers: int, payload: bytes = b"") -> bytes:
+    """A message of a consensus module's snapshot."""
+    return struct.pack("<HHHH" + layout, struct.calcsize("<" + layout), template_id, 111, 16, *numbers) + payload
+
+
+def test_messages_that_a_member_has_not_counted_are_found(tmp_path: Path) -> None:
+    first, second = (-(2**63) + (service_id << 56) for service_id in (0, 1))
+    other = module_message(105, "qqqi", 2, first + 6, first + 5, 0)
+    tracker = module_message(107, "qqii", first + 6, first + 5, 0, 0)
+    behind = module_message(107, "qqii", second + 8, second + 6, 128, 1)
+    waiting = module_message(1, "qqq", 3, second + 7, 2**63 - 1, payload=b"waiting")
+    members = [member_with(tmp_path, other, tracker, behind, waiting, member_id=number) for number in range(2)]
+    assert services.check_pending(SimpleNamespace(members=members)) == {  # type: ignore[arg-type]
+        0: (first + 6, first + 5, []),
+        1: (second + 8, second + 6, [b"waiting"]),
+    }
+    lost = member_with(tmp_path, other, tracker, module_message(107, "qqii", second + 7, second + 6, 0, 1), member_id=2)
+    with pytest.raises(AssertionError, match=r"service messages at the snapshot of member 2: .*, of 0: "):
+        services.check_pending(SimpleNamespace(members=[*members, lost]))  # type: ignore[arg-type]

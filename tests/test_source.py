@@ -1,0 +1,222 @@
+"""Style as a test: linters, forbidden patterns, a purpose on each first line, stubs, who may import whom."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "container"
+CODE = {".java", ".pxd", ".py", ".pyi", ".pyx", ".sh"}
+TEXT = CODE | {"", ".h", ".in", ".md", ".toml", ".txt"}
+
+# The package that wraps the C client and driver.
+REAL_TRANSPORT = r"container[.]aeron"
+
+# What no file may contain, by reason. Each is spelt so that it does not find itself here.
+FORBIDDEN = {
+    "a path of one machine": r"(?<![\w.:/-])/(?:home|root|Users|work)\b",
+    "the host of a registry": r"\b(?:pypi[.]org|pythonhosted[.]org|maven(?:[.]apache)?[.]org|crates[.]io)\b",
+    "work put off": r"\b(?:TO[D]O|FIX[M]E|X[X]X|HA[C]K)\b",
+    "a method that is not there": r"NotImplemented[E]rror",
+    "a test that is switched off": r"\b(?:mark[.](?:skip|xfail)|pytest[.]xfail)\b",
+}
+# Tests wait for what they need, with a limit; they do not hope that it happens in a given time. In quotes it
+# is the program of a process that shall live until it is killed.
+SLEEP = r"^[^\"']*\b(?:time|asyncio)[.]sleep\("
+
+
+def source_files() -> list[Path]:
+    """Every file that is or will be under version control; without git, those outside built directories."""
+    if (ROOT / ".git").exists() and shutil.which("git"):
+        listed = subprocess.run(
+            ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        names = [ROOT / name for name in listed.stdout.split("\0") if name]
+        return sorted(path for path in names if path.is_file())
+    built = {"build", "dist", "codecs", "__pycache__"}
+    return sorted(
+        path
+        for path in ROOT.rglob("*")
+        if path.is_file()
+        and path.suffix not in {".so", ".pyc"}
+        and not any(
+            part in built or part.endswith(".egg-info") or (part[0] == "." and part not in {".ci", ".gitignore"})
+            for part in path.relative_to(ROOT).parts
+        )
+    )
+
+
+FILES = source_files()
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def lines_matching(pattern: str, accept: Callable[[Path], bool]) -> list[str]:
+    """`file:line: text` of each line that the pattern finds in an accepted text file."""
+    search = re.compile(pattern).search
+    return [
+        f"{name(path)}:{number}: {line.strip()}"
+        for path in FILES
+        if path.suffix in TEXT and path.name != "LICENSE" and accept(path)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if search(line)
+    ]
+
+
+def cython_files() -> list[Path]:
+    return [path for path in FILES if path.suffix in {".pyx", ".pxd"} and path.is_relative_to(PACKAGE)]
+
+
+def run_tool(*command: str) -> None:
+    result = subprocess.run(
+        [str(Path(sys.executable).parent / command[0]), *command[1:]],
+        cwd=ROOT,
+        env={"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, f"{' '.join(command)}\n{result.stdout}{result.stderr}"
+
+
+def test_python_passes_the_linter() -> None:
+    run_tool("ruff", "check", "--no-cache", "--output-format", "concise")
+
+
+def test_python_is_formatted() -> None:
+    run_tool("ruff", "format", "--no-cache", "--check", "--output-format", "concise")
+
+
+def test_cython_passes_the_linter() -> None:
+    run_tool("cython-lint", *map(str, cython_files()))
+
+
+@pytest.mark.parametrize("reason", FORBIDDEN)
+def test_no_file_contains(reason: str) -> None:
+    found = lines_matching(FORBIDDEN[reason], lambda _: True)
+    assert not found, f"{reason}:\n" + "\n".join(found)
+
+
+def test_no_test_sleeps() -> None:
+    found = lines_matching(SLEEP, lambda path: path.is_relative_to(ROOT / "tests"))
+    assert not found, "wait for a condition, with a limit:\n" + "\n".join(found)
+
+
+def test_lines_are_not_too_long() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    limit = settings["ruff"]["line-length"]
+    assert settings["cython-lint"]["max-line-length"] == limit
+    found = lines_matching(f"^.{{{limit + 1},}}$", lambda path: path.suffix in CODE or path.name == "run")
+    assert not found, "too long:\n" + "\n".join(found)
+
+
+def purpose(path: Path) -> str:
+    """The words on a file's first line, or on its second when the first names the interpreter."""
+    lines = path.read_text(encoding="utf-8").splitlines() or [""]
+    first = lines[1] if lines[0].startswith("#!") and len(lines) > 1 else lines[0]
+    found = re.match(r'\s*(?:r?"""|//|/\*\*?|#+|<!--)\s*(.*)', first)
+    return found[1] if found else ""
+
+
+def test_each_file_begins_with_its_purpose() -> None:
+    purposeless = [
+        name(path)
+        for path in FILES
+        if path.suffix in TEXT and path.name not in {"LICENSE", "py.typed"} and len(purpose(path)) < 5
+    ]
+    assert not purposeless, "the first line says what a file is for:\n" + "\n".join(purposeless)
+
+
+def test_nothing_built_and_no_large_file_is_tracked() -> None:
+    built = [name(path) for path in FILES if path.suffix in {".c", ".class", ".jar", ".o", ".so", ".whl"}]
+    large = [f"{name(path)}: {path.stat().st_size:,} B" for path in FILES if path.stat().st_size > 512 * 1024]
+    assert not built + large
+
+
+def test_each_compiled_module_has_a_stub() -> None:
+    missing = [name(path) for path in cython_files() if path.suffix == ".pyx" and not path.with_suffix(".pyi").exists()]
+    assert not missing, "compiled modules without a .pyi:\n" + "\n".join(missing)
+
+
+def test_each_c_function_says_how_it_fails() -> None:
+    """`noexcept`, or an error value: a `void` function without either is checked after each call."""
+    declaration = re.compile(r"^\s*cdef\s+(?:inline\s+)?void\s+(\w+)\s*\([^()]*(?:\([^()]*\)[^()]*)*\)([^:\n#]*)", re.M)
+    silent = [
+        f"{name(path)}: {found[1]}"
+        for path in cython_files()
+        for found in declaration.finditer(path.read_text(encoding="utf-8"))
+        if not re.search(r"\b(?:noexcept|except)\b", found[2])
+    ]
+    assert not silent, "cdef void without noexcept or except:\n" + "\n".join(silent)
+
+
+def test_no_cython_file_is_included_in_another() -> None:
+    assert not lines_matching(r"^\s*include\s+[\"']", lambda path: path.suffix in {".pyx", ".pxd"})
+
+
+def test_only_the_real_transport_knows_the_c_library() -> None:
+    found = lines_matching(
+        r"\bcimport\b.*\blibaeron\b|\blibaeron\b.*\bcimport\b",
+        lambda path: path.is_relative_to(PACKAGE) and not path.is_relative_to(PACKAGE / "aeron"),
+    )
+    assert not found, "only the real transport calls the C library, others the seam:\n" + "\n".join(found)
+
+
+def test_the_memory_transport_never_loads_the_c_library() -> None:
+    found = lines_matching(
+        rf"^\s*(?:from|c?import)\b.*\b(?:{REAL_TRANSPORT}|libaeron|pyaeron)\b",
+        lambda path: path.stem.startswith("memory_") and path.is_relative_to(PACKAGE / "testing"),
+    )
+    assert not found, "\n".join(found)
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """The modules that a Python file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_the_interface_imports_nothing_compiled() -> None:
+    pending, seen = ["container.api"], set[str]()
+    while pending:
+        module = pending.pop()
+        path = ROOT / "src" / Path(*module.split(".")).with_suffix(".py")
+        assert not path.with_suffix(".pyx").exists(), f"container.api reaches {module}, which is compiled"
+        if module not in seen and path.exists():
+            pending += [imported for imported in imported_modules(path) if imported.startswith("container.")]
+        seen.add(module)
+
+
+def test_each_example_is_run_by_a_test() -> None:
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    unused = [path.name for path in (ROOT / "examples").glob("*.py") if path.stem not in tests]
+    assert not unused, f"no test mentions {unused}"
+
+
+def test_documents_name_only_words_that_run_knows() -> None:
+    known = set(re.findall(r"^([a-z -]+?(?: \| [a-z]+)*)\)", (ROOT / "run").read_text(), re.M))
+    words = {word for case in known for word in case.split(" | ")}
+    used = {
+        word
+        for path in FILES
+        if path.suffix == ".md" or path.parent.name == ".ci"
+        for word in re.findall(r"\./run ([a-z]+)", path.read_text(encoding="utf-8"))
+    }
+    assert used <= words, f"./run does not know {sorted(used - words)}"

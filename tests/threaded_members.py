@@ -1,0 +1,159 @@
+"""Scripted members over a media driver in this process, in a thread of their own: for clients that have threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Self, cast
+
+from container.aeron import AeronClient, MediaDriver
+from container.api import NOT_CONNECTED
+from container.testing import transport_probe as seam
+from container.testing.endpoints import PortReservation
+from container.testing.memory_transport import MemoryDriver
+from tests.scripted_member import Request, ScriptedMember
+
+LIMIT_S = 20.0
+PAUSE_S = 0.0002
+
+
+class PatientMember(ScriptedMember):
+    """Waits until what it sends is taken."""
+
+    _is_heard = False
+
+    def send_bytes(self, data: bytes) -> None:
+        assert self.egress is not None
+        deadline = time.monotonic() + LIMIT_S
+        while (result := seam.offer(self.egress, data)) <= 0:
+            if result == NOT_CONNECTED and self._is_heard:
+                return  # the client is gone
+            assert time.monotonic() < deadline, "nobody took what the member sent"
+            seam.invoke(self.client)
+        self._is_heard = True
+
+    def open_egress(self, channel: str, stream_id: int = 102) -> None:
+        super().open_egress(channel, stream_id)
+        self._is_heard = False
+
+    def echo(self) -> None:
+        """Answer each session message with its payload."""
+
+        def hook(request: Request) -> None:
+            self.message(request["payload"])
+
+        self.hooks["SessionMessageHeader"] = hook
+
+
+class ThreadedMembers:
+    """A driver and its members, which one thread keeps going; tests talk to them through :meth:`do`."""
+
+    def __init__(self) -> None:
+        self.media_driver = MediaDriver.launch_embedded(
+            ipc_term_buffer_length=1024 * 1024,
+            term_buffer_length=256 * 1024,
+            publication_linger_timeout_ns=50_000_000,
+            timer_interval_ns=20_000_000,
+            image_liveness_timeout_ns=1_000_000_000,
+        )
+        self._ports = PortReservation()
+        self._tasks: list[Callable[[], object]] = []
+        self._clients: list[AeronClient] = []
+        self._actions: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._is_ending = threading.Event()
+        self._failures: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, name="members")
+        self._thread.start()
+
+    @property
+    def aeron_dir(self) -> str:
+        """Directory of the driver."""
+        return self.media_driver.aeron_dir
+
+    def take_endpoint(self) -> str:
+        """An address for a member."""
+        return f"localhost:{self._ports.take()}"
+
+    def member(
+        self, member_id: int, channel: str, script: Callable[[PatientMember], object] | None = None
+    ) -> PatientMember:
+        """A member that listens on ``channel``; ``script`` is called with it before it hears anything."""
+
+        def make() -> PatientMember:
+            made = PatientMember(cast(MemoryDriver, self), member_id, channel)
+            if script is not None:
+                script(made)
+            return made
+
+        return self.do(make)
+
+    def do[T](self, action: Callable[[], T]) -> T:
+        """Have the members' thread do it, and return its result."""
+        results: list[T] = []
+        errors: list[BaseException] = []
+        done = threading.Event()
+
+        def run() -> None:
+            try:
+                results.append(action())
+            except BaseException as error:
+                errors.append(error)
+            done.set()
+
+        self._actions.put(run)
+        assert done.wait(LIMIT_S), f"the members did not answer within {LIMIT_S:g} s: {self._failures}"
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def connect(self, client_name: str) -> AeronClient:
+        """A client for a member."""
+        self._clients.append(AeronClient(self.aeron_dir, client_name))
+        return self._clients[-1]
+
+    def add_task(self, task: Callable[[], object]) -> None:
+        """Have it called in each turn."""
+        self._tasks.append(task)
+
+    def remove_task(self, task: Callable[[], object]) -> None:
+        """No longer call it."""
+        self._tasks.remove(task)
+
+    def _run(self) -> None:
+        try:
+            while not self._is_ending.wait(PAUSE_S):
+                while not self._actions.empty():
+                    self._actions.get()()
+                for client in self._clients:
+                    seam.invoke(client)
+                for task in list(self._tasks):
+                    task()
+        except BaseException as error:
+            self._failures.append(error)
+        for client in self._clients:
+            client.close()
+
+    def close(self) -> None:
+        """End thread, clients and driver."""
+        self._is_ending.set()
+        self._thread.join(LIMIT_S)
+        self.media_driver.close()
+        self._ports.close()
+        assert not self._failures, self._failures
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def key_of(payload: bytes) -> Any:
+    """The key of a reply such as ``b"7:text"``; None when there is none."""
+    key, colon, _ = payload.partition(b":")
+    return int(key) if colon else None
