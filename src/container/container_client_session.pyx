@@ -172,13 +172,17 @@ cdef class ClientSessions:
         if self._ids[count - 1] < cluster_session_id:
             return -count - 1
         # Ids are given one after the other, so that few numbers are missing: an id has at most as many ids before
-        # it, or behind it, as there are numbers between it and the first, or the last.
+        # it, or behind it, as there are numbers between it and the first, or the last. Where both say the same
+        # place, no number is missing, or it is the first: the id is there, and its memory need not be touched.
         distance = <uint64_t> cluster_session_id - <uint64_t> self._ids[0]
         if distance < <uint64_t> count:
-            high = <Py_ssize_t> distance + 1
+            high = <Py_ssize_t> distance
         distance = <uint64_t> self._ids[count - 1] - <uint64_t> cluster_session_id
         if distance < <uint64_t> count:
             low = count - 1 - <Py_ssize_t> distance
+        if low == high:
+            self._last = low
+            return low
         while low < high:
             middle = (low + high) >> 1
             if self._ids[middle] < cluster_session_id:
