@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
+import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -95,9 +98,44 @@ def program(command: str) -> Start:
     return start
 
 
-def other_peers(options: Sequence[str]) -> dict[str, Start]:
-    """What ``--peer NAME=COMMAND`` adds."""
-    return {name: program(command) for name, _, command in (option.partition("=") for option in options)}
+def build_aeron_go(source: str) -> Path:
+    """Build our echo service in aeron-go's container with the machine's Go; where the program is.
+
+    ``source`` is a version of its module, such as ``latest``, or a directory with its sources.
+    """
+    target = CACHE / "go"
+    target.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / "benchmarks" / "go" / "main.go", target)
+    for name in ("go.mod", "go.sum"):
+        (target / name).unlink(missing_ok=True)
+    module = "github.com/lirm/aeron-go"
+    wanted = ["get", f"{module}@{source}"]
+    if Path(source).is_dir():
+        wanted = ["mod", "edit", f"-replace={module}={Path(source).resolve()}"]
+    for arguments in (["mod", "init", "echo"], wanted, ["mod", "tidy"], ["build", "-o", "go-echo", "."]):
+        try:
+            subprocess.run(["go", *arguments], cwd=target, check=True, capture_output=True, text=True, timeout=LIMIT_S)
+        except FileNotFoundError:
+            raise SystemExit("--aeron-go needs Go: install it (apt install golang), or leave the option out") from None
+        except subprocess.CalledProcessError as error:
+            raise SystemExit(f"--aeron-go {source}: go {' '.join(arguments)} failed:\n{error.stderr.strip()}") from None
+    return target / "go-echo"
+
+
+def add_peer_options(parser: argparse.ArgumentParser) -> None:
+    """The options ``--aeron-go`` and ``--peer``."""
+    parser.add_argument(
+        "--aeron-go", metavar="VERSION", help="aeron-go's container, too: a version of its module, or its sources"
+    )
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help="another container")
+
+
+def other_peers(options: argparse.Namespace) -> dict[str, Start]:
+    """The peers that these options add."""
+    peers = {name: program(command) for name, _, command in (option.partition("=") for option in options.peer)}
+    if options.aeron_go:
+        peers["go"] = program(str(build_aeron_go(options.aeron_go)))
+    return peers
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks import codecs, echo, replay, sessions_and_timers, snapshot, start
 from benchmarks._harness import say
+from benchmarks._peers import add_peer_options
 
 BENCHMARKS: dict[str, Callable[[Sequence[str]], dict[str, Any]]] = {
     "codecs": codecs.main,
@@ -33,16 +34,18 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="./run bench all", description=__doc__)
     parser.add_argument("--short", action="store_true", help="a few messages each: says that all runs, not how fast")
-    parser.add_argument(
-        "--peer", action="append", default=[], metavar="NAME=COMMAND", help="for echo, replay and start"
-    )
+    parser.add_argument("--rounds", type=int, help="of each benchmark; each has its own default")
+    add_peer_options(parser)
     options = parser.parse_args(arguments)
     found = {}
     for name, run in BENCHMARKS.items():
         say(f"== {name}")
         chosen = list(SHORT[name]) if options.short else []
+        if options.rounds:
+            chosen.append(f"--rounds={options.rounds}")
         if name in ("echo", "replay", "start"):
             chosen += [f"--peer={peer}" for peer in options.peer]
+            chosen += [f"--aeron-go={options.aeron_go}"] if options.aeron_go else []
         found[name] = run(chosen)
     print()
     for name, result in found.items():

@@ -2,7 +2,7 @@
 
 The load is the same for all peers: a client in Java (benchmarks/java/EchoLoad.java) that checks each echo byte by byte.
 In each round every peer gets a fresh node, all agents of which idle as the row says; the order of peers is shuffled.
-aeron-go, or any other container, joins by ``--peer go=COMMAND``.
+aeron-go's container joins by ``--aeron-go latest``, any other by ``--peer NAME=COMMAND``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from benchmarks._peers import (
     LIMIT_S,
     STANDARD_IDLE,
     Start,
+    add_peer_options,
     cython_service,
     java_service,
     other_peers,
@@ -141,9 +142,9 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--seed", type=int, default=1, help="of the order of peers")
     parser.add_argument("--only", default="", help="loads whose name contains this, such as 'ipc'")
     parser.add_argument("--peers", default=",".join(PEERS), help="names, separated by commas")
-    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help="another container")
+    add_peer_options(parser)
     options = parser.parse_args(arguments)
-    peers = {name: PEERS[name] for name in options.peers.split(",") if name} | other_peers(options.peer)
+    peers = {name: PEERS[name] for name in options.peers.split(",") if name} | other_peers(options)
     others = [name for name in peers if name not in ("python", "cython")]
 
     report = Report("echo", METRICS)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks._harness import CACHE, ROOT, Goal, Report, Result, RoundFailed, cpu_seconds, run_rounds, say
-from benchmarks._peers import IDLES, LIMIT_S, STANDARD_IDLE, TERMS, Start, java_classes, other_peers
+from benchmarks._peers import IDLES, LIMIT_S, STANDARD_IDLE, TERMS, Start, add_peer_options, java_classes, other_peers
 from benchmarks.echo import PEERS, Load, LoadClient
 from container.api import ClusteredService
 from container.errors import ContainerError
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--memory-messages", type=int, default=10_000_000, help="0: not from memory")
     parser.add_argument("--messages", type=int, default=10_000_000, help="in the archive; 0: not from an archive")
-    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help="another container")
+    add_peer_options(parser)
     options = parser.parse_args(arguments)
     report = Report("replay", {"per_second": "12,.0f", "ns": "7.1f", "seconds": "8.3f", "cpu_s_per_million": "6.3f"})
     if options.memory_messages:
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         ]
         report.add(f"from memory, {options.memory_messages:,} messages of {_LENGTH} B", results, goals)
     if options.messages:
-        peers = PEERS | other_peers(options.peer)
+        peers = PEERS | other_peers(options)
         with ExitStack() as stack:
             node = stack.enter_context(
                 Node(class_path=[java_classes()], idle_strategy=IDLES[STANDARD_IDLE].java, properties=TERMS)

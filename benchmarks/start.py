@@ -22,6 +22,7 @@ from benchmarks._peers import (
     STANDARD_IDLE,
     TERMS,
     Start,
+    add_peer_options,
     java_classes,
     java_service,
     other_peers,
@@ -84,11 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(prog="./run bench start", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help="another container")
+    add_peer_options(parser)
     options = parser.parse_args(arguments)
     for part in ("src/container", "examples"):  # as an installation does, whatever the environment says
         compileall.compile_dir(ROOT / part, quiet=1)
-    peers = PEERS | other_peers(options.peer)
+    peers = PEERS | other_peers(options)
     report = Report(
         "start",
         {"acknowledged_s": ".3f", "leads_s": ".3f", "cpu_s": ".2f", "resident_mib": ".1f", "import_ms": ".1f"},
