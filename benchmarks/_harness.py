@@ -120,11 +120,12 @@ class Report:
         row = Row(name, results, goals)
         self.rows.append(row)
         print(f"{row.name}:")
+        width = max((len(peer) for peer in row.medians), default=0) + 2
         for peer, medians in row.medians.items():
             values = "  ".join(
                 f"{metric} {medians[metric]:{shown}}" for metric, shown in self.metrics.items() if metric in medians
             )
-            print(f"  {peer:>8}: {values}")
+            print(f"{peer:>{width}}: {values}")
         for goal, ratio in self._goals(row):
             print(f"    {'met   ' if goal.is_met(ratio) else 'MISSED'} {goal}: {ratio:.3f}")
         sys.stdout.flush()

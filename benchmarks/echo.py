@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from benchmarks._harness import ROOT, Goal, Report, Result, RoundFailed, cpu_seconds, resident_mib, run_rounds
@@ -133,6 +134,26 @@ def measure(start: Start, group: Sequence[Load], warm_up: int, found: dict[Load,
     return {"loads": len(results)}
 
 
+def compare(
+    report: Report,
+    peers: Mapping[str, Start],
+    group: Sequence[Load],
+    options: argparse.Namespace,
+    others: Sequence[str],
+) -> None:
+    """Run all rounds of a group of loads, which share node and client, and add a line for each load."""
+    found: dict[str, dict[Load, list[dict[str, Any]]]] = {name: {} for name in peers}
+    _, failures = run_rounds(
+        {name: partial(measure, start, group, options.warm_up, found[name]) for name, start in peers.items()},
+        options.rounds,
+        options.seed,
+    )
+    for name, texts in failures.items():
+        report.failures.setdefault(name, []).extend(texts)
+    for load in group:
+        add(report, load, {name: of_peer.get(load, []) for name, of_peer in found.items()}, others)
+
+
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="./run bench echo", description=__doc__)
@@ -153,21 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         if options.only in str(load):
             groups.setdefault((load.idle, load.medium), []).append(load)
     for group in groups.values():
-        found: dict[str, dict[Load, list[dict[str, Any]]]] = {name: {} for name in peers}
-        _, failures = run_rounds(
-            {
-                name: lambda name=name, group=group, found=found: measure(  # type: ignore[misc]
-                    peers[name], group, options.warm_up, found[name]
-                )
-                for name in peers
-            },
-            options.rounds,
-            options.seed,
-        )
-        for name, texts in failures.items():
-            report.failures.setdefault(name, []).extend(texts)
-        for load in group:
-            add(report, load, {name: of_peer.get(load, []) for name, of_peer in found.items()}, others)
+        compare(report, peers, group, options, others)
     return report.finish()
 
 

@@ -1,0 +1,49 @@
+"""Tuning: what the container's settings change in echoes through one Java node, each beside the standard set-up.
+
+The peers are one service of ours in Python with one setting changed; node, load and its checks are those of ``echo``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks._harness import Report
+from benchmarks._peers import STANDARD_IDLE, Start, python_service
+from benchmarks.echo import METRICS, Load, compare
+
+VARIANTS: dict[str, dict[str, str]] = {
+    "standard": {},
+    "fragments 10": {"AERON_CLUSTER_LOG_FRAGMENT_LIMIT": "10"},
+    "fragments 200": {"AERON_CLUSTER_LOG_FRAGMENT_LIMIT": "200"},
+    "fragments 1000": {"AERON_CLUSTER_LOG_FRAGMENT_LIMIT": "1000"},
+    "slack 1us": {"AERON_CLUSTER_SERVICE_TIMER_SLACK": "1us"},
+    "processor 1": {"AERON_CLUSTER_SERVICE_CPU_AFFINITY": "1"},
+    "park 1ms": {"AERON_CLUSTER_IDLE_STRATEGY": "backoff"},
+    "yield": {"AERON_CLUSTER_IDLE_STRATEGY": "yield"},
+    "busy_spin": {"AERON_CLUSTER_IDLE_STRATEGY": "busy_spin"},
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(prog="./run bench tuning", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--messages", type=int, default=200_000, help="of a load; a twentieth with one in flight")
+    parser.add_argument("--warm-up", type=int, default=100_000, help="messages before the first load of a node")
+    parser.add_argument("--seed", type=int, default=1, help="of the order")
+    options = parser.parse_args(arguments)
+    report = Report("tuning", {name: shown for name, shown in METRICS.items() if name != "resident_mib"})
+    starts: dict[str, Start] = {
+        name: python_service("examples.echo_service:EchoService", variables) for name, variables in VARIANTS.items()
+    }
+    one, many = max(options.messages // 20, 100), options.messages
+    for medium, shapes in (("udp", ((1, one), (256, many))), ("ipc", ((1, one), (256, many), (4096, many)))):
+        group = [Load(STANDARD_IDLE, medium, window, 32, 1, messages) for window, messages in shapes]
+        compare(report, starts, group, options, ())
+    return report.finish()
+
+
+if __name__ == "__main__":
+    main()
