@@ -1,14 +1,14 @@
 # Types of container.recordings.log_decoder.
 import os
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
 from container.errors import RecordingError
-from container.recordings.message_reader import MessageReader
+from container.recordings.batch_decoder import BatchDecoder
 
 COLUMNS: Final[frozenset[str]]
 
-class LogDecoder(MessageReader):
+class LogDecoder(BatchDecoder):
     def __init__(
         self,
         archive_dir: str | os.PathLike[str],
@@ -31,8 +31,3 @@ class LogDecoder(MessageReader):
     def decode_messages(self) -> int: ...
     def decode_frames(self, leadership_term_id: int) -> int: ...
     def put_error(self, error: RecordingError) -> None: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def is_full(self) -> bool: ...
-    def take(self) -> dict[str, Any]: ...

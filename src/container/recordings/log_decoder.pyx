@@ -9,9 +9,8 @@ from libc.stdlib cimport calloc, free, malloc
 
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
-from container.recordings.columns cimport (
-    ColumnBatch, Columns, end_row, is_full, put_bool, put_bytes, put_int32, put_int64,
-)
+from container.recordings.batch_decoder cimport BatchDecoder
+from container.recordings.columns cimport Columns, end_row, is_full, put_bool, put_bytes, put_int32, put_int64
 from container.recordings.fields cimport (
     action_name, change_type_name, close_reason_name, is_ascii, put_enum, put_field32, put_field64, put_text, put_var,
     time_unit_name,
@@ -19,11 +18,9 @@ from container.recordings.fields cimport (
 from container.recordings.frame_reader cimport (
     FAILED_MESSAGE, FAILED_TEXT, FRAME_TYPE_DATA, FRAME_TYPE_PAD, READ_END, READ_OK,
 )
-from container.recordings.message_reader cimport MessageReader
 from container.transport cimport FRAME_HEADER_LENGTH
 
 cdef enum:
-    BATCH_BYTES = 16 * 1024 * 1024
     TEMPLATE_BITS_LENGTH = 65536 // 8
     UNKNOWN_TEMPLATE = -1
     SERVICE_ID_SHIFT = 56       # a session id of a service: bit 63, then seven bits of service id
@@ -72,7 +69,6 @@ cdef enum:
     PAYLOAD
     COMMITTED
     ERROR
-    COLUMN_COUNT
 
 _INDICES = {
     "log_position": LOG_POSITION,
@@ -129,7 +125,7 @@ cdef enum:
     FRAME_RESERVED_VALUE_OFFSET = 24
 
 
-cdef class LogDecoder(MessageReader):
+cdef class LogDecoder(BatchDecoder):
     """Decodes a range of a log into batches of columns.
 
     Args:
@@ -147,8 +143,6 @@ cdef class LogDecoder(MessageReader):
 
     Raises RecordingError and ValueError as those arguments' owners do.
     """
-    cdef ColumnBatch _batch
-    cdef list _names
     cdef int64_t _end
     cdef int64_t _read_end
     cdef int64_t _committed_position
@@ -172,14 +166,8 @@ cdef class LogDecoder(MessageReader):
         begin_timestamp=None, end_timestamp=None, template_ids=None, bint is_cluster_only=False,
         leadership_term_ids=None
     ):
-        if self._batch is not None:
-            raise TypeError("a decoder can not be initialised twice")
-        kinds = [None] * COLUMN_COUNT
-        for name, kind in columns.items():
-            kinds[_INDICES[name]] = kind
-        self._names = sorted(columns, key=_INDICES.__getitem__)
-        self._batch = ColumnBatch(kinds, batch_rows, BATCH_BYTES)
-        MessageReader.__init__(self, archive_dir, **layout)
+        self._open_batch(columns, _INDICES, batch_rows)
+        BatchDecoder.__init__(self, archive_dir, **layout)
         self.seek(begin)
         self._end = end
         self._read_end = max(end, read_end)
@@ -253,23 +241,6 @@ cdef class LogDecoder(MessageReader):
         put_bool(&self._batch.columns, COMMITTED, position <= self._committed_position)
         put_bytes(&self._batch.columns, ERROR, <const uint8_t*> (<const char*> text), len(text))
         end_row(&self._batch.columns)
-
-    @property
-    def rows(self):
-        """Rows (int) of the batch in progress."""
-        return self._batch.columns.rows
-
-    @property
-    def is_full(self):
-        """Whether the batch in progress must be taken before another row is decoded (bool)."""
-        return is_full(&self._batch.columns)
-
-    def take(self):
-        """The batch as a dict of column name to Arrow array; another one begins.
-
-        The arrays own their memory. Raises MemoryError when there was too little for them.
-        """
-        return dict(zip(self._names, self._batch.take(), strict=True))
 
     cdef int _decode_messages(self) noexcept nogil:
         cdef int result

@@ -1,14 +1,14 @@
 # Types of container.recordings.snapshot_decoder.
 import os
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from container.errors import RecordingError
-from container.recordings.message_reader import MessageReader
+from container.recordings.batch_decoder import BatchDecoder
 
 COLUMNS: Final[frozenset[str]]
 
-class SnapshotDecoder(MessageReader):
+class SnapshotDecoder(BatchDecoder):
     def __init__(
         self,
         archive_dir: str | os.PathLike[str],
@@ -26,10 +26,5 @@ class SnapshotDecoder(MessageReader):
     def snapshot_position(self) -> int: ...
     @property
     def leadership_term_id(self) -> int: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def is_full(self) -> bool: ...
-    def take(self) -> dict[str, Any]: ...
     def put_error(self, error: RecordingError) -> None: ...
     def decode_items(self, until_end_marker: bool = False) -> int: ...

@@ -7,7 +7,8 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
-from container.recordings.columns cimport ColumnBatch, Columns, end_row, is_full, put_bytes, put_int32, put_int64
+from container.recordings.batch_decoder cimport BatchDecoder
+from container.recordings.columns cimport Columns, end_row, is_full, put_bytes, put_int32, put_int64
 from container.recordings.fields cimport (
     close_reason_name, is_ascii, put_enum, put_field32, put_field64, put_text, put_var, time_unit_name,
 )
@@ -15,11 +16,9 @@ from container.recordings.frame_reader cimport (
     FAILED_MESSAGE, FAILED_NO_BEGIN_MARKER, FAILED_NO_END_MARKER, FAILED_SECOND_BEGIN_MARKER, FAILED_SNAPSHOT_POSITION,
     FAILED_SNAPSHOT_TYPE, FAILED_TEXT, READ_END, READ_OK,
 )
-from container.recordings.message_reader cimport MessageReader
 from container.transport cimport NULL_VALUE
 
 cdef enum:
-    BATCH_BYTES = 16 * 1024 * 1024
     UNKNOWN_TEMPLATE = -1
     TYPE_CONSENSUS_MODULE = 1
     TYPE_SERVICE = 2
@@ -47,7 +46,6 @@ cdef enum:
     APP_VERSION
     PAYLOAD
     ERROR
-    COLUMN_COUNT
 
 _INDICES = {
     "item_index": ITEM_INDEX,
@@ -86,7 +84,7 @@ cdef const char* mark_name(int32_t value) noexcept nogil:
     return NULL
 
 
-cdef class SnapshotDecoder(MessageReader):
+cdef class SnapshotDecoder(BatchDecoder):
     """Decodes a recording of a snapshot into batches of columns.
 
     Args:
@@ -99,8 +97,6 @@ cdef class SnapshotDecoder(MessageReader):
 
     Raises RecordingError and ValueError as those arguments' owners do.
     """
-    cdef ColumnBatch _batch
-    cdef list _names
     cdef int64_t _end
     cdef int64_t _item_index
     cdef int64_t _type_id               # -1 until it is known
@@ -113,14 +109,8 @@ cdef class SnapshotDecoder(MessageReader):
         self, archive_dir, layout, columns, *, int batch_rows, int64_t end, is_consensus_module=None,
         int64_t log_position=NULL_VALUE
     ):
-        if self._batch is not None:
-            raise TypeError("a decoder can not be initialised twice")
-        MessageReader.__init__(self, archive_dir, **layout)
-        kinds = [None] * COLUMN_COUNT
-        for name, kind in columns.items():
-            kinds[_INDICES[name]] = kind
-        self._names = sorted(columns, key=_INDICES.__getitem__)
-        self._batch = ColumnBatch(kinds, batch_rows, BATCH_BYTES)
+        self._open_batch(columns, _INDICES, batch_rows)
+        BatchDecoder.__init__(self, archive_dir, **layout)
         self._end = end
         self._type_id = NULL_VALUE
         if is_consensus_module is not None:
@@ -142,23 +132,6 @@ cdef class SnapshotDecoder(MessageReader):
     def leadership_term_id(self):
         """The leadership term of the snapshot (int) by its begin marker, -1 until that is read."""
         return self._leadership_term_id
-
-    @property
-    def rows(self):
-        """Rows (int) of the batch in progress."""
-        return self._batch.columns.rows
-
-    @property
-    def is_full(self):
-        """Whether the batch in progress must be taken before another row is decoded (bool)."""
-        return is_full(&self._batch.columns)
-
-    def take(self):
-        """The batch as a dict of column name to Arrow array; another one begins.
-
-        The arrays own their memory. Raises MemoryError when there was too little for them.
-        """
-        return dict(zip(self._names, self._batch.take(), strict=True))
 
     def put_error(self, error):
         """Add a row for a failure (RecordingError): its text, and all else null."""
