@@ -12,11 +12,11 @@ from container.client.egress_handler import EgressHandler, check_listener
 from container.client.egress_listener import EgressListener
 from container.errors import ClusterError, ConfigurationError, ContainerError
 from container.idle_strategy import BackoffIdleStrategy, IdleStrategy, parse_duration_ns, parse_idle_strategy
+from container.settings import MAX_CLIENT_NAME_LENGTH
 
 if TYPE_CHECKING:
     from container.transport import Client
 
-MAX_CLIENT_NAME_LENGTH = 100
 NS_PER_S = 1_000_000_000
 
 
