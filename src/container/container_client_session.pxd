@@ -33,7 +33,7 @@ cdef class ClientSessions:
     cdef int64_t* _ids                      # the same order; owned
     cdef list _told                         # in the order in which they are told and written
     cdef Py_ssize_t _capacity
-    cdef Py_ssize_t _last                   # where the last look-up ended
+    cdef ContainerClientSession _last       # whom the last look-up found
     cdef Py_ssize_t _index_of(self, int64_t cluster_session_id) noexcept    # < 0: -(insertion point) - 1
     cdef int _tell(self, ContainerClientSession session) except -1
     cdef ContainerClientSession get(self, int64_t cluster_session_id)

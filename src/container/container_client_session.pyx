@@ -154,7 +154,6 @@ cdef class ClientSessions:
         self._told = []
         self._ids = NULL
         self._capacity = 0
-        self._last = 0
 
     def __dealloc__(self):
         free(self._ids)
@@ -165,8 +164,6 @@ cdef class ClientSessions:
         cdef Py_ssize_t high = count
         cdef Py_ssize_t middle
         cdef uint64_t distance
-        if self._last < count and self._ids[self._last] == cluster_session_id:
-            return self._last
         if count == 0 or cluster_session_id < self._ids[0]:
             return -1
         if self._ids[count - 1] < cluster_session_id:
@@ -181,7 +178,6 @@ cdef class ClientSessions:
         if distance < <uint64_t> count:
             low = count - 1 - <Py_ssize_t> distance
         if low == high:
-            self._last = low
             return low
         while low < high:
             middle = (low + high) >> 1
@@ -189,14 +185,16 @@ cdef class ClientSessions:
                 low = middle + 1
             else:
                 high = middle
-        if low < count and self._ids[low] == cluster_session_id:
-            self._last = low
-            return low
-        return -low - 1
+        return low if low < count and self._ids[low] == cluster_session_id else -low - 1
 
     cdef ContainerClientSession get(self, int64_t cluster_session_id):
-        cdef Py_ssize_t index = self._index_of(cluster_session_id)
-        return <ContainerClientSession> PyList_GET_ITEM(self._sessions, index) if index >= 0 else None
+        cdef Py_ssize_t index
+        if self._last is None or self._last.id != cluster_session_id:
+            index = self._index_of(cluster_session_id)
+            if index < 0:
+                return None
+            self._last = <ContainerClientSession> PyList_GET_ITEM(self._sessions, index)
+        return self._last
 
     cdef int add(self, ContainerClientSession session) except -1:
         cdef Py_ssize_t count = len(self._sessions)
@@ -234,7 +232,7 @@ cdef class ClientSessions:
         session = self._sessions.pop(index)
         self._told.remove(session)
         memmove(self._ids + index, self._ids + index + 1, (len(self._sessions) - index) * sizeof(int64_t))
-        self._last = 0
+        self._last = None
         return session
 
     def __len__(self):
