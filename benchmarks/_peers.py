@@ -49,10 +49,13 @@ STANDARD_IDLE = "backoff 50us"
 type Start = Callable[[Node, Idle], Process]
 
 
+_classes = tempfile.TemporaryDirectory(prefix="bench-classes-")  # goes with the process
+
+
 @cache
 def java_classes() -> Path:
     """The compiled Java programs of the tests and the benchmarks."""
-    return compile_java(JAVA_SOURCES, Path(tempfile.mkdtemp(prefix="bench-classes-")), [resolve_jar()])
+    return compile_java(JAVA_SOURCES, Path(_classes.name), [resolve_jar()])
 
 
 def python_service(path: str, environment: Mapping[str, str] | None = None) -> Start:
