@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from container.testing.cluster import Node
-from container.testing.java import compile_java, resolve_jar
+from container.testing.java import JavaError, compile_java, resolve_jar
 from tests.soak.scenario import Scenario
 from tests.system.harness import Scenarios
 
@@ -20,6 +20,13 @@ IDLE_STRATEGY = "container.tests.ShortParkIdleStrategy"
 _open_nodes = pytest.StashKey[list[Node]]()
 
 type NodeFactory = Callable[..., Node]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetch the jar before the first test, whose time limit is not for that; a failure is the fixture's to tell."""
+    if any("jar" in getattr(item, "fixturenames", ()) for item in session.items):
+        with suppress(JavaError):
+            resolve_jar()
 
 
 @pytest.fixture(scope="session")
