@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import _harness, codecs, sessions_and_timers
+from benchmarks import _harness, codecs, instructions, sessions_and_timers
 from benchmarks._harness import Goal, Report, Result, RoundFailed, cpu_seconds, medians_of, resident_mib, run_rounds
 
 MEDIANS: dict[str, Result] = {
@@ -125,3 +125,16 @@ def test_codecs_run(cache: Path) -> None:
     [row] = found["rows"].values()
     assert {"SessionMessageHeader", "JoinLog", "SnapshotMarker"} <= set(row)
     assert set(found["failures"].values()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("???:__pyx_f_x [/a/src/container/service_handler.cpython-313-x86_64-linux-gnu.so]", "service_handler"),
+        ("???:__pyx_f_x [/a/container/testing/memory_log.cpython-313-x86_64-linux-gnu.so]", "memory transport"),
+        ("/b/Python-3.13.0/Python/ceval.c:_PyEval_Vector [/b/lib/libpython3.13.so.1.0]", "CPython"),
+        ("./string/memset-vec-unaligned-erms.S:__memset [/usr/lib/libc.so.6]", "libc and loader"),
+    ],
+)
+def test_instructions_belong_to_the_part_whose_file_has_them(line: str, part: str) -> None:
+    assert instructions.part_of(line) == part
