@@ -180,10 +180,14 @@ def callback_names(service: Process) -> list[str]:
     return [report["callback"] for report in reports(service)]
 
 
-def await_report(service: Process, callback: str, count: int = 1) -> dict[str, Any]:
-    """Wait until a callback was called ``count`` times, and return the last of these."""
-    what = f"{service.name} to report {callback} {count} times"
-    return service.wait_until(lambda: reports(service, callback)[count - 1 : count], LIMIT_S, what)[0]
+def await_report(service: Process, callback: str, count: int = 1, **values: Any) -> dict[str, Any]:
+    """Wait until a callback was called ``count`` times (with these values), and return the last of these."""
+
+    def found() -> list[dict[str, Any]]:
+        return [report for report in reports(service, callback) if values.items() <= report.items()]
+
+    what = f"{service.name} to report {callback} {count} times{f' with {values}' if values else ''}"
+    return service.wait_until(lambda: found()[count - 1 : count], LIMIT_S, what)[0]
 
 
 # How a service ends

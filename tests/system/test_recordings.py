@@ -215,9 +215,9 @@ def exercise(node: Node, service: Process) -> None:
             assert client.do("offer", length=length) > 0
         with CommandClient(node) as victim:
             client.do("close", session_id=victim.session_id)
-            await_report(service, "on_session_close")
+            await_report(service, "on_session_close", session_id=victim.session_id)
     await_report(service, "on_timer_event", count=2)
-    await_report(service, "on_session_close", count=2)
+    await_report(service, "on_session_close", session_id=client.session_id)
 
 
 def test_a_members_recordings_are_what_its_service_saw_and_what_javas_tools_say(node: NodeFactory) -> None:
@@ -240,7 +240,7 @@ def test_a_members_recordings_are_what_its_service_saw_and_what_javas_tools_say(
         snapshot_rows = rows_of(member.base_dir, "snapshots")
         compare_snapshot(member, snapshot_rows, client.session_id, deadline)
         assert rows_of(member.base_dir, "recording_log") == logged_entries(member)
-    await_report(service, "on_session_close", count=3)
+    await_report(service, "on_session_close", session_id=client.session_id)
     last_position = await_applied(member, service)
     before = seen(service)
 
