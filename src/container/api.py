@@ -22,7 +22,8 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Buffer, Callable, Iterator, Sequence
-from typing import Any, Protocol
+
+from container.type_names import Any, Protocol
 
 __all__ = [
     "ADMIN_ACTION",

@@ -12,8 +12,6 @@ import logging
 import os
 import stat
 import struct
-from datetime import datetime, timedelta
-from pathlib import Path
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport errno as c_errno
@@ -171,7 +169,7 @@ cdef class ClusterMarkFile(MarkFile):
             _reserve(fd, length)
             self._map(fd, length)
         except BaseException as error:
-            Path(self.path).unlink(missing_ok=True)
+            _remove(self.path)
             if isinstance(error, OSError):
                 raise MarkFileError(f"mark file {self.path} can not be created with {length} bytes: "
                                     f"{error.strerror}") from error
@@ -261,7 +259,7 @@ cdef class ClusterMarkFile(MarkFile):
             raise MarkFileError(f"mark file {self.path} is damaged, delete it: headerLength={header_length} "
                                 f"errorBufferLength={error_length} fileLength={self._length}")
         with memoryview(self)[header_length:header_length + error_length] as region:
-            _save_error_log(Path(self.path).parent, read_error_log(region), fallback)
+            _save_error_log(os.path.dirname(self.path), read_error_log(region), fallback)
         memset(self._memory + header_length, 0, <size_t> error_length)
 
     cdef int _adopt(self, size_t block) except -1:
@@ -491,7 +489,7 @@ def _save_error_log(directory, records, fallback):
     """Write the records as upstream does, to CONTAINER-<time>-error.log; raises MarkFileError if that fails."""
     if not records:
         return
-    path = _error_file(directory, datetime.now().astimezone(), 0)
+    path = _error_file(directory, 0)
     for attempt in range(1, _FILE_NAME_ATTEMPTS + 1):
         try:
             _write_new_file(path, format_error_log(records))
@@ -500,14 +498,16 @@ def _save_error_log(directory, records, fallback):
             if not isinstance(error, FileExistsError) or attempt == _FILE_NAME_ATTEMPTS:
                 raise MarkFileError(f"errors of the last run can not be saved to {path}: {error.strerror}") from error
             # Another service of the node saved its errors in the same millisecond: what it wrote stays.
-            path = _error_file(directory, datetime.now().astimezone(), attempt)
+            path = _error_file(directory, attempt)
     if fallback is not None:
         print(f"WARNING: existing errors saved to: {path}", file=fallback, flush=True)
 
 
-def _error_file(directory, now, attempt):
-    time = now + timedelta(milliseconds=attempt)
-    return directory / f"CONTAINER-{time:%Y-%m-%d-%H-%M-%S}-{time.microsecond // 1000:03}{time:%z}-error.log"
+def _error_file(directory, attempt):
+    from datetime import datetime, timedelta    # most starts have no error to save
+    time = datetime.now().astimezone() + timedelta(milliseconds=attempt)
+    name = f"CONTAINER-{time:%Y-%m-%d-%H-%M-%S}-{time.microsecond // 1000:03}{time:%z}-error.log"
+    return os.path.join(directory, name)
 
 
 def _write_new_file(path, text):
@@ -517,32 +517,42 @@ def _write_new_file(path, text):
         with open(descriptor, "w", encoding="ascii", errors="backslashreplace") as file:
             file.write(text)
     except OSError:
-        path.unlink(missing_ok=True)
+        _remove(path)
         raise
+
+
+def _remove(path):
+    """Remove a file, if it is there."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
 
 
 def ensure_link_file(cluster_dir, mark_file_dir, service_id):
     """Writes the link file, from which readers of the cluster directory learn where the mark file is.
 
-    Both directories (Path) must be resolved. When they are equal there must be no link, so an old one is deleted.
+    Both directories (str or path-like) must be resolved. When they are equal there must be no link, so an old one is deleted.
     Raises ConfigurationError for a directory that the link file, which is ASCII, can't name, and MarkFileError when
     it can't be written.
     """
-    link = cluster_dir / link_file_name(service_id)
-    target = str(mark_file_dir)
-    if mark_file_dir != cluster_dir and not target.isascii():
-        raise ConfigurationError(f"mark_file_dir={target!r}: must be ASCII, as {link.name} names it in ASCII")
+    cdef str name = link_file_name(service_id)
+    cdef str link = os.path.join(cluster_dir, name)
+    cdef str target = os.fspath(mark_file_dir)
+    cdef bint is_elsewhere = target != os.fspath(cluster_dir)
+    if is_elsewhere and not target.isascii():
+        raise ConfigurationError(f"mark_file_dir={target!r}: must be ASCII, as {name} names it in ASCII")
     try:
-        if mark_file_dir == cluster_dir:
-            link.unlink(missing_ok=True)
+        if not is_elsewhere:
+            _remove(link)
         else:
-            written = link.with_suffix(".lnk.tmp")
-            written.unlink(missing_ok=True)     # of a start that was killed
+            written = f"{link}.tmp"
+            _remove(written)        # of a start that was killed
             _write_new_file(written, target)
             try:
-                written.replace(link)
+                os.replace(written, link)
             except OSError:
-                written.unlink(missing_ok=True)
+                _remove(written)
                 raise
     except OSError as error:
         raise MarkFileError(f"link file {link} can not be written: {error.strerror}") from error

@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, ClassVar, Self
 
 from container.agent_thread import pin_to_cpu, set_timer_slack
 from container.clustered_service_agent import ClusteredServiceAgent
 from container.context import Context as _Context
 from container.errors import AgentTermination, ConfigurationError, ContainerError, TimedOutError
+from container.type_names import Any, Self
 
 _LOGGER = logging.getLogger("container")
 _CLOSE_RETRY_TIMEOUT_S = 5.0
@@ -26,7 +26,7 @@ class ClusteredServiceContainer:
     module ends when one of its services goes away.
     """
 
-    Context: ClassVar[type[_Context]] = _Context
+    Context = _Context
 
     def __init__(self, ctx: _Context, *, on_end: Callable[[], object] | None = None) -> None:
         """Conclude the context and add the agent's streams; nothing runs yet. See :meth:`launch`.

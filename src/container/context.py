@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from container.cluster_mark_file import ClusterMarkFile, ensure_link_file, mark_file_name
 from container.duration_tracker import DurationTracker
@@ -28,8 +25,11 @@ from container.service_counters import ServiceCounters
 from container.settings import Settings
 from container.settings_sources import collect_settings, validate_settings
 from container.transport import Client, Clock, MarkFile, SnapshotStore, SystemClock
+from container.type_names import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from container.api import ClusteredService
     from container.service_handler import ServiceHandler
 
@@ -76,8 +76,6 @@ class Context:
     client: Client
     mark_file: MarkFile
     aeron_dir: str
-    cluster_dir: Path
-    mark_file_dir: Path
 
     def __init__(
         self,
@@ -142,6 +140,16 @@ class Context:
     def is_closed(self) -> bool:
         """True once :meth:`close` was called."""
         return self._is_closed
+
+    @property
+    def cluster_dir(self) -> Path:
+        """The directory of the member's files by its canonical path, once :meth:`conclude` has made it."""
+        return _path(self._cluster_dir)
+
+    @property
+    def mark_file_dir(self) -> Path:
+        """The directory of the mark file by its canonical path, once :meth:`conclude` has made it."""
+        return _path(self._mark_file_dir)
 
     def conclude(self) -> None:
         """Check every setting, take the mark file, connect the client and allocate the counters.
@@ -234,10 +242,9 @@ class Context:
         self.idle_strategy = self.new_idle_strategy()
 
     def _conclude_directories(self, settings: Settings) -> None:
-        self.cluster_dir = _created_directory("cluster_dir", settings.cluster_dir)
-        self.mark_file_dir = (
-            _created_directory("mark_file_dir", settings.mark_file_dir) if settings.mark_file_dir else self.cluster_dir
-        )
+        self._cluster_dir = self._mark_file_dir = _created_directory("cluster_dir", settings.cluster_dir)
+        if settings.mark_file_dir:
+            self._mark_file_dir = _created_directory("mark_file_dir", settings.mark_file_dir)
         self.aeron_dir = self._find_aeron_dir(settings)
 
     def _find_aeron_dir(self, settings: Settings) -> str:
@@ -254,13 +261,13 @@ class Context:
             self.mark_file = self._given_mark_file
             return
         self.mark_file = ClusterMarkFile(
-            self.mark_file_dir / mark_file_name(settings.service_id),
+            os.path.join(self._mark_file_dir, mark_file_name(settings.service_id)),
             error_buffer_length=settings.error_buffer_length,
             page_size=self._file_page_size(settings),
             clock=self.clock,
             fallback=fallback_stream(settings.fallback_logger),
         )
-        ensure_link_file(self.cluster_dir, self.mark_file_dir, settings.service_id)
+        ensure_link_file(self._cluster_dir, self._mark_file_dir, settings.service_id)
 
     def _file_page_size(self, settings: Settings) -> int:
         if self._given_client is not None and not hasattr(self._given_client, "aeron_dir"):
@@ -372,16 +379,31 @@ class Context:
             _LOGGER.warning("%r can not be closed: %s", resource, error, exc_info=error)
 
 
-def _created_directory(setting: str, directory: str) -> Path:
-    """The directory, made if it is not there, by its canonical path."""
-    path = Path(directory)
+def _path(path: str) -> Path:
+    from pathlib import Path  # slow to import, and no start needs it
+
+    return Path(path)
+
+
+def _created_directory(setting: str, directory: str) -> str:
+    """The canonical path of the directory, which is made if it is not there."""
     try:
-        missing = list(itertools.takewhile(lambda each: not each.exists(), path.parents))
-        for each in [*reversed(missing), path]:  # by itself mkdir would make parents that everybody may write
-            each.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
-        return path.resolve(strict=True)
+        _make_directory(directory)
+        return os.path.realpath(directory, strict=True)
     except OSError as error:
         raise ConfigurationError(f"{setting}={directory!r}: can not be created: {error.strerror}") from error
+
+
+def _make_directory(path: str) -> None:
+    """Make the directory and what it lies in; os.makedirs would make parents that everybody may write."""
+    parent = os.path.dirname(path)
+    if parent and not os.path.exists(parent):
+        _make_directory(parent)
+    try:
+        os.mkdir(path, _DIRECTORY_MODE)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
 
 
 def _do_nothing() -> None:

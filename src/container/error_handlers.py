@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from typing import Protocol, TextIO
 
 from container.error_log import DistinctErrorLog, error_text
 from container.errors import AgentTermination, Category, Event
+from container.type_names import Protocol, TextIO
 
 type ErrorHandler = Callable[[BaseException], object]
 

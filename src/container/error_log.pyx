@@ -5,8 +5,7 @@ number of observations; int64 last and int64 first observation (epoch ms); then 
 """
 import threading
 import traceback
-from datetime import datetime
-from typing import NamedTuple
+from collections import namedtuple
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
@@ -42,13 +41,11 @@ cdef enum:
     RECORD_ALIGNMENT = 8
 
 
-class ErrorRecord(NamedTuple):
-    """One distinct error of an error log."""
+class ErrorRecord(namedtuple(
+        "ErrorRecord", ("observation_count", "first_observation_ms", "last_observation_ms", "text"))):
+    """One distinct error of an error log: three numbers (int) and the text (str)."""
 
-    observation_count: int
-    first_observation_ms: int
-    last_observation_ms: int
-    text: str
+    __slots__ = ()
 
 
 cdef inline size_t _align(size_t length) noexcept nogil:
@@ -221,6 +218,7 @@ def format_error_log(records):
 
 
 def _date(epoch_ms):
+    from datetime import datetime   # most starts find no error to tell of
     try:
         time = datetime.fromtimestamp(epoch_ms // 1000).astimezone()
     except (OverflowError, OSError, ValueError):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
 
 from container.errors import ConfigurationError
+from container.type_names import Any
 
 
 def load_object(path: str, setting: str) -> Any:

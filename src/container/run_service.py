@@ -9,11 +9,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 from container.clustered_service_container import ClusteredServiceContainer
 from container.context import Context
 from container.errors import AgentTermination
+from container.type_names import Any
 
 _LOGGER = logging.getLogger("container")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

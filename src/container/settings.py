@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any
 
 from container.semantic_version import format_version
+from container.type_names import Any
 
 MAX_SERVICE_COUNT = 10
 MAX_CLIENT_NAME_LENGTH = 100

@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
 
 from container.channel_uri import ChannelUri
 from container.errors import ConfigurationError
 from container.idle_strategy import parse_duration_ns, parse_idle_strategy
 from container.semantic_version import parse_version
 from container.settings import Setting, Settings, settings_table
+from container.type_names import Any
 
 CONFIG_FILE_VARIABLE = "AERON_CLUSTER_CONFIG_FILE"
 
@@ -24,13 +23,14 @@ _SIZE_FACTORS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 _NS_PER_MS = 1_000_000
 
 
-class Given(NamedTuple):
+class Given:
     """A value as it was given, and where."""
 
-    value: object
-    source: str
-    is_text: bool
-    """True when it can only be text, whatever its type should be, as in the environment."""
+    def __init__(self, value: object, source: str, is_text: bool) -> None:
+        self.value = value
+        self.source = source
+        self.is_text = is_text
+        """True when it can only be text, whatever its type should be, as in the environment."""
 
 
 def collect_settings(
@@ -52,7 +52,7 @@ def collect_settings(
     environ = os.environ if environ is None else environ
     _refuse_unknown(keywords, "")
     path = config_file or environ.get(CONFIG_FILE_VARIABLE)
-    given = _read_file(Path(path)) if path else {}
+    given = _read_file(path) if path else {}
     for name, setting in settings_table().items():
         if keywords.get(name) is not None:
             given[name] = Given(keywords[name], "", False)
@@ -79,12 +79,12 @@ def validate_settings(given: Mapping[str, Given]) -> Settings:
     """
     values: dict[str, Any] = {}
     problems: list[str] = []
-    for name, (value, source, is_text) in given.items():
+    for name, each in given.items():
         setting = settings_table()[name]
         try:
-            values[name] = _convert(setting, value, is_text)
+            values[name] = _convert(setting, each.value, each.is_text)
         except ConfigurationError as error:
-            problems.append(f"{name}={_shown(value)}{source}: {error}")
+            problems.append(f"{name}={_shown(each.value)}{each.source}: {error}")
     if problems:
         raise ConfigurationError("; ".join(problems))
     settings = Settings(**values)
@@ -163,11 +163,12 @@ def _check_response_stream_id(settings: Settings) -> None:
         )
 
 
-def _read_file(path: Path) -> dict[str, Given]:
+def _read_file(path: str | os.PathLike[str]) -> dict[str, Given]:
     import tomllib  # most containers have no such file
 
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        with open(path, "rb") as file:
+            values = tomllib.load(file)
     except OSError as error:
         raise ConfigurationError(f"config file {path} can not be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
-from pathlib import Path
 
 # The build reads it from here; asking the installation would cost a start more than all else of this package.
 VERSION = "0.1.0"
@@ -22,10 +22,16 @@ def version_info() -> str:
 @cache
 def _source_commit() -> str:
     """Hash of the commit that is checked out where this file lies; ``unknown`` outside of a clone."""
-    git = Path(__file__).resolve().parents[2] / ".git"
+    source = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    git = os.path.join(os.path.dirname(source), ".git")
     try:
-        head = (git / "HEAD").read_text(encoding="ascii").strip()
+        head = _read_line(git, "HEAD")
         name = head.removeprefix("ref: ")
-        return (git / name).read_text(encoding="ascii").strip() if name != head else head
+        return _read_line(git, name) if name != head else head
     except (OSError, ValueError):
         return "unknown"
+
+
+def _read_line(directory: str, name: str) -> str:
+    with open(os.path.join(directory, name), encoding="ascii") as file:
+        return file.read().strip()

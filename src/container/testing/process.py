@@ -119,6 +119,13 @@ class Process:
         return self._started().pid
 
     @property
+    def is_launching(self) -> bool:
+        """Whether what ties the process to its parent, which is a Python of its own (Linux), is not the program yet."""
+        if not sys.platform.startswith("linux"):
+            return False
+        return os.fsencode(_LAUNCHER) in Path(f"/proc/{self.pid}/cmdline").read_bytes()
+
+    @property
     def is_running(self) -> bool:
         """Whether the program runs, also while it is paused."""
         return self._popen is not None and not _has_ended(self._popen)
