@@ -10,9 +10,9 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -158,19 +158,19 @@ def test_a_pipe_in_place_of_the_mark_file_is_an_error_and_no_wait(path: Path, cl
         ClusterMarkFile(path, clock=clock)
 
 
-class StoppedTime:
+class StoppedTime(datetime):
     """A clock of the machine that always shows the same time, so that names of error files can be foreseen."""
 
     NOW = "2024-05-06-07-08-09"
 
-    @staticmethod
-    def now() -> datetime:
-        return datetime(2024, 5, 6, 7, 8, 9)
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return cls(2024, 5, 6, 7, 8, 9, tzinfo=tz)
 
 
 @pytest.fixture
 def stopped_time(monkeypatch: pytest.MonkeyPatch) -> type[StoppedTime]:
-    monkeypatch.setattr("container.cluster_mark_file.datetime", StoppedTime)
+    monkeypatch.setattr("datetime.datetime", StoppedTime)
     return StoppedTime
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,28 @@ def test_making_a_context_does_not_load_the_c_library() -> None:
         assert python(code) == "False\n"
 
 
+def test_starting_a_service_loads_nothing_that_is_slow_to_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AERON_DIR", str(tmp_path / "no-driver"))
+    monkeypatch.setenv("AERON_CLUSTER_DIR", str(tmp_path))
+    monkeypatch.setenv("AERON_DRIVER_TIMEOUT", "1")
+    code = (
+        "import sys, container.aeron, container.archive\n"
+        "from container.__main__ import main\n"
+        "print(main(['run', 'examples.echo_service:EchoService']), 'examples.echo_service' in sys.modules)\n"
+        "slow = 'argparse dataclasses datetime inspect locale msgspec pathlib shutil tempfile tomllib typing'\n"
+        "print([name for name in slow.split() if name in sys.modules])"
+    )
+    assert python(code) == "1 True\n[]\n"
+
+
+def test_interfaces_tell_their_types_at_run_time() -> None:
+    hints = typing.get_type_hints(container.ClusteredService.on_session_message)
+    assert hints["session"] == container.ClientSession | None
+    assert typing.get_type_hints(container.run) != {}
+
+
 def test_every_public_name_is_there() -> None:
     for name in container.__all__:
         assert getattr(container, name) is not None
@@ -244,9 +267,9 @@ def test_module_that_a_user_lacks_is_not_taken_for_a_missing_build(monkeypatch: 
 def test_command_says_that_the_build_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "container.settings_sources", None)
+    monkeypatch.setitem(sys.modules, "container.context", None)
     assert code_of("run", SERVICE) == 1
-    assert "container.settings_sources is not built: run './run build'" in capsys.readouterr().err
+    assert "container.context is not built: run './run build'" in capsys.readouterr().err
 
 
 # --- as a process

@@ -27,6 +27,16 @@ def test_output_errors_and_return_code_are_those_of_the_program(tmp_path: Path) 
         assert (process.output(), process.errors()) == ("out\n", "err\n")
 
 
+def test_a_process_launches_until_it_is_the_program(tmp_path: Path) -> None:
+    with python("import sys; print('here', flush=True); sys.stdin.read()", tmp_path) as process:
+        process.start()
+        wait_until(lambda: not process.is_launching, LIMIT_S, "the program")
+        assert process.read_line(LIMIT_S) == "here"
+        process.close_input()
+        process.wait(LIMIT_S)
+        assert not process.is_launching
+
+
 def test_the_environment_is_on_top_of_the_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FROM_PARENT", "1")
     code = "import os; print(os.environ['FROM_PARENT'], os.environ['OF_ITS_OWN'])"

@@ -165,10 +165,10 @@ def _check_response_stream_id(settings: Settings) -> None:
 
 def _read_file(path: str | os.PathLike[str]) -> dict[str, Given]:
     import tomllib  # most containers have no such file
+    from pathlib import Path
 
     try:
-        with open(path, "rb") as file:
-            values = tomllib.load(file)
+        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"config file {path} can not be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

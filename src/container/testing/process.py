@@ -123,7 +123,10 @@ class Process:
         """Whether what ties the process to its parent, which is a Python of its own (Linux), is not the program yet."""
         if not sys.platform.startswith("linux"):
             return False
-        return os.fsencode(_LAUNCHER) in Path(f"/proc/{self.pid}/cmdline").read_bytes()
+        try:
+            return os.fsencode(_LAUNCHER) in Path(f"/proc/{self.pid}/cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            return False  # it has ended
 
     @property
     def is_running(self) -> bool:
