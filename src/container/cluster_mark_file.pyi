@@ -1,6 +1,5 @@
 # The member's mark file, as type checkers see it.
 import os
-from pathlib import Path
 from typing import Final, TextIO
 
 from container.transport import Clock, MarkFile
@@ -62,4 +61,6 @@ class ClusterMarkFile(MarkFile):
 
 def mark_file_name(service_id: int) -> str: ...
 def link_file_name(service_id: int) -> str: ...
-def ensure_link_file(cluster_dir: Path, mark_file_dir: Path, service_id: int) -> None: ...
+def ensure_link_file(
+    cluster_dir: str | os.PathLike[str], mark_file_dir: str | os.PathLike[str], service_id: int
+) -> None: ...

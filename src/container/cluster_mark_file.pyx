@@ -532,9 +532,9 @@ def _remove(path):
 def ensure_link_file(cluster_dir, mark_file_dir, service_id):
     """Writes the link file, from which readers of the cluster directory learn where the mark file is.
 
-    Both directories (str or path-like) must be resolved. When they are equal there must be no link, so an old one is deleted.
-    Raises ConfigurationError for a directory that the link file, which is ASCII, can't name, and MarkFileError when
-    it can't be written.
+    Both directories (str or path-like) must be resolved. When they are equal there must be no link, so an old one
+    is deleted. Raises ConfigurationError for a directory that the link file, which is ASCII, can't name, and
+    MarkFileError when it can't be written.
     """
     cdef str name = link_file_name(service_id)
     cdef str link = os.path.join(cluster_dir, name)
