@@ -122,9 +122,11 @@ def test_the_fuzzer_notices_an_ack_that_is_missing() -> None:
         world.check()
 
 
-@pytest.mark.parametrize(("sabotage", "text"), [("hang", "a hang: the episode has not"), ("crash", "a crash: SIG")])
-def test_the_command_notices_a_hang_and_a_crash_and_says_how_to_replay_it(sabotage: str, text: str) -> None:
-    result = fuzz("--cases", "100", "--seed", "11", "--limit", "3", "--sabotage", sabotage)
+@pytest.mark.parametrize(
+    ("sabotage", "limit", "text"), [("hang", "3", "a hang: the episode has not"), ("crash", "50", "a crash: SIG")]
+)
+def test_the_command_notices_a_hang_and_a_crash_and_says_how_to_replay_it(sabotage: str, limit: str, text: str) -> None:
+    result = fuzz("--cases", "100", "--seed", "11", "--limit", limit, "--sabotage", sabotage)
     assert result.returncode == 1
     assert f"FAILED in episode 0: {text}" in result.stdout
     assert result.stdout.endswith(f"replay: ./run fuzz --seed 11 --episode 0 --sabotage {sabotage}\n")
