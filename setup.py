@@ -45,6 +45,7 @@ RELEASE = Build(
         "cdivision": True,
         "autotestdict": False,
         "show_performance_hints": True,
+        "freethreading_compatible": True,
     },
     c_flags=[
         "-O2",

@@ -13,6 +13,7 @@ import os
 import stat
 import struct
 
+cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport errno as c_errno
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
@@ -354,9 +355,10 @@ cdef class ClusterMarkFile(MarkFile):
 
     cpdef int close(self) except -1:
         """Unmaps the file, or leaves that to the last view of it. May be called twice."""
-        self._is_closed = True
-        if self._exports == 0:
-            self._unmap()
+        with cython.critical_section(self):
+            self._is_closed = True
+            if self._exports == 0:
+                self._unmap()
         return 0
 
     @property
@@ -394,15 +396,18 @@ cdef class ClusterMarkFile(MarkFile):
         return mark_get64(self._memory + SBE_HEADER_LENGTH + CANDIDATE_TERM_ID_OFFSET)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        if self._is_closed:
-            raise BufferError(f"mark file {self.path} is closed")
-        PyBuffer_FillInfo(view, self, self._memory, <Py_ssize_t> self._length, 0, flags)
-        self._exports += 1
+        with cython.critical_section(self):
+            if self._is_closed:
+                raise BufferError(f"mark file {self.path} is closed")
+            PyBuffer_FillInfo(view, self, self._memory, <Py_ssize_t> self._length, 0, flags)
+            self._exports += 1
 
     def __releasebuffer__(self, Py_buffer* view):
-        self._exports -= 1
-        if self._is_closed and self._exports == 0:
-            self._unmap()
+        # The last view may be released by another thread than the one that closes.
+        with cython.critical_section(self):
+            self._exports -= 1
+            if self._is_closed and self._exports == 0:
+                self._unmap()
 
     def __repr__(self):
         return f"<ClusterMarkFile {self.path}{' closed' if self._is_closed else ''}>"

@@ -8,12 +8,11 @@ cdef class MessageBuffer:
     cdef uint8_t* _data                 # owned
     cdef Py_ssize_t _length
     cdef Py_ssize_t _capacity
-    cdef Py_ssize_t _exports            # views of the bytes that are alive
     cdef int _fill(self, const uint8_t* data, size_t length) except -1
     cdef bint _equals(self, const char* data, Py_ssize_t length) noexcept
     cdef int _append(self, const uint8_t* data, size_t length) except -1
     cdef int _reserve(self, size_t length) except -1
-    cdef bint _is_kept(self) noexcept   # somebody beside the one owner refers to it, or to a view of it
+    cdef bint _is_kept(self) noexcept   # somebody beside the one owner refers to it; a view of it does
     cdef const uint8_t* _at(self, Py_ssize_t offset, Py_ssize_t length) except NULL
 
 

@@ -1,7 +1,7 @@
 """The bytes and the header of a message as Python sees them: owned copies that are safe to keep.
 
 A copy costs less than making a memoryview, and nothing that a user keeps can point into a log buffer that is unmapped.
-The container reuses an object only when nobody else refers to it and no view of it is alive.
+The container reuses an object only when nobody else refers to it; a view of it does, too.
 """
 from cpython.buffer cimport (
     PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
@@ -12,13 +12,14 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
 from container.errors import ClosedError, ClusterError
+from container.references cimport is_uniquely_referenced
 from container.transport cimport Claim, Publication
-
-cdef extern from "Python.h":
-    Py_ssize_t Py_REFCNT(object o) noexcept
 
 cdef enum:
     INITIAL_CAPACITY = 2048
+
+# What a view of an empty message points to, as a NULL would be no buffer.
+cdef uint8_t NO_BYTES = 0
 
 
 cdef class MessageBuffer:
@@ -33,7 +34,6 @@ cdef class MessageBuffer:
         self._data = NULL
         self._length = 0
         self._capacity = 0
-        self._exports = 0
 
     def __init__(self):
         raise TypeError("a MessageBuffer is made by the container; use bytes for your own data")
@@ -66,18 +66,11 @@ cdef class MessageBuffer:
         return 0
 
     cdef bint _is_kept(self) noexcept:
-        return self._exports > 0 or Py_REFCNT(self) > 1
+        return not is_uniquely_referenced(self)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        if self._data == NULL:
-            self._fill(NULL, 0)
-            PyBuffer_FillInfo(view, self, b"", 0, True, flags)
-        else:
-            PyBuffer_FillInfo(view, self, self._data, self._length, True, flags)
-        self._exports += 1
-
-    def __releasebuffer__(self, Py_buffer* view):
-        self._exports -= 1
+        cdef uint8_t* data = self._data if self._data != NULL else &NO_BYTES
+        PyBuffer_FillInfo(view, self, data, self._length, True, flags)
 
     def __len__(self):
         return self._length
@@ -188,7 +181,7 @@ cdef class Header:
         raise TypeError("a Header is made by the container")
 
     cdef bint _is_kept(self) noexcept:
-        return Py_REFCNT(self) > 1
+        return not is_uniquely_referenced(self)
 
     @property
     def position(self):

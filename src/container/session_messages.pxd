@@ -9,9 +9,9 @@ cdef class Int64Column:
     cdef int64_t* _data                     # owned
     cdef Py_ssize_t _count
     cdef Py_ssize_t _capacity
-    cdef Py_ssize_t _exports                # views that are alive
     cdef Py_ssize_t _stride
     cdef int _append(self, int64_t value) except -1
+    cdef bint _is_kept(self) noexcept       # somebody beside the one owner refers to it; a view of it does
 
 
 cdef class SessionMessages:

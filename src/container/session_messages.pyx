@@ -10,9 +10,7 @@ from libc.stdlib cimport free, realloc
 
 from container.cluster cimport Cluster
 from container.message_buffer cimport MessageBuffer
-
-cdef extern from "Python.h":
-    Py_ssize_t Py_REFCNT(object o) noexcept
+from container.references cimport is_uniquely_referenced
 
 cdef enum:
     INITIAL_COUNT = 64
@@ -33,7 +31,6 @@ cdef class Int64Column:
         self._data = NULL
         self._count = 0
         self._capacity = 0
-        self._exports = 0
         self._stride = sizeof(int64_t)
 
     def __init__(self):
@@ -70,10 +67,9 @@ cdef class Int64Column:
         view.strides = &self._stride
         view.suboffsets = NULL
         view.internal = NULL
-        self._exports += 1
 
-    def __releasebuffer__(self, Py_buffer* view):
-        self._exports -= 1
+    cdef bint _is_kept(self) noexcept:
+        return not is_uniquely_referenced(self)
 
     def __len__(self):
         return self._count
@@ -146,12 +142,17 @@ cdef class SessionMessages:
         return rest
 
     cdef SessionMessages _emptied(self):
-        if Py_REFCNT(self) > 1:             # somebody beside the one owner refers to it
+        if not is_uniquely_referenced(self):
             return new_session_messages(self._cluster)
-        self._session_ids = _emptied_column(self._session_ids)
-        self._positions = _emptied_column(self._positions)
-        self._timestamps = _emptied_column(self._timestamps)
-        self._offsets = _emptied_column(self._offsets)
+        if self._session_ids._is_kept():
+            self._session_ids = Int64Column.__new__(Int64Column)
+        if self._positions._is_kept():
+            self._positions = Int64Column.__new__(Int64Column)
+        if self._timestamps._is_kept():
+            self._timestamps = Int64Column.__new__(Int64Column)
+        if self._offsets._is_kept():
+            self._offsets = Int64Column.__new__(Int64Column)
+        self._session_ids._count = self._positions._count = self._timestamps._count = self._offsets._count = 0
         self._offsets._append(0)
         if self._payloads._is_kept():
             self._payloads = MessageBuffer.__new__(MessageBuffer)
@@ -218,10 +219,3 @@ cdef class SessionMessages:
 
     def __repr__(self):
         return f"<SessionMessages of {self._count} messages, {self._payloads._length} bytes>"
-
-
-cdef Int64Column _emptied_column(Int64Column column):
-    if Py_REFCNT(column) > 2 or column._exports > 0:    # the batch's, and the one of this call
-        return Int64Column.__new__(Int64Column)
-    column._count = 0
-    return column

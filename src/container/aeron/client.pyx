@@ -42,7 +42,8 @@ cdef enum:
     # The conductor notices by itself that the driver timeout has passed, as long as it runs.
     TIMEOUT_GRACE_NS = 1_000_000_000
 
-_live_clients = weakref.WeakSet()
+# By id, in place of a WeakSet: threads may add and remove while another goes through a copy of its references.
+_live_clients = weakref.WeakValueDictionary()
 
 
 cdef inline void _sleep_ns(int64_t duration_ns) noexcept nogil:
@@ -101,17 +102,18 @@ cdef class AeronClient(Client):
             self._handle.close()
             raise
         self._client_id = lib.client_id(self._handle.aeron)
-        _live_clients.add(self)
+        _live_clients[id(self)] = self
 
     cpdef int close(self) except -1:
         """Closes what the client added and is still open, then the client. May be called twice.
 
         Called by a handler during a poll, or by another thread while a call is in progress, everything
-        answers as closed at once, and is freed when that call is over.
+        answers as closed at once, and is freed when that call is over. In a free-threaded Python only the thread
+        that uses the client may close it.
         """
         if self._counters is None:
             return 0
-        _live_clients.discard(self)
+        _live_clients.pop(id(self), None)
         # The memory that it reads is unmapped with the client.
         self._counters.wrap(NULL, 0, NULL, 0)
         return self._handle.close()
@@ -439,8 +441,10 @@ cdef class AeronPendingAdd(PendingAdd):
 
 def _close_clients():
     """Before the interpreter is torn down: a conductor's thread must not call into it any more."""
-    for client in list(_live_clients):
-        client.close()
+    for reference in _live_clients.valuerefs():
+        client = reference()
+        if client is not None:
+            client.close()
 
 
 # Registered after media_driver has its own, and so called before: clients are closed before the drivers they

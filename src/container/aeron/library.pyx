@@ -11,6 +11,7 @@ import importlib.util
 import os
 import re
 import sys
+import threading
 
 from container.aeron.libaeron cimport (
     AERON_CLIENT_ERROR_CLIENT_TIMEOUT, AERON_CLIENT_ERROR_CONDUCTOR_SERVICE_TIMEOUT,
@@ -36,6 +37,8 @@ _HOW_TO_GET_IT = (
     f"version {MIN_MAJOR}.{MIN_MINOR} or later"
 )
 
+# One thread loads at a time; loading the driver loads the client first.
+_loading = threading.RLock()
 # Never closed once set: threads of the library may outlive any object.
 cdef void* _handle = NULL
 cdef void* _driver_handle = NULL
@@ -270,13 +273,19 @@ def _refuse_second(path, loaded):
 cpdef int ensure_client(path=None) except -1:
     """Loads the client's library unless that is done; the arguments and errors are those of
     :func:`load_library`."""
+    with _loading:
+        if _handle == NULL:
+            _load_client(path)
+        else:
+            _refuse_second(path, _path)
+    return 0
+
+
+cdef int _load_client(object path) except -1:
     global lib, _handle, _path
     cdef void* handle
     cdef ClientFunctions table
     cdef list missing = []
-    if _handle != NULL:
-        _refuse_second(path, _path)
-        return 0
     found, setting = _find(path)
     handle = _open(found, setting)
     try:
@@ -298,13 +307,19 @@ cpdef int ensure_client(path=None) except -1:
 
 cpdef int ensure_driver(path=None) except -1:
     """Loads the library with the media driver unless that is done. Raises as :func:`load_library` does."""
+    with _loading:
+        if _driver_handle == NULL:
+            _load_driver(path)
+        else:
+            _refuse_second(path, _driver_path)
+    return 0
+
+
+cdef int _load_driver(object path) except -1:
     global driver_lib, _driver_handle, _driver_path
     cdef void* handle
     cdef DriverFunctions table
     cdef list missing = []
-    if _driver_handle != NULL:
-        _refuse_second(path, _driver_path)
-        return 0
     ensure_client()
     found, setting = _find_driver(path)
     handle = _open(found, setting)

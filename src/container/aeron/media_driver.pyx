@@ -10,6 +10,7 @@ import time
 import warnings
 import weakref
 
+cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
 from container.aeron.library cimport driver_lib, encoded, ensure_client, ensure_driver, last_driver_error, lib
@@ -43,7 +44,7 @@ _THREADING_MODES = {
     "SHARED": AERON_THREADING_MODE_SHARED,
 }
 
-_live_drivers = weakref.WeakSet()
+_live_drivers = weakref.WeakValueDictionary()       # by id, as container.aeron.client has its own
 
 
 # Of any driver
@@ -232,7 +233,7 @@ cdef class MediaDriver:
         except BaseException:
             driver.close()
             raise
-        _live_drivers.add(driver)
+        _live_drivers[id(driver)] = driver
         return driver
 
     cdef int _check(self, int result, str what) except -1:
@@ -301,11 +302,13 @@ cdef class MediaDriver:
         return self._check(result, "cannot start its threads")
 
     cdef int _stop(self) except -1:
-        cdef aeron_driver_t* driver = self._driver
-        cdef aeron_driver_context_t* context = self._context
+        cdef aeron_driver_t* driver
+        cdef aeron_driver_context_t* context
         cdef int result = 0
-        self._driver = NULL
-        self._context = NULL
+        with cython.critical_section(self):     # one thread stops it, whoever else closes it, too
+            driver, context = self._driver, self._context
+            self._driver = NULL
+            self._context = NULL
         if context == NULL or self._pid != os.getpid():
             return 0
         if driver != NULL:
@@ -326,7 +329,7 @@ cdef class MediaDriver:
         """Stops the driver's threads and removes its directory if so set. May be called twice; in a forked
         child it does nothing. Raises AeronError when a thread cannot be stopped or the directory cannot be
         removed."""
-        _live_drivers.discard(self)
+        _live_drivers.pop(id(self), None)
         self._stop()
 
     @property
@@ -352,8 +355,10 @@ cdef class MediaDriver:
 def _close_drivers():
     """A process that ends leaves no directory behind, and none of its threads runs while the process is torn
     down."""
-    for driver in list(_live_drivers):
-        driver.close()
+    for reference in _live_drivers.valuerefs():
+        driver = reference()
+        if driver is not None:
+            driver.close()
 
 
 atexit.register(_close_drivers)

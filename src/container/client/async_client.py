@@ -110,7 +110,7 @@ class AsyncAeronCluster:
     @property
     def max_message_length(self) -> int:
         """The longest message that the cluster takes, in bytes; 0 while there is no leader."""
-        return self._cluster.max_message_length
+        return self._poller.max_message_length
 
     @property
     def state(self) -> ClientState:
@@ -125,7 +125,7 @@ class AsyncAeronCluster:
     @property
     def close_reason(self) -> str | None:
         """Why the client is closed; None before."""
-        return self._cluster.close_reason if self._is_closed else None
+        return self._poller.close_reason if self._is_closed else None
 
     # Sending
 
@@ -168,7 +168,7 @@ class AsyncAeronCluster:
 
     def _check_result(self, result: int) -> None:
         if self._is_closed or (result == CLOSED and self._cluster.is_closed):
-            raise ClosedError(f"the client is closed: {self._cluster.close_reason}")
+            raise ClosedError(f"the client is closed: {self._poller.close_reason}")
         if result == MAX_POSITION_EXCEEDED:
             raise ClusterError("the ingress publication reached its greatest position: connect again")
 
@@ -238,7 +238,7 @@ class AsyncAeronCluster:
         try:
             return await self.receive()
         except ClosedError:
-            if self._cluster.close_reason == _CLOSED_BY_US:
+            if self._poller.close_reason == _CLOSED_BY_US:
                 raise StopAsyncIteration from None
             raise
 
@@ -317,7 +317,7 @@ class AsyncAeronCluster:
 
     def _end(self) -> None:
         self._is_closed = True
-        error = ClosedError(f"the client is closed: {self._cluster.close_reason}")
+        error = ClosedError(f"the client is closed: {self._poller.close_reason}")
         waiters: list[asyncio.Future[Any]] = [*self._requests.values(), *self._admin_requests.values()]
         for waiting in waiters:
             if not waiting.done():
@@ -334,7 +334,7 @@ class AsyncAeronCluster:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ClosedError(f"the client is closed: {self._cluster.close_reason}")
+            raise ClosedError(f"the client is closed: {self._poller.close_reason}")
 
     def _check_loop(self) -> None:
         if threading.get_ident() != self._thread_id:

@@ -82,7 +82,8 @@ cdef class ClientPoller(EgressHandler):
     cdef object _lock
     cdef object _wake
     cdef object _thread
-    cdef list _arrived                          # EgressMessage, (name of a listener's callback, arguments), Exception
+    cdef list _arrived                          # EgressMessage, (name of a listener's callback, arguments), Exception;
+                                                # one thread appends, the other takes from the front: never replaced
     cdef bint _is_wake_due                      # the loop knows, and has not looked yet
     cdef bint _is_stopping
     cdef bint _is_parked
@@ -161,12 +162,25 @@ cdef class ClientPoller(EgressHandler):
         with self._lock:
             return self._cluster.next_correlation_id()
 
+    @property
+    def max_message_length(self):
+        """As :attr:`AeronCluster.max_message_length`."""
+        with self._lock:
+            return self._cluster.max_message_length
+
+    @property
+    def close_reason(self):
+        """As :attr:`AeronCluster.close_reason`."""
+        with self._lock:
+            return self._cluster.close_reason
+
     def take(self):
         """What has come since the last call, in order (list): EgressMessage, a callback's name and arguments, or an
         exception that ended a poll."""
-        cdef list arrived = self._arrived
-        self._is_wake_due = False
-        self._arrived = []
+        cdef list arrived
+        self._is_wake_due = False               # before it looks: what comes later wakes it again
+        arrived = self._arrived[:]
+        del self._arrived[:len(arrived)]
         return arrived
 
     cdef int _nudge(self) except -1:
