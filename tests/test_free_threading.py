@@ -113,6 +113,11 @@ class HandingBatches(ClusteredService):
         self.count = 0
         self.batches = 0
 
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        raise AssertionError("it takes batches")
+
     def on_session_messages(self, messages: SessionMessages) -> None:
         columns: Any = (messages.offsets, messages.payloads)
         if self.batches % 2:
