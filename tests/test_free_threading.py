@@ -201,7 +201,8 @@ def test_what_other_threads_keep_does_not_change_while_the_agent_goes_on(
         play(service, count, end)
         return 0
 
-    checked = together([agent, *(partial(keep, queue, check) for queue in queues)])
+    keepers: list[Callable[[], int]] = [partial(keep, queue, check) for queue in queues]
+    checked = together([agent, *keepers])
     assert service.count == count
     assert min(checked[1:]) > 0
     if make is Handing:
@@ -284,11 +285,9 @@ def test_an_asyncio_client_loses_nothing_between_its_thread_and_the_loop() -> No
     count = 5_000
 
     async def scenario(aeron_dir: str) -> list[bytes]:
-        channels = {"ingress_channel": "aeron:ipc", "egress_channel": "aeron:ipc?alias=egress"}
-        async with (
-            asyncio.timeout(LIMIT_S),
-            aconnect(aeron_dir=aeron_dir, message_timeout=LIMIT_S, **channels) as client,
-        ):
+        settings: dict[str, Any] = {"aeron_dir": aeron_dir, "message_timeout": LIMIT_S}
+        settings |= {"ingress_channel": "aeron:ipc", "egress_channel": "aeron:ipc?alias=egress"}
+        async with asyncio.timeout(LIMIT_S), aconnect(**settings) as client:
 
             async def send() -> None:
                 for index in range(count):

@@ -82,8 +82,9 @@ cdef class ClientPoller(EgressHandler):
     cdef object _lock
     cdef object _wake
     cdef object _thread
-    cdef list _arrived                          # EgressMessage, (name of a listener's callback, arguments), Exception;
-                                                # one thread appends, the other takes from the front: never replaced
+    # EgressMessage, (name of a listener's callback, arguments), Exception. Never replaced: one thread appends to it,
+    # the other takes from its front.
+    cdef list _arrived
     cdef bint _is_wake_due                      # the loop knows, and has not looked yet
     cdef bint _is_stopping
     cdef bint _is_parked
