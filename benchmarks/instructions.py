@@ -44,14 +44,20 @@ def count(service: str, messages: int) -> Counter[str]:
         options = [f"--toggle-collect={_DUTY_CYCLE}", f"--callgrind-out-file={output}"]
         program = [sys.executable, "-m", "benchmarks.instructions", "--feed", service, str(messages)]
         environment = {**os.environ, "PYTHONHASHSEED": "0", "MALLOC_MMAP_THRESHOLD_": "65536"}
-        run = {"cwd": ROOT, "check": True, "capture_output": True, "text": True, "timeout": _LIMIT_S}
-        subprocess.run(["valgrind", "--tool=callgrind", *options, *program], env=environment, **run)  # type: ignore[call-overload]
-        listed = subprocess.run(["callgrind_annotate", "--threshold=100", str(output)], **run).stdout  # type: ignore[call-overload]
+        _run(["valgrind", "--tool=callgrind", *options, *program], environment)
+        listed = _run(["callgrind_annotate", "--threshold=100", str(output)], environment)
     counts: Counter[str] = Counter()
     for line in listed.splitlines():
         if (found := _LINE.match(line)) and "PROGRAM TOTALS" not in line:
             counts[part_of(found[2])] += int(found[1].replace(",", ""))
     return counts
+
+
+def _run(command: Sequence[str], environment: dict[str, str]) -> str:
+    result = subprocess.run(
+        command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True, timeout=_LIMIT_S
+    )
+    return result.stdout
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
