@@ -1,13 +1,15 @@
 """Replay: how fast a log is fed to a service, from memory, and by an archive to a member that recovers.
 
 From memory it is the agent alone over the in-memory transport, in CPU time of this process: a handler in C, one in
-Cython, a callback in Python, and batches in Python. From the archive it is a real node that is killed and started again
-with its log: the seconds from the service's answer to its start until the node leads. All peers recover the same log.
+Cython, a callback in Python that counts messages, one that reads them, too, and batches in Python. From the archive it
+is a real node that is killed and started again with its log: the seconds from the service's answer to its start until
+the node leads. All peers recover the same log.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,17 +20,45 @@ from typing import Any
 from benchmarks._harness import CACHE, ROOT, Goal, Report, Result, RoundFailed, cpu_seconds, run_rounds, say
 from benchmarks._peers import IDLES, LIMIT_S, STANDARD_IDLE, TERMS, Start, add_peer_options, java_classes, other_peers
 from benchmarks.echo import PEERS, Load, LoadClient
-from container.api import ClusteredService
+from container.api import ClientSession, ClusteredService, Header, MessageBuffer
 from container.errors import ContainerError
 from container.service_handler import ServiceHandler
 from container.testing.node import CounterType, Node
 from container.testing.scripted_messages import encode
 from tests.cython_module import compile_cython, load_module
-from tests.instruction_counts import BatchService, CountingService
+from tests.instruction_counts import BatchService
 from tests.member import Member
 
 _LENGTH = 32
 _CHUNK = 100_000
+
+
+class CountingService(ClusteredService):
+    """Counts messages."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        self.count += 1
+
+
+class ReadingService(CountingService):
+    """Counts messages, and reads the first number of each and its length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.length = 0
+        self.total = 0
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        self.count += 1
+        self.length += len(buffer)
+        self.total += buffer.get_int64()
 
 
 def from_memory(make: Callable[[], ClusteredService | ServiceHandler], messages: int) -> Result:
@@ -47,6 +77,8 @@ def from_memory(make: Callable[[], ClusteredService | ServiceHandler], messages:
             agent.do_work()
         spent += time.process_time() - begin
     counted = getattr(service, "count", messages)
+    agent.on_close()
+    gc.collect()  # a gigabyte of log, and it refers to itself
     if counted != messages or member.errors:
         raise RoundFailed(f"{counted} of {messages} messages; errors: {member.errors[:3]}")
     return {"per_second": messages / spent, "ns": spent / messages * 1e9}
@@ -80,6 +112,8 @@ def _kill(node: Node) -> None:
         service.kill()
     node.kill()
     node.release_mark_files()
+    for path in node.cluster_dir.glob("cluster-mark-service-*"):  # of another container, whose format may be its own
+        path.unlink()
 
 
 def make_log(node: Node, messages: int) -> None:
@@ -113,6 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
             "c": ServiceHandler,
             "cython": counter.CountingHandler,
             "python": CountingService,
+            "reading": ReadingService,
             "batches": BatchService,
         }
         results, report.failures = run_rounds(
