@@ -45,7 +45,6 @@ RELEASE = Build(
         "cdivision": True,
         "autotestdict": False,
         "show_performance_hints": True,
-        "freethreading_compatible": True,
     },
     c_flags=[
         "-O2",

@@ -1,4 +1,4 @@
-"""Threads side by side: what they may share stays whole, with the GIL as without; and that modules declare it."""
+"""Threads side by side: what they may share stays whole, with the GIL as without."""
 
 from __future__ import annotations
 
@@ -19,30 +19,17 @@ from typing import Any
 
 import pytest
 
-import container
 from container.aeron import AeronClient, MediaDriver
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer, SessionMessages
 from container.client import aconnect
 from tests.aeron_session import connect
 from tests.member import Member
-from tests.test_build import load_setup
 from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers
 
-PACKAGE = Path(container.__file__).parent
-MODULES = sorted(
-    ".".join(["container", *path.relative_to(PACKAGE).with_suffix("").parts]) for path in PACKAGE.rglob("*.pyx")
-)
 THREADS = 4
 KEPT = 37
 """How many messages a thread keeps while more come."""
 
-# The state of the interpreter's lock after each import; a module that does not declare anything switches it on.
-IMPORTS = """
-import importlib, sys
-for name in sys.argv[1:]:
-    importlib.import_module(name)
-print(getattr(sys, "_is_gil_enabled", lambda: True)())
-"""
 LOADS = """
 import sys, threading
 from container.aeron import MediaDriver, library_path, library_version
@@ -171,15 +158,6 @@ def play(service: Any, count: int, after: Callable[[], None] = lambda: None) -> 
         return member
     finally:
         after()
-
-
-def test_every_compiled_module_declares_that_it_needs_no_gil() -> None:
-    build = load_setup()
-    assert build.RELEASE.directives["freethreading_compatible"] is True
-    assert build.DEBUG.directives["freethreading_compatible"] is True
-    assert len(MODULES) > 30
-    # On a build with the GIL both are True; on one without, no import may switch it on, nor warn of that.
-    assert run_python(IMPORTS, *MODULES) == run_python(IMPORTS)
 
 
 @pytest.mark.parametrize(
