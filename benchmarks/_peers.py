@@ -101,6 +101,7 @@ def program(command: str) -> Start:
     return start
 
 
+@cache
 def build_aeron_go(source: str) -> Path:
     """Build our echo service in aeron-go's container with the machine's Go; where the program is.
 

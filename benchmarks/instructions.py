@@ -9,22 +9,19 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks._harness import ROOT, say
-from tests.instruction_counts import SERVICES, build_name, feed
+from benchmarks._harness import say
+from tests.instruction_counts import SERVICES, build_name, feed, run_callgrind
 
 FEW, MANY = 500, 3_000
-_DUTY_CYCLE = "__pyx_f_9container_23clustered_service_agent_21ClusteredServiceAgent__do_work"
 _LINE = re.compile(r"^\s*([\d,]+) \([^)]*\)\s+(\S.*)$")
 _MODULE = re.compile(r"/container/((?:testing/)?\w+)\.\w[\w-]*\.so\]")
 _LIMIT_S = 300
@@ -41,23 +38,14 @@ def count(service: str, messages: int) -> Counter[str]:
     """Instructions of the duty cycles that take so many messages, by part."""
     with tempfile.TemporaryDirectory() as directory:
         output = Path(directory) / "callgrind.out"
-        options = [f"--toggle-collect={_DUTY_CYCLE}", f"--callgrind-out-file={output}"]
-        program = [sys.executable, "-m", "benchmarks.instructions", "--feed", service, str(messages)]
-        environment = {**os.environ, "PYTHONHASHSEED": "0", "MALLOC_MMAP_THRESHOLD_": "65536"}
-        _run(["valgrind", "--tool=callgrind", *options, *program], environment)
-        listed = _run(["callgrind_annotate", "--threshold=100", str(output)], environment)
+        run_callgrind(output, ["benchmarks.instructions", "--feed", service, str(messages)])
+        annotate = ["callgrind_annotate", "--threshold=100", str(output)]
+        listed = subprocess.run(annotate, check=True, capture_output=True, text=True, timeout=_LIMIT_S).stdout
     counts: Counter[str] = Counter()
     for line in listed.splitlines():
         if (found := _LINE.match(line)) and "PROGRAM TOTALS" not in line:
             counts[part_of(found[2])] += int(found[1].replace(",", ""))
     return counts
-
-
-def _run(command: Sequence[str], environment: dict[str, str]) -> str:
-    result = subprocess.run(
-        command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True, timeout=_LIMIT_S
-    )
-    return result.stdout
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:

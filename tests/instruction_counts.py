@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer, SessionMessages
@@ -91,25 +91,30 @@ def feed(service: ClusteredService | ServiceHandler, messages: int) -> None:
     member.agent.on_close()
 
 
-def count_instructions(directory: Path) -> dict[str, int]:
-    """Instructions per message of each service, by its name; what callgrind writes goes into ``directory``."""
-    output = directory / "callgrind.out"
-    command = [
-        "valgrind",
-        "--tool=callgrind",
-        f"--toggle-collect={_AGENT}_do_work",
-        f"--dump-before={_AGENT}_close",
-        f"--callgrind-out-file={output}",
-        sys.executable,
-        "-m",
-        "tests.instruction_counts",
-    ]
+def run_callgrind(output: Path, program: Sequence[str], *options: str) -> None:
+    """Run a module, with its arguments, under callgrind, which counts the agent's duty cycles into ``output``.
+
+    Raises RuntimeError with what it printed when it fails, subprocess.TimeoutExpired when it does not end.
+    """
+    counting = ["valgrind", "--tool=callgrind", f"--toggle-collect={_AGENT}_do_work", f"--callgrind-out-file={output}"]
     environment = {**os.environ, "PYTHONHASHSEED": "0", "MALLOC_MMAP_THRESHOLD_": "65536"}
     result = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+        [*counting, *options, sys.executable, "-m", *program],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT_S,
+        check=False,
     )
     if result.returncode != 0:
         raise RuntimeError(f"callgrind ended with {result.returncode}:\n{result.stdout}{result.stderr}")
+
+
+def count_instructions(directory: Path) -> dict[str, int]:
+    """Instructions per message of each service, by its name; what callgrind writes goes into ``directory``."""
+    output = directory / "callgrind.out"
+    run_callgrind(output, ["tests.instruction_counts"], f"--dump-before={_AGENT}_close")
     totals = iter([_total(Path(f"{output}.{number}")) for number in range(1, 2 * ROUNDS * len(SERVICES) + 1)])
     counts = {}
     for name in SERVICES:
