@@ -44,6 +44,7 @@ RELEASE = Build(
         "initializedcheck": False,
         "cdivision": True,
         "autotestdict": False,
+        "freethreading_compatible": True,
         "show_performance_hints": True,
     },
     c_flags=[

@@ -12,6 +12,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -22,11 +23,14 @@ import pytest
 from container.aeron import AeronClient, MediaDriver
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer, SessionMessages
 from container.client import aconnect
-from tests.aeron_session import connect
+from container.errors import ClosedError
+from container.testing import transport_probe as probe
+from tests.aeron_session import Stream, connect
 from tests.member import Member
 from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers
 
 THREADS = 4
+CLOSED = -4
 KEPT = 37
 """How many messages a thread keeps while more come."""
 
@@ -252,6 +256,62 @@ def test_embedded_drivers_and_their_clients_come_and_go_in_threads() -> None:
         return number
 
     assert together([partial(come_and_go, number) for number in range(THREADS)]) == list(range(THREADS))
+
+
+def close_in_use(client: AeronClient, stream: Stream, resources_first: bool, after: int) -> list[int]:
+    """One thread sends, claims and counts, one receives and conducts, one asks; one closes it all meanwhile."""
+    counter = probe.add_counter(client, 5001, b"key", "of a test")
+    closed = threading.Event()
+    sent = threading.Semaphore(0)
+
+    def send() -> int:
+        while (result := probe.offer(stream.publication, b"message")) != CLOSED:
+            with suppress(ClosedError):
+                probe.try_claim(stream.publication, b"claimed")
+            probe.increment_counter(counter)
+            sent.release()
+        return result
+
+    def receive() -> int:
+        while not probe.is_closed(stream.image):
+            probe.poll(stream.image)
+            probe.poll(stream.subscription)
+            probe.invoke(client)
+        return 0
+
+    def ask() -> int:
+        counters = probe.counters(client)
+        while not closed.is_set():
+            assert probe.image_count(stream.subscription) in (0, 1)
+            assert probe.image(stream.subscription) in (stream.image, None)
+            probe.is_connected(stream.publication)
+            assert counter.value >= -1
+            probe.counter_record(counters, counter.counter_id)
+            client.is_closed()
+        return 0
+
+    def close() -> int:
+        for _ in range(after):
+            assert sent.acquire(timeout=LIMIT_S)
+        for resource in (stream.publication, counter, stream.subscription) if resources_first else ():
+            resource.close()
+        client.close()
+        closed.set()
+        return 0
+
+    return together([send, receive, ask, close])
+
+
+@pytest.mark.parametrize("use_invoker", [True, False], ids=["invoker", "own thread"])
+@pytest.mark.parametrize("resources_first", [False, True], ids=["client", "resources"])
+def test_another_thread_may_close_what_threads_are_using(
+    media_driver: MediaDriver, use_invoker: bool, resources_first: bool
+) -> None:
+    for turn in range(20):
+        client = AeronClient(media_driver.aeron_dir, use_invoker=use_invoker)
+        stream = connect(client, stream_id=5000 + turn)
+        assert close_in_use(client, stream, resources_first, 1 + 37 * turn % 90) == [CLOSED, 0, 0, 0]
+        assert client.is_closed()
 
 
 def test_the_library_is_loaded_once_by_threads_that_want_it_at_the_same_time() -> None:

@@ -280,6 +280,7 @@ cdef class BufferClaim:
         self._is_claimed = False
         if self._publication is not None:
             if self._publication.is_closed():
+                self._give_up()
                 raise ClosedError("the publication was closed before the claim was committed; nothing is sent")
             source = self._data
             memcpy(self._claim.data + self._offset, source, self._length)
@@ -290,9 +291,17 @@ cdef class BufferClaim:
         """Gives the claim up; nothing is sent. Nothing happens when nothing is claimed."""
         if self._is_claimed:
             self._is_claimed = False
-            if self._publication is not None and not self._publication.is_closed():
-                self._publication.abort(&self._claim)
-            self._publication = None
+            self._give_up()
+
+    cdef int _give_up(self) except -1:
+        cdef Publication publication = self._publication
+        self._publication = None
+        if publication is not None:
+            try:
+                publication.abort(&self._claim)
+            except ClosedError:
+                pass                            # and the claim with it
+        return 0
 
     def __enter__(self):
         return self
@@ -305,8 +314,8 @@ cdef class BufferClaim:
             self.abort()
 
     def __dealloc__(self):
-        if self._is_claimed and self._publication is not None and not self._publication.is_closed():
+        if self._is_claimed:
             try:
-                self._publication.abort(&self._claim)
+                self._give_up()
             except Exception:
                 pass

@@ -165,19 +165,23 @@ cdef class Counter:
     """A counter that this client allocated in the driver; its value can be read by any process."""
 
     cdef int64_t get(self) noexcept nogil:
-        return container_get_acquire(self._value) if self._value != NULL else NULL_VALUE
+        cdef int64_t* address = self._value
+        return container_get_acquire(address) if address != NULL else NULL_VALUE
 
     cdef void set(self, int64_t value) noexcept nogil:
-        if self._value != NULL:
-            container_set_release(self._value, value)
+        cdef int64_t* address = self._value
+        if address != NULL:
+            container_set_release(address, value)
 
     cdef void increment(self) noexcept nogil:
-        if self._value != NULL:
-            container_increment(self._value)
+        cdef int64_t* address = self._value
+        if address != NULL:
+            container_increment(address)
 
     cdef void propose_max(self, int64_t value) noexcept nogil:
-        if self._value != NULL and self._value[0] < value:
-            container_set_release(self._value, value)
+        cdef int64_t* address = self._value
+        if address != NULL and address[0] < value:
+            container_set_release(address, value)
 
     cpdef int close(self) except -1:
         raise _abstract(self, "close")

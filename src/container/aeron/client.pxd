@@ -55,6 +55,5 @@ cdef class AeronPendingAdd(PendingAdd):
 
     cdef int begin(self) except -1
     cdef int _ask(self) except -1
-    cdef object _poll(self)
-    cdef int _open(self, void* added) except -1
+    cdef bint _poll(self, object resource) except -1
     cdef int _cancel(self) noexcept

@@ -16,7 +16,7 @@ from container.aeron.library cimport encoded, ensure_client, last_error, lib
 from container.aeron.resources cimport (
     AeronCounter, AeronCounters, AeronExclusivePublication, AeronPublication, AeronSubscription,
 )
-from container.aeron.handle cimport ClientHandle
+from container.aeron.handle cimport ClientHandle, close_all, take_pointer
 from container.aeron.libaeron cimport (
     AERON_ERROR_CODE_RESOURCE_TEMPORARILY_UNAVAILABLE, AERON_MAX_COUNTER_KEY_LENGTH,
     AERON_MAX_COUNTER_LABEL_LENGTH, AsyncAddFunctions, PublicationFunctions, aeron_async_t, aeron_counter_t,
@@ -108,14 +108,12 @@ cdef class AeronClient(Client):
         """Closes what the client added and is still open, then the client. May be called twice.
 
         Called by a handler during a poll, or by another thread while a call is in progress, everything
-        answers as closed at once, and is freed when that call is over. In a free-threaded Python only the thread
-        that uses the client may close it.
+        answers as closed at once, and is freed when that call is over.
         """
         if self._counters is None:
             return 0
         _live_clients.pop(id(self), None)
-        # The memory that it reads is unmapped with the client.
-        self._counters.wrap(NULL, 0, NULL, 0)
+        self._counters.close()
         return self._handle.close()
 
     cpdef bint is_closed(self) noexcept:
@@ -138,18 +136,25 @@ cdef class AeronClient(Client):
         return self._client_id
 
     cdef int64_t next_correlation_id(self) except? -1:
-        if self.is_closed():
-            raise ClosedError(f"no correlation id: the Aeron client of {self.aeron_dir} is closed")
-        return lib.next_correlation_id(self._handle.aeron)
+        self._handle.enter()
+        try:
+            if self.is_closed():
+                raise ClosedError(f"no correlation id: the Aeron client of {self.aeron_dir} is closed")
+            return lib.next_correlation_id(self._handle.aeron)
+        finally:
+            self._handle.leave()
 
     cdef int32_t next_session_id(self, int32_t stream_id) except? -1:
         cdef str what = f"get a session id for stream {stream_id}"
         cdef aeron_async_t* request = NULL
         cdef void* answer = NULL
-        self._handle.check_open(what)
-        self._handle.enter()
+        cdef int result
+        self._handle.enter_open(what)
         try:
-            if lib.async_next_session_id(&request, self._handle.aeron, stream_id) < 0:
+            self._handle.lock()
+            result = lib.async_next_session_id(&request, self._handle.aeron, stream_id)
+            self._handle.unlock()
+            if result < 0:
                 raise last_error(f"cannot {what}")
             self._await(request, &lib.next_session_id, &answer, what, self._deadline_ns())
             return (<int32_t*> &answer)[0]
@@ -171,9 +176,7 @@ cdef class AeronClient(Client):
         return self._handle.use_invoker
 
     cdef int invoke(self) except -1:
-        if not self._handle.use_invoker or self._handle.closing or self._handle.aeron == NULL:
-            return 0
-        return self._handle.conduct()
+        return self._handle.conduct() if self._handle.use_invoker else 0
 
     # Adding
 
@@ -199,8 +202,7 @@ cdef class AeronClient(Client):
         request.stream_id = stream_id
         publication.channel = channel
         publication.stream_id = stream_id
-        self._handle.check_open(what)
-        self._handle.enter()
+        self._handle.enter_open(what)
         try:
             publication.open(self._handle, functions, self._add(&request, what))
         finally:
@@ -219,8 +221,7 @@ cdef class AeronClient(Client):
         request.stream_id = stream_id
         subscription.channel = channel
         subscription.stream_id = stream_id
-        self._handle.check_open(what)
-        self._handle.enter()
+        self._handle.enter_open(what)
         try:
             subscription.open(self._handle, <aeron_subscription_t*> self._add(&request, what))
         finally:
@@ -278,10 +279,9 @@ cdef class AeronClient(Client):
         request.label = text
         request.label_length = <size_t> len(text)
         counter.label = label
-        self._handle.check_open(what)
-        self._handle.enter()
+        self._handle.enter_open(what)
         try:
-            counter.open(self._handle, <aeron_counter_t*> self._add(&request, what))
+            counter.open(self._handle, self._counters, <aeron_counter_t*> self._add(&request, what))
         finally:
             self._handle.leave()
         return counter
@@ -306,6 +306,7 @@ cdef class AeronClient(Client):
     cdef aeron_async_t* _request(self, const AddRequest* request, str what) except NULL:
         cdef aeron_async_t* result = NULL
         cdef int status
+        self._handle.lock()
         if request.publication != NULL:
             status = request.publication.async_add(
                 &result, self._handle.aeron, request.channel, request.stream_id)
@@ -315,6 +316,7 @@ cdef class AeronClient(Client):
         else:
             status = lib.async_add_subscription(
                 &result, self._handle.aeron, request.channel, request.stream_id, NULL, NULL, NULL, NULL)
+        self._handle.unlock()
         if status < 0 or result == NULL:
             raise last_error(f"cannot {what}")
         return result
@@ -323,7 +325,9 @@ cdef class AeronClient(Client):
                     int64_t deadline_ns) except -1:
         cdef int result
         while True:
+            self._handle.lock()
             result = adding.poll(resource, request)
+            self._handle.unlock()
             if result > 0:
                 return 0
             if result < 0:
@@ -335,7 +339,9 @@ cdef class AeronClient(Client):
                 self._pause(what, deadline_ns)
             except BaseException:
                 if adding.cancel != NULL:
+                    self._handle.lock()
                     adding.cancel(self._handle.aeron, request)
+                    self._handle.unlock()
                 raise
 
     cdef int _pause(self, str what, int64_t deadline_ns) except -1:
@@ -371,60 +377,68 @@ cdef class AeronPendingAdd(PendingAdd):
         self._cancel()
 
     cdef int begin(self) except -1:
-        self._client._handle.check_open(self._what)
-        self._deadline_ns = self._client._deadline_ns()
-        self._ask()
-        return self._client._handle.register(self)
+        cdef ClientHandle handle = self._client._handle
+        handle.enter_open(self._what)
+        try:
+            self._deadline_ns = self._client._deadline_ns()
+            self._ask()
+            return handle.register(self)
+        finally:
+            handle.leave()
 
     cdef int _ask(self) except -1:
         self._async = self._client._request(&self._request, self._what)
         return 0
 
     cdef object poll(self):
-        cdef object resource
-        if self._resource is None:
+        cdef ClientHandle handle = self._client._handle
+        cdef object resource = self._resource
+        if resource is None:
             raise ClosedError(f"cannot {self._what}: this add is over")
+        handle.enter()
         try:
-            resource = self._poll()
+            handle.check_open(self._what)
+            return resource if self._poll(resource) else None
         except BaseException:
             self.close()
             raise
-        return resource
+        finally:
+            handle.leave()
 
-    cdef object _poll(self):
+    cdef bint _poll(self, object resource) except -1:
         cdef void* added = NULL
         cdef int result
-        cdef object resource
         cdef object error
+        cdef ClientHandle handle = self._client._handle
         cdef int64_t now_ns = self._client.clock.nano_time()
-        self._client._handle.check_open(self._what)
+        cdef aeron_async_t* pending
         if now_ns > self._deadline_ns + TIMEOUT_GRACE_NS:
             raise DriverTimeoutError(
                 f"cannot {self._what}: no answer of the media driver in {self._client.aeron_dir} within "
                 f"{self._client.driver_timeout_ms} ms")
-        if self._async == NULL:
+        pending = <aeron_async_t*> take_pointer(<void**> &self._async)
+        if pending == NULL:
             if now_ns >= self._retry_ns:
                 self._ask()
-            return None
-        result = self._request.adding.poll(&added, self._async)
+            return False
+        handle.lock()
+        result = self._request.adding.poll(&added, pending)
+        handle.unlock()
         if result == 0:
-            return None
-        self._async = NULL                      # C has freed it
+            self._async = pending
+            return False
         if result < 0:
             error = self._client._refusal(self._what)
             if error.code != AERON_ERROR_CODE_RESOURCE_TEMPORARILY_UNAVAILABLE or now_ns >= self._deadline_ns:
                 raise error
             self._retry_ns = now_ns + RETRY_PAUSE_NS
-            return None
-        self._open(added)
-        resource = self._resource
-        self._resource = None
-        return resource
-
-    cdef int _open(self, void* added) except -1:
+            return False
         if self._request.publication != NULL:
-            return (<AeronPublication> self._resource).open(self._client._handle, self._request.publication, added)
-        return (<AeronSubscription> self._resource).open(self._client._handle, <aeron_subscription_t*> added)
+            (<AeronPublication> resource).open(handle, self._request.publication, added)
+        else:
+            (<AeronSubscription> resource).open(handle, <aeron_subscription_t*> added)
+        self._resource = None
+        return True
 
     cpdef int close(self) except -1:
         """Gives the add up. May be called twice."""
@@ -432,19 +446,23 @@ cdef class AeronPendingAdd(PendingAdd):
         return self._cancel()
 
     cdef int _cancel(self) noexcept:
-        cdef aeron_async_t* pending = self._async
-        self._async = NULL
-        if pending != NULL and self._client._handle.aeron != NULL and self._request.adding.cancel != NULL:
-            self._request.adding.cancel(self._client._handle.aeron, pending)
+        cdef ClientHandle handle
+        cdef aeron_async_t* pending = <aeron_async_t*> take_pointer(<void**> &self._async)
+        if pending == NULL:
+            return 0
+        handle = self._client._handle
+        handle.enter()
+        if handle.aeron != NULL and self._request.adding.cancel != NULL:
+            handle.lock()
+            self._request.adding.cancel(handle.aeron, pending)
+            handle.unlock()
+        handle.leave_quietly()
         return 0
 
 
 def _close_clients():
     """Before the interpreter is torn down: a conductor's thread must not call into it any more."""
-    for reference in _live_clients.valuerefs():
-        client = reference()
-        if client is not None:
-            client.close()
+    close_all(_live_clients)
 
 
 # Registered after media_driver has its own, and so called before: clients are closed before the drivers they

@@ -21,11 +21,11 @@ cdef class ConductorEvents:
     cdef int _count
     cdef bint _is_close_told
     cdef pthread_mutex_t _mutex
+    cdef pthread_mutex_t _changing          # one thread at a time
 
     cdef int add(self, ClientListener listener) except -1
     cdef int remove(self, ClientListener listener) except -1
     cdef int _change(self, ClientListener listener, bint is_added) except -1
-    cdef int _publish(self, list listeners) except -1
     cdef void tell_unavailable_counter(self, int64_t registration_id, int32_t counter_id) noexcept nogil
     cdef void tell_close(self) noexcept nogil
     cdef void report(self, int code, const char* message) noexcept

@@ -8,7 +8,7 @@ import logging
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 from cpython.pythread cimport PyThread_get_thread_ident
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc
 
 from container.aeron.library cimport aeron_error, lib
 from container.aeron.libaeron cimport aeron_counters_reader_t, aeron_t
@@ -27,11 +27,19 @@ cdef extern from "sched.h" nogil:
 _LOGGER = logging.getLogger("container.aeron")
 
 
+cdef void _lock(pthread_mutex_t* mutex) noexcept:
+    # Not a plain lock: whoever holds it may need the GIL, or have to stop for the garbage collector.
+    while pthread_mutex_trylock(mutex) != 0:
+        with nogil:
+            sched_yield()
+
+
 cdef class ConductorEvents:
     """Hands the conductor's events to one error handler (callable or None) and to any number of listeners."""
 
     def __cinit__(self):
         pthread_mutex_init(&self._mutex, NULL)
+        pthread_mutex_init(&self._changing, NULL)
         self._listeners = []
 
     def __init__(self, error_handler, bint raises):
@@ -43,6 +51,7 @@ cdef class ConductorEvents:
     def __dealloc__(self):
         free(self._pointers)
         pthread_mutex_destroy(&self._mutex)
+        pthread_mutex_destroy(&self._changing)
 
     cdef int add(self, ClientListener listener) except -1:
         return self._change(listener, True)
@@ -52,30 +61,30 @@ cdef class ConductorEvents:
 
     cdef int _change(self, ClientListener listener, bint is_added) except -1:
         """When this returns, a listener that was removed is not being called any more."""
-        # Not a plain lock: a listener that is being called may need the GIL, which this thread holds.
-        while pthread_mutex_trylock(&self._mutex) != 0:
-            with nogil:
-                sched_yield()
+        cdef list listeners
+        cdef PyObject** pointers
+        cdef int index, count
+        _lock(&self._changing)
         try:
             listeners = [existing for existing in self._listeners if existing is not listener]
             if is_added:
                 listeners.append(listener)
-            return self._publish(listeners)
-        finally:
+            count = <int> len(listeners)
+            pointers = <PyObject**> malloc(max(1, count) * sizeof(PyObject*))
+            if pointers == NULL:
+                raise MemoryError("no memory for a client's listeners")
+            for index in range(count):
+                pointers[index] = <PyObject*> listeners[index]
+            # No Python while it is locked: whoever waits for it may be the conductor.
+            _lock(&self._mutex)
+            self._pointers, pointers = pointers, self._pointers
+            self._count = count
             pthread_mutex_unlock(&self._mutex)
-
-    cdef int _publish(self, list listeners) except -1:
-        cdef int index
-        cdef int count = <int> len(listeners)
-        cdef PyObject** pointers = <PyObject**> realloc(self._pointers, max(1, count) * sizeof(PyObject*))
-        if pointers == NULL:
-            raise MemoryError("no memory for a client's listeners")
-        for index in range(count):
-            pointers[index] = <PyObject*> listeners[index]
-        self._pointers = pointers
-        self._listeners = listeners
-        self._count = count
-        return 0
+            free(pointers)
+            self._listeners = listeners
+            return 0
+        finally:
+            pthread_mutex_unlock(&self._changing)
 
     cdef void tell_unavailable_counter(self, int64_t registration_id, int32_t counter_id) noexcept nogil:
         cdef int index

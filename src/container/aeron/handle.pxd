@@ -2,6 +2,39 @@
 from container.aeron.events cimport ConductorEvents
 from container.aeron.libaeron cimport aeron_context_t, aeron_t
 
+cdef extern from "pthread.h" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+
+# Without the GIL threads meet anywhere. Whoever uses an object of C says so first and looks at its pointer then; whoever
+# frees it clears the pointer first and looks for users then: one of the two sees the other. With the GIL both are
+# plain reads and writes.
+cdef extern from *:
+    """
+    #ifdef Py_GIL_DISABLED
+    #define CONTAINER_FREE_THREADED 1
+    static inline int container_add(int* number, int delta) { return __atomic_add_fetch(number, delta, __ATOMIC_SEQ_CST); }
+    static inline int container_claim(int* number, int expected)
+    {
+        return __atomic_compare_exchange_n(
+            number, &expected, expected + 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    }
+    static inline void* container_load(void** pointer) { return __atomic_load_n(pointer, __ATOMIC_SEQ_CST); }
+    static inline void* container_take(void** pointer) { return __atomic_exchange_n(pointer, NULL, __ATOMIC_SEQ_CST); }
+    #else
+    #define CONTAINER_FREE_THREADED 0
+    static inline int container_add(int* number, int delta) { return *number += delta; }
+    static inline int container_claim(int* number, int expected) { return *number == expected ? ++*number : 0; }
+    static inline void* container_load(void** pointer) { return *pointer; }
+    static inline void* container_take(void** pointer) { void* taken = *pointer; *pointer = NULL; return taken; }
+    #endif
+    """
+    const bint FREE_THREADED "CONTAINER_FREE_THREADED"
+    int atomic_add "container_add" (int* number, int delta) noexcept nogil
+    bint atomic_claim "container_claim" (int* number, int expected) noexcept nogil      # one more, if it is as expected
+    void* load_pointer "container_load" (void** pointer) noexcept nogil
+    void* take_pointer "container_take" (void** pointer) noexcept nogil     # what it was; NULL from now on
+
 
 cdef enum ResourceKind:
     RESOURCE_PUBLICATION
@@ -17,11 +50,13 @@ cdef class ClientHandle:
     cdef aeron_context_t* _context
     cdef ConductorEvents events             # outlives `aeron`: the conductor holds a pointer to it
     cdef bint use_invoker
-    cdef bint closing
+    cdef int _closing
     cdef int _busy                          # calls in progress that need the client: polls, adds, the conductor
     cdef int _conducting                    # turns of the conductor in progress
-    cdef list _deferred                     # what was closed during such a turn: (ResourceKind, address)
-    cdef object _resources                  # WeakSet of what was added and is not garbage yet
+    cdef int _freeing                       # a thread goes through what is deferred
+    cdef list _deferred                     # what was closed while in use: (ResourceKind, address)
+    cdef object _resources                  # by id, weakly: what was added and is not garbage yet
+    cdef pthread_mutex_t _guard
     cdef object _pid
 
     cdef int start(self, str client_name, object driver_timeout_ms, object keepalive_interval_ms) except -1
@@ -29,7 +64,14 @@ cdef class ClientHandle:
     cdef bint is_closed(self) noexcept
     cdef int check_open(self, str what) except -1
     cdef void enter(self) noexcept
+    cdef int enter_open(self, str what) except -1
     cdef int leave(self) except -1
+    cdef void leave_quietly(self) noexcept
+    cdef void hold(self) noexcept
+    cdef void release(self) noexcept
+    cdef int _left(self, int remaining) except -1
+    cdef void lock(self) noexcept
+    cdef void unlock(self) noexcept
     cdef int conduct(self) except -1
     cdef int dispose(self, int kind, void* pointer) except -1
     cdef int close(self) except -1
@@ -37,6 +79,24 @@ cdef class ClientHandle:
     cdef int _configure(
         self, str client_name, object driver_timeout_ms, object keepalive_interval_ms) except -1
     cdef int _close_resources(self) except -1
-    cdef int _dispose_deferred(self) except -1
+    cdef int _free_deferred(self) except -1
+    cdef list _take_deferred(self)
     cdef int _free(self, int kind, void* pointer) except -1
     cdef int _shut_down(self) except -1
+    cdef int _end(self) except -1
+
+
+# For a call that neither raises nor calls Python, of an object whose client may be None: one that was never opened. With
+# the GIL nothing can come in between.
+cdef inline void* begin(ClientHandle client, void** pointer) noexcept:
+    if FREE_THREADED and client is not None:
+        client.enter()
+    return load_pointer(pointer)
+
+
+cdef inline void end(ClientHandle client) noexcept:
+    if FREE_THREADED and client is not None:
+        client.leave_quietly()
+
+
+cdef int close_all(object resources) except -1      # of a WeakValueDictionary that threads may change meanwhile

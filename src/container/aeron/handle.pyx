@@ -3,6 +3,9 @@
 Nothing is freed under a call that uses it. What the conductor's error handler closes is freed when the
 conductor returns, and the client itself when no call that needs it is in progress; until then it answers as
 closed. A subscription that is closed while it is polled sees to that itself.
+
+Without the GIL any thread may close while others call. Then every call is one in progress, and what is closed
+is freed at a moment without any; a lock keeps the calls apart that C allows to one thread at a time.
 """
 import os
 import warnings
@@ -21,6 +24,53 @@ from container.aeron.libaeron cimport (
 from container.errors import AeronError, ClosedError
 from container.aeron.media_driver import wait_for_driver
 
+cdef extern from "pthread.h" nogil:
+    ctypedef struct pthread_mutexattr_t:
+        pass
+    int PTHREAD_MUTEX_RECURSIVE
+    int pthread_mutexattr_init(pthread_mutexattr_t* attributes) noexcept
+    int pthread_mutexattr_settype(pthread_mutexattr_t* attributes, int kind) noexcept
+    int pthread_mutexattr_destroy(pthread_mutexattr_t* attributes) noexcept
+    int pthread_mutex_init(pthread_mutex_t* mutex, const pthread_mutexattr_t* attributes) noexcept
+    int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept
+    int pthread_mutex_unlock(pthread_mutex_t* mutex) noexcept
+    int pthread_mutex_destroy(pthread_mutex_t* mutex) noexcept
+
+# How many of the calls in progress are this thread's own: what its handlers close can be freed at once.
+cdef extern from *:
+    """
+    #ifdef Py_GIL_DISABLED
+    static _Thread_local struct { void* client; int depth; } container_calls[16];
+    static int container_own_calls(void* client, int delta)
+    {
+        int index, unused = -1;
+        for (index = 0; index < 16; index++)
+        {
+            if (container_calls[index].depth == 0)
+            {
+                unused = unused < 0 ? index : unused;
+            }
+            else if (container_calls[index].client == client)
+            {
+                return container_calls[index].depth += delta;
+            }
+        }
+        if (delta <= 0 || unused < 0)       /* without room it counts as another thread's */
+        {
+            return 0;
+        }
+        container_calls[unused].client = client;
+        return container_calls[unused].depth = delta;
+    }
+    #else
+    #define container_own_calls(client, delta) 0
+    #endif
+    """
+    int own_calls "container_own_calls" (void* client, int delta) noexcept nogil
+
+cdef extern from "sched.h" nogil:
+    int sched_yield() noexcept
+
 cdef enum:
     NS_PER_MS = 1_000_000
     MAX_PATH_LENGTH = 4096
@@ -32,19 +82,28 @@ cdef enum:
 cdef class ClientHandle:
     """Owns a C client and its context, counts the calls in progress, and frees what was closed."""
 
+    def __cinit__(self, *arguments):
+        cdef pthread_mutexattr_t attributes
+        pthread_mutexattr_init(&attributes)
+        pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE)
+        pthread_mutex_init(&self._guard, &attributes)
+        pthread_mutexattr_destroy(&attributes)
+
     def __init__(self, str aeron_dir, bint use_invoker, error_handler):
         self.aeron_dir = aeron_dir
         self.use_invoker = use_invoker
         self.events = ConductorEvents(error_handler, use_invoker)
         self._deferred = []
-        self._resources = weakref.WeakSet()
+        self._resources = weakref.WeakValueDictionary()
         self._pid = os.getpid()
 
     def __dealloc__(self):
         if self._context != NULL and self._pid == os.getpid():
-            if not self.closing:
+            if not self._closing:
+                self._closing = True
                 warnings.warn(f"unclosed Aeron client of {self.aeron_dir}", ResourceWarning)
             self._shut_down()
+        pthread_mutex_destroy(&self._guard)
 
     cdef int start(self, str client_name, object driver_timeout_ms, object keepalive_interval_ms) except -1:
         cdef int result
@@ -82,11 +141,14 @@ cdef class ClientHandle:
 
     cdef int register(self, object resource) except -1:
         """What is registered is closed with the client, unless it is garbage by then."""
-        self._resources.add(resource)
+        self._resources[id(resource)] = resource
         return 0
 
     cdef bint is_closed(self) noexcept:
-        return self.closing or self.aeron == NULL or lib.is_closed(self.aeron)
+        cdef void* aeron = begin(self, <void**> &self.aeron)
+        cdef bint result = self._closing or aeron == NULL or lib.is_closed(<aeron_t*> aeron)
+        end(self)
+        return result
 
     cdef int check_open(self, str what) except -1:
         """Raises ClosedError once closed, and AeronError in a forked child."""
@@ -101,14 +163,55 @@ cdef class ClientHandle:
     # Calls in progress
 
     cdef void enter(self) noexcept:
-        """Until `leave`, the client stays as it is for this call, even when it is closed meanwhile."""
-        self._busy += 1
+        """Until `leave`, on the same thread, the client stays as it is for this call, even when it is closed
+        meanwhile."""
+        own_calls(<void*> self, 1)
+        atomic_add(&self._busy, 1)
+
+    cdef int enter_open(self, str what) except -1:
+        """Enters, or raises what `check_open` raises."""
+        self.enter()
+        try:
+            return self.check_open(what)
+        except BaseException:
+            self.leave()
+            raise
 
     cdef int leave(self) except -1:
-        self._busy -= 1
-        if self._busy == 0 and self.closing:
+        own_calls(<void*> self, -1)
+        return self._left(atomic_add(&self._busy, -1))
+
+    cdef void leave_quietly(self) noexcept:
+        self.leave()
+
+    cdef void hold(self) noexcept:
+        """Like `enter`, until any thread calls `release`."""
+        if FREE_THREADED:
+            atomic_add(&self._busy, 1)
+
+    cdef void release(self) noexcept:
+        if FREE_THREADED:
+            self._left(atomic_add(&self._busy, -1))
+
+    cdef int _left(self, int remaining) except -1:
+        if remaining == 0 and self._closing:
             return self._shut_down()
+        if FREE_THREADED and len(self._deferred) > 0:
+            return self._free_deferred()
         return 0
+
+    cdef void lock(self) noexcept:
+        """Until `unlock`, no other thread conducts, asks the driver, or looks for images. A thread may take it
+        again."""
+        if FREE_THREADED:
+            # Detached while it waits: whoever holds the lock may have to stop for the garbage collector.
+            while pthread_mutex_trylock(&self._guard) != 0:
+                with nogil:
+                    sched_yield()
+
+    cdef void unlock(self) noexcept:
+        if FREE_THREADED:
+            pthread_mutex_unlock(&self._guard)
 
     cdef int conduct(self) except -1:
         """One turn of the conductor of a client in invoker mode: the work done. Raises what its error handler
@@ -116,14 +219,19 @@ cdef class ClientHandle:
         cdef ClientHandle this = self           # the error handler may drop the last other reference
         cdef int work_count
         this.enter()
+        if this._closing or this.aeron == NULL:
+            this.leave()
+            return 0
+        this.lock()
         this._conducting += 1
         work_count = lib.main_do_work(this.aeron)
         this._conducting -= 1
+        this.unlock()
         try:
             if work_count < 0:
                 raise last_error("the conductor cannot work")
-            if this._conducting == 0 and this._deferred:
-                this._dispose_deferred()
+            if this._conducting == 0 and len(this._deferred) > 0:
+                this._free_deferred()
             this.events.raise_pending()
         finally:
             this.leave()
@@ -132,24 +240,48 @@ cdef class ClientHandle:
     # Freeing
 
     cdef int dispose(self, int kind, void* pointer) except -1:
-        """Frees an object of C, now or when the conductor's turn is over."""
-        if self._conducting > 0:
-            self._deferred.append((kind, <size_t> pointer))
-            return 0
-        return self._free(kind, pointer)
+        """Frees an object of C whose pointer is cleared: now, or when nobody can be using it."""
+        if not FREE_THREADED and self._conducting == 0:
+            return self._free(kind, pointer)
+        self._deferred.append((kind, <size_t> pointer))
+        return self._free_deferred() if self._conducting == 0 else 0
 
-    cdef int _dispose_deferred(self) except -1:
-        cdef list deferred = self._deferred
-        self._deferred = []
-        for kind, address in deferred:
-            self._free(kind, <void*> <size_t> address)
+    cdef int _free_deferred(self) except -1:
+        """What is deferred so far, unless another thread's call is in progress, whose end comes back to it."""
+        cdef list deferred
+        cdef int own
+        while len(self._deferred) > 0 and atomic_claim(&self._freeing, 0):
+            deferred = self._take_deferred()
+            own = own_calls(<void*> self, 0) if FREE_THREADED else self._busy
+            # In this order: a call that begins from here on finds the pointers cleared.
+            if not atomic_claim(&self._busy, own):
+                self._deferred.extend(deferred)
+                atomic_add(&self._freeing, -1)
+                if self._busy == own:
+                    continue                    # that call has ended before it could see them
+                return 0
+            own_calls(<void*> self, 1)
+            try:
+                for kind, address in deferred:
+                    self._free(kind, <void*> <size_t> address)
+            finally:
+                atomic_add(&self._freeing, -1)
+                self.leave()
         return 0
+
+    cdef list _take_deferred(self):
+        """Out of the one list that others append to meanwhile: images first, which C frees with their
+        subscription."""
+        cdef list taken = [self._deferred.pop(0) for _ in range(len(self._deferred))]
+        taken.sort(key=_is_no_image)
+        return taken
 
     cdef int _free(self, int kind, void* pointer) except -1:
         cdef int result
         # Without a client its objects are gone. In a forked child the memory is shared with the parent.
         if self.aeron == NULL or self._pid != os.getpid():
             return 0
+        self.lock()
         if kind == RESOURCE_IMAGE:
             result = lib.image_release(<aeron_image_t*> pointer)
         elif kind == RESOURCE_SUBSCRIPTION:
@@ -160,35 +292,55 @@ cdef class ClientHandle:
             result = lib.exclusive.close(pointer, NULL, NULL)
         else:
             result = lib.counter_close(<aeron_counter_t*> pointer, NULL, NULL)
+        self.unlock()
         if result < 0:
             raise last_error("cannot close what the client added")
         return 0
 
     cdef int close(self) except -1:
-        self.closing = True
-        self._close_resources()
-        return self._shut_down() if self._busy == 0 else 0
-
-    cdef int _close_resources(self) except -1:
-        for resource in list(self._resources):
-            resource.close()
+        self.enter()
+        self._closing = True
+        try:
+            self._close_resources()
+        finally:
+            self.leave()
         return 0
 
+    cdef int _close_resources(self) except -1:
+        return close_all(self._resources)
+
     cdef int _shut_down(self) except -1:
-        cdef aeron_t* aeron
-        cdef aeron_context_t* context = self._context
-        cdef int result = 0
-        if context == NULL or self._pid != os.getpid():
+        """The end of a client that is closing; nothing while a call is in progress, whose end comes back."""
+        if self._context == NULL or self._pid != os.getpid():
             return 0
         if self.events.is_reporting():
             # From the error handler on the conductor's own thread, which cannot wait for its own end: a later
             # call of close() does.
             return 0
-        # Again: an add that was in progress may have succeeded after all.
-        self._close_resources()
+        if not atomic_claim(&self._busy, 0):
+            return 0
+        own_calls(<void*> self, 1)
+        try:
+            # Again: an add that was in progress may have succeeded after all.
+            self._close_resources()
+            return self._end()
+        finally:
+            self.leave()
+
+    cdef int _end(self) except -1:
+        cdef aeron_context_t* context = <aeron_context_t*> take_pointer(<void**> &self._context)
+        cdef aeron_t* aeron
+        cdef int result = 0
+        if context == NULL:
+            return 0
+        while not atomic_claim(&self._freeing, 0):
+            with nogil:
+                sched_yield()                   # a thread that sees this call in progress gives up
+        for kind, address in self._take_deferred():
+            self._free(kind, <void*> <size_t> address)
+        atomic_add(&self._freeing, -1)
         aeron = self.aeron
         self.aeron = NULL
-        self._context = NULL
         if aeron != NULL:
             # Without the GIL: the conductor's thread may want it to report an error, and this waits for the
             # thread.
@@ -200,3 +352,15 @@ cdef class ClientHandle:
         with nogil:
             lib.context_close(context)
         return self.events.raise_pending()
+
+
+def _is_no_image(deferred):
+    return deferred[0] != RESOURCE_IMAGE
+
+
+cdef int close_all(object resources) except -1:
+    for reference in resources.valuerefs():
+        resource = reference()
+        if resource is not None:
+            resource.close()
+    return 0

@@ -1,8 +1,10 @@
 # What an AeronClient adds: the seam's publications, subscriptions, images and counters over objects of C.
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from container.aeron.handle cimport ClientHandle
-from container.aeron.libaeron cimport PublicationFunctions, aeron_counter_t, aeron_image_t, aeron_subscription_t
+from container.aeron.libaeron cimport (
+    PublicationFunctions, aeron_counter_t, aeron_counters_reader_buffers_t, aeron_image_t, aeron_subscription_t,
+)
 from container.transport cimport Claim, Counter, Counters, FragmentHandler, Image, Publication, Subscription
 
 
@@ -15,7 +17,7 @@ cdef class AeronPublication(Publication):       # a shared one
         self, ClientHandle client, const PublicationFunctions* functions, void* publication) except -1
     cdef int _kind(self) noexcept
     cdef int64_t _refused(self, size_t length, size_t max_length, str limit, str fix) except? -6
-    cdef int _take(self, const Claim* claim, str what) except -1
+    cdef int _finish(self, Claim* claim, bint is_committed, str what) except -1
 
 
 cdef class AeronExclusivePublication(AeronPublication):
@@ -31,14 +33,18 @@ cdef class AeronSubscription(Subscription):
     cdef list _deferred                         # what was closed meanwhile: (ResourceKind, address)
     cdef object __weakref__
     cdef int open(self, ClientHandle client, aeron_subscription_t* subscription) except -1
+    cdef aeron_subscription_t* _begin_open(self) noexcept
+    cdef AeronImage _find_image(self, bint is_index, int32_t wanted)
     cdef AeronImage _image(self, aeron_image_t* retained)
     cdef int _next_index(self, int count) noexcept
     cdef void begin_poll(self) noexcept
     cdef int end_poll(self) except -1
     cdef int dispose(self, int kind, void* pointer) except -1
+    cdef int _dispose_deferred(self) except -1
 
 
 cdef class AeronImage(Image):
+    cdef ClientHandle _client
     cdef AeronSubscription _subscription        # keeps the subscription open
     cdef aeron_image_t* _image                  # retained; NULL once the subscription is closed
     cdef int64_t _final_position                # what it was when the subscription was closed
@@ -51,12 +57,17 @@ cdef class AeronImage(Image):
 
 
 cdef class AeronCounters(Counters):
-    cdef ClientHandle _client                   # keeps the memory mapped
+    cdef void* _mapping                         # NULL with the GIL
+    cdef size_t _mapping_length
     cdef int open(self, ClientHandle client) except -1
+    cdef int _map(self, str aeron_dir, aeron_counters_reader_buffers_t* buffers) except -1
+    cdef int64_t* address(self, int32_t counter_id) noexcept
+    cdef void close(self) noexcept
 
 
 cdef class AeronCounter(Counter):
     cdef ClientHandle _client
+    cdef AeronCounters _counters                # keeps the value's memory
     cdef aeron_counter_t* _counter              # NULL once closed
     cdef object __weakref__
-    cdef int open(self, ClientHandle client, aeron_counter_t* counter) except -1
+    cdef int open(self, ClientHandle client, AeronCounters counters, aeron_counter_t* counter) except -1

@@ -4,20 +4,23 @@ Rules that keep every call safe, in any order:
 
 - What is closed has its pointer cleared; its methods then answer as Aeron does for closed objects, or raise
   ClosedError.
-- Nothing is freed under a call that uses it: a subscription and its images wait for the polls in progress.
+- Nothing is freed under a call that uses it: a subscription and its images wait for the polls in progress. Without
+  the GIL each call is one in progress, from `begin` or `enter` on until `end` or `leave`.
 - An image is held by a reference of its own, and given up before its subscription is closed, as C would free
   it then.
 """
+import os
 import weakref
 
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
+from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
 from container.aeron.library cimport last_error, lib
 from container.aeron.handle cimport (
     RESOURCE_COUNTER, RESOURCE_EXCLUSIVE_PUBLICATION, RESOURCE_IMAGE, RESOURCE_PUBLICATION,
-    RESOURCE_SUBSCRIPTION, ClientHandle,
+    RESOURCE_SUBSCRIPTION, ClientHandle, FREE_THREADED, atomic_add, begin, end, take_pointer,
 )
 from container.aeron.libaeron cimport (
     AERON_MAX_ADDRESS_LENGTH, PublicationFunctions, aeron_counter_constants_t, aeron_counter_t,
@@ -25,11 +28,25 @@ from container.aeron.libaeron cimport (
     aeron_image_t, aeron_publication_constants_t, aeron_subscription_constants_t, aeron_subscription_t,
 )
 from container.transport cimport (
-    ACTION_BREAK, CLOSED, PUBLICATION_ERROR, BufferVector, Claim, Counter, Counters, FragmentHandler,
+    ACTION_BREAK, CLOSED, FRAME_HEADER_LENGTH, PUBLICATION_ERROR, BufferVector, Claim, Counter, Counters, FragmentHandler,
     FrameHeader, Image, Publication, Subscription, align_frame, compute_position,
 )
 
 from container.errors import AeronError, ClosedError, MessageTooLongError
+
+# Of the driver's cnc.dat (upstream: CncFileDescriptor.java), and of a counter's value (CountersReader.java).
+cdef enum:
+    CNC_METADATA_LENGTH = 128
+    VALUE_LENGTH = 128
+
+
+cdef struct CncMetadata:
+    int32_t version
+    int32_t to_driver_buffer_length
+    int32_t to_clients_buffer_length
+    int32_t counters_metadata_buffer_length
+    int32_t counters_values_buffer_length
+
 
 # What an empty message is offered from: C refuses a NULL.
 cdef uint8_t NO_BYTES = 0
@@ -40,25 +57,45 @@ cdef uint8_t NO_BYTES = 0
 cdef struct PollState:
     PyObject* handler           # borrowed
     PyObject* error             # owned; what the handler raised, which ends the whole poll
+    bint is_stream_known        # the two below are the same for all frames of an image
+    int32_t initial_term_id
+    int32_t position_bits_to_shift
+
+
+cdef struct DataFrame:          # the header of a frame in the log (upstream: DataHeaderFlyweight.java)
+    int32_t frame_length
+    uint8_t version
+    uint8_t flags
+    uint16_t type
+    int32_t term_offset
+    int32_t session_id
+    int32_t stream_id
+    int32_t term_id
+    int64_t reserved_value
 
 
 cdef int _on_fragment(void* clientd, const uint8_t* buffer, size_t length, aeron_header_t* header) noexcept:
     cdef PollState* state = <PollState*> clientd
+    cdef const DataFrame* data = <const DataFrame*> (buffer - FRAME_HEADER_LENGTH)
     cdef aeron_header_values_t values
     cdef FrameHeader frame
-    lib.header_values(header, &values)
+    if not state.is_stream_known:
+        state.is_stream_known = True
+        lib.header_values(header, &values)
+        state.initial_term_id = values.initial_term_id
+        state.position_bits_to_shift = <int32_t> values.position_bits_to_shift
+    frame.frame_length = data.frame_length
+    frame.flags = data.flags
+    frame.term_offset = data.term_offset
+    frame.session_id = data.session_id
+    frame.stream_id = data.stream_id
+    frame.term_id = data.term_id
+    frame.reserved_value = data.reserved_value
+    frame.initial_term_id = state.initial_term_id
+    frame.position_bits_to_shift = state.position_bits_to_shift
     frame.position = compute_position(
-        values.term_id, values.term_offset + align_frame(values.frame_length),
-        <int32_t> values.position_bits_to_shift, values.initial_term_id)
-    frame.reserved_value = values.reserved_value
-    frame.frame_length = values.frame_length
-    frame.term_offset = values.term_offset
-    frame.session_id = values.session_id
-    frame.stream_id = values.stream_id
-    frame.term_id = values.term_id
-    frame.initial_term_id = values.initial_term_id
-    frame.position_bits_to_shift = <int32_t> values.position_bits_to_shift
-    frame.flags = values.flags
+        frame.term_id, frame.term_offset + align_frame(frame.frame_length), frame.position_bits_to_shift,
+        frame.initial_term_id)
     try:
         return (<FragmentHandler> state.handler).on_fragment(buffer, length, &frame)
     except BaseException as error:
@@ -75,6 +112,7 @@ cdef int _poll_image(aeron_image_t* image, FragmentHandler handler, bint is_boun
     cdef int fragments
     state.handler = <PyObject*> this
     state.error = NULL
+    state.is_stream_known = False
     if is_bounded:
         fragments = lib.image_bounded_controlled_poll(
             image, _on_fragment, &state, limit_position, <size_t> fragment_limit)
@@ -98,20 +136,32 @@ cdef class AeronImage(Image):
             self._subscription.dispose(RESOURCE_IMAGE, self._image)
 
     cdef int64_t position(self) noexcept:
-        return lib.image_position(self._image) if self._image != NULL else self._final_position
+        cdef void* image = begin(self._client, <void**> &self._image)
+        cdef int64_t result = lib.image_position(<aeron_image_t*> image) if image != NULL else self._final_position
+        end(self._client)
+        return result
 
     cdef int64_t end_of_stream_position(self) noexcept:
-        if self._image == NULL:
-            return self._final_end_of_stream_position
-        return lib.image_end_of_stream_position(self._image)
+        cdef void* image = begin(self._client, <void**> &self._image)
+        cdef int64_t result = self._final_end_of_stream_position
+        if image != NULL:
+            result = lib.image_end_of_stream_position(<aeron_image_t*> image)
+        end(self._client)
+        return result
 
     cdef bint is_end_of_stream(self) noexcept:
-        if self._image == NULL:
-            return self._final_is_end_of_stream
-        return lib.image_is_end_of_stream(self._image)
+        cdef void* image = begin(self._client, <void**> &self._image)
+        cdef bint result = self._final_is_end_of_stream
+        if image != NULL:
+            result = lib.image_is_end_of_stream(<aeron_image_t*> image)
+        end(self._client)
+        return result
 
     cdef bint is_closed(self) noexcept:
-        return self._image == NULL or lib.image_is_closed(self._image)
+        cdef void* image = begin(self._client, <void**> &self._image)
+        cdef bint result = image == NULL or lib.image_is_closed(<aeron_image_t*> image)
+        end(self._client)
+        return result
 
     cdef int controlled_poll(self, FragmentHandler handler, int fragment_limit) except -1:
         return self._poll(handler, False, 0, fragment_limit)
@@ -124,24 +174,28 @@ cdef class AeronImage(Image):
                    int fragment_limit) except -1:
         # The handler may drop the last reference to the image, but not to this.
         cdef AeronSubscription subscription = self._subscription
+        cdef aeron_image_t* image
         if self._image == NULL or fragment_limit <= 0:
             return 0
         subscription.begin_poll()
         try:
-            return _poll_image(self._image, handler, is_bounded, limit_position, fragment_limit)
+            image = self._image
+            if image == NULL:
+                return 0                        # closed since, by another thread
+            return _poll_image(image, handler, is_bounded, limit_position, fragment_limit)
         finally:
             subscription.end_poll()
 
     cdef int _detach(self) except -1:
         """Gives the image of C up, and remembers what it said last."""
-        cdef aeron_image_t* image = self._image
-        if image == NULL:
-            return 0
-        self._final_position = lib.image_position(image)
-        self._final_end_of_stream_position = lib.image_end_of_stream_position(image)
-        self._final_is_end_of_stream = lib.image_is_end_of_stream(image)
-        self._image = NULL
-        return self._subscription.dispose(RESOURCE_IMAGE, image)
+        cdef void* image = begin(self._client, <void**> &self._image)
+        if image != NULL:
+            self._final_position = lib.image_position(<aeron_image_t*> image)
+            self._final_end_of_stream_position = lib.image_end_of_stream_position(<aeron_image_t*> image)
+            self._final_is_end_of_stream = lib.image_is_end_of_stream(<aeron_image_t*> image)
+        end(self._client)
+        image = take_pointer(<void**> &self._image)
+        return self._subscription.dispose(RESOURCE_IMAGE, image) if image != NULL else 0
 
 
 @cython.no_gc_clear
@@ -150,6 +204,7 @@ cdef class AeronSubscription(Subscription):
 
     def __cinit__(self):
         self._images = weakref.WeakValueDictionary()
+        self._deferred = []
 
     def __dealloc__(self):
         if self._subscription != NULL:
@@ -167,23 +222,47 @@ cdef class AeronSubscription(Subscription):
         return 0
 
     cdef bint is_connected(self) noexcept:
-        return not self.is_closed() and lib.subscription_is_connected(self._subscription)
+        cdef aeron_subscription_t* subscription = self._begin_open()
+        cdef bint result = subscription != NULL and lib.subscription_is_connected(subscription)
+        end(self._client)
+        return result
 
     cdef bint is_closed(self) noexcept:
-        return self._subscription == NULL or lib.subscription_is_closed(self._subscription)
+        cdef bint result = self._begin_open() == NULL
+        end(self._client)
+        return result
 
     cdef int image_count(self) noexcept:
-        return 0 if self.is_closed() else lib.subscription_image_count(self._subscription)
+        cdef aeron_subscription_t* subscription = self._begin_open()
+        cdef int result = lib.subscription_image_count(subscription) if subscription != NULL else 0
+        end(self._client)
+        return result
+
+    cdef aeron_subscription_t* _begin_open(self) noexcept:
+        """Until `end`; NULL when it is closed, by whomever."""
+        cdef aeron_subscription_t* subscription = <aeron_subscription_t*> begin(
+            self._client, <void**> &self._subscription)
+        return NULL if subscription == NULL or lib.subscription_is_closed(subscription) else subscription
 
     cdef Image image_at_index(self, int index):
-        if index < 0 or self.is_closed():
-            return None
-        return self._image(lib.subscription_image_at_index(self._subscription, <size_t> index))
+        return self._find_image(True, index) if index >= 0 else None
 
     cdef Image image_by_session_id(self, int32_t session_id):
-        if self.is_closed():
+        return self._find_image(False, session_id)
+
+    cdef AeronImage _find_image(self, bint is_index, int32_t wanted):
+        cdef aeron_subscription_t* subscription = self._begin_open()
+        if subscription == NULL:
+            end(self._client)
             return None
-        return self._image(lib.subscription_image_by_session_id(self._subscription, session_id))
+        self._client.lock()
+        try:
+            if is_index:
+                return self._image(lib.subscription_image_at_index(subscription, <size_t> wanted))
+            return self._image(lib.subscription_image_by_session_id(subscription, wanted))
+        finally:
+            self._client.unlock()
+            end(self._client)
 
     cdef AeronImage _image(self, aeron_image_t* retained):
         """The one AeronImage of an image of C, which holds one reference to it."""
@@ -196,6 +275,7 @@ cdef class AeronSubscription(Subscription):
             self.dispose(RESOURCE_IMAGE, retained)
             return image
         image = AeronImage.__new__(AeronImage)
+        image._client = self._client
         image._subscription = self
         image._image = retained
         if lib.image_constants(retained, &constants) < 0:
@@ -203,25 +283,32 @@ cdef class AeronSubscription(Subscription):
         image.session_id = constants.session_id
         image.join_position = constants.join_position
         self._images[<size_t> retained] = image
+        if self._subscription == NULL:
+            image._detach()                     # closed meanwhile by a thread that has not seen this one
         return image
 
     cdef int controlled_poll(self, FragmentHandler handler, int fragment_limit) except -1:
         # Not C's own poll of a subscription: that walks a list which the conductor may free when a handler
         # invokes it, and it would hand the next image's frames to a handler that has just raised.
         cdef AeronSubscription this = self      # the handler may drop the last other reference
-        cdef aeron_subscription_t* subscription = self._subscription
+        cdef aeron_subscription_t* subscription
         cdef aeron_image_t* image
         cdef int count, index, step
         cdef int fragments = 0
-        if subscription == NULL or fragment_limit <= 0:
+        if this._subscription == NULL or fragment_limit <= 0:
             return 0
         this.begin_poll()
         try:
+            subscription = this._subscription
+            if subscription == NULL:
+                return 0                        # closed since, by another thread
             count = lib.subscription_image_count(subscription)
             index = this._next_index(count)
             for step in range(count):
+                this._client.lock()
                 image = lib.subscription_image_at_index(
                     subscription, <size_t> (index + step) % <size_t> count)
+                this._client.unlock()
                 if image == NULL:
                     continue
                 try:
@@ -242,17 +329,12 @@ cdef class AeronSubscription(Subscription):
 
     cdef void begin_poll(self) noexcept:
         self._client.enter()
-        self._polls += 1
+        atomic_add(&self._polls, 1)
 
     cdef int end_poll(self) except -1:
-        cdef list deferred
-        self._polls -= 1
         try:
-            if self._polls == 0 and self._deferred is not None:
-                deferred = self._deferred
-                self._deferred = None
-                for kind, address in deferred:
-                    self._client.dispose(kind, <void*> <size_t> address)
+            if atomic_add(&self._polls, -1) == 0 and len(self._deferred) > 0:
+                self._dispose_deferred()
         finally:
             self._client.leave()
         return 0
@@ -261,31 +343,40 @@ cdef class AeronSubscription(Subscription):
         """Frees an object of C, now or when the polls in progress are over: they use the log."""
         if self._polls == 0:
             return self._client.dispose(kind, pointer)
-        if self._deferred is None:
-            self._deferred = []
         self._deferred.append((kind, <size_t> pointer))
-        return 0
+        return self._dispose_deferred() if self._polls == 0 else 0
+
+    cdef int _dispose_deferred(self) except -1:
+        while True:
+            try:
+                kind, address = self._deferred.pop(0)
+            except IndexError:
+                return 0
+            self._client.dispose(kind, <void*> <size_t> address)
 
     cdef str resolved_endpoint(self):
         cdef char address[AERON_MAX_ADDRESS_LENGTH]
         cdef int count
-        if self.is_closed():
-            return ""
+        cdef aeron_subscription_t* subscription = self._begin_open()
         address[0] = 0
-        count = lib.subscription_resolved_endpoint(self._subscription, address, AERON_MAX_ADDRESS_LENGTH)
+        count = 0
+        if subscription != NULL:
+            count = lib.subscription_resolved_endpoint(subscription, address, AERON_MAX_ADDRESS_LENGTH)
+        end(self._client)
         if count < 0:
             raise last_error(f"cannot resolve the endpoint of {self.channel} stream {self.stream_id}")
         return (<bytes> address).decode("ascii", "replace") if count > 0 else ""
 
     cpdef int close(self) except -1:
         """Closes the subscription and its images. May be called twice, and by a handler during a poll."""
-        cdef aeron_subscription_t* subscription = self._subscription
+        cdef void* subscription = take_pointer(<void**> &self._subscription)
         cdef AeronImage image
         if subscription == NULL:
             return 0
-        for image in list(self._images.values()):
-            image._detach()
-        self._subscription = NULL
+        for reference in self._images.valuerefs():
+            image = reference()
+            if image is not None:
+                image._detach()
         return self.dispose(RESOURCE_SUBSCRIPTION, subscription)
 
 
@@ -319,20 +410,30 @@ cdef class AeronPublication(Publication):
         return 0
 
     cdef bint is_connected(self) noexcept:
-        return self._publication != NULL and self._functions.is_connected(self._publication)
+        cdef void* publication = begin(self._client, &self._publication)
+        cdef bint result = publication != NULL and self._functions.is_connected(publication)
+        end(self._client)
+        return result
 
     cdef bint is_closed(self) noexcept:
-        return self._publication == NULL or self._functions.is_closed(self._publication)
+        cdef void* publication = begin(self._client, &self._publication)
+        cdef bint result = publication == NULL or self._functions.is_closed(publication)
+        end(self._client)
+        return result
 
     cdef int64_t position(self) noexcept:
-        return self._functions.position(self._publication) if self._publication != NULL else CLOSED
+        cdef void* publication = begin(self._client, &self._publication)
+        cdef int64_t result = self._functions.position(publication) if publication != NULL else CLOSED
+        end(self._client)
+        return result
 
     cdef int64_t offer(self, const uint8_t* buffer, size_t length) except? -6:
-        cdef int64_t result
-        if self._publication == NULL:
-            return CLOSED
-        result = self._functions.offer(
-            self._publication, buffer if length > 0 else &NO_BYTES, length, NULL, NULL)
+        cdef void* publication = begin(self._client, &self._publication)
+        cdef int64_t result = CLOSED
+        if publication != NULL:
+            result = self._functions.offer(
+                publication, buffer if length > 0 else &NO_BYTES, length, NULL, NULL)
+        end(self._client)
         if result == PUBLICATION_ERROR:
             return self._refused(
                 length, self.max_message_length, "max_message_length",
@@ -340,14 +441,16 @@ cdef class AeronPublication(Publication):
         return result
 
     cdef int64_t offer_vectors(self, const BufferVector* vectors, size_t count) except? -6:
-        cdef int64_t result
+        cdef void* publication
+        cdef int64_t result = CLOSED
         cdef size_t index
         cdef size_t length = 0
-        if self._publication == NULL:
-            return CLOSED
         if count == 0:
             return self.offer(&NO_BYTES, 0)
-        result = self._functions.offerv(self._publication, vectors, count, NULL, NULL)
+        publication = begin(self._client, &self._publication)
+        if publication != NULL:
+            result = self._functions.offerv(publication, vectors, count, NULL, NULL)
+        end(self._client)
         if result == PUBLICATION_ERROR:
             for index in range(count):
                 length += vectors[index].length
@@ -357,11 +460,14 @@ cdef class AeronPublication(Publication):
         return result
 
     cdef int64_t try_claim(self, size_t length, Claim* claim) except? -6:
-        cdef int64_t result
+        cdef void* publication = begin(self._client, &self._publication)
+        cdef int64_t result = CLOSED
         claim.frame_header = NULL
-        if self._publication == NULL:
-            return CLOSED
-        result = self._functions.try_claim(self._publication, length, claim)
+        if publication != NULL:
+            result = self._functions.try_claim(publication, length, claim)
+        if result > 0:
+            self._client.hold()                 # the log's memory, until it is committed or aborted
+        end(self._client)
         if result == PUBLICATION_ERROR:
             return self._refused(
                 length, self.max_payload_length, "max_payload_length",
@@ -376,36 +482,35 @@ cdef class AeronPublication(Publication):
         raise last_error(f"publication {self.channel} stream {self.stream_id}")
 
     cdef int commit(self, Claim* claim) except -1:
-        self._take(claim, "commit")
-        if lib.buffer_claim_commit(claim) < 0:
-            raise last_error("cannot commit a claim")
-        claim.frame_header = NULL
-        return 0
+        return self._finish(claim, True, "commit")
 
     cdef int abort(self, Claim* claim) except -1:
-        self._take(claim, "abort")
-        if lib.buffer_claim_abort(claim) < 0:
-            raise last_error("cannot abort a claim")
-        claim.frame_header = NULL
-        return 0
+        return self._finish(claim, False, "abort")
 
-    cdef int _take(self, const Claim* claim, str what) except -1:
+    cdef int _finish(self, Claim* claim, bint is_committed, str what) except -1:
         """The claim's memory is the log's, which is gone once the publication is closed."""
-        if self._publication == NULL:
+        cdef Claim finished = claim[0]
+        cdef bint is_closed = self._publication == NULL
+        cdef int result = 0
+        if finished.frame_header != NULL:
+            claim.frame_header = NULL
+            if not is_closed:
+                result = lib.buffer_claim_commit(&finished) if is_committed else lib.buffer_claim_abort(&finished)
+            self._client.release()
+        if is_closed:
             raise ClosedError(
                 f"cannot {what} a claim: publication {self.channel} stream {self.stream_id} is closed")
-        if claim.frame_header == NULL:
+        if finished.frame_header == NULL:
             raise AeronError(
                 f"cannot {what} a claim that was not granted, or is committed or aborted already")
+        if result < 0:
+            raise last_error(f"cannot {what} a claim")
         return 0
 
     cpdef int close(self) except -1:
         """Closes the publication. May be called twice."""
-        cdef void* publication = self._publication
-        if publication == NULL:
-            return 0
-        self._publication = NULL
-        return self._client.dispose(self._kind(), publication)
+        cdef void* publication = take_pointer(&self._publication)
+        return self._client.dispose(self._kind(), publication) if publication != NULL else 0
 
 
 @cython.no_gc_clear
@@ -413,17 +518,59 @@ cdef class AeronExclusivePublication(AeronPublication):
     """Appends to a log of its own; made by ``AeronClient.add_exclusive_publication``."""
 
 
+@cython.no_gc_clear
 cdef class AeronCounters(Counters):
     """Reads the counters of the client's driver; made by ``AeronClient.counters``, empty once the client is
-    closed."""
+    closed.
+
+    The memory is C's, which unmaps it with the client. Without the GIL another thread may be reading then: there
+    it is mapped once more, until this object goes.
+    """
+
+    def __dealloc__(self):
+        if self._mapping != NULL:
+            munmap(self._mapping, self._mapping_length)
 
     cdef int open(self, ClientHandle client) except -1:
         cdef aeron_counters_reader_buffers_t buffers
-        self._client = client
         if lib.counters_reader_get_buffers(lib.counters_reader(client.aeron), &buffers) < 0:
             raise last_error(f"cannot read the counters of {client.aeron_dir}")
+        if FREE_THREADED:
+            self._map(client.aeron_dir, &buffers)
         self.wrap(buffers.metadata, buffers.metadata_length, buffers.values, buffers.values_length)
         return 0
+
+    cdef int _map(self, str aeron_dir, aeron_counters_reader_buffers_t* buffers) except -1:
+        cdef CncMetadata* cnc
+        cdef void* mapping
+        cdef size_t length
+        cdef int descriptor = os.open(os.path.join(aeron_dir, "cnc.dat"), os.O_RDWR)
+        try:
+            length = <size_t> os.fstat(descriptor).st_size
+            mapping = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
+        finally:
+            os.close(descriptor)
+        if mapping == MAP_FAILED:
+            raise AeronError(f"cannot map the counters of {aeron_dir}")
+        self._mapping, self._mapping_length = mapping, length
+        cnc = <CncMetadata*> mapping
+        buffers.metadata = (
+            <uint8_t*> mapping + CNC_METADATA_LENGTH + cnc.to_driver_buffer_length + cnc.to_clients_buffer_length)
+        buffers.values = buffers.metadata + cnc.counters_metadata_buffer_length
+        if (buffers.metadata_length != <size_t> cnc.counters_metadata_buffer_length
+                or buffers.values_length != <size_t> cnc.counters_values_buffer_length
+                or buffers.values + buffers.values_length > <uint8_t*> mapping + length):
+            raise AeronError(f"the media driver in {aeron_dir} was started again meanwhile: its counters have moved")
+        return 0
+
+    cdef int64_t* address(self, int32_t counter_id) noexcept:
+        return <int64_t*> (self._values + <size_t> counter_id * VALUE_LENGTH)
+
+    cdef void close(self) noexcept:
+        if FREE_THREADED:
+            self._capacity = 0
+        else:
+            self.wrap(NULL, 0, NULL, 0)
 
 
 @cython.no_gc_clear
@@ -434,24 +581,23 @@ cdef class AeronCounter(Counter):
         if self._counter != NULL:
             self._client.dispose(RESOURCE_COUNTER, self._counter)
 
-    cdef int open(self, ClientHandle client, aeron_counter_t* counter) except -1:
+    cdef int open(self, ClientHandle client, AeronCounters counters, aeron_counter_t* counter) except -1:
         """Takes the object of C over; the label is set already."""
         cdef aeron_counter_constants_t constants
         self._client = client
+        self._counters = counters
         self._counter = counter
         client.register(self)
         if lib.counter_constants(counter, &constants) < 0:
             raise last_error(f"counter {self.label!r}")
         self.counter_id = constants.counter_id
         self.registration_id = constants.registration_id
-        self._value = lib.counter_addr(counter)
+        self._value = counters.address(self.counter_id) if FREE_THREADED else lib.counter_addr(counter)
         return 0
 
     cpdef int close(self) except -1:
         """Closes the counter: the driver frees its record. May be called twice."""
-        cdef aeron_counter_t* counter = self._counter
-        if counter == NULL:
-            return 0
+        cdef void* counter
         self._value = NULL
-        self._counter = NULL
-        return self._client.dispose(RESOURCE_COUNTER, counter)
+        counter = take_pointer(<void**> &self._counter)
+        return self._client.dispose(RESOURCE_COUNTER, counter) if counter != NULL else 0
