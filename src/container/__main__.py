@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -10,13 +9,12 @@ from types import SimpleNamespace
 
 from container import not_built_error
 from container.errors import ConfigurationError, ContainerError
+from container.loggers import log_to_stderr, logger
 from container.type_names import Any
 
 PROGRAM = "aeron-cluster"
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
-
-_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         options = _parse(sys.argv[1:] if arguments is None else arguments)
-        logging.basicConfig(level=options.log_level.upper(), format=_LOG_FORMAT, stream=sys.stderr)
+        log_to_stderr(options.log_level)
         options.command(options)
     except ConfigurationError as error:
         return _fail(error, EXIT_USAGE)
@@ -39,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(error: Exception, code: int) -> int:
-    logging.getLogger("container").debug("failed", exc_info=error)
+    logger().debug("failed", exc_info=error)
     print(f"{PROGRAM}: error: {' '.join(str(error).split())}", file=sys.stderr)
     return code
 

@@ -9,8 +9,6 @@ AeronArchive, but for four things that make a container live better:
 - waiting for the replay has a limit and looks at the archive's errors;
 - every wait says in the log, after a while, what it waits for.
 """
-import logging
-
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -28,14 +26,13 @@ from container.codecs.archive cimport (
 from container.control_response_poller cimport ControlResponsePoller
 from container.errors import ArchiveError, ClusterError, ConfigurationError, TimedOutError
 from container.idle_strategy cimport IdleStrategy, YieldingIdleStrategy
+from container.loggers import logger
 from container.transport cimport (
     ADMIN_ACTION, BACK_PRESSURED, COUNTER_ALLOCATED, COUNTER_UNUSED, NULL_VALUE, Client, Counters,
     SnapshotReader, SnapshotStore, SnapshotWriter, publication_result_name,
 )
 from container.version import client_info
 from container.wait_reporter cimport WaitReporter
-
-_LOGGER = logging.getLogger("container")
 
 cdef str LOCAL_CONTROL_CHANNEL = "aeron:ipc?term-length=64k"
 
@@ -397,7 +394,7 @@ cdef class ArchiveClient:
 
     cdef int _report_other_response(self, str name) except -1:
         if self._poller.code == CONTROL_RESPONSE_CODE_ERROR:
-            _LOGGER.warning(
+            logger().warning(
                 "archive error, code %d correlation id %d, while waiting for the answer to %s: %s",
                 self._poller.relevant_id, self._poller.correlation_id, name, self._poller.error_message)
         return 0
@@ -456,7 +453,7 @@ cdef class ArchiveClient:
             if self.control_session_id != NULL_VALUE and self._publication.is_connected():
                 self._send(_close_session_request(self.control_session_id), "close session")
         except Exception as error:
-            _LOGGER.info("archive session was not closed, the archive will time it out: %s", error)
+            logger().info("archive session was not closed, the archive will time it out: %s", error)
         finally:
             self._close_streams()
         return 0

@@ -8,7 +8,6 @@ than 10 seconds may be claimed, by a compare-and-swap of that timestamp to 2^63-
 before a file is claimed, so that a full disk is an error here and never a SIGBUS later.
 """
 import errno
-import logging
 import os
 import stat
 import struct
@@ -24,6 +23,7 @@ from container.transport cimport NULL_VALUE, Clock, MarkFile
 
 from container.errors import ConfigurationError, MarkFileError
 from container.error_log import format_error_log, read_error_log
+from container.loggers import logger
 from container.transport import SystemClock
 
 cdef extern from *:
@@ -45,8 +45,6 @@ cdef extern from *:
     void mark_set64(void* p, int64_t value) noexcept nogil
     void mark_set32(void* p, int32_t value) noexcept nogil
     int mark_compare_and_set64(void* p, int64_t expected, int64_t value) noexcept nogil
-
-_LOGGER = logging.getLogger("container")
 
 # MarkFileHeader: the SBE header, then a block of fixed fields, then text. Offsets are of the block; in the layout
 # before schema 110 had a header, the block began at offset 0 of the file.
@@ -215,7 +213,7 @@ cdef class ClusterMarkFile(MarkFile):
             raise MarkFileError(f"mark file {self.path} is damaged, delete it: it has {status.st_size} bytes, at most "
                                 f"{_FILE_MAX_LENGTH} are possible")
         if status.st_mode & stat.S_IWOTH:
-            _LOGGER.warning("mark file %s may be written by every user of this machine (mode %o): chmod it to %o",
+            logger().warning("mark file %s may be written by every user of this machine (mode %o): chmod it to %o",
                             self.path, stat.S_IMODE(status.st_mode), _FILE_MODE)
         return status.st_size
 
@@ -228,7 +226,7 @@ cdef class ClusterMarkFile(MarkFile):
         block = SBE_HEADER_LENGTH if head[2:6] == _SBE_HEADER[2:6] else 0
         version, _type, timestamp, _start_timestamp, pid = struct.unpack_from("<iiqqq", head, block)
         if version == C_VERSION_FAILED:
-            _LOGGER.warning("mark file %s has version -1: the start before this one failed", self.path)
+            logger().warning("mark file %s has version -1: the start before this one failed", self.path)
         elif (version >> 16) & 0xFF != 0:
             raise MarkFileError(f"mark file major version {(version >> 16) & 0xFF} does not match software: 0: "
                                 f"{self.path}; start with an empty directory, or with the software that wrote it")
@@ -332,7 +330,7 @@ cdef class ClusterMarkFile(MarkFile):
         try:
             self._force()
         except MarkFileError as error:
-            _LOGGER.warning("%s", error)
+            logger().warning("%s", error)
 
     cpdef int update_activity_timestamp(self, int64_t now_ms) except -1:
         """Shows that the owner lives (epoch ms). Nothing happens when the file is closed, here and below."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -12,9 +11,9 @@ from container.agent_thread import pin_to_cpu, set_timer_slack
 from container.clustered_service_agent import ClusteredServiceAgent
 from container.context import Context as _Context
 from container.errors import AgentTermination, ConfigurationError, ContainerError, TimedOutError
+from container.loggers import logger
 from container.type_names import Any, Self
 
-_LOGGER = logging.getLogger("container")
 _CLOSE_RETRY_TIMEOUT_S = 5.0
 
 
@@ -178,7 +177,7 @@ class ClusteredServiceContainer:
             what = f"agent {self._ctx.service_name} has not ended {elapsed:.0f} s after close(): a callback runs on"
             if timeout is not None and elapsed >= timeout:
                 raise TimedOutError(what)
-            _LOGGER.warning("%s", what)
+            logger().warning("%s", what)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the agent has ended; True when it has within ``timeout`` seconds (None: without a limit)."""
@@ -216,7 +215,7 @@ class ClusteredServiceContainer:
             self._failure = self._agent.termination
         except BaseException as error:
             self._failure = error
-            _LOGGER.critical("agent %s was not closed in order", self._ctx.service_name, exc_info=error)
+            logger().critical("agent %s was not closed in order", self._ctx.service_name, exc_info=error)
         finally:
             self._ended()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from container.error_handlers import (
 from container.error_log import CountedErrorHandler, DistinctErrorLog
 from container.errors import ConcurrentConcludeError, ConfigurationError
 from container.idle_strategy import IdleStrategy, parse_idle_strategy
+from container.loggers import logger
 from container.object_path import create_object
 from container.semantic_version import is_version_compatible
 from container.service_counters import ServiceCounters
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from container.api import ClusteredService
     from container.service_handler import ServiceHandler
 
-_LOGGER = logging.getLogger("container")
 _FILE_PAGE_SIZE_DEFAULT = 4096
 _DIRECTORY_MODE = 0o750  # others may not write: who can remove a mark file decides who may start
 
@@ -220,6 +219,13 @@ class Context:
             )
         return create_object(path, "service_class_name")
 
+    def summary(self) -> str:
+        """One line for the log: which service of which cluster this is, and where; once :meth:`conclude` knows it."""
+        return (
+            f"{self.service_name}: cluster_id={self.cluster_id} service_id={self.service_id} "
+            f"aeron_dir={self.aeron_dir} cluster_dir={self._cluster_dir}"
+        )
+
     def __str__(self) -> str:
         found = {"service_name": self.settings.effective_service_name}
         if self._is_concluded:
@@ -376,7 +382,7 @@ class Context:
             if resource is not None:
                 resource.close()
         except Exception as error:
-            _LOGGER.warning("%r can not be closed: %s", resource, error, exc_info=error)
+            logger().warning("%r can not be closed: %s", resource, error, exc_info=error)
 
 
 def _path(path: str) -> Path:

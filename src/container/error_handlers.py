@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable
 
@@ -11,9 +10,6 @@ from container.errors import AgentTermination, Category, Event
 from container.type_names import Protocol, TextIO
 
 type ErrorHandler = Callable[[BaseException], object]
-
-_LOGGER = logging.getLogger("container")
-_LOG_LEVELS = {Category.WARN: logging.WARNING, Category.ERROR: logging.ERROR, Category.FATAL: logging.CRITICAL}
 
 
 class DelegatingErrorHandler(Protocol):
@@ -55,11 +51,15 @@ class LoggingErrorHandler:
 
 
 def _log(error: BaseException, count: int) -> None:
+    import logging  # slow to import, and a healthy container has no errors
+
+    levels = {Category.WARN: logging.WARNING, Category.FATAL: logging.CRITICAL}
     category = getattr(error, "category", Category.ERROR)
     times = f" (observed {count} times)" if count > 1 else ""
     # An event has no stack worth showing, nor has the plain end of an agent.
     has_stack = not isinstance(error, Event) and not (isinstance(error, AgentTermination) and error.__cause__ is None)
-    _LOGGER.log(_LOG_LEVELS.get(category, logging.ERROR), "%s%s", error, times, exc_info=error if has_stack else None)
+    level = levels.get(category, logging.ERROR)
+    logging.getLogger("container").log(level, "%s%s", error, times, exc_info=error if has_stack else None)
 
 
 def _is_power_of_ten(count: int) -> bool:

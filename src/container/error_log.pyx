@@ -4,7 +4,6 @@ A record, at a multiple of 8 bytes, is (upstream's DistinctErrorLog): int32 leng
 number of observations; int64 last and int64 first observation (epoch ms); then the text, US-ASCII.
 """
 import threading
-import traceback
 from collections import namedtuple
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -72,6 +71,7 @@ def error_text(error):
         return headline
     if error.__traceback__ is None and error.__cause__ is None and error.__context__ is None:
         return headline
+    import traceback  # slow to import, and a healthy container has no errors
     return headline + "\n" + "".join(traceback.format_exception(error)).rstrip("\n")
 
 

@@ -2,8 +2,6 @@
 
 Each releases the GIL while it waits, so that other Python threads run. A strategy belongs to one thread.
 """
-import re
-
 from libc.stdint cimport int64_t
 from posix.time cimport nanosleep, timespec
 
@@ -150,9 +148,7 @@ cdef class BackoffIdleStrategy(IdleStrategy):
                 f"{self.max_park_period_ns}ns)")
 
 
-_PATTERN = re.compile(r"\s*([A-Za-z_-]+)\s*(?:\(\s*([^()]*?)\s*\))?\s*")
-_DURATION = re.compile(r"(\d+)\s*(ns|us|ms|s|)")
-_UNIT_NS = {"": 1, "ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1}
 _SYNTAX = ("noop, busy_spin (or spin), yield, sleep(100us) (or sleep-ns, sleep-ms), backoff, "
            "backoff(spins,yields,min_park,max_park)")
 
@@ -162,10 +158,12 @@ def parse_duration_ns(str text):
 
     Raises ConfigurationError (ValueError) when the text is none.
     """
-    match = _DURATION.fullmatch(text.strip().lower())
-    if match is None:
-        raise ConfigurationError(f"not a duration: {text!r}; write a number and one of ns, us, ms, s, such as 100us")
-    return int(match[1]) * _UNIT_NS[match[2]]
+    duration = text.strip().lower()
+    for unit, factor in _UNIT_NS.items():
+        number = duration.removesuffix(unit).rstrip()
+        if duration.endswith(unit) and number.isdecimal():
+            return int(number) * factor
+    raise ConfigurationError(f"not a duration: {text!r}; write a number and one of ns, us, ms, s, such as 100us")
 
 
 def _parse_count(str text):
@@ -179,11 +177,12 @@ cpdef IdleStrategy parse_idle_strategy(str text):
 
     Accepts Aeron's aliases. Raises ConfigurationError (ValueError) for an unknown name, or parameters that do not fit.
     """
-    match = _PATTERN.fullmatch(text)
-    if match is None:
+    name, parenthesis, rest = text.strip().partition("(")
+    name = name.rstrip().lower().replace("_", "-")
+    if parenthesis and (not rest.endswith(")") or rest.count(")") > 1 or "(" in rest):
         raise ConfigurationError(f"idle strategy {text!r} is not understood; use one of: {_SYNTAX}")
-    name = match[1].lower().replace("_", "-")
-    cdef list arguments = [a.strip() for a in match[2].split(",")] if match[2] else []
+    cdef str parameters = rest.removesuffix(")").strip()
+    cdef list arguments = [a.strip() for a in parameters.split(",")] if parameters else []
     try:
         if name in ("noop", "no-op") and not arguments:
             return NoOpIdleStrategy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import signal
 import threading
@@ -13,9 +12,9 @@ from types import FrameType
 from container.clustered_service_container import ClusteredServiceContainer
 from container.context import Context
 from container.errors import AgentTermination
+from container.loggers import info, logger
 from container.type_names import Any
 
-_LOGGER = logging.getLogger("container")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -43,13 +42,13 @@ def run(service: Any = None, **settings: Any) -> None:
         try:
             container = ClusteredServiceContainer(ctx, on_end=lambda: events.put(None))
         except KeyboardInterrupt:
-            _LOGGER.info("interrupted while starting")
+            info("interrupted while starting")
             return
         container.start()
         caught = _await(events, container)
     # From here on a second signal has its usual effect, so that a callback which never returns can be got rid of.
     if caught is not None:
-        _LOGGER.info("%s: closing %s", caught.name, ctx.service_name)
+        info("%s: closing %s", caught.name, ctx.service_name)
     container.close()
     _conclude(container, was_asked_for=caught is not None)
 
@@ -57,16 +56,7 @@ def run(service: Any = None, **settings: Any) -> None:
 def _await(
     events: queue.SimpleQueue[signal.Signals | None], container: ClusteredServiceContainer
 ) -> signal.Signals | None:
-    ctx = container.context
-    _LOGGER.info(
-        "%s: cluster_id=%d service_id=%d aeron_dir=%s cluster_dir=%s: running until the consensus module ends it, "
-        "Ctrl-C or SIGTERM",
-        ctx.service_name,
-        ctx.cluster_id,
-        ctx.service_id,
-        ctx.aeron_dir,
-        ctx.cluster_dir,
-    )
+    info("%s: running until the consensus module ends it, Ctrl-C or SIGTERM", container.context.summary())
     return events.get()
 
 
@@ -75,9 +65,9 @@ def _conclude(container: ClusteredServiceContainer, *, was_asked_for: bool) -> N
     if isinstance(failure, AgentTermination) and (was_asked_for or getattr(failure, "is_expected", False)):
         failure = None
     if failure is not None:
-        _LOGGER.error("%s: ended by %s: %s", container.context.service_name, type(failure).__name__, failure)
+        logger().error("%s: ended by %s: %s", container.context.service_name, type(failure).__name__, failure)
         raise SystemExit(1)
-    _LOGGER.info("%s: ended", container.context.service_name)
+    info("%s: ended", container.context.service_name)
 
 
 @contextmanager

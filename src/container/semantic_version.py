@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from container.errors import ConfigurationError
 
-_TEXT = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})")
 _PART_MAX = 255
 
 
@@ -22,10 +19,10 @@ def compose_version(major: int, minor: int, patch: int) -> int:
 
 def parse_version(text: str) -> int:
     """The number of a version such as ``1.2.3``. Raises ConfigurationError when the text is none."""
-    match = _TEXT.fullmatch(text.strip())
-    if match is None:
+    parts = text.strip().split(".")
+    if len(parts) != 3 or not all(part.isdecimal() and len(part) <= 3 for part in parts):
         raise ConfigurationError(f"not a version: {text!r}; write major.minor.patch, such as 1.2.3")
-    return compose_version(*map(int, match.groups()))
+    return compose_version(*map(int, parts))
 
 
 def major_version(version: int) -> int:

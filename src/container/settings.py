@@ -6,7 +6,7 @@ Names, defaults and meanings are those of upstream's ``ClusteredServiceContainer
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from functools import cache
 
 from container.semantic_version import format_version
@@ -37,7 +37,7 @@ class Setting:
         least: int = 0,
         most: int = 0,
         unit: str = "",
-        pattern: str = "",
+        accepts: Callable[[str], bool] | None = None,
         choices: tuple[object, ...] = (),
         default: str = "",
     ) -> None:
@@ -54,9 +54,9 @@ class Setting:
         self.allowed = allowed
         self.doc = doc
         self.is_flag = choices == (True, False)
-        self.is_number = not choices and not pattern
+        self.is_number = not choices and accepts is None
         self._least, self._most = least, most
-        self._pattern = pattern
+        self._accepts = accepts
         self._choices = choices
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -70,7 +70,7 @@ class Setting:
             return isinstance(value, int) and not isinstance(value, bool) and self._least <= value <= self._most
         if self._choices:
             return value in self._choices
-        return isinstance(value, str) and re.fullmatch(self._pattern, value) is not None
+        return isinstance(value, str) and self._accepts is not None and self._accepts(value)
 
 
 def _number(prop: str, doc: str, default: int | None, least: int, most: int, *, unit: str = "", shown: str = "") -> Any:
@@ -89,23 +89,49 @@ def _text(
     prop: str,
     doc: str,
     default: str | None,
-    pattern: str = r"(?s:.+)",
+    accepts: Callable[[str], bool] = bool,
     allowed: str = "a text that is not empty",
     *,
     shown: str = "",
 ) -> Any:
-    """A setting that is a text, all of which the pattern matches."""
-    return Setting(prop, doc, default, allowed=allowed, pattern=pattern, default=shown)
+    """A setting that is a text which the function accepts."""
+    return Setting(prop, doc, default, allowed=allowed, accepts=accepts, default=shown)
 
 
 def _channel(prop: str, doc: str, default: str) -> Any:
     """A setting that is a channel of any medium."""
-    return _text(prop, doc, default, r"aeron(-spy)?:[\x21-\x7e]+", "an Aeron channel in ASCII")
+    return _text(prop, doc, default, _is_channel, "an Aeron channel in ASCII")
 
 
 def _object_path(prop: str, doc: str) -> Any:
     """A setting that names something in a module."""
-    return _text(prop, doc, None, r"[^:\s]+:[^:\s]+", "package.module:Name")
+    return _text(prop, doc, None, _is_object_path, "package.module:Name")
+
+
+# Not by regular expressions: compiling them would take a start longer than all that it reads.
+
+
+def _is_ascii(text: str) -> bool:
+    """Whether a text is all printable ASCII, with at least one character."""
+    return bool(text) and text.isascii() and text.isprintable()
+
+
+def _is_service_name(text: str) -> bool:
+    return _is_ascii(text) and len(text) <= MAX_CLIENT_NAME_LENGTH
+
+
+def _is_channel(text: str) -> bool:
+    prefix, _, rest = text.partition(":")
+    return prefix in ("aeron", "aeron-spy") and _is_ascii(rest) and " " not in rest
+
+
+def _is_ipc_channel(text: str) -> bool:
+    return _is_channel(text) and (text == "aeron:ipc" or len(text) > len("aeron:ipc?") and text.startswith("aeron:ipc?"))
+
+
+def _is_object_path(text: str) -> bool:
+    names = text.split(":")
+    return len(names) == 2 and all(names) and not any(character.isspace() for character in text)
 
 
 def _flag(prop: str, doc: str, default: bool) -> Any:
@@ -179,7 +205,7 @@ class Settings:
         "aeron.cluster.service.name",
         "Name of the agent's thread and of the Aeron client.",
         None,
-        rf"[\x20-\x7e]{{1,{MAX_CLIENT_NAME_LENGTH}}}",
+        _is_service_name,
         f"1 to {MAX_CLIENT_NAME_LENGTH} ASCII characters",
         shown="`clustered-service-<cluster_id>-<service_id>`",
     )
@@ -255,7 +281,7 @@ class Settings:
         "aeron.archive.local.control.channel",
         "Channel of the archive's requests and responses.",
         "aeron:ipc?term-length=64k",
-        r"aeron:ipc(\?[\x21-\x7e]+)?",
+        _is_ipc_channel,
         "an IPC channel: local archive control must be IPC",
     )
     archive_control_stream_id: int = _number(

@@ -6,7 +6,6 @@ They count in this order. Everything is validated at once, and every bad value i
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Mapping
 
 from container.channel_uri import ChannelUri
@@ -18,8 +17,7 @@ from container.type_names import Any
 
 CONFIG_FILE_VARIABLE = "AERON_CLUSTER_CONFIG_FILE"
 
-_SIZE = re.compile(r"(\d+)\s*([kmg]?)")
-_SIZE_FACTORS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+_SIZE_FACTORS = {"k": 1024, "m": 1024**2, "g": 1024**3, "": 1}
 _NS_PER_MS = 1_000_000
 
 
@@ -103,7 +101,8 @@ def parse_text(setting: Setting, text: str) -> Any:
     if setting.unit:
         return _parse_quantity(setting, text)
     if setting.is_number or setting.is_flag:
-        if setting.is_flag or not re.fullmatch(r"[+-]?\d+", text):
+        digits = text[1:] if text.startswith(("+", "-")) else text
+        if setting.is_flag or not digits.isdecimal():
             raise ConfigurationError(f"must be {setting.allowed}")
         return int(text)
     return text
@@ -140,10 +139,12 @@ def _parse_quantity(setting: Setting, text: str) -> int:
 
 
 def _parse_size(text: str) -> int:
-    match = _SIZE.fullmatch(text.lower())
-    if match is None:
-        raise ConfigurationError(f"not a size: {text!r}; write a number and, if you like, one of k, m, g")
-    return int(match[1]) * _SIZE_FACTORS[match[2]]
+    size = text.lower()
+    for unit, factor in _SIZE_FACTORS.items():
+        number = size.removesuffix(unit).rstrip()
+        if size.endswith(unit) and number.isdecimal():
+            return int(number) * factor
+    raise ConfigurationError(f"not a size: {text!r}; write a number and, if you like, one of k, m, g")
 
 
 def _whole_ms(duration_ns: int) -> int:

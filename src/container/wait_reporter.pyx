@@ -1,11 +1,9 @@
 """Says in the log what a long wait waits for: a first time after 5 seconds, then every 30 seconds."""
-import logging
-
 from libc.stdint cimport int64_t
 
 from container.transport cimport Clock
 
-_LOGGER = logging.getLogger("container")
+from container.loggers import logger
 
 cdef enum:
     FIRST_REPORT_S = 5
@@ -26,5 +24,5 @@ cdef class WaitReporter:
         cdef int64_t now_ns = self._clock.nano_time()
         if now_ns >= self._next_report_ns:
             self._next_report_ns = now_ns + REPORT_INTERVAL_S * <int64_t> NS_PER_S
-            _LOGGER.warning("still waiting for %s after %d s", self._what, (now_ns - self._begin_ns) // NS_PER_S)
+            logger().warning("still waiting for %s after %d s", self._what, (now_ns - self._begin_ns) // NS_PER_S)
         return 0

@@ -3,8 +3,6 @@
 The conductor runs on a thread of its own, or in invoker mode on the caller's. Listeners are told without the
 GIL, so that a conductor never waits for Python before it flags that a client is closed.
 """
-import logging
-
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 from cpython.pythread cimport PyThread_get_thread_ident
@@ -12,6 +10,7 @@ from libc.stdlib cimport free, malloc
 
 from container.aeron.library cimport aeron_error, lib
 from container.aeron.libaeron cimport aeron_counters_reader_t, aeron_t
+from container.loggers import logger
 from container.transport cimport ClientListener
 
 cdef extern from "pthread.h" nogil:
@@ -23,8 +22,6 @@ cdef extern from "pthread.h" nogil:
 
 cdef extern from "sched.h" nogil:
     int sched_yield() noexcept
-
-_LOGGER = logging.getLogger("container.aeron")
 
 
 cdef void _lock(pthread_mutex_t* mutex) noexcept:
@@ -45,6 +42,8 @@ cdef class ConductorEvents:
     def __init__(self, error_handler, bint raises):
         if error_handler is not None and not callable(error_handler):
             raise TypeError(f"error_handler must be callable or None, not {error_handler!r}")
+        if error_handler is None and not raises:
+            logger("container.aeron")  # loads `logging` now, and not on the conductor's own thread
         self.error_handler = error_handler
         self.raises = raises
 
@@ -106,7 +105,7 @@ cdef class ConductorEvents:
     cdef void report(self, int code, const char* message) noexcept:
         error = aeron_error(code, message.decode("utf-8", "replace"))
         if self.error_handler is None:
-            _LOGGER.error("%s", error)
+            logger("container.aeron").error("%s", error)
             return
         self._reporting_thread = PyThread_get_thread_ident()
         try:

@@ -9,7 +9,6 @@ import errno
 import importlib.machinery
 import importlib.util
 import os
-import re
 import sys
 import threading
 
@@ -362,14 +361,23 @@ def library_path():
 
 # "[function, file.c:123] " and "(-1000) generic error" are for the developers of the library, and what was
 # tried is said better by the caller.
-_PLACE = re.compile(r"^\[[^\]]*\] ?")
-_NOISE = re.compile(r"\(-?\d+\) .*|async_add_\w+ registration error")
+cdef str _without_place(str line):
+    if line.startswith("[") and "]" in line:
+        line = line.partition("]")[2]
+    return line.strip()
+
+
+cdef bint _is_noise(str line) except -1:
+    cdef str number = line.partition(") ")[0]
+    if number.startswith("(") and number != line:
+        return number[1:].removeprefix("-").isdecimal()
+    return line.startswith("async_add_") and line.endswith(" registration error")
 
 
 cdef str _clean(str text):
     """The sentences of an error of the C client, without the places in its source where it was passed on."""
-    cdef list lines = [_PLACE.sub("", line).strip() for line in text.splitlines()]
-    cdef list sentences = [line for line in lines if line and not _NOISE.fullmatch(line)]
+    cdef list lines = [_without_place(line) for line in text.splitlines()]
+    cdef list sentences = [line for line in lines if line and not _is_noise(line)]
     return "; ".join(sentences) or "; ".join(lines) or "no reason given"
 
 
