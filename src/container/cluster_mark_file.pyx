@@ -214,7 +214,7 @@ cdef class ClusterMarkFile(MarkFile):
                                 f"{_FILE_MAX_LENGTH} are possible")
         if status.st_mode & stat.S_IWOTH:
             logger().warning("mark file %s may be written by every user of this machine (mode %o): chmod it to %o",
-                            self.path, stat.S_IMODE(status.st_mode), _FILE_MODE)
+                             self.path, stat.S_IMODE(status.st_mode), _FILE_MODE)
         return status.st_size
 
     def _check_takeable(self, fd):

@@ -78,7 +78,7 @@ class _SetUp:
         try:
             print(f"{when},{now_ns // 10**6 % 1000:03d} INFO container: {text}", file=self._stream, flush=True)
         except (OSError, ValueError):
-            pass  # as `logging` does: nobody reads what a service without standard error says
+            return  # a service whose standard error is closed runs all the same
 
 
 _set_up: _SetUp | None = None

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import queue
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
 
 from container.clustered_service_container import ClusteredServiceContainer
 from container.context import Context
 from container.errors import AgentTermination
 from container.loggers import info, logger
-from container.type_names import Any
+from container.type_names import Any, Self
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -37,27 +34,20 @@ def run(service: Any = None, **settings: Any) -> None:
         raise TypeError(f"give settings to the Context, not beside it: {', '.join(settings)}")
     if ctx.use_agent_invoker:
         raise TypeError("run() waits for a container with a thread of its own: leave out use_agent_invoker")
-    events: queue.SimpleQueue[signal.Signals | None] = queue.SimpleQueue()
-    with _signals_to(events, ctx):
+    with _End(ctx) as end:
         try:
-            container = ClusteredServiceContainer(ctx, on_end=lambda: events.put(None))
+            container = ClusteredServiceContainer(ctx, on_end=lambda: end.tell(None))
         except KeyboardInterrupt:
             info("interrupted while starting")
             return
         container.start()
-        caught = _await(events, container)
+        info("%s: running until the consensus module ends it, Ctrl-C or SIGTERM", ctx.summary())
+        caught = end.wait()
     # From here on a second signal has its usual effect, so that a callback which never returns can be got rid of.
     if caught is not None:
         info("%s: closing %s", caught.name, ctx.service_name)
     container.close()
     _conclude(container, was_asked_for=caught is not None)
-
-
-def _await(
-    events: queue.SimpleQueue[signal.Signals | None], container: ClusteredServiceContainer
-) -> signal.Signals | None:
-    info("%s: running until the consensus module ends it, Ctrl-C or SIGTERM", container.context.summary())
-    return events.get()
 
 
 def _conclude(container: ClusteredServiceContainer, *, was_asked_for: bool) -> None:
@@ -70,21 +60,44 @@ def _conclude(container: ClusteredServiceContainer, *, was_asked_for: bool) -> N
     info("%s: ended", container.context.service_name)
 
 
-@contextmanager
-def _signals_to(events: queue.SimpleQueue[signal.Signals | None], ctx: Context) -> Iterator[None]:
-    """Put signals into the queue; while the container is being made they interrupt that, too."""
+class _End:
+    """Waits for the first reason to end; as a context manager it catches signals, which interrupt a start, too.
 
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        events.put(signal.Signals(number))  # SimpleQueue.put is the one that may be called from a signal handler
-        if ctx.is_starting:
+    In place of a queue, whose module would be loaded for this alone.
+    """
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._reasons: list[signal.Signals | None] = []
+        self._is_untold = threading.Lock()
+        self._is_untold.acquire()
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def tell(self, reason: signal.Signals | None) -> None:
+        """A signal came, or the agent has ended by itself (None). For any thread, and for a signal handler."""
+        self._reasons.append(reason)
+        try:
+            self._is_untold.release()
+        except RuntimeError:
+            return  # there was a reason before
+
+    def wait(self) -> signal.Signals | None:
+        """The first reason, once there is one."""
+        self._is_untold.acquire()
+        return self._reasons[0]
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.tell(signal.Signals(number))
+        if self._ctx.is_starting:
             raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = {number: signal.signal(number, on_signal) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

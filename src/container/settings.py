@@ -7,7 +7,6 @@ Names, defaults and meanings are those of upstream's ``ClusteredServiceContainer
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 
 from container.semantic_version import format_version
 from container.type_names import Any
@@ -126,7 +125,8 @@ def _is_channel(text: str) -> bool:
 
 
 def _is_ipc_channel(text: str) -> bool:
-    return _is_channel(text) and (text == "aeron:ipc" or len(text) > len("aeron:ipc?") and text.startswith("aeron:ipc?"))
+    medium, question_mark, parameters = text.partition("?")
+    return medium == "aeron:ipc" and _is_channel(text) and bool(parameters) == bool(question_mark)
 
 
 def _is_object_path(text: str) -> bool:
@@ -373,10 +373,12 @@ class Settings:
         return self.service_name or f"clustered-service-{self.cluster_id}-{self.service_id}"
 
 
-@cache
+_TABLE = {name: each for name, each in vars(Settings).items() if isinstance(each, Setting)}
+
+
 def settings_table() -> dict[str, Setting]:
     """All settings by name, in the order in which they are documented."""
-    return {name: each for name, each in vars(Settings).items() if isinstance(each, Setting)}
+    return _TABLE
 
 
 def settings_markdown() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 
 # The build reads it from here; asking the installation would cost a start more than all else of this package.
 VERSION = "0.1.0"
@@ -19,7 +18,6 @@ def version_info() -> str:
     return f"version={VERSION} commit={_source_commit()}"
 
 
-@cache
 def _source_commit() -> str:
     """Hash of the commit that is checked out where this file lies; ``unknown`` outside of a clone."""
     source = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
