@@ -28,7 +28,7 @@ def compile_cython(source: Path, directory: Path, optimisation: str = "-O2") -> 
         return target
     directory.mkdir(parents=True, exist_ok=True)
     c_file = directory / f"{source.stem}.c"
-    options = ["-3", "-I", str(package.parent), "-o", str(c_file)]
+    options = ["-3", "-X", "freethreading_compatible=True", "-I", str(package.parent), "-o", str(c_file)]
     translate = [sys.executable, "-m", "cython", *options, str(source)]
     subprocess.run(translate, check=True, cwd=directory, timeout=_LIMIT_S)
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()

@@ -7,6 +7,7 @@ import random
 import struct
 import subprocess
 import sys
+import sysconfig
 import threading
 import zlib
 from collections import deque
@@ -111,11 +112,11 @@ class HandingBatches(ClusteredService):
 
     def on_session_messages(self, messages: SessionMessages) -> None:
         columns: Any = (messages.offsets, messages.payloads)
-        if self.batches % 2:
-            columns = tuple(memoryview(column) for column in columns)
         if self.batches % 3:
             for queue in self.queues:
-                queue.put((self.count, len(messages), columns))
+                # Each its own view: threads that slice the same one release it under each other without the GIL.
+                views = tuple(memoryview(column) for column in columns)
+                queue.put((self.count, len(messages), views if self.batches % 2 else columns))
         if self.batches % 7 == 0:
             for queue in self.queues:
                 queue.put((self.count, len(messages), (messages,)))
@@ -317,6 +318,12 @@ def test_another_thread_may_close_what_threads_are_using(
 def test_the_library_is_loaded_once_by_threads_that_want_it_at_the_same_time() -> None:
     for _ in range(3):
         assert run_python(LOADS) == "8 1"
+
+
+@pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python always has a GIL")
+def test_the_modules_leave_the_gil_off() -> None:
+    modules = "container, container.aeron, container.client, container.testing, container.clustered_service_agent"
+    assert run_python(f"import sys, {modules}; print(sys._is_gil_enabled())") == "False"
 
 
 def test_an_asyncio_client_loses_nothing_between_its_thread_and_the_loop() -> None:

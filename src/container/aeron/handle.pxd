@@ -6,14 +6,17 @@ cdef extern from "pthread.h" nogil:
     ctypedef struct pthread_mutex_t:
         pass
 
-# Without the GIL threads meet anywhere. Whoever uses an object of C says so first and looks at its pointer then; whoever
-# frees it clears the pointer first and looks for users then: one of the two sees the other. With the GIL both are
-# plain reads and writes.
+# Without the GIL threads meet anywhere. Whoever uses an object of C says so first and looks at its pointer then;
+# whoever frees it clears the pointer first and looks for users then: one of the two sees the other. With the GIL both
+# are plain reads and writes.
 cdef extern from *:
     """
     #ifdef Py_GIL_DISABLED
     #define CONTAINER_FREE_THREADED 1
-    static inline int container_add(int* number, int delta) { return __atomic_add_fetch(number, delta, __ATOMIC_SEQ_CST); }
+    static inline int container_add(int* number, int delta)
+    {
+        return __atomic_add_fetch(number, delta, __ATOMIC_SEQ_CST);
+    }
     static inline int container_claim(int* number, int expected)
     {
         return __atomic_compare_exchange_n(
@@ -86,8 +89,8 @@ cdef class ClientHandle:
     cdef int _end(self) except -1
 
 
-# For a call that neither raises nor calls Python, of an object whose client may be None: one that was never opened. With
-# the GIL nothing can come in between.
+# For a call that neither raises nor calls Python, of an object whose client may be None: one that was never opened.
+# With the GIL nothing can come in between.
 cdef inline void* begin(ClientHandle client, void** pointer) noexcept:
     if FREE_THREADED and client is not None:
         client.enter()

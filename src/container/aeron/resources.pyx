@@ -28,8 +28,8 @@ from container.aeron.libaeron cimport (
     aeron_image_t, aeron_publication_constants_t, aeron_subscription_constants_t, aeron_subscription_t,
 )
 from container.transport cimport (
-    ACTION_BREAK, CLOSED, FRAME_HEADER_LENGTH, PUBLICATION_ERROR, BufferVector, Claim, Counter, Counters, FragmentHandler,
-    FrameHeader, Image, Publication, Subscription, align_frame, compute_position,
+    ACTION_BREAK, CLOSED, FRAME_HEADER_LENGTH, PUBLICATION_ERROR, BufferVector, Claim, Counter, Counters,
+    FragmentHandler, FrameHeader, Image, Publication, Subscription, align_frame, compute_position,
 )
 
 from container.errors import AeronError, ClosedError, MessageTooLongError

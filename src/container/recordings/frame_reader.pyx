@@ -1,7 +1,7 @@
 """Frames of a recording, read from its segment files with every length and bound checked.
 
 Blocks are read with ``pread`` and not mapped: a file that is cut short while it is mapped would end the process with
-SIGBUS, and reading a block is as quick (docs/design/pipeline.md). Layout of files and frames: upstream's
+SIGBUS, and reading a block is as quick (docs/design/recordings.md). Layout of files and frames: upstream's
 Archive.java, AeronArchive.segmentFileBasePosition, DataHeaderFlyweight.java and FrameDescriptor.java.
 """
 import os
