@@ -9,9 +9,10 @@ import random
 import statistics
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,39 @@ def medians_of(results: Mapping[str, Sequence[Result]]) -> dict[str, Result]:
     }
 
 
+@dataclass(frozen=True)
+class Interpreter:
+    """Which Python measures and runs our services; a build without these optimisations is slower."""
+
+    version: str
+    has_pgo: bool
+    """Whether it was built with ``--enable-optimizations``."""
+    has_lto: bool
+    """Whether it was built with ``--with-lto``."""
+
+    def __str__(self) -> str:
+        missing = [
+            option
+            for option, has in (("--enable-optimizations", self.has_pgo), ("--with-lto", self.has_lto))
+            if not has
+        ]
+        if not missing:
+            return f"CPython {self.version}, built with --enable-optimizations and --with-lto"
+        return f"CPython {self.version}, built without {' and '.join(missing)}: a build with both is quicker"
+
+
+def interpreter(variables: Mapping[str, Any] | None = None) -> Interpreter:
+    """The interpreter that runs, by its build's variables, which are those of ``sysconfig`` unless given."""
+    found = sysconfig.get_config_vars() if variables is None else variables
+    flags = " ".join(str(found.get(name) or "") for name in ("PY_CFLAGS", "PY_CFLAGS_NODIST"))
+    options = str(found.get("CONFIG_ARGS") or "")
+    return Interpreter(
+        platform.python_version(),
+        has_pgo="--enable-optimizations" in options or "-fprofile-use" in flags,
+        has_lto="--with-lto" in options or "-flto" in flags,
+    )
+
+
 @dataclass
 class Row:
     """One line of a benchmark: the same work for all peers."""
@@ -100,6 +134,11 @@ class Row:
     def medians(self) -> dict[str, Result]:
         """The median of each metric by peer."""
         return medians_of(self.results)
+
+    def ratios(self) -> list[tuple[Goal, float]]:
+        """The goals whose peers ran, each with its ratio."""
+        found = [(goal, goal.ratio(self.medians)) for goal in self.goals]
+        return [(goal, ratio) for goal, ratio in found if ratio is not None]
 
 
 @dataclass
@@ -126,14 +165,9 @@ class Report:
                 f"{metric} {medians[metric]:{shown}}" for metric, shown in self.metrics.items() if metric in medians
             )
             print(f"{peer:>{width}}: {values}")
-        for goal, ratio in self._goals(row):
+        for goal, ratio in row.ratios():
             print(f"    {'met   ' if goal.is_met(ratio) else 'MISSED'} {goal}: {ratio:.3f}")
         sys.stdout.flush()
-
-    @staticmethod
-    def _goals(row: Row) -> list[tuple[Goal, float]]:
-        found = [(goal, goal.ratio(row.medians)) for goal in row.goals]
-        return [(goal, ratio) for goal, ratio in found if ratio is not None]
 
     def as_json(self) -> dict[str, Any]:
         """What :meth:`finish` prints: medians of each peer, and the goals' ratios."""
@@ -143,12 +177,12 @@ class Report:
             "goals": {
                 f"{row.name}: {goal}": {"ratio": round(ratio, 4), "met": goal.is_met(ratio)}
                 for row in self.rows
-                for goal, ratio in self._goals(row)
+                for goal, ratio in row.ratios()
             },
             "failures": {peer: len(texts) for peer, texts in self.failures.items()},
         }
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self) -> Report:
         """Print how many goals are met and the line of JSON, and keep it with the machine's data in the history."""
         found = self.as_json()
         for peer, texts in self.failures.items():
@@ -157,6 +191,7 @@ class Report:
         met = sum(goal["met"] for goal in found["goals"].values())
         if found["goals"]:
             print(f"{met} of {len(found['goals'])} goals met")
+        print(f"interpreter: {interpreter()}")
         if self.histograms:
             print(f"histograms: {plot(self.benchmark, self.histograms, self.began)}")
         print(json.dumps(found), flush=True)
@@ -164,7 +199,7 @@ class Report:
         CACHE.mkdir(parents=True, exist_ok=True)
         with HISTORY.open("a", encoding="utf-8") as history:
             history.write(json.dumps({**machine(), "began": self.began, **found, "rounds": rounds}) + "\n")
-        return found
+        return self
 
 
 def machine() -> dict[str, Any]:
@@ -174,6 +209,7 @@ def machine() -> dict[str, Any]:
     return {
         "revision": revision,
         "python": platform.python_version(),
+        "interpreter": asdict(interpreter()),
         "platform": platform.platform(),
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
@@ -216,11 +252,30 @@ def cpu_seconds(pid: int) -> float:
     return spent / 1e9
 
 
+def busy_ticks() -> tuple[int, int]:
+    """How long all cores of the machine have been busy so far, and how long they have been there at all."""
+    first = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0]
+    ticks = [int(word) for word in first.split()[1:9]]
+    idle, waiting = ticks[3:5]
+    return sum(ticks) - idle - waiting, sum(ticks)
+
+
 def resident_mib(pid: int) -> float:
     """Resident memory of a process now without what it shares with the driver: log buffers and counters."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     kib = dict(line.split(":", 1) for line in status.splitlines() if line.startswith(("RssAnon", "RssFile")))
     return sum(int(text.split()[0]) for text in kib.values()) / 1024
+
+
+def interpreter_mib() -> float:
+    """Resident memory of an interpreter of this environment that only waits."""
+    statement = "import sys; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", statement], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = resident_mib(process.pid)
+        process.communicate()
+    return found
 
 
 def peak_mib(pid: int) -> float:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from types import ModuleType
-from typing import Any
 
 from benchmarks._harness import CACHE, Report, Result, RoundFailed, run_rounds
 from scripts.generate_codecs import Message, Schema, load_schemas
@@ -103,7 +102,7 @@ def measure(module: ModuleType, message: Message, count: int) -> Result:
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+def main(arguments: Sequence[str] | None = None) -> Report:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="./run bench codecs", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)

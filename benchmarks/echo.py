@@ -2,6 +2,8 @@
 
 The load is the same for all peers: a client in Java (benchmarks/java/EchoLoad.java) that checks each echo byte by byte.
 In each round every peer gets a fresh node, all agents of which idle as the row says; the order of peers is shuffled.
+``busy`` is the share of one core that the service's process took, ``machine`` the share of all cores that were busy,
+whoever used them.
 aeron-go's container joins by ``--aeron-go latest``, any other by ``--peer NAME=COMMAND``.
 """
 
@@ -9,11 +11,21 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from benchmarks._harness import ROOT, Goal, Report, Result, RoundFailed, cpu_seconds, resident_mib, run_rounds
+from benchmarks._harness import (
+    ROOT,
+    Goal,
+    Report,
+    Result,
+    RoundFailed,
+    busy_ticks,
+    cpu_seconds,
+    resident_mib,
+    run_rounds,
+)
 from benchmarks._peers import (
     LIMIT_S,
     STANDARD_IDLE,
@@ -34,6 +46,8 @@ METRICS = {
     "p99_us": "9,.1f",
     "p999_us": "9,.1f",
     "cpu_s_per_million": "6.3f",
+    "busy": "4.2f",
+    "machine": "4.2f",
     "resident_mib": "6.1f",
 }
 PEERS: dict[str, Start] = {
@@ -75,6 +89,14 @@ def loads(messages: int) -> list[Load]:
                     Load(idle, medium, 256, 32, 100, messages),
                 ]
     return found
+
+
+def grouped(chosen: Iterable[Load]) -> list[list[Load]]:
+    """The loads that one node and one client can run, one after the other."""
+    groups: dict[tuple[str, str], list[Load]] = {}
+    for load in chosen:
+        groups.setdefault((load.idle, load.medium), []).append(load)
+    return list(groups.values())
 
 
 def goals(load: Load, others: Sequence[str]) -> list[Goal]:
@@ -124,9 +146,12 @@ def measure(start: Start, group: Sequence[Load], warm_up: int, found: dict[Load,
         client.run(Load(idle, medium, 256, 32, 1, warm_up))
         results = {}
         for load in group:
-            before = cpu_seconds(service.pid)
+            before, (busy, there) = cpu_seconds(service.pid), busy_ticks()
             result = client.run(load)
-            result["cpu_s_per_million"] = (cpu_seconds(service.pid) - before) / load.messages * 1e6
+            spent, (busy_then, there_then) = cpu_seconds(service.pid) - before, busy_ticks()
+            result["cpu_s_per_million"] = spent / load.messages * 1e6
+            result["busy"] = spent / load.messages * result["per_second"]
+            result["machine"] = (busy_then - busy) / max(there_then - there, 1)
             result["resident_mib"] = resident_mib(service.pid)
             results[load] = result
     for load, result in results.items():
@@ -154,7 +179,7 @@ def compare(
         add(report, load, {name: of_peer.get(load, []) for name, of_peer in found.items()}, others)
 
 
-def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+def main(arguments: Sequence[str] | None = None) -> Report:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="./run bench echo", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
@@ -169,11 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     others = [name for name in peers if name not in ("python", "cython")]
 
     report = Report("echo", METRICS)
-    groups: dict[tuple[str, str], list[Load]] = {}
-    for load in loads(options.messages):
-        if options.only in str(load):
-            groups.setdefault((load.idle, load.medium), []).append(load)
-    for group in groups.values():
+    for group in grouped(load for load in loads(options.messages) if options.only in str(load)):
         compare(report, peers, group, options, others)
     return report.finish()
 

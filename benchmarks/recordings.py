@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -103,7 +102,7 @@ def grown(log: Log, length: int) -> Result:
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+def main(arguments: Sequence[str] | None = None) -> Report:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="./run bench recordings", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)

@@ -131,7 +131,7 @@ def make_log(node: Node, messages: int) -> None:
     _kill(node)
 
 
-def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+def main(arguments: Sequence[str] | None = None) -> Report:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="./run bench replay", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)

@@ -14,7 +14,6 @@ import time
 from array import array
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from benchmarks._harness import Goal, Report, Result, RoundFailed, run_rounds
 from container.api import ClientSession, Cluster, ClusteredService, Header, MessageBuffer, SnapshotImage
@@ -110,7 +109,7 @@ def timers_of(timers: int) -> Result:
     return {"ns_per_timer": spent / timers * 1e9, "ns_per_last_timer": last * 1e9}
 
 
-def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+def main(arguments: Sequence[str] | None = None) -> Report:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="./run bench sessions_and_timers", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)

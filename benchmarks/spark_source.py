@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -135,7 +134,7 @@ def compare(spark: SparkSession, log: Log, view: str, options: argparse.Namespac
     report.add(text, results, goals)
 
 
-def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+def main(arguments: Sequence[str] | None = None) -> Report:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="./run bench spark_source", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)

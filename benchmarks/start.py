@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from benchmarks._harness import ROOT, Goal, Report, Result, RoundFailed, cpu_seconds, resident_mib, run_rounds
 from benchmarks._peers import (
@@ -92,7 +91,7 @@ def run_python(statement: str) -> Result:
     return {"import_ms": (time.perf_counter() - begin) * 1e3}
 
 
-def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+def main(arguments: Sequence[str] | None = None) -> Report:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="./run bench start", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
 
 from benchmarks._harness import Report
 from benchmarks._peers import STANDARD_IDLE, Start, python_service
@@ -26,7 +25,7 @@ VARIANTS: dict[str, dict[str, str]] = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+def main(arguments: Sequence[str] | None = None) -> Report:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="./run bench tuning", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)

@@ -78,7 +78,7 @@ def test_a_report_ends_with_json_and_is_kept(
         {"java": [{"per_second": 2.0}], "python": [{"per_second": 1.0}]},
         [Goal("python", "per_second", ("java",), at_least=1.0)],
     )
-    found = report.finish()
+    found = report.finish().as_json()
     lines = capsys.readouterr().out.splitlines()
     assert json.loads(lines[-1]) == found
     assert found["goals"] == {"a row: per_second python / java >= 1": {"ratio": 0.5, "met": False}}
@@ -112,7 +112,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_sessions_and_timers_run(cache: Path) -> None:
     found = sessions_and_timers.main(
         ["--rounds=1", "--messages=500", "--most-sessions=100", "--most-timers=1000"],
-    )
+    ).as_json()
     assert found["rows"]["sessions"]["100 sessions"]["ns_per_message"] > 0
     assert found["rows"]["timers"]["1,000 timers"]["ns_per_timer"] > 0
     assert set(found["failures"].values()) == {0}
@@ -121,7 +121,7 @@ def test_sessions_and_timers_run(cache: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_codecs_run(cache: Path) -> None:
-    found = codecs.main(["--rounds=1", "--messages=1000"])
+    found = codecs.main(["--rounds=1", "--messages=1000"]).as_json()
     [row] = found["rows"].values()
     assert {"SessionMessageHeader", "JoinLog", "SnapshotMarker"} <= set(row)
     assert set(found["failures"].values()) == {0}

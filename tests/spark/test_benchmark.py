@@ -22,7 +22,7 @@ def test_the_source_is_compared_with_ready_made_batches(
     report = Report("spark_source", {})
     with written_log(8 * MIB, payload_length=96, segment_length=4 * MIB, directory=tmp_path) as log:
         spark_source.compare(spark, log, "session_messages", argparse.Namespace(rounds=1, seed=1), report)
-    (row,) = report.finish()["rows"].values()
+    (row,) = report.finish().as_json()["rows"].values()
     assert set(row) == {"source", "ready 65536", "ready 16384"}
     assert min(result[name] for result in row.values() for name in ("m_rows_s", "cpu_us_per_row", "peak_mib")) > 0
     assert set(report.failures) == set(row)

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import _harness, recordings
 from benchmarks import all as all_benchmarks
+from benchmarks._limits import PYTHON_ALONE
 
 PEERS = {"java", "python", "cython"}
 
@@ -19,24 +20,28 @@ def test_all_benchmarks_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(_harness, "HISTORY", tmp_path / "history.jsonl")
-    found = all_benchmarks.main(["--short"])
+    found = {name: report.as_json() for name, report in all_benchmarks.main(["--short"]).items()}
     assert set(found) == set(all_benchmarks.BENCHMARKS)
-    for name in ("echo", "snapshot"):
+    for name, peers in (("echo", PEERS), ("snapshot", PEERS | {PYTHON_ALONE})):
         for row in found[name]["rows"].values():
-            assert set(row) == PEERS
+            assert set(row) == peers
     assert set(found["replay"]["rows"]["from the archive, 5,000 messages of 32 B"]) == PEERS
     for result in found.values():
         assert set(result["failures"].values()) <= {0}
-    goals = json.loads(capsys.readouterr().out.splitlines()[-1])["goals"]
-    assert {name: result["goals"] for name, result in found.items()} == goals
-    assert len(goals["echo"]) > 50
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {name: set(result["goals"]) for name, result in found.items()} == {
+        name: set(goals) for name, goals in summary["goals"].items()
+    }
+    assert len(summary["goals"]["echo"]) > 50
+    assert sum(summary["counts"].values()) == sum(len(goals) for goals in summary["goals"].values())
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_decoding_of_recordings_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_harness, "HISTORY", tmp_path / "history.jsonl")
-    found = recordings.main(["--rounds=1", "--gib", "0.005", "0.01", "--segment-mib=4", f"--dir={tmp_path}"])
+    options = ["--rounds=1", "--gib", "0.005", "0.01", "--segment-mib=4", f"--dir={tmp_path}"]
+    found = recordings.main(options).as_json()
     rates, growth = found["rows"].values()
     assert set(rates) == {"memcpy", "files", "python", *recordings.VIEWS}
     assert set(growth) == {"0.005 GiB", "0.01 GiB"}

@@ -1,0 +1,183 @@
+"""Verdicts: whether a goal is met and, where it is missed, whether measurements of the same run show what limits it.
+
+A limit is shown only by numbers of this run; a goal that is missed without one is just missed, and says how far the
+measurements go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from benchmarks._harness import Goal, Result, Row
+
+PYTHON_ALONE = "python alone"
+"""The peer of a row that is the interpreter without a container."""
+CONTAINER = "container"
+"""The part of a profile that is our own code, the service's module in Cython included."""
+KERNEL = "kernel"
+"""The part of a profile that is the operating system."""
+
+ALL_CORES_BUSY = 0.9
+HALF_A_CORE = 0.5
+_WALL_CLOCK = {"per_second", "p50_us", "p99_us", "taken_mb_s", "loaded_mb_s", "stall_s"}
+
+
+class Word(StrEnum):
+    """What becomes of a goal."""
+
+    MET = "met"
+    LIMIT_SHOWN = "limit shown"
+    MISSED = "MISSED"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A goal, its ratio, and what became of it."""
+
+    goal: Goal
+    ratio: float
+    word: Word
+    text: str = ""
+    """What was measured about the limit; empty where the goal is met or nothing is known."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What measurements say about a goal that is missed."""
+
+    is_limit: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the run measured beside the goals' own rows."""
+
+    cores: int
+    interpreter_mib: float | None = None
+    """Resident memory of the bare interpreter."""
+    profiles: Mapping[str, Mapping[str, Result]] = field(default_factory=dict)
+    """By row and peer, processor seconds per million messages: ``cpu_s_per_million`` and that of each part."""
+
+
+def judge(goal: Goal, row: Row, evidence: Evidence) -> Verdict | None:
+    """The verdict on a goal of a row; None where its peers did not run."""
+    ratio = goal.ratio(row.medians)
+    if ratio is None:
+        return None
+    if goal.is_met(ratio):
+        return Verdict(goal, ratio, Word.MET)
+    found = [finding for finding in _findings(goal, row, evidence) if finding is not None]
+    for finding in found:
+        if finding.is_limit:
+            return Verdict(goal, ratio, Word.LIMIT_SHOWN, finding.text)
+    return Verdict(goal, ratio, Word.MISSED, "; ".join(finding.text for finding in found))
+
+
+def needs_profile(verdict: Verdict, row: Row) -> bool:
+    """Whether a profile of the row's load could show a limit that the row itself does not show."""
+    if verdict.word is not Word.MISSED:
+        return False
+    if verdict.goal.metric == "cpu_s_per_million":
+        return True
+    return verdict.goal.metric == "per_second" and _has_all_cores_busy(verdict.goal, row)
+
+
+def _findings(goal: Goal, row: Row, evidence: Evidence) -> list[Finding | None]:
+    profile = evidence.profiles.get(row.name, {})
+    return [
+        rounds_overlap(goal, row),
+        cores_are_busy(goal, row, profile, evidence.cores),
+        rest_takes_too_long(goal, profile),
+        interpreter_is_too_large(goal, row, evidence.interpreter_mib),
+        python_takes_too_long(goal, row),
+    ]
+
+
+def rounds_overlap(goal: Goal, row: Row) -> Finding | None:
+    """That our median is within the rounds of the better peer: the same program differs by as much from itself."""
+    if goal.metric not in _WALL_CLOCK or not goal.versus or 1.0 not in (goal.at_least, goal.at_most):
+        return None
+    theirs = {name: row.medians[name][goal.metric] for name in goal.versus if goal.metric in row.medians.get(name, {})}
+    pick = max if goal.at_least is not None else min
+    better = pick(theirs, key=theirs.__getitem__)
+    rounds = [result[goal.metric] for result in row.results[better]]
+    if len(rounds) < 2:
+        return None
+    low, high, ours = min(rounds), max(rounds), row.medians[goal.peer][goal.metric]
+    within = ours >= low if goal.at_least is not None else ours <= high
+    text = f"the rounds of {better} are from {low:,.4g} to {high:,.4g}, ours is {ours:,.4g}"
+    return Finding(within, f"within the peer's own rounds: {text}" if within else text)
+
+
+def _has_all_cores_busy(goal: Goal, row: Row) -> bool:
+    # Agents that never park keep the cores busy whether they have work or not.
+    return row.medians[goal.peer].get("machine", 0.0) >= ALL_CORES_BUSY and "yield" not in row.name
+
+
+def cores_are_busy(goal: Goal, row: Row, profile: Mapping[str, Result], cores: int) -> Finding | None:
+    """That others use the cores up while the service has time to spare: its work takes less than half a core."""
+    ours = row.medians[goal.peer]
+    if goal.metric != "per_second" or "machine" not in ours:
+        return None
+    share = ours["busy"] / (cores * ours["machine"]) if ours["machine"] else 0.0
+    text = f"the {cores} cores are {ours['machine']:.0%} busy, {share:.0%} of that is the service's"
+    if not _has_all_cores_busy(goal, row) or goal.peer not in profile:
+        return Finding(False, text)
+    parts = profile[goal.peer]
+    used = (parts["cpu_s_per_million"] - parts[KERNEL]) * ours["per_second"] / 1e6
+    text += f"; outside of the kernel it takes {used:.2f} of a core"
+    return Finding(used < HALF_A_CORE, text)
+
+
+def rest_takes_too_long(goal: Goal, profile: Mapping[str, Result]) -> Finding | None:
+    """That what is not the container's own code takes more processor time than the goal allows for all."""
+    theirs = [profile[name]["cpu_s_per_million"] for name in goal.versus if name in profile]
+    if goal.metric != "cpu_s_per_million" or goal.at_most is None or goal.peer not in profile or not theirs:
+        return None
+    ours = profile[goal.peer]
+    rest, all_of_theirs = ours["cpu_s_per_million"] - ours[CONTAINER], min(theirs)
+    ratio = rest / all_of_theirs
+    text = (
+        f"without one instruction of the container it would be {ratio:.2f} "
+        f"({rest:.3f} of {ours['cpu_s_per_million']:.3f} s per million, {ours[KERNEL]:.3f} in the kernel; "
+        f"{all_of_theirs:.3f} in all for {' or '.join(goal.versus)})"
+    )
+    return Finding(ratio > goal.at_most, text)
+
+
+def interpreter_is_too_large(goal: Goal, row: Row, interpreter_mib: float | None) -> Finding | None:
+    """That the bare interpreter alone has more resident memory than the goal allows for all."""
+    if goal.metric != "resident_mib" or goal.at_most is None or interpreter_mib is None:
+        return None
+    ours = row.medians[goal.peer][goal.metric]
+    allowed = goal.at_most * min(row.medians[name][goal.metric] for name in goal.versus if name in row.medians)
+    text = (
+        f"{ours:.1f} MiB, of which the bare interpreter {interpreter_mib:.1f} and all else "
+        f"{ours - interpreter_mib:.1f}; the goal leaves {allowed - interpreter_mib:.1f} for all else"
+    )
+    return Finding(interpreter_mib > allowed, text)
+
+
+def python_takes_too_long(goal: Goal, row: Row) -> Finding | None:
+    """That the interpreter's own time and the time of the container with a service in Cython exceed the peer's.
+
+    Where that container alone is slower than the peer in each of its rounds the sum says nothing about the interpreter.
+    """
+    medians, metric = row.medians, goal.metric
+    if goal.peer != "python" or not {PYTHON_ALONE, "cython", *goal.versus} <= medians.keys():
+        return None
+
+    def seconds(value: float) -> float:
+        return 1 / value if goal.at_least is not None else value
+
+    theirs = min(seconds(medians[name][metric]) for name in goal.versus)
+    slowest = max(seconds(result[metric]) for name in goal.versus for result in row.results[name])
+    container, python = seconds(medians["cython"][metric]), seconds(medians[PYTHON_ALONE][metric])
+    text = (
+        f"of {' or '.join(goal.versus)}'s time Python alone takes {python / theirs:.2f}, the container with a service "
+        f"in Cython {container / theirs:.2f}, together {(python + container) / theirs:.2f}"
+    )
+    return Finding(python + container > theirs and container <= slowest, text)
