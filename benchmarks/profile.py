@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import container
@@ -88,8 +88,6 @@ def shares_of(script: str, peer: str) -> dict[str, float]:
 @contextmanager
 def recorded(pid: int, path: Path) -> Iterator[None]:
     """Let perf sample a process into a file, from when the block is entered."""
-    if shutil.which("perf") is None:
-        raise PerfMissing("perf shows where processor time goes: install it (apt install linux-perf)")
     control, to_perf = os.pipe()
     from_perf, answers = os.pipe()
     command = ["perf", "record", "-e", "cpu-clock", "-F", str(_HERTZ), "-p", str(pid), "-o", str(path)]
@@ -99,7 +97,8 @@ def recorded(pid: int, path: Path) -> Iterator[None]:
         os.close(control)
         os.close(answers)
         try:
-            asking.write(b"enable\n")
+            with suppress(BrokenPipeError):
+                asking.write(b"enable\n")
             if not told.read(4).startswith(b"ack"):
                 perf.wait(LIMIT_S)
                 said.seek(0)
@@ -185,12 +184,14 @@ def idling() -> dict[str, list[Result]]:
 
     # What the loop and a call take: a function of the C library that does next to nothing.
     loop = cost("abs", 1, 100_000)
-    found = {"park": cost("nanosleep", park, 5_000), "yield": cost("sched_yield", None, 100_000)}
+    found = {"park": cost("nanosleep", park, 2_000), "yield": cost("sched_yield", None, 10_000)}
     return {name: [{metric: result[metric] - loop[metric] for metric in result}] for name, result in found.items()}
 
 
 def measure(report: Report, peers: Mapping[str, Sequence[Load]], warm_up: int, least_s: float) -> None:
     """Add the line of this machine's idling, and one for each load with the peers that shall run it."""
+    if shutil.which("perf") is None:
+        raise PerfMissing("perf shows where processor time goes: install it (apt install linux-perf)")
     report.add("idling on this machine", idling())
     every = list(dict.fromkeys(load for chosen in peers.values() for load in chosen))
     for group in grouped(every):

@@ -1,0 +1,238 @@
+"""Verdicts of the benchmarks: when the limit of a missed goal counts as shown; and how perf's samples become parts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import container
+from benchmarks import _harness, profile, snapshot
+from benchmarks import all as all_benchmarks
+from benchmarks._harness import Goal, Result, RoundFailed, Row, busy_ticks, interpreter, interpreter_mib
+from benchmarks._limits import PYTHON_ALONE, Evidence, Verdict, Word, judge, needs_profile
+
+FASTER = Goal("python", "per_second", ("java", "go"), at_least=1.0)
+SHORTER = Goal("python", "p50_us", ("java",), at_most=1.0)
+CHEAPER = Goal("python", "cpu_s_per_million", ("java",), at_most=0.6)
+SMALLER = Goal("python", "resident_mib", ("java",), at_most=1 / 3)
+LOADED = Goal("python", "loaded_mb_s", ("java",), at_least=1.0)
+STALLED = Goal("python", "stall_s", ("java",), at_most=1.0)
+NOTHING_ELSE = Evidence(cores=2)
+
+
+def row(metric: str, name: str = "a row", **rounds: list[float]) -> Row:
+    """A row with one metric, whose rounds are given by peer."""
+    return Row(name, {peer.replace("_", " "): [{metric: value} for value in of] for peer, of in rounds.items()})
+
+
+def verdict(goal: Goal, of: Row, evidence: Evidence = NOTHING_ELSE) -> Verdict:
+    """The verdict, where the goal's peers ran."""
+    found = judge(goal, of, evidence)
+    assert found is not None
+    return found
+
+
+def test_a_goal_that_is_met_needs_no_limit_and_one_without_peers_has_no_verdict() -> None:
+    assert verdict(FASTER, row("per_second", python=[2.0], java=[1.0])).word is Word.MET
+    assert judge(FASTER, row("per_second", python=[2.0]), NOTHING_ELSE) is None
+
+
+@pytest.mark.parametrize(
+    ("goal", "of", "word"),
+    [
+        (FASTER, row("per_second", python=[90.0], java=[80.0, 100.0, 120.0]), Word.LIMIT_SHOWN),
+        (FASTER, row("per_second", python=[79.0], java=[80.0, 100.0, 120.0]), Word.MISSED),
+        # The rounds of the better peer count, and not the worse one's.
+        (FASTER, row("per_second", python=[79.0], java=[50.0, 90.0], go=[80.0, 100.0]), Word.MISSED),
+        (FASTER, row("per_second", python=[81.0], java=[50.0, 70.0], go=[80.0, 100.0]), Word.LIMIT_SHOWN),
+        (SHORTER, row("p50_us", python=[11.0], java=[9.0, 10.0, 12.0]), Word.LIMIT_SHOWN),
+        (SHORTER, row("p50_us", python=[13.0], java=[9.0, 10.0, 12.0]), Word.MISSED),
+        # One round has no range, and a goal that is not to be as good has nothing to do with it.
+        (SHORTER, row("p50_us", python=[11.0], java=[10.0]), Word.MISSED),
+        (
+            Goal("python", "per_second", ("java",), at_least=2.0),
+            row("per_second", python=[9.0], java=[8.0, 9.0]),
+            Word.MISSED,
+        ),
+        (Goal("python", "ns", ("java",), at_most=1.0), row("ns", python=[9.0], java=[8.0, 8.0, 10.0]), Word.MISSED),
+    ],
+)
+def test_the_rounds_of_the_better_peer_are_a_limit(goal: Goal, of: Row, word: Word) -> None:
+    assert verdict(goal, of).word is word
+
+
+def echo_row(machine: float, busy: float, name: str = "a row") -> Row:
+    """A row of echo where Python is behind Java."""
+    ours = {"per_second": 500_000.0, "machine": machine, "busy": busy}
+    return Row(name, {"python": [ours], "java": [{"per_second": 1_000_000.0}]})
+
+
+def profiled(name: str = "a row", **parts: float) -> Evidence:
+    """A profile of ours with these parts, whose rest is the kernel's, beside Java's second per million messages."""
+    ours = {"cpu_s_per_million": 1.0, "container": 0.0, **parts}
+    ours["kernel"] = 1.0 - sum(value for part, value in parts.items() if part != "cpu_s_per_million")
+    return Evidence(2, profiles={name: {"python": ours, "java": {"cpu_s_per_million": 1.0}}})
+
+
+def test_busy_cores_are_a_limit_where_the_service_has_time_to_spare() -> None:
+    found = verdict(FASTER, echo_row(0.97, 0.25), profiled(interpreter=0.5, container=0.25))
+    assert found.word is Word.LIMIT_SHOWN
+    assert "the 2 cores are 97% busy, 13% of that is the service's" in found.text
+    assert "outside of the kernel it takes 0.38 of a core" in found.text
+
+
+@pytest.mark.parametrize(
+    ("of", "evidence"),
+    [
+        (echo_row(0.97, 0.25), NOTHING_ELSE),
+        (echo_row(0.89, 0.25), profiled(interpreter=0.5)),
+        (echo_row(0.97, 1.0), Evidence(2, profiles={"a row": {"python": {"cpu_s_per_million": 2.0, "kernel": 1.0}}})),
+        (echo_row(1.0, 0.25, "udp, yield"), profiled("udp, yield", interpreter=0.5)),
+    ],
+    ids=["no profile", "idle cores", "the service needs half a core", "agents that never park"],
+)
+def test_busy_cores_are_no_limit_otherwise(of: Row, evidence: Evidence) -> None:
+    found = verdict(FASTER, of, evidence)
+    assert found.word is Word.MISSED
+    assert "cores are" in found.text
+
+
+@pytest.mark.parametrize(("own", "word"), [(0.3, Word.LIMIT_SHOWN), (0.5, Word.MISSED)])
+def test_processor_time_is_limited_by_all_but_the_container(own: float, word: Word) -> None:
+    found = verdict(CHEAPER, row("cpu_s_per_million", python=[0.9], java=[1.0]), profiled(container=own))
+    assert found.word is word
+    assert f"without one instruction of the container it would be {1 - own:.2f}" in found.text
+
+
+@pytest.mark.parametrize(
+    ("interpreter_mib", "word"), [(17.0, Word.LIMIT_SHOWN), (9.0, Word.MISSED), (None, Word.MISSED)]
+)
+def test_memory_is_limited_by_the_bare_interpreter(interpreter_mib: float | None, word: Word) -> None:
+    found = verdict(SMALLER, row("resident_mib", python=[18.0], java=[48.0]), Evidence(2, interpreter_mib))
+    assert found.word is word
+    if interpreter_mib == 9.0:
+        assert found.text.endswith("the bare interpreter 9.0 and all else 9.0; the goal leaves 7.0 for all else")
+
+
+@pytest.mark.parametrize(
+    ("goal", "python", "alone", "cython", "word"),
+    [
+        (LOADED, 80.0, 400.0, 110.0, Word.LIMIT_SHOWN),
+        (LOADED, 80.0, 2_000.0, 110.0, Word.MISSED),
+        # The container itself is slower than Java's.
+        (LOADED, 80.0, 400.0, 90.0, Word.MISSED),
+        (STALLED, 120.0, 30.0, 80.0, Word.LIMIT_SHOWN),
+        (STALLED, 120.0, 10.0, 80.0, Word.MISSED),
+        (STALLED, 120.0, 30.0, 110.0, Word.MISSED),
+    ],
+)
+def test_a_snapshot_is_limited_by_what_python_alone_takes(
+    goal: Goal, python: float, alone: float, cython: float, word: Word
+) -> None:
+    of = row(goal.metric, python=[python], java=[100.0], cython=[cython], python_alone=[alone])
+    assert verdict(goal, of).word is word
+    assert PYTHON_ALONE in of.medians
+
+
+def test_only_what_a_profile_could_show_is_profiled() -> None:
+    costly = row("cpu_s_per_million", "costly", python=[0.9], java=[1.0])
+    busy, idle = echo_row(0.95, 0.3, "busy"), echo_row(0.5, 0.3, "idle")
+    judged = [(of, verdict(goal, of)) for of, goal in ((costly, CHEAPER), (busy, FASTER), (idle, FASTER))]
+    assert [needs_profile(found, of) for of, found in judged] == [True, True, False]
+    assert all_benchmarks.to_profile(judged) == {"java": ["costly", "busy"], "python": ["costly", "busy"]}
+
+
+def test_the_table_counts_the_verdicts(capsys: pytest.CaptureFixture[str]) -> None:
+    of = Row("a row", row("p50_us", python=[11.0], java=[9.0, 10.0, 12.0]).results, [SHORTER])
+    missed = Row("b row", row("p50_us", python=[11.0], java=[10.0]).results, [SHORTER])
+    shown = all_benchmarks.show({"echo": all_benchmarks.verdicts([of, missed], NOTHING_ELSE)})
+    assert shown["counts"] == {"met": 0, "limit shown": 1, "MISSED": 1}
+    entry = shown["goals"]["echo"]["a row: p50_us python / java <= 1"]
+    assert (entry["ratio"], entry["verdict"]) == (1.1, "limit shown")
+    assert "from 9 to 12" in entry["text"]
+    assert json.loads(json.dumps(shown)) == shown
+    printed = capsys.readouterr().out
+    assert "MISSED               1.100  echo: b row: p50_us python / java <= 1" in printed
+    assert "2 goals: 0 met, 1 limit shown, 1 MISSED" in printed
+
+
+OURS = Path(container.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("path", "peer", "part"),
+    [
+        ("[kernel.kallsyms]", "python", "kernel"),
+        ("[kvm]", "java", "kernel"),
+        ("[vdso]", "cython", "libc"),
+        ("/usr/lib/x86_64-linux-gnu/libc.so.6", "java", "libc"),
+        ("/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "python", "interpreter"),
+        ("/a/lib/libpython3.13.so.1.0", "python", "interpreter"),
+        ("/usr/bin/python3.13", "python", "interpreter"),
+        ("/a/python3.13/lib-dynload/_struct.cpython-313-x86_64-linux-gnu.so", "python", "interpreter"),
+        ("/a/site-packages/pyaeron/_pyaeron.cpython-313-x86_64-linux-gnu.so", "python", "aeron"),
+        ("/a/lib/libaeron.so", "cython", "aeron"),
+        (f"{OURS}/service_handler.cpython-313-x86_64-linux-gnu.so", "python", "container"),
+        (f"{OURS}/aeron/resources.cpython-313-x86_64-linux-gnu.so", "python", "container"),
+        (f"{_harness.CACHE}/cython_echo.cpython-313-x86_64-linux-gnu.so", "cython", "container"),
+        ("/tmp/perf-4711.map", "java", "jvm"),
+        ("[unknown]", "java", "jvm"),
+        ("/usr/lib/jvm/java-17-openjdk-amd64/lib/server/libjvm.so", "java", "jvm"),
+    ],
+)
+def test_code_belongs_to_the_part_whose_file_has_it(path: str, peer: str, part: str) -> None:
+    assert profile.part_of(path, peer) == part
+
+
+def test_samples_become_shares() -> None:
+    script = f"""
+ ffffffff821f5127 ([kernel.kallsyms])
+     7f8042069ee2 (/a/lib/libpython3.13.so.1.0 (deleted))
+     7f8042069ee2 ({OURS}/transport.cpython-313-x86_64-linux-gnu.so)
+     7f8042069ee4 ({OURS}/transport.cpython-313-x86_64-linux-gnu.so)
+"""
+    assert profile.shares_of(script, "cython") == {
+        "kernel": 0.25,
+        "interpreter": 0.25,
+        "aeron": 0.0,
+        "container": 0.5,
+        "libc": 0.0,
+    }
+    with pytest.raises(RoundFailed, match="perf saw nothing"):
+        profile.shares_of("", "cython")
+
+
+def test_without_perf_the_fix_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SystemExit, match="apt install linux-perf"):
+        profile.main(["--only=ipc"])
+    assert all_benchmarks.profiles({"java": ["a row"]}, []) == {}
+    assert "are not shown" in capsys.readouterr().err
+
+
+def test_the_report_names_the_interpreter_and_how_it_was_built() -> None:
+    plain = interpreter({"CONFIG_ARGS": "'--enable-shared'", "PY_CFLAGS": "-O3"})
+    assert (plain.has_pgo, plain.has_lto) == (False, False)
+    assert str(plain).endswith("built without --enable-optimizations and --with-lto: a build with both is quicker")
+    half = interpreter({"CONFIG_ARGS": "'--enable-optimizations'"})
+    assert str(half).endswith("built without --with-lto: a build with both is quicker")
+    best = interpreter({"CONFIG_ARGS": "'--enable-optimizations' '--with-lto=full'"})
+    assert str(best).endswith("built with --enable-optimizations and --with-lto")
+    assert interpreter({"CONFIG_ARGS": None, "PY_CFLAGS_NODIST": "-flto"}).has_lto
+    assert _harness.machine()["interpreter"]["version"] == interpreter().version
+
+
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="only Linux tells in /proc how busy its cores are")
+def test_linux_tells_what_is_busy() -> None:
+    busy, there = busy_ticks()
+    assert 0 < busy < there
+    assert 3 < interpreter_mib() < 100
+
+
+@pytest.mark.parametrize(("length", "count"), [(1024, 40_000), (1024, 100), (1024 * 1024 - 64, 16)])
+def test_python_alone_checks_what_it_makes(length: int, count: int) -> None:
+    found: Result = snapshot.python_alone(length, count)
+    assert set(found) == {"taken_mb_s", "loaded_mb_s", "stall_s"}
+    assert min(found.values()) > 0
