@@ -252,12 +252,16 @@ def cpu_seconds(pid: int) -> float:
     return spent / 1e9
 
 
-def busy_ticks() -> tuple[int, int]:
-    """How long all cores of the machine have been busy so far, and how long they have been there at all."""
+def busy_seconds() -> tuple[float, float]:
+    """How long all cores of the machine have been busy so far, and how long they have been there at all.
+
+    Where the machine is a virtual one the time that its host took away counts as busy.
+    """
     first = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0]
     ticks = [int(word) for word in first.split()[1:9]]
     idle, waiting = ticks[3:5]
-    return sum(ticks) - idle - waiting, sum(ticks)
+    hertz = os.sysconf("SC_CLK_TCK")
+    return (sum(ticks) - idle - waiting) / hertz, sum(ticks) / hertz
 
 
 def resident_mib(pid: int) -> float:

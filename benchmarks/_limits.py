@@ -20,6 +20,7 @@ KERNEL = "kernel"
 """The part of a profile that is the operating system."""
 
 ALL_CORES_BUSY = 0.9
+FEW_OTHERS = 0.1
 HALF_A_CORE = 0.5
 _WALL_CLOCK = {"per_second", "p50_us", "p99_us", "taken_mb_s", "loaded_mb_s", "stall_s"}
 
@@ -113,17 +114,21 @@ def rounds_overlap(goal: Goal, row: Row) -> Finding | None:
 
 
 def _has_all_cores_busy(goal: Goal, row: Row) -> bool:
-    # Agents that never park keep the cores busy whether they have work or not.
-    return row.medians[goal.peer].get("machine", 0.0) >= ALL_CORES_BUSY and "yield" not in row.name
+    # Agents that never park keep the cores busy whether they have work or not, and other programs would do it, too.
+    ours = row.medians[goal.peer]
+    is_busy = ours.get("machine", 0.0) >= ALL_CORES_BUSY and ours.get("others", 1.0) <= FEW_OTHERS
+    return is_busy and "yield" not in row.name
 
 
 def cores_are_busy(goal: Goal, row: Row, profile: Mapping[str, Result], cores: int) -> Finding | None:
-    """That others use the cores up while the service has time to spare: its work takes less than half a core."""
+    """That node and load use the cores up while the service has time to spare: its work takes less than half a core."""
     ours = row.medians[goal.peer]
     if goal.metric != "per_second" or "machine" not in ours:
         return None
     share = ours["busy"] / (cores * ours["machine"]) if ours["machine"] else 0.0
     text = f"the {cores} cores are {ours['machine']:.0%} busy, {share:.0%} of that is the service's"
+    if ours["others"] > FEW_OTHERS:
+        text += f", and programs that have nothing to do with it take {ours['others']:.0%} of the cores"
     if not _has_all_cores_busy(goal, row) or goal.peer not in profile:
         return Finding(False, text)
     parts = profile[goal.peer]

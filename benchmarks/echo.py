@@ -3,7 +3,7 @@
 The load is the same for all peers: a client in Java (benchmarks/java/EchoLoad.java) that checks each echo byte by byte.
 In each round every peer gets a fresh node, all agents of which idle as the row says; the order of peers is shuffled.
 ``busy`` is the share of one core that the service's process took, ``machine`` the share of all cores that were busy,
-whoever used them.
+``others`` what of that neither the node nor the service nor the load took.
 aeron-go's container joins by ``--aeron-go latest``, any other by ``--peer NAME=COMMAND``.
 """
 
@@ -21,7 +21,7 @@ from benchmarks._harness import (
     Report,
     Result,
     RoundFailed,
-    busy_ticks,
+    busy_seconds,
     cpu_seconds,
     resident_mib,
     run_rounds,
@@ -48,6 +48,7 @@ METRICS = {
     "cpu_s_per_million": "6.3f",
     "busy": "4.2f",
     "machine": "4.2f",
+    "others": "4.2f",
     "resident_mib": "6.1f",
 }
 PEERS: dict[str, Start] = {
@@ -113,6 +114,25 @@ def goals(load: Load, others: Sequence[str]) -> list[Goal]:
     return found
 
 
+class Usage(NamedTuple):
+    """Seconds of processor time."""
+
+    service: float
+    run: float
+    """Of the service, the node and the load together."""
+    machine: float
+    """Of all that runs on the machine."""
+    cores: float
+    """What there was."""
+
+    @classmethod
+    def now(cls, node: Node, service: Process) -> Usage:
+        """What was taken so far."""
+        return cls(
+            cpu_seconds(service.pid), sum(cpu_seconds(process.pid) for process in node.processes), *busy_seconds()
+        )
+
+
 class LoadClient:
     """Java's client on a node."""
 
@@ -146,12 +166,13 @@ def measure(start: Start, group: Sequence[Load], warm_up: int, found: dict[Load,
         client.run(Load(idle, medium, 256, 32, 1, warm_up))
         results = {}
         for load in group:
-            before, (busy, there) = cpu_seconds(service.pid), busy_ticks()
+            before = Usage.now(node, service)
             result = client.run(load)
-            spent, (busy_then, there_then) = cpu_seconds(service.pid) - before, busy_ticks()
-            result["cpu_s_per_million"] = spent / load.messages * 1e6
-            result["busy"] = spent / load.messages * result["per_second"]
-            result["machine"] = (busy_then - busy) / max(there_then - there, 1)
+            spent = Usage(*(now - then for now, then in zip(Usage.now(node, service), before, strict=True)))
+            result["cpu_s_per_million"] = spent.service / load.messages * 1e6
+            result["busy"] = spent.service / load.messages * result["per_second"]
+            result["machine"] = spent.machine / spent.cores if spent.cores else 0.0
+            result["others"] = max(spent.machine - spent.run, 0.0) / spent.cores if spent.cores else 0.0
             result["resident_mib"] = resident_mib(service.pid)
             results[load] = result
     for load, result in results.items():

@@ -10,7 +10,7 @@ import pytest
 import container
 from benchmarks import _harness, profile, snapshot
 from benchmarks import all as all_benchmarks
-from benchmarks._harness import Goal, Result, RoundFailed, Row, busy_ticks, interpreter, interpreter_mib
+from benchmarks._harness import Goal, Result, RoundFailed, Row, busy_seconds, interpreter, interpreter_mib
 from benchmarks._limits import PYTHON_ALONE, Evidence, Verdict, Word, judge, needs_profile
 
 FASTER = Goal("python", "per_second", ("java", "go"), at_least=1.0)
@@ -63,9 +63,9 @@ def test_the_rounds_of_the_better_peer_are_a_limit(goal: Goal, of: Row, word: Wo
     assert verdict(goal, of).word is word
 
 
-def echo_row(machine: float, busy: float, name: str = "a row") -> Row:
+def echo_row(machine: float, busy: float, name: str = "a row", others: float = 0.0) -> Row:
     """A row of echo where Python is behind Java."""
-    ours = {"per_second": 500_000.0, "machine": machine, "busy": busy}
+    ours = {"per_second": 500_000.0, "machine": machine, "busy": busy, "others": others}
     return Row(name, {"python": [ours], "java": [{"per_second": 1_000_000.0}]})
 
 
@@ -89,9 +89,10 @@ def test_busy_cores_are_a_limit_where_the_service_has_time_to_spare() -> None:
         (echo_row(0.97, 0.25), NOTHING_ELSE),
         (echo_row(0.89, 0.25), profiled(interpreter=0.5)),
         (echo_row(0.97, 1.0), Evidence(2, profiles={"a row": {"python": {"cpu_s_per_million": 2.0, "kernel": 1.0}}})),
+        (echo_row(0.97, 0.25, others=0.11), profiled(interpreter=0.5)),
         (echo_row(1.0, 0.25, "udp, yield"), profiled("udp, yield", interpreter=0.5)),
     ],
-    ids=["no profile", "idle cores", "the service needs half a core", "agents that never park"],
+    ids=["no profile", "idle cores", "the service needs half a core", "other programs", "agents that never park"],
 )
 def test_busy_cores_are_no_limit_otherwise(of: Row, evidence: Evidence) -> None:
     found = verdict(FASTER, of, evidence)
@@ -226,7 +227,7 @@ def test_the_report_names_the_interpreter_and_how_it_was_built() -> None:
 
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="only Linux tells in /proc how busy its cores are")
 def test_linux_tells_what_is_busy() -> None:
-    busy, there = busy_ticks()
+    busy, there = busy_seconds()
     assert 0 < busy < there
     assert 3 < interpreter_mib() < 100
 
