@@ -98,7 +98,10 @@ def _findings(goal: Goal, row: Row, evidence: Evidence) -> list[Finding | None]:
 
 
 def rounds_overlap(goal: Goal, row: Row) -> Finding | None:
-    """That our median is within the rounds of the better peer: the same program differs by as much from itself."""
+    """That our median is within the rounds of the better peer: the same program differs by as much from itself.
+
+    Not where other programs took so much of the machine that the difference may be theirs.
+    """
     if goal.metric not in _WALL_CLOCK or not goal.versus or 1.0 not in (goal.at_least, goal.at_most):
         return None
     theirs = {name: row.medians[name][goal.metric] for name in goal.versus if goal.metric in row.medians.get(name, {})}
@@ -109,8 +112,14 @@ def rounds_overlap(goal: Goal, row: Row) -> Finding | None:
         return None
     low, high, ours = min(rounds), max(rounds), row.medians[goal.peer][goal.metric]
     within = ours >= low if goal.at_least is not None else ours <= high
-    text = f"the rounds of {better} are from {low:,.4g} to {high:,.4g}, ours is {ours:,.4g}"
+    text = f"the rounds of {better} are from {_shown(low)} to {_shown(high)}, ours is {_shown(ours)}"
+    if within and (others := max(row.medians[name].get("others", 0.0) for name in (better, goal.peer))) > FEW_OTHERS:
+        return Finding(False, f"{text}, but other programs take up to {others:.0%} of the cores")
     return Finding(within, f"within the peer's own rounds: {text}" if within else text)
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1_000 else f"{value:.4g}"
 
 
 def _has_all_cores_busy(goal: Goal, row: Row) -> bool:
@@ -128,7 +137,7 @@ def cores_are_busy(goal: Goal, row: Row, profile: Mapping[str, Result], cores: i
     share = ours["busy"] / (cores * ours["machine"]) if ours["machine"] else 0.0
     text = f"the {cores} cores are {ours['machine']:.0%} busy, {share:.0%} of that is the service's"
     if ours["others"] > FEW_OTHERS:
-        text += f", and programs that have nothing to do with it take {ours['others']:.0%} of the cores"
+        text += f", other programs take {ours['others']:.0%} of the cores"
     if not _has_all_cores_busy(goal, row) or goal.peer not in profile:
         return Finding(False, text)
     parts = profile[goal.peer]

@@ -63,6 +63,17 @@ def test_the_rounds_of_the_better_peer_are_a_limit(goal: Goal, of: Row, word: Wo
     assert verdict(goal, of).word is word
 
 
+@pytest.mark.parametrize(("others", "word"), [(0.1, Word.LIMIT_SHOWN), (0.2, Word.MISSED)])
+@pytest.mark.parametrize("disturbed", ["python", "java"])
+def test_rounds_that_other_programs_disturbed_are_no_limit(disturbed: str, others: float, word: Word) -> None:
+    of = row("per_second", python=[90.0], java=[80.0, 100.0, 120.0])
+    for result in of.results[disturbed]:
+        result["others"] = others
+    found = verdict(FASTER, of)
+    assert found.word is word
+    assert ("but other programs take up to 20% of the cores" in found.text) is (word is Word.MISSED)
+
+
 def echo_row(machine: float, busy: float, name: str = "a row", others: float = 0.0) -> Row:
     """A row of echo where Python is behind Java."""
     ours = {"per_second": 500_000.0, "machine": machine, "busy": busy, "others": others}
