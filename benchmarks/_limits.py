@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import sqrt
 
 from benchmarks._harness import Goal, Result, Row
 
@@ -60,7 +61,8 @@ class Evidence:
     interpreter_mib: float | None = None
     """Resident memory of the bare interpreter."""
     profiles: Mapping[str, Mapping[str, Result]] = field(default_factory=dict)
-    """By row and peer, processor seconds per million messages: ``cpu_s_per_million`` and that of each part."""
+    """By row and peer, processor seconds per million messages: ``cpu_s_per_million`` and that of each part, which is
+    known from so many ``samples``."""
 
 
 def judge(goal: Goal, row: Row, evidence: Evidence) -> Verdict | None:
@@ -147,19 +149,23 @@ def cores_are_busy(goal: Goal, row: Row, profile: Mapping[str, Result], cores: i
 
 
 def rest_takes_too_long(goal: Goal, profile: Mapping[str, Result]) -> Finding | None:
-    """That what is not the container's own code takes more processor time than the goal allows for all."""
+    """That what is not the container's own code takes more processor time than the goal allows for all.
+
+    It must be more by two standard errors of a share that is known from so many samples.
+    """
     theirs = [profile[name]["cpu_s_per_million"] for name in goal.versus if name in profile]
     if goal.metric != "cpu_s_per_million" or goal.at_most is None or goal.peer not in profile or not theirs:
         return None
     ours = profile[goal.peer]
     rest, all_of_theirs = ours["cpu_s_per_million"] - ours[CONTAINER], min(theirs)
-    ratio = rest / all_of_theirs
+    ratio, share = rest / all_of_theirs, ours[CONTAINER] / ours["cpu_s_per_million"]
+    error = 2 * sqrt(share * (1 - share) / ours["samples"]) * ours["cpu_s_per_million"] / all_of_theirs
     text = (
-        f"without one instruction of the container it would be {ratio:.2f} "
+        f"without one instruction of the container it would be {ratio:.2f} +- {error:.2f} "
         f"({rest:.3f} of {ours['cpu_s_per_million']:.3f} s per million, {ours[KERNEL]:.3f} in the kernel; "
         f"{all_of_theirs:.3f} in all for {' or '.join(goal.versus)})"
     )
-    return Finding(ratio > goal.at_most, text)
+    return Finding(ratio - error > goal.at_most, text)
 
 
 def interpreter_is_too_large(goal: Goal, row: Row, interpreter_mib: float | None) -> Finding | None:

@@ -39,6 +39,7 @@ METRICS = {
     "aeron": "7.4f",
     CONTAINER: "7.4f",
     "libc": "7.4f",
+    "samples": "5.0f",
     "voluntary_per_million": "9,.0f",
     "involuntary_per_million": "9,.0f",
     "cpu_us": "7.3f",
@@ -74,15 +75,15 @@ def part_of(path: str, peer: str) -> str:
     return "aeron" if "aeron" in name else "interpreter"
 
 
-def shares_of(script: str, peer: str) -> dict[str, float]:
-    """The share of each of the peer's parts, from the lines ``address (file)`` of ``perf script``."""
+def samples_of(script: str, peer: str) -> dict[str, int]:
+    """The samples of each of the peer's parts, from the lines ``address (file)`` of ``perf script``."""
     counts: Counter[str] = Counter()
     for line in script.splitlines():
         if found := re.match(r"\s*[0-9a-f]+ \((.*)\)\s*$", line):
             counts[part_of(found[1].removesuffix(" (deleted)"), peer)] += 1
     if not counts:
         raise RoundFailed("perf saw nothing: the load was too short")
-    return {part: counts[part] / counts.total() for part in _PARTS[peer]}
+    return {part: counts[part] for part in _PARTS[peer]}
 
 
 @contextmanager
@@ -112,7 +113,7 @@ def recorded(pid: int, path: Path) -> Iterator[None]:
             perf.wait(LIMIT_S)
 
 
-def samples(path: Path) -> str:
+def script_of(path: Path) -> str:
     """The address and the file of each sample, as ``perf script`` prints them."""
     command = ["perf", "script", "-i", str(path), "-F", "ip,dso"]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=LIMIT_S).stdout
@@ -154,12 +155,13 @@ def profile(pid: int, peer: str, client: LoadClient, load: Load, least_s: float)
         path = Path(directory) / "perf.data"
         with recorded(pid, path):
             repeat(client, load, least_s)
-        shares = shares_of(samples(path), peer)
-    total = spent / messages * 1e6
+        samples = samples_of(script_of(path), peer)
+    total, count = spent / messages * 1e6, sum(samples.values())
     return {
         "per_second": rate,
         "cpu_s_per_million": total,
-        **{part: share * total for part, share in shares.items()},
+        **{part: of_part / count * total for part, of_part in samples.items()},
+        "samples": count,
         "voluntary_per_million": voluntary / messages * 1e6,
         "involuntary_per_million": involuntary / messages * 1e6,
     }

@@ -80,10 +80,15 @@ def echo_row(machine: float, busy: float, name: str = "a row", others: float = 0
     return Row(name, {"python": [ours], "java": [{"per_second": 1_000_000.0}]})
 
 
-def profiled(name: str = "a row", **parts: float) -> Evidence:
+def profiled(name: str = "a row", samples: float = 1e6, **parts: float) -> Evidence:
     """A profile of ours with these parts, whose rest is the kernel's, beside Java's second per million messages."""
-    ours = {"cpu_s_per_million": 1.0, "container": 0.0, **parts}
-    ours["kernel"] = 1.0 - sum(value for part, value in parts.items() if part != "cpu_s_per_million")
+    ours = {
+        "cpu_s_per_million": 1.0,
+        "samples": samples,
+        "container": 0.0,
+        **parts,
+        "kernel": 1.0 - sum(parts.values()),
+    }
     return Evidence(2, profiles={name: {"python": ours, "java": {"cpu_s_per_million": 1.0}}})
 
 
@@ -111,9 +116,14 @@ def test_busy_cores_are_no_limit_otherwise(of: Row, evidence: Evidence) -> None:
     assert "cores are" in found.text
 
 
-@pytest.mark.parametrize(("own", "word"), [(0.3, Word.LIMIT_SHOWN), (0.5, Word.MISSED)])
-def test_processor_time_is_limited_by_all_but_the_container(own: float, word: Word) -> None:
-    found = verdict(CHEAPER, row("cpu_s_per_million", python=[0.9], java=[1.0]), profiled(container=own))
+@pytest.mark.parametrize(
+    ("own", "samples", "word"),
+    [(0.3, 1e6, Word.LIMIT_SHOWN), (0.5, 1e6, Word.MISSED), (0.3, 100, Word.LIMIT_SHOWN), (0.3, 50, Word.MISSED)],
+)
+def test_processor_time_is_limited_by_all_but_the_container(own: float, samples: float, word: Word) -> None:
+    found = verdict(
+        CHEAPER, row("cpu_s_per_million", python=[0.9], java=[1.0]), profiled(samples=samples, container=own)
+    )
     assert found.word is word
     assert f"without one instruction of the container it would be {1 - own:.2f}" in found.text
 
@@ -198,22 +208,22 @@ def test_code_belongs_to_the_part_whose_file_has_it(path: str, peer: str, part: 
     assert profile.part_of(path, peer) == part
 
 
-def test_samples_become_shares() -> None:
+def test_samples_have_a_part_each() -> None:
     script = f"""
  ffffffff821f5127 ([kernel.kallsyms])
      7f8042069ee2 (/a/lib/libpython3.13.so.1.0 (deleted))
      7f8042069ee2 ({OURS}/transport.cpython-313-x86_64-linux-gnu.so)
      7f8042069ee4 ({OURS}/transport.cpython-313-x86_64-linux-gnu.so)
 """
-    assert profile.shares_of(script, "cython") == {
-        "kernel": 0.25,
-        "interpreter": 0.25,
-        "aeron": 0.0,
-        "container": 0.5,
-        "libc": 0.0,
+    assert profile.samples_of(script, "cython") == {
+        "kernel": 1,
+        "interpreter": 1,
+        "aeron": 0,
+        "container": 2,
+        "libc": 0,
     }
     with pytest.raises(RoundFailed, match="perf saw nothing"):
-        profile.shares_of("", "cython")
+        profile.samples_of("", "cython")
 
 
 def test_without_perf_the_fix_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
