@@ -72,7 +72,7 @@ def judge(goal: Goal, row: Row, evidence: Evidence) -> Verdict | None:
         return None
     if goal.is_met(ratio):
         return Verdict(goal, ratio, Word.MET)
-    found = [finding for finding in _findings(goal, row, evidence) if finding is not None]
+    found = [finding for finding in _findings(goal, ratio, row, evidence) if finding is not None]
     for finding in found:
         if finding.is_limit:
             return Verdict(goal, ratio, Word.LIMIT_SHOWN, finding.text)
@@ -88,12 +88,12 @@ def needs_profile(verdict: Verdict, row: Row) -> bool:
     return verdict.goal.metric == "per_second" and _has_all_cores_busy(verdict.goal, row)
 
 
-def _findings(goal: Goal, row: Row, evidence: Evidence) -> list[Finding | None]:
+def _findings(goal: Goal, ratio: float, row: Row, evidence: Evidence) -> list[Finding | None]:
     profile = evidence.profiles.get(row.name, {})
     return [
         rounds_overlap(goal, row),
         cores_are_busy(goal, row, profile, evidence.cores),
-        rest_takes_too_long(goal, profile),
+        rest_takes_too_long(goal, ratio, profile),
         interpreter_is_too_large(goal, row, evidence.interpreter_mib),
         python_takes_too_long(goal, row),
     ]
@@ -142,30 +142,34 @@ def cores_are_busy(goal: Goal, row: Row, profile: Mapping[str, Result], cores: i
         text += f", other programs take {ours['others']:.0%} of the cores"
     if not _has_all_cores_busy(goal, row) or goal.peer not in profile:
         return Finding(False, text)
-    parts = profile[goal.peer]
-    used = (parts["cpu_s_per_million"] - parts[KERNEL]) * ours["per_second"] / 1e6
+    used = ours["busy"] * (1 - _share(profile[goal.peer], KERNEL))
     text += f"; outside of the kernel it takes {used:.2f} of a core"
     return Finding(used < HALF_A_CORE, text)
 
 
-def rest_takes_too_long(goal: Goal, profile: Mapping[str, Result]) -> Finding | None:
+def rest_takes_too_long(goal: Goal, ratio: float, profile: Mapping[str, Result]) -> Finding | None:
     """That what is not the container's own code takes more processor time than the goal allows for all.
 
-    It must be more by two standard errors of a share that is known from so many samples.
+    The profile gives the share of that code in our processor time, the rounds of the row the ratio. It must be more by
+    two standard errors of a share that is known from so many samples.
     """
-    theirs = [profile[name]["cpu_s_per_million"] for name in goal.versus if name in profile]
-    if goal.metric != "cpu_s_per_million" or goal.at_most is None or goal.peer not in profile or not theirs:
+    if goal.metric != "cpu_s_per_million" or goal.at_most is None or goal.peer not in profile:
         return None
-    ours = profile[goal.peer]
-    rest, all_of_theirs = ours["cpu_s_per_million"] - ours[CONTAINER], min(theirs)
-    ratio, share = rest / all_of_theirs, ours[CONTAINER] / ours["cpu_s_per_million"]
-    error = 2 * sqrt(share * (1 - share) / ours["samples"]) * ours["cpu_s_per_million"] / all_of_theirs
-    text = (
-        f"without one instruction of the container it would be {ratio:.2f} +- {error:.2f} "
-        f"({rest:.3f} of {ours['cpu_s_per_million']:.3f} s per million, {ours[KERNEL]:.3f} in the kernel; "
-        f"{all_of_theirs:.3f} in all for {' or '.join(goal.versus)})"
+    own = _share(profile[goal.peer], CONTAINER)
+    rest = ratio * (1 - own)
+    error = 2 * ratio * sqrt(own * (1 - own) / profile[goal.peer]["samples"])
+    kernel = ", ".join(
+        f"{_share(profile[name], KERNEL):.0%} of {name}'s" for name in (goal.peer, *goal.versus) if name in profile
     )
-    return Finding(ratio - error > goal.at_most, text)
+    text = (
+        f"without one instruction of the container it would be {rest:.2f} +- {error:.2f}, as its code takes {own:.0%} "
+        f"of the processor time; the kernel takes {kernel}"
+    )
+    return Finding(rest - error > goal.at_most, text)
+
+
+def _share(parts: Result, part: str) -> float:
+    return parts[part] / parts["cpu_s_per_million"]
 
 
 def interpreter_is_too_large(goal: Goal, row: Row, interpreter_mib: float | None) -> Finding | None:

@@ -81,7 +81,7 @@ def echo_row(machine: float, busy: float, name: str = "a row", others: float = 0
 
 
 def profiled(name: str = "a row", samples: float = 1e6, **parts: float) -> Evidence:
-    """A profile of ours with these parts, whose rest is the kernel's, beside Java's second per million messages."""
+    """A profile of ours with these parts of a second per million messages, whose rest is the kernel's; and Java's."""
     ours = {
         "cpu_s_per_million": 1.0,
         "samples": samples,
@@ -89,14 +89,14 @@ def profiled(name: str = "a row", samples: float = 1e6, **parts: float) -> Evide
         **parts,
         "kernel": 1.0 - sum(parts.values()),
     }
-    return Evidence(2, profiles={name: {"python": ours, "java": {"cpu_s_per_million": 1.0}}})
+    return Evidence(2, profiles={name: {"python": ours, "java": {"cpu_s_per_million": 1.0, "kernel": 0.6}}})
 
 
 def test_busy_cores_are_a_limit_where_the_service_has_time_to_spare() -> None:
     found = verdict(FASTER, echo_row(0.97, 0.25), profiled(interpreter=0.5, container=0.25))
     assert found.word is Word.LIMIT_SHOWN
     assert "the 2 cores are 97% busy, 13% of that is the service's" in found.text
-    assert "outside of the kernel it takes 0.38 of a core" in found.text
+    assert "outside of the kernel it takes 0.19 of a core" in found.text
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_busy_cores_are_a_limit_where_the_service_has_time_to_spare() -> None:
     [
         (echo_row(0.97, 0.25), NOTHING_ELSE),
         (echo_row(0.89, 0.25), profiled(interpreter=0.5)),
-        (echo_row(0.97, 1.0), Evidence(2, profiles={"a row": {"python": {"cpu_s_per_million": 2.0, "kernel": 1.0}}})),
+        (echo_row(0.97, 1.0), profiled(interpreter=0.5)),
         (echo_row(0.97, 0.25, others=0.11), profiled(interpreter=0.5)),
         (echo_row(1.0, 0.25, "udp, yield"), profiled("udp, yield", interpreter=0.5)),
     ],
@@ -118,14 +118,15 @@ def test_busy_cores_are_no_limit_otherwise(of: Row, evidence: Evidence) -> None:
 
 @pytest.mark.parametrize(
     ("own", "samples", "word"),
-    [(0.3, 1e6, Word.LIMIT_SHOWN), (0.5, 1e6, Word.MISSED), (0.3, 100, Word.LIMIT_SHOWN), (0.3, 50, Word.MISSED)],
+    [(0.3, 1e6, Word.LIMIT_SHOWN), (0.4, 1e6, Word.MISSED), (0.3, 1_000, Word.LIMIT_SHOWN), (0.3, 100, Word.MISSED)],
 )
 def test_processor_time_is_limited_by_all_but_the_container(own: float, samples: float, word: Word) -> None:
     found = verdict(
         CHEAPER, row("cpu_s_per_million", python=[0.9], java=[1.0]), profiled(samples=samples, container=own)
     )
     assert found.word is word
-    assert f"without one instruction of the container it would be {1 - own:.2f}" in found.text
+    assert f"the kernel takes {1 - own:.0%} of python's, 60% of java's" in found.text
+    assert f"without one instruction of the container it would be {0.9 * (1 - own):.2f} +- " in found.text
 
 
 @pytest.mark.parametrize(
