@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from benchmarks._harness import Goal, Report, Result, RoundFailed, run_rounds
+from benchmarks._limits import OBJECTS
 from container.api import ClientSession, Cluster, ClusteredService, Header, MessageBuffer, SnapshotImage
 from tests.member import Member
 
@@ -23,8 +24,6 @@ SESSIONS = (1, 100, 10_000, 100_000)
 TIMERS = (1_000, 100_000, 1_000_000)
 _LENGTH = 32
 _CHUNK = 20_000
-_NAMES = {"sessions": "{:,} sessions", "places": "{:,} objects", "timers": "{:,} timers"}
-_TITLES = {"sessions": "sessions", "places": "for comparison: objects of a plain list", "timers": "timers"}
 
 
 class Service(ClusteredService):
@@ -125,19 +124,25 @@ def main(arguments: Sequence[str] | None = None) -> Report:
     sessions = [count for count in SESSIONS if count <= options.most_sessions]
     timers = [count for count in TIMERS if count <= options.most_timers]
     # Flat: the cost with the most is not twice that with the fewest; caches alone make some difference.
-    for what, counts, metric, measure in (
-        ("sessions", sessions, "ns_per_message", lambda count: messages_of(count, options.messages)),
-        ("places", sessions, "ns_per_message", lambda count: places_of(count, options.messages)),
-        ("timers", timers, "ns_per_timer", timers_of),
+    for what, counts, metric, measures in (
+        (
+            "sessions",
+            sessions,
+            "ns_per_message",
+            {
+                "sessions": lambda count: messages_of(count, options.messages),
+                OBJECTS: lambda count: places_of(count, options.messages),
+            },
+        ),
+        ("timers", timers, "ns_per_timer", {"timers": timers_of}),
     ):
-        names = {_NAMES[what].format(count): count for count in counts}
         results, failures = run_rounds(
-            {name: partial(measure, count) for name, count in names.items()}, options.rounds, options.seed
+            {f"{count:,} {name}": partial(measure, count) for count in counts for name, measure in measures.items()},
+            options.rounds,
+            options.seed,
         )
         report.failures |= failures
-        fewest, most = next(iter(names)), list(names)[-1]
-        goals = [] if what == "places" else [Goal(most, metric, (fewest,), at_most=2.0)]
-        report.add(_TITLES[what], results, goals)
+        report.add(what, results, [Goal(f"{counts[-1]:,} {what}", metric, (f"{counts[0]:,} {what}",), at_most=2.0)])
     return report.finish()
 
 
