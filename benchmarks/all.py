@@ -11,6 +11,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from benchmarks import codecs, echo, profile, replay, sessions_and_timers, snapshot, start
@@ -105,11 +106,12 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Report]:
             chosen += [f"--peer={peer}" for peer in options.peer]
             chosen += [f"--aeron-go={options.aeron_go}"] if options.aeron_go else []
         reports[name] = run(chosen)
-    evidence = Evidence(os.cpu_count() or 1, interpreter_mib())
+    from_memory = reports["replay"].rows[0].medians.get("python", {})
+    evidence = Evidence(os.cpu_count() or 1, interpreter_mib(), from_memory.get("per_second"))
     if chosen_rows := to_profile(verdicts(reports["echo"].rows, evidence)):
         say("== profile")
         found = profiles(chosen_rows, SHORT["profile"] if options.short else [])
-        evidence = Evidence(evidence.cores, evidence.interpreter_mib, found)
+        evidence = replace(evidence, profiles=found)
     shown = show({name: verdicts(report.rows, evidence) for name, report in reports.items()})
     print(f"interpreter: {interpreter()}; bare it has {evidence.interpreter_mib:.1f} MiB of resident memory")
     print(json.dumps({"benchmark": "all", "interpreter_mib": evidence.interpreter_mib, **shown}))

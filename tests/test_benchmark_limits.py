@@ -11,7 +11,7 @@ import container
 from benchmarks import _harness, profile, snapshot
 from benchmarks import all as all_benchmarks
 from benchmarks._harness import Goal, Result, RoundFailed, Row, busy_seconds, interpreter, interpreter_mib
-from benchmarks._limits import PYTHON_ALONE, Evidence, Verdict, Word, judge, needs_profile
+from benchmarks._limits import PYTHON_ALONE, Evidence, Verdict, Word, chance_of, judge, needs_profile
 
 FASTER = Goal("python", "per_second", ("java", "go"), at_least=1.0)
 SHORTER = Goal("python", "p50_us", ("java",), at_most=1.0)
@@ -61,6 +61,33 @@ def test_a_goal_that_is_met_needs_no_limit_and_one_without_peers_has_no_verdict(
 )
 def test_the_rounds_of_the_better_peer_are_a_limit(goal: Goal, of: Row, word: Word) -> None:
     assert verdict(goal, of).word is word
+
+
+@pytest.mark.parametrize(
+    ("ours", "word"),
+    [
+        ([70.0, 75.0, 78.0, 120.0, 130.0], Word.LIMIT_SHOWN),  # behind all rounds by the median, but not by the rest
+        ([70.0, 75.0, 78.0, 79.0, 79.5], Word.MISSED),
+        ([70.0, 75.0, 78.0, 130.0], Word.MISSED),  # too few to say
+    ],
+)
+def test_rounds_that_do_not_tell_two_peers_apart_are_a_limit(ours: list[float], word: Word) -> None:
+    theirs = [80.0, 90.0, 100.0, 110.0, 120.0]
+    assert verdict(FASTER, row("per_second", python=ours, java=theirs)).word is word
+
+
+def test_chance_is_that_of_the_rank_sum() -> None:
+    assert chance_of([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]) == 1 / 252
+    assert chance_of([6, 7, 8, 9, 10], [1, 2, 3, 4, 5]) == 1.0
+    assert chance_of([1, 1], [1, 1]) == 1.0
+    assert chance_of([1, 3], [2, 4]) == 2 / 6
+
+
+@pytest.mark.parametrize(("per_second", "word"), [(9e6, Word.LIMIT_SHOWN), (11e6, Word.MISSED), (None, Word.MISSED)])
+def test_the_callback_alone_is_a_limit_of_recovery(per_second: float | None, word: Word) -> None:
+    of = row("per_second", "from the archive", python=[5e6], java=[10e6])
+    goal = Goal("python", "per_second", ("java",), at_least=1.0)
+    assert verdict(goal, of, Evidence(cores=2, python_per_second=per_second)).word is word
 
 
 @pytest.mark.parametrize(("others", "word"), [(0.1, Word.LIMIT_SHOWN), (0.2, Word.MISSED)])
