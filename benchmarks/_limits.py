@@ -143,9 +143,7 @@ def chance_of(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """How likely our values, all of one kind with theirs, would have so small a sum of ranks, or a smaller one."""
     ordered = sorted([*ours, *theirs])
     # Equal values share the mean of their ranks.
-    ranks = [
-        (ordered.index(value) + len(ordered) - 1 - ordered[::-1].index(value)) / 2 for value in [*ours, *theirs]
-    ]
+    ranks = [(ordered.index(value) + len(ordered) - 1 - ordered[::-1].index(value)) / 2 for value in [*ours, *theirs]]
     sums = [sum(chosen) for chosen in combinations(ranks, len(ours))]
     return sum(of <= sum(ranks[: len(ours)]) for of in sums) / len(sums)
 
@@ -258,7 +256,7 @@ def callback_takes_too_long(goal: Goal, row: Row, python_per_second: float | Non
         return None
     theirs = max(row.medians[name][goal.metric] for name in goal.versus if name in row.medians)
     text = (
-        f"a callback in Python that counts takes {1e9 / python_per_second:.0f} ns with the agent alone and over memory, "
-        f"the whole recovery of {' or '.join(goal.versus)} {1e9 / theirs:.0f} ns a message"
+        f"a callback in Python that counts takes {1e9 / python_per_second:.0f} ns with the agent alone and over "
+        f"memory, the whole recovery of {' or '.join(goal.versus)} {1e9 / theirs:.0f} ns a message"
     )
     return Finding(python_per_second < theirs, text)
