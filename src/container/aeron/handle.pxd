@@ -1,4 +1,6 @@
 # The C client that an AeronClient and what it added share, and the only place where objects of C are freed.
+from cpython.ref cimport PyObject
+
 from container.aeron.events cimport ConductorEvents
 from container.aeron.libaeron cimport aeron_context_t, aeron_t
 
@@ -90,16 +92,17 @@ cdef class ClientHandle:
 
 
 # For a call that neither raises nor calls Python, of an object whose client may be None: one that was never opened.
-# With the GIL nothing can come in between.
-cdef inline void* begin(ClientHandle client, void** pointer) noexcept:
-    if FREE_THREADED and client is not None:
-        client.enter()
+# With the GIL nothing can come in between. The client is borrowed: counting a reference up and at once down again
+# waits for all that was written before.
+cdef inline void* begin(PyObject* client, void** pointer) noexcept:
+    if FREE_THREADED and client != <PyObject*> None:
+        (<ClientHandle> client).enter()
     return load_pointer(pointer)
 
 
-cdef inline void end(ClientHandle client) noexcept:
-    if FREE_THREADED and client is not None:
-        client.leave_quietly()
+cdef inline void end(PyObject* client) noexcept:
+    if FREE_THREADED and client != <PyObject*> None:
+        (<ClientHandle> client).leave_quietly()
 
 
 cdef int close_all(object resources) except -1      # of a WeakValueDictionary that threads may change meanwhile

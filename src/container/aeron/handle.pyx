@@ -12,6 +12,7 @@ import warnings
 import weakref
 
 cimport cython
+from cpython.ref cimport PyObject
 from libc.stdint cimport uint64_t
 
 from container.aeron.events cimport ConductorEvents, on_close, on_error, on_unavailable_counter
@@ -145,9 +146,9 @@ cdef class ClientHandle:
         return 0
 
     cdef bint is_closed(self) noexcept:
-        cdef void* aeron = begin(self, <void**> &self.aeron)
+        cdef void* aeron = begin(<PyObject*> self, <void**> &self.aeron)
         cdef bint result = self._closing or aeron == NULL or lib.is_closed(<aeron_t*> aeron)
-        end(self)
+        end(<PyObject*> self)
         return result
 
     cdef int check_open(self, str what) except -1:

@@ -13,7 +13,7 @@ import os
 import weakref
 
 cimport cython
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.ref cimport Py_DECREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
@@ -54,6 +54,9 @@ cdef uint8_t NO_BYTES = 0
 
 # Polling
 
+cdef extern from "Python.h":
+    PyObject* PyErr_GetRaisedException() noexcept       # owned; none is set any more
+
 cdef struct PollState:
     PyObject* handler           # borrowed
     PyObject* error             # owned; what the handler raised, which ends the whole poll
@@ -74,11 +77,18 @@ cdef struct DataFrame:          # the header of a frame in the log (upstream: Da
     int64_t reserved_value
 
 
+# Called without a `try`, which would save and restore the thread's exception state for each fragment: -1 says that an
+# exception is set.
+ctypedef int (*Deliver)(
+    PollState* state, const uint8_t* buffer, size_t length, const FrameHeader* frame) noexcept
+
+
 cdef int _on_fragment(void* clientd, const uint8_t* buffer, size_t length, aeron_header_t* header) noexcept:
     cdef PollState* state = <PollState*> clientd
     cdef const DataFrame* data = <const DataFrame*> (buffer - FRAME_HEADER_LENGTH)
     cdef aeron_header_values_t values
     cdef FrameHeader frame
+    cdef int action
     if not state.is_stream_known:
         state.is_stream_known = True
         lib.header_values(header, &values)
@@ -96,12 +106,15 @@ cdef int _on_fragment(void* clientd, const uint8_t* buffer, size_t length, aeron
     frame.position = compute_position(
         frame.term_id, frame.term_offset + align_frame(frame.frame_length), frame.position_bits_to_shift,
         frame.initial_term_id)
-    try:
-        return (<FragmentHandler> state.handler).on_fragment(buffer, length, &frame)
-    except BaseException as error:
-        Py_INCREF(error)
-        state.error = <PyObject*> error
+    action = (<Deliver> _deliver)(state, buffer, length, &frame)
+    if action == -1:
+        state.error = PyErr_GetRaisedException()
         return ACTION_BREAK
+    return action
+
+
+cdef int _deliver(PollState* state, const uint8_t* buffer, size_t length, const FrameHeader* frame) except -1:
+    return (<FragmentHandler> state.handler).on_fragment(buffer, length, frame)
 
 
 cdef int _poll_image(aeron_image_t* image, FragmentHandler handler, bint is_bounded, int64_t limit_position,
@@ -136,31 +149,31 @@ cdef class AeronImage(Image):
             self._subscription.dispose(RESOURCE_IMAGE, self._image)
 
     cdef int64_t position(self) noexcept:
-        cdef void* image = begin(self._client, <void**> &self._image)
+        cdef void* image = begin(<PyObject*> self._client, <void**> &self._image)
         cdef int64_t result = lib.image_position(<aeron_image_t*> image) if image != NULL else self._final_position
-        end(self._client)
+        end(<PyObject*> self._client)
         return result
 
     cdef int64_t end_of_stream_position(self) noexcept:
-        cdef void* image = begin(self._client, <void**> &self._image)
+        cdef void* image = begin(<PyObject*> self._client, <void**> &self._image)
         cdef int64_t result = self._final_end_of_stream_position
         if image != NULL:
             result = lib.image_end_of_stream_position(<aeron_image_t*> image)
-        end(self._client)
+        end(<PyObject*> self._client)
         return result
 
     cdef bint is_end_of_stream(self) noexcept:
-        cdef void* image = begin(self._client, <void**> &self._image)
+        cdef void* image = begin(<PyObject*> self._client, <void**> &self._image)
         cdef bint result = self._final_is_end_of_stream
         if image != NULL:
             result = lib.image_is_end_of_stream(<aeron_image_t*> image)
-        end(self._client)
+        end(<PyObject*> self._client)
         return result
 
     cdef bint is_closed(self) noexcept:
-        cdef void* image = begin(self._client, <void**> &self._image)
+        cdef void* image = begin(<PyObject*> self._client, <void**> &self._image)
         cdef bint result = image == NULL or lib.image_is_closed(<aeron_image_t*> image)
-        end(self._client)
+        end(<PyObject*> self._client)
         return result
 
     cdef int controlled_poll(self, FragmentHandler handler, int fragment_limit) except -1:
@@ -188,12 +201,12 @@ cdef class AeronImage(Image):
 
     cdef int _detach(self) except -1:
         """Gives the image of C up, and remembers what it said last."""
-        cdef void* image = begin(self._client, <void**> &self._image)
+        cdef void* image = begin(<PyObject*> self._client, <void**> &self._image)
         if image != NULL:
             self._final_position = lib.image_position(<aeron_image_t*> image)
             self._final_end_of_stream_position = lib.image_end_of_stream_position(<aeron_image_t*> image)
             self._final_is_end_of_stream = lib.image_is_end_of_stream(<aeron_image_t*> image)
-        end(self._client)
+        end(<PyObject*> self._client)
         image = take_pointer(<void**> &self._image)
         return self._subscription.dispose(RESOURCE_IMAGE, image) if image != NULL else 0
 
@@ -224,24 +237,24 @@ cdef class AeronSubscription(Subscription):
     cdef bint is_connected(self) noexcept:
         cdef aeron_subscription_t* subscription = self._begin_open()
         cdef bint result = subscription != NULL and lib.subscription_is_connected(subscription)
-        end(self._client)
+        end(<PyObject*> self._client)
         return result
 
     cdef bint is_closed(self) noexcept:
         cdef bint result = self._begin_open() == NULL
-        end(self._client)
+        end(<PyObject*> self._client)
         return result
 
     cdef int image_count(self) noexcept:
         cdef aeron_subscription_t* subscription = self._begin_open()
         cdef int result = lib.subscription_image_count(subscription) if subscription != NULL else 0
-        end(self._client)
+        end(<PyObject*> self._client)
         return result
 
     cdef aeron_subscription_t* _begin_open(self) noexcept:
         """Until `end`; NULL when it is closed, by whomever."""
         cdef aeron_subscription_t* subscription = <aeron_subscription_t*> begin(
-            self._client, <void**> &self._subscription)
+            <PyObject*> self._client, <void**> &self._subscription)
         return NULL if subscription == NULL or lib.subscription_is_closed(subscription) else subscription
 
     cdef Image image_at_index(self, int index):
@@ -253,7 +266,7 @@ cdef class AeronSubscription(Subscription):
     cdef AeronImage _find_image(self, bint is_index, int32_t wanted):
         cdef aeron_subscription_t* subscription = self._begin_open()
         if subscription == NULL:
-            end(self._client)
+            end(<PyObject*> self._client)
             return None
         self._client.lock()
         try:
@@ -262,7 +275,7 @@ cdef class AeronSubscription(Subscription):
             return self._image(lib.subscription_image_by_session_id(subscription, wanted))
         finally:
             self._client.unlock()
-            end(self._client)
+            end(<PyObject*> self._client)
 
     cdef AeronImage _image(self, aeron_image_t* retained):
         """The one AeronImage of an image of C, which holds one reference to it."""
@@ -362,7 +375,7 @@ cdef class AeronSubscription(Subscription):
         count = 0
         if subscription != NULL:
             count = lib.subscription_resolved_endpoint(subscription, address, AERON_MAX_ADDRESS_LENGTH)
-        end(self._client)
+        end(<PyObject*> self._client)
         if count < 0:
             raise last_error(f"cannot resolve the endpoint of {self.channel} stream {self.stream_id}")
         return (<bytes> address).decode("ascii", "replace") if count > 0 else ""
@@ -410,30 +423,30 @@ cdef class AeronPublication(Publication):
         return 0
 
     cdef bint is_connected(self) noexcept:
-        cdef void* publication = begin(self._client, &self._publication)
+        cdef void* publication = begin(<PyObject*> self._client, &self._publication)
         cdef bint result = publication != NULL and self._functions.is_connected(publication)
-        end(self._client)
+        end(<PyObject*> self._client)
         return result
 
     cdef bint is_closed(self) noexcept:
-        cdef void* publication = begin(self._client, &self._publication)
+        cdef void* publication = begin(<PyObject*> self._client, &self._publication)
         cdef bint result = publication == NULL or self._functions.is_closed(publication)
-        end(self._client)
+        end(<PyObject*> self._client)
         return result
 
     cdef int64_t position(self) noexcept:
-        cdef void* publication = begin(self._client, &self._publication)
+        cdef void* publication = begin(<PyObject*> self._client, &self._publication)
         cdef int64_t result = self._functions.position(publication) if publication != NULL else CLOSED
-        end(self._client)
+        end(<PyObject*> self._client)
         return result
 
     cdef int64_t offer(self, const uint8_t* buffer, size_t length) except? -6:
-        cdef void* publication = begin(self._client, &self._publication)
+        cdef void* publication = begin(<PyObject*> self._client, &self._publication)
         cdef int64_t result = CLOSED
         if publication != NULL:
             result = self._functions.offer(
                 publication, buffer if length > 0 else &NO_BYTES, length, NULL, NULL)
-        end(self._client)
+        end(<PyObject*> self._client)
         if result == PUBLICATION_ERROR:
             return self._refused(
                 length, self.max_message_length, "max_message_length",
@@ -447,10 +460,10 @@ cdef class AeronPublication(Publication):
         cdef size_t length = 0
         if count == 0:
             return self.offer(&NO_BYTES, 0)
-        publication = begin(self._client, &self._publication)
+        publication = begin(<PyObject*> self._client, &self._publication)
         if publication != NULL:
             result = self._functions.offerv(publication, vectors, count, NULL, NULL)
-        end(self._client)
+        end(<PyObject*> self._client)
         if result == PUBLICATION_ERROR:
             for index in range(count):
                 length += vectors[index].length
@@ -460,14 +473,14 @@ cdef class AeronPublication(Publication):
         return result
 
     cdef int64_t try_claim(self, size_t length, Claim* claim) except? -6:
-        cdef void* publication = begin(self._client, &self._publication)
+        cdef void* publication = begin(<PyObject*> self._client, &self._publication)
         cdef int64_t result = CLOSED
         claim.frame_header = NULL
         if publication != NULL:
             result = self._functions.try_claim(publication, length, claim)
         if result > 0:
             self._client.hold()                 # the log's memory, until it is committed or aborted
-        end(self._client)
+        end(<PyObject*> self._client)
         if result == PUBLICATION_ERROR:
             return self._refused(
                 length, self.max_payload_length, "max_payload_length",
