@@ -16,8 +16,8 @@ from benchmarks._harness import Goal, Result, Row
 
 PYTHON_ALONE = "python alone"
 """The peer of a row that is the interpreter without a container."""
-OBJECTS = "objects of a list"
-"""What stands beside a count of sessions: as many objects of a plain list."""
+LISTS = "lists in a chain"
+"""What stands beside a count of sessions: as many lists, each found in a slot of the one before."""
 CONTAINER = "container"
 """The part of a profile that is our own code, the service's module in Cython included."""
 KERNEL = "kernel"
@@ -236,16 +236,16 @@ def python_takes_too_long(goal: Goal, row: Row) -> Finding | None:
 
 
 def memory_takes_too_long(goal: Goal, row: Row) -> Finding | None:
-    """That a plain list of as many objects as sessions becomes slower by so much that the rest of ours is flat."""
+    """That as many lists in a chain become slower to find by so much that the rest of ours is flat."""
     counts = [name.partition(" ")[0] for name in (goal.peer, *goal.versus)]
-    lists = [row.medians.get(f"{count} {OBJECTS}", {}).get(goal.metric) for count in counts]
-    if len(lists) != 2 or None in lists or goal.at_most is None:
+    chains = [row.medians.get(f"{count} {LISTS}", {}).get(goal.metric) for count in counts]
+    if len(chains) != 2 or None in chains or goal.at_most is None:
         return None
     most, fewest = (row.medians[name][goal.metric] for name in (goal.peer, *goal.versus))
-    grown = (lists[0] or 0.0) - (lists[1] or 0.0)
+    grown = (chains[0] or 0.0) - (chains[1] or 0.0)
     text = (
-        f"from {fewest:.0f} to {most:.0f} ns, while a place of a plain list with as many objects takes {grown:.0f} ns "
-        f"more: without that {(most - grown) / fewest:.2f}"
+        f"from {fewest:.0f} to {most:.0f} ns, while the next of as many lists in a chain takes {grown:.0f} ns more: "
+        f"without that {(most - grown) / fewest:.2f}"
     )
     return Finding((most - grown) / fewest <= goal.at_most, text)
 

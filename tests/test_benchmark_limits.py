@@ -104,7 +104,7 @@ def test_rounds_that_other_programs_disturbed_are_no_limit(disturbed: str, other
 @pytest.mark.parametrize(("most", "word"), [(190.0, Word.MET), (480.0, Word.LIMIT_SHOWN), (520.0, Word.MISSED)])
 def test_memory_that_is_in_no_cache_is_a_limit(most: float, word: Word) -> None:
     goal = Goal("9 sessions", "ns", ("1 sessions",), at_most=2.0)
-    peers = {"1 sessions": 100.0, "9 sessions": most, "1 objects of a list": 20.0, "9 objects of a list": 320.0}
+    peers = {"1 sessions": 100.0, "9 sessions": most, "1 lists in a chain": 20.0, "9 lists in a chain": 320.0}
     assert verdict(goal, Row("sessions", {peer: [{"ns": value}] for peer, value in peers.items()})).word is word
 
 
