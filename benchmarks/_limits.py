@@ -112,9 +112,9 @@ def _findings(goal: Goal, ratio: float, row: Row, evidence: Evidence) -> list[Fi
 def rounds_overlap(goal: Goal, row: Row) -> Finding | None:
     """That the rounds do not tell us from the better peer: the same program differs by as much from itself.
 
-    That is so when our median is within its rounds or, with enough rounds of both, when chance alone would place ours
-    as far behind at least once in twenty times (Wilcoxon's rank sum, one-sided, exact). Not where other programs took
-    so much of the machine that the difference may be theirs.
+    With enough rounds of both that is so when chance alone would place ours as far behind at least once in twenty times
+    (Wilcoxon's rank sum, one-sided, exact); with fewer, when our median is within its rounds. Not where other programs
+    took so much of the machine that the difference may be theirs.
     """
     if goal.metric not in _WALL_CLOCK or not goal.versus or 1.0 not in (goal.at_least, goal.at_most):
         return None
@@ -125,15 +125,16 @@ def rounds_overlap(goal: Goal, row: Row) -> Finding | None:
     if len(rounds) < 2:
         return None
     low, high, median = min(rounds), max(rounds), row.medians[goal.peer][goal.metric]
-    within = median >= low if goal.at_least is not None else median <= high
     text = f"the rounds of {better} are from {_shown(low)} to {_shown(high)}, ours is {_shown(median)}"
-    if within:
-        text = f"within the peer's own rounds: {text}"
-    elif min(len(rounds), len(ours)) >= ENOUGH_ROUNDS:
+    if min(len(rounds), len(ours)) >= ENOUGH_ROUNDS:
         sign = 1 if goal.at_least is not None else -1
         chance = chance_of([sign * value for value in ours], [sign * value for value in rounds])
         within = chance >= BY_CHANCE
         text += f"; chance alone would place ours as far behind in {chance:.1%} of all cases"
+    else:
+        within = median >= low if goal.at_least is not None else median <= high
+    if within:
+        text = f"not told apart by the rounds: {text}"
     if within and (others := max(row.medians[name].get("others", 0.0) for name in (better, goal.peer))) > FEW_OTHERS:
         return Finding(False, f"{text}, but other programs take up to {others:.0%} of the cores")
     return Finding(within, text)

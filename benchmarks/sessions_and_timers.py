@@ -1,8 +1,8 @@
 """What a message costs as sessions grow to 100,000 and timers to 1,000,000: the agent over memory; it should be flat.
 
 Messages come from sessions taken at random, so that no look-up finds the session of the last message, and with many
-sessions none finds it in a cache. What the machine takes for that alone is measured beside it: as many lists in a chain, each
-in a slot of the one before, so that going on by one takes what finding a session takes: a slot, and then an object.
+sessions none finds it in a cache. What the machine takes for that alone is measured beside it: as many lists in a
+chain, each in a slot of the one before: going on by one takes what finding a session takes, a slot and then an object.
 Timers are kept by the consensus module; the service schedules each and gets each event. CPU time, of this process.
 """
 

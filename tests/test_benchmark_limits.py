@@ -68,6 +68,7 @@ def test_the_rounds_of_the_better_peer_are_a_limit(goal: Goal, of: Row, word: Wo
     [
         ([70.0, 75.0, 78.0, 120.0, 130.0], Word.LIMIT_SHOWN),  # behind all rounds by the median, but not by the rest
         ([70.0, 75.0, 78.0, 79.0, 79.5], Word.MISSED),
+        ([70.0, 75.0, 81.0, 82.0, 83.0], Word.MISSED),  # within the rounds by the median, but not by the rest
         ([70.0, 75.0, 78.0, 130.0], Word.MISSED),  # too few to say
     ],
 )
