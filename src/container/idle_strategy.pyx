@@ -158,12 +158,21 @@ def parse_duration_ns(str text):
 
     Raises ConfigurationError (ValueError) when the text is none.
     """
-    duration = text.strip().lower()
-    for unit, factor in _UNIT_NS.items():
-        number = duration.removesuffix(unit).rstrip()
-        if duration.endswith(unit) and number.isdecimal():
+    duration_ns = parse_quantity(text.strip(), _UNIT_NS)
+    if duration_ns is None:
+        raise ConfigurationError(f"not a duration: {text!r}; write a number and one of ns, us, ms, s, such as 100us")
+    return duration_ns
+
+
+def parse_quantity(str text, dict factors):
+    """A whole number with one of these units, whatever their case, times the unit's factor (int); None when the text is
+    none. A unit that ends like another comes after it, so no unit, ``""``, is the last."""
+    cdef str lower = text.lower()
+    for unit, factor in factors.items():
+        number = lower.removesuffix(unit).rstrip()
+        if lower.endswith(unit) and number.isdecimal():
             return int(number) * factor
-    raise ConfigurationError(f"not a duration: {text!r}; write a number and one of ns, us, ms, s, such as 100us")
+    return None
 
 
 def _parse_count(str text):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from container.channel_uri import ChannelUri
 from container.errors import ConfigurationError
-from container.idle_strategy import parse_duration_ns, parse_idle_strategy
+from container.idle_strategy import parse_duration_ns, parse_idle_strategy, parse_quantity
 from container.semantic_version import parse_version
 from container.settings import Setting, Settings, settings_table
 from container.type_names import Any
@@ -139,12 +139,10 @@ def _parse_quantity(setting: Setting, text: str) -> int:
 
 
 def _parse_size(text: str) -> int:
-    size = text.lower()
-    for unit, factor in _SIZE_FACTORS.items():
-        number = size.removesuffix(unit).rstrip()
-        if size.endswith(unit) and number.isdecimal():
-            return int(number) * factor
-    raise ConfigurationError(f"not a size: {text!r}; write a number and, if you like, one of k, m, g")
+    size = parse_quantity(text, _SIZE_FACTORS)
+    if size is None:
+        raise ConfigurationError(f"not a size: {text!r}; write a number and, if you like, one of k, m, g")
+    return size
 
 
 def _whole_ms(duration_ns: int) -> int:

@@ -8,6 +8,11 @@ from container.transport cimport ClientListener
 cdef extern from "pthread.h" nogil:
     ctypedef struct pthread_mutex_t:
         pass
+    int pthread_mutex_unlock(pthread_mutex_t* mutex) noexcept
+    int pthread_mutex_destroy(pthread_mutex_t* mutex) noexcept
+
+# Not a plain lock: whoever holds it may need the GIL, or have to stop for the garbage collector.
+cdef void lock_mutex(pthread_mutex_t* mutex) noexcept
 
 
 cdef class ConductorEvents:

@@ -17,15 +17,12 @@ cdef extern from "pthread.h" nogil:
     int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes) noexcept
     int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept
     int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept
-    int pthread_mutex_unlock(pthread_mutex_t* mutex) noexcept
-    int pthread_mutex_destroy(pthread_mutex_t* mutex) noexcept
 
 cdef extern from "sched.h" nogil:
     int sched_yield() noexcept
 
 
-cdef void _lock(pthread_mutex_t* mutex) noexcept:
-    # Not a plain lock: whoever holds it may need the GIL, or have to stop for the garbage collector.
+cdef void lock_mutex(pthread_mutex_t* mutex) noexcept:
     while pthread_mutex_trylock(mutex) != 0:
         with nogil:
             sched_yield()
@@ -63,7 +60,7 @@ cdef class ConductorEvents:
         cdef list listeners
         cdef PyObject** pointers
         cdef int index, count
-        _lock(&self._changing)
+        lock_mutex(&self._changing)
         try:
             listeners = [existing for existing in self._listeners if existing is not listener]
             if is_added:
@@ -75,7 +72,7 @@ cdef class ConductorEvents:
             for index in range(count):
                 pointers[index] = <PyObject*> listeners[index]
             # No Python while it is locked: whoever waits for it may be the conductor.
-            _lock(&self._mutex)
+            lock_mutex(&self._mutex)
             self._pointers, pointers = pointers, self._pointers
             self._count = count
             pthread_mutex_unlock(&self._mutex)

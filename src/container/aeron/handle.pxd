@@ -1,12 +1,8 @@
 # The C client that an AeronClient and what it added share, and the only place where objects of C are freed.
 from cpython.ref cimport PyObject
 
-from container.aeron.events cimport ConductorEvents
+from container.aeron.events cimport ConductorEvents, pthread_mutex_t
 from container.aeron.libaeron cimport aeron_context_t, aeron_t
-
-cdef extern from "pthread.h" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
 
 # Without the GIL threads meet anywhere. Whoever uses an object of C says so first and looks at its pointer then;
 # whoever frees it clears the pointer first and looks for users then: one of the two sees the other. With the GIL both
@@ -83,7 +79,6 @@ cdef class ClientHandle:
     cdef int _check(self, int result) except -1
     cdef int _configure(
         self, str client_name, object driver_timeout_ms, object keepalive_interval_ms) except -1
-    cdef int _close_resources(self) except -1
     cdef int _free_deferred(self) except -1
     cdef list _take_deferred(self)
     cdef int _free(self, int kind, void* pointer) except -1

@@ -15,7 +15,10 @@ cimport cython
 from cpython.ref cimport PyObject
 from libc.stdint cimport uint64_t
 
-from container.aeron.events cimport ConductorEvents, on_close, on_error, on_unavailable_counter
+from container.aeron.events cimport (
+    ConductorEvents, lock_mutex, on_close, on_error, on_unavailable_counter, pthread_mutex_destroy, pthread_mutex_t,
+    pthread_mutex_unlock,
+)
 from container.aeron.library cimport encoded, last_error, lib
 from container.aeron.libaeron cimport (
     AERON_MAX_CLIENT_NAME_LENGTH, aeron_context_t, aeron_counter_t, aeron_image_t, aeron_subscription_t,
@@ -33,9 +36,6 @@ cdef extern from "pthread.h" nogil:
     int pthread_mutexattr_settype(pthread_mutexattr_t* attributes, int kind) noexcept
     int pthread_mutexattr_destroy(pthread_mutexattr_t* attributes) noexcept
     int pthread_mutex_init(pthread_mutex_t* mutex, const pthread_mutexattr_t* attributes) noexcept
-    int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept
-    int pthread_mutex_unlock(pthread_mutex_t* mutex) noexcept
-    int pthread_mutex_destroy(pthread_mutex_t* mutex) noexcept
 
 # How many of the calls in progress are this thread's own: what its handlers close can be freed at once.
 cdef extern from *:
@@ -205,10 +205,7 @@ cdef class ClientHandle:
         """Until `unlock`, no other thread conducts, asks the driver, or looks for images. A thread may take it
         again."""
         if FREE_THREADED:
-            # Detached while it waits: whoever holds the lock may have to stop for the garbage collector.
-            while pthread_mutex_trylock(&self._guard) != 0:
-                with nogil:
-                    sched_yield()
+            lock_mutex(&self._guard)
 
     cdef void unlock(self) noexcept:
         if FREE_THREADED:
@@ -302,13 +299,10 @@ cdef class ClientHandle:
         self.enter()
         self._closing = True
         try:
-            self._close_resources()
+            close_all(self._resources)
         finally:
             self.leave()
         return 0
-
-    cdef int _close_resources(self) except -1:
-        return close_all(self._resources)
 
     cdef int _shut_down(self) except -1:
         """The end of a client that is closing; nothing while a call is in progress, whose end comes back."""
@@ -323,7 +317,7 @@ cdef class ClientHandle:
         own_calls(<void*> self, 1)
         try:
             # Again: an add that was in progress may have succeeded after all.
-            self._close_resources()
+            close_all(self._resources)
             return self._end()
         finally:
             self.leave()
