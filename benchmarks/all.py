@@ -35,7 +35,7 @@ SHORT = {
     "echo": ["--rounds=1", "--messages=2000", "--warm-up=1000"],
     "replay": ["--rounds=1", "--memory-messages=10000", "--messages=5000"],
     "snapshot": ["--rounds=1", "--mib=4"],
-    "profile": ["--messages=2000", "--warm-up=1000", "--seconds=0.1"],
+    "profile": ["--messages=2000", "--warm-up=1000"],
 }
 
 
@@ -49,7 +49,7 @@ def to_profile(judged: Sequence[tuple[Row, Verdict]]) -> dict[str, list[str]]:
     """The rows whose limits a profile could show, by peer; Java's container, which ours is compared with, has all."""
     found: dict[str, list[str]] = {}
     for row, verdict in judged:
-        if needs_profile(verdict, row):
+        if needs_profile(verdict):
             for peer in ("java", verdict.goal.peer):
                 if row.name not in found.setdefault(peer, []):
                     found[peer].append(row.name)

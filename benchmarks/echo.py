@@ -2,6 +2,8 @@
 
 The load is the same for all peers: a client in Java (benchmarks/java/EchoLoad.java) that checks each echo byte by byte.
 In each round every peer gets a fresh node, all agents of which idle as the row says; the order of peers is shuffled.
+Processor time is that of the messages alone: sessions are open before, and the load's sums are done after.
+The peer ``bare`` is no container but what no service in ours can fall below (benchmarks/bare_echo.pyx).
 ``busy`` is the share of one core that the service's process took, ``machine`` the share of all cores that were busy,
 ``others`` what of that neither the node nor the service nor the load took.
 aeron-go's container joins by ``--aeron-go latest``, any other by ``--peer NAME=COMMAND``.
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,6 +29,7 @@ from benchmarks._harness import (
     resident_mib,
     run_rounds,
 )
+from benchmarks._limits import BARE
 from benchmarks._peers import (
     LIMIT_S,
     STANDARD_IDLE,
@@ -56,6 +60,7 @@ PEERS: dict[str, Start] = {
     "python": python_service("examples.echo_service:EchoService"),
     "cython": cython_service(ROOT / "examples" / "cython_echo.pyx", "EchoHandler"),
 }
+ALL_PEERS = PEERS | {BARE: cython_service(ROOT / "benchmarks" / "bare_echo.pyx", "BareEchoHandler")}
 
 
 class Load(NamedTuple):
@@ -74,21 +79,30 @@ class Load(NamedTuple):
 
 
 def loads(messages: int) -> list[Load]:
-    """All lines; one in flight shows durations, a window throughput."""
+    """All lines; one in flight shows durations, a window throughput.
+
+    Each has as many messages as take some tenths of a second, and no more than some 200 MB that fill fresh memory.
+    """
+
+    def line(idle: str, medium: str, window: int, length: int, sessions: int, share: float) -> Load:
+        return Load(idle, medium, window, length, sessions, max(int(messages * share), 100))
+
     found = []
     for idle in (STANDARD_IDLE, "backoff 1ms", "yield"):
-        for medium in ("udp", "ipc") if idle == STANDARD_IDLE else ("udp",):
+        found += [line(idle, "udp", 1, 32, 1, 1 / 40), line(idle, "udp", 256, 32, 1, 1)]
+        if idle == STANDARD_IDLE:
             found += [
-                Load(idle, medium, 1, 32, 1, max(messages // 20, 100)),
-                Load(idle, medium, 256, 32, 1, messages),
+                line(idle, "udp", 4096, 32, 1, 2),
+                line(idle, "udp", 256, 1024, 1, 1 / 4),
+                line(idle, "udp", 256, 16 * 1024, 1, 1 / 40),
+                line(idle, "udp", 256, 32, 100, 1 / 4),
+                line(idle, "ipc", 1, 32, 1, 1 / 40),
+                line(idle, "ipc", 256, 32, 1, 5 / 2),
+                line(idle, "ipc", 4096, 32, 1, 5),
+                line(idle, "ipc", 256, 1024, 1, 1 / 4),
+                line(idle, "ipc", 256, 16 * 1024, 1, 1 / 40),
+                line(idle, "ipc", 256, 32, 100, 3 / 2),
             ]
-            if idle == STANDARD_IDLE:
-                found += [
-                    Load(idle, medium, 4096, 32, 1, messages),
-                    Load(idle, medium, 256, 1024, 1, messages),
-                    Load(idle, medium, 256, 16 * 1024, 1, max(messages // 10, 100)),
-                    Load(idle, medium, 256, 32, 100, messages),
-                ]
     return found
 
 
@@ -133,6 +147,23 @@ class Usage(NamedTuple):
         )
 
 
+class Meter(AbstractContextManager["Meter"]):
+    """What is taken while its block runs."""
+
+    spent: Usage
+
+    def __init__(self, node: Node, service: Process) -> None:
+        self._node, self._service = node, service
+
+    def __enter__(self) -> Meter:
+        self._before = Usage.now(self._node, self._service)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        after = Usage.now(self._node, self._service)
+        self.spent = Usage(*(now - then for now, then in zip(after, self._before, strict=True)))
+
+
 class LoadClient:
     """Java's client on a node."""
 
@@ -142,12 +173,22 @@ class LoadClient:
         self._process: Process = node.start_java_client(
             "container.benchmarks.EchoLoad", ipc=medium == "ipc", properties=properties, name="load"
         )
-        if (line := self._process.read_line(LIMIT_S)) != "READY":
-            raise RoundFailed(f"the load said {line!r}\n{self._process.tail()}")
+        self._expect("READY")
 
-    def run(self, load: Load) -> dict[str, Any]:
-        """Sends one load and returns what came of it; each echo was checked."""
+    def _expect(self, word: str) -> None:
+        if (line := self._process.read_line(LIMIT_S)) != word:
+            raise RoundFailed(f"the load said {line!r} in place of {word!r}\n{self._process.tail()}")
+
+    def run(self, load: Load, during: AbstractContextManager[object] | None = None) -> dict[str, Any]:
+        """Sends one load and returns what came of it; each echo was checked.
+
+        The messages, and nothing else of the load's, are sent and answered within ``during``.
+        """
         self._process.write_line(f"{load.sessions} {load.messages} {load.length} {load.window}")
+        self._expect("OPEN")
+        with during or nullcontext():
+            self._process.write_line("GO")
+            self._expect("DONE")
         found: dict[str, Any] = json.loads(self._process.read_line(LIMIT_S))
         if found.pop("mismatches"):
             raise RoundFailed(f"an echo of {load} was not what had been sent")
@@ -166,9 +207,8 @@ def measure(start: Start, group: Sequence[Load], warm_up: int, found: dict[Load,
         client.run(Load(idle, medium, 256, 32, 1, warm_up))
         results = {}
         for load in group:
-            before = Usage.now(node, service)
-            result = client.run(load)
-            spent = Usage(*(now - then for now, then in zip(Usage.now(node, service), before, strict=True)))
+            result = client.run(load, meter := Meter(node, service))
+            spent = meter.spent
             result["cpu_s_per_million"] = spent.service / load.messages * 1e6
             result["busy"] = spent.service / load.messages * result["per_second"]
             result["machine"] = spent.machine / spent.cores if spent.cores else 0.0
@@ -204,15 +244,15 @@ def main(arguments: Sequence[str] | None = None) -> Report:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="./run bench echo", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--messages", type=int, default=200_000, help="of a load; less where each takes longer")
-    parser.add_argument("--warm-up", type=int, default=100_000, help="messages before the first load of a node")
+    parser.add_argument("--messages", type=int, default=400_000, help="at window 256 over UDP; others in proportion")
+    parser.add_argument("--warm-up", type=int, default=400_000, help="messages before the first load of a node")
     parser.add_argument("--seed", type=int, default=1, help="of the order of peers")
     parser.add_argument("--only", default="", help="loads whose name contains this, such as 'ipc'")
-    parser.add_argument("--peers", default=",".join(PEERS), help="names, separated by commas")
+    parser.add_argument("--peers", default=",".join(ALL_PEERS), help="names, separated by commas")
     add_peer_options(parser)
     options = parser.parse_args(arguments)
-    peers = {name: PEERS[name] for name in options.peers.split(",") if name} | other_peers(options)
-    others = [name for name in peers if name not in ("python", "cython")]
+    peers = {name: ALL_PEERS[name] for name in options.peers.split(",") if name} | other_peers(options)
+    others = [name for name in peers if name not in ("python", "cython", BARE)]
 
     report = Report("echo", METRICS)
     for group in grouped(load for load in loads(options.messages) if options.only in str(load)):

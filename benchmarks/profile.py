@@ -21,14 +21,14 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import container
 from benchmarks._harness import CACHE, Report, Result, RoundFailed, cpu_seconds, say
-from benchmarks._limits import CONTAINER, KERNEL
+from benchmarks._limits import BARE, CONTAINER, KERNEL
 from benchmarks._peers import LIMIT_S, running
-from benchmarks.echo import PEERS, Load, LoadClient, grouped, loads
+from benchmarks.echo import ALL_PEERS, Load, LoadClient, grouped, loads
 
 METRICS = {
     "per_second": "9,.0f",
@@ -49,6 +49,7 @@ _PARTS = {
     "java": (KERNEL, "jvm", "libc"),
     "python": (KERNEL, "interpreter", "aeron", CONTAINER, "libc"),
     "cython": (KERNEL, "interpreter", "aeron", CONTAINER, "libc"),
+    BARE: (KERNEL, "interpreter", "aeron", CONTAINER, "libc"),
 }
 _ANONYMOUS = ("[unknown]", "[anon]", "[heap]", "[stack]")
 _LIBC = re.compile(r"^(libc|libm|libpthread|librt|ld-musl)\b")
@@ -133,37 +134,40 @@ def switches(pid: int) -> dict[str, tuple[int, int, int]]:
     return found
 
 
-def repeat(client: LoadClient, load: Load, least_s: float) -> tuple[int, float]:
-    """Run a load until so many seconds have gone; how many messages that were, and their median rate."""
-    rates: list[float] = []
-    begin = time.perf_counter()
-    while not rates or time.perf_counter() - begin < least_s:
-        rates.append(client.run(load)["per_second"])
-    return len(rates) * load.messages, sorted(rates)[len(rates) // 2]
+class Meter(AbstractContextManager["Meter"]):
+    """What a process and the thread of it that ran most take while the block runs."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self.seconds, self.voluntary, self.involuntary = 0.0, 0, 0
+
+    def __enter__(self) -> Meter:
+        self._before, self._seconds = switches(self._pid), cpu_seconds(self._pid)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds, after = cpu_seconds(self._pid) - self._seconds, switches(self._pid)
+        _, self.voluntary, self.involuntary = max(
+            tuple(now - then for now, then in zip(after[thread], self._before.get(thread, (0, 0, 0)), strict=True))
+            for thread in after
+        )
 
 
-def profile(pid: int, peer: str, client: LoadClient, load: Load, least_s: float) -> Result:
+def profile(pid: int, peer: str, client: LoadClient, load: Load) -> Result:
     """One load of one service: processor time and switches as it is, and what perf makes of the same again."""
-    before, before_s = switches(pid), cpu_seconds(pid)
-    messages, rate = repeat(client, load, least_s)
-    spent, after = cpu_seconds(pid) - before_s, switches(pid)
-    _, voluntary, involuntary = max(
-        tuple(now - then for now, then in zip(after[thread], before.get(thread, (0, 0, 0)), strict=True))
-        for thread in after
-    )
+    result = client.run(load, meter := Meter(pid))
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "perf.data"
-        with recorded(pid, path):
-            repeat(client, load, least_s)
+        client.run(load, recorded(pid, path))
         samples = samples_of(script_of(path), peer)
-    total, count = spent / messages * 1e6, sum(samples.values())
+    total, count = meter.seconds / load.messages * 1e6, sum(samples.values())
     return {
-        "per_second": rate,
+        "per_second": result["per_second"],
         "cpu_s_per_million": total,
         **{part: of_part / count * total for part, of_part in samples.items()},
         "samples": count,
-        "voluntary_per_million": voluntary / messages * 1e6,
-        "involuntary_per_million": involuntary / messages * 1e6,
+        "voluntary_per_million": meter.voluntary / load.messages * 1e6,
+        "involuntary_per_million": meter.involuntary / load.messages * 1e6,
     }
 
 
@@ -190,7 +194,7 @@ def idling() -> dict[str, list[Result]]:
     return {name: [{metric: result[metric] - loop[metric] for metric in result}] for name, result in found.items()}
 
 
-def measure(report: Report, peers: Mapping[str, Sequence[Load]], warm_up: int, least_s: float) -> None:
+def measure(report: Report, peers: Mapping[str, Sequence[Load]], warm_up: int) -> None:
     """Add the line of this machine's idling, and one for each load with the peers that shall run it."""
     if shutil.which("perf") is None:
         raise PerfMissing("perf shows where processor time goes: install it (apt install linux-perf)")
@@ -204,11 +208,11 @@ def measure(report: Report, peers: Mapping[str, Sequence[Load]], warm_up: int, l
                 continue
             say(f"profile of {peer}: {mine[0].medium}, {mine[0].idle}, {len(mine)} loads")
             try:
-                with running(PEERS[peer], mine[0].idle) as (node, service):
+                with running(ALL_PEERS[peer], mine[0].idle) as (node, service):
                     client = LoadClient(node, mine[0].medium)
                     client.run(mine[0]._replace(window=256, length=32, sessions=1, messages=warm_up))
                     for load in mine:
-                        found[load][peer] = [profile(service.pid, peer, client, load, least_s)]
+                        found[load][peer] = [profile(service.pid, peer, client, load)]
             except RoundFailed as failure:
                 say(f"{peer} failed: {failure}")
                 report.failures.setdefault(peer, []).append(str(failure))
@@ -219,11 +223,10 @@ def measure(report: Report, peers: Mapping[str, Sequence[Load]], warm_up: int, l
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(prog="./run bench profile", description=__doc__)
-    parser.add_argument("--messages", type=int, default=200_000, help="of a load; less where each takes longer")
-    parser.add_argument("--warm-up", type=int, default=100_000, help="messages before the first load of a node")
-    parser.add_argument("--seconds", type=float, default=1.5, help="a load is repeated for so long, twice")
+    parser.add_argument("--messages", type=int, default=1_000_000, help="at window 256 over UDP, as in echo")
+    parser.add_argument("--warm-up", type=int, default=400_000, help="messages before the first load of a node")
     parser.add_argument("--only", default="", help="loads whose name contains this, such as 'ipc'")
-    parser.add_argument("--peers", default=",".join(PEERS), help="names, separated by commas")
+    parser.add_argument("--peers", default=",".join(ALL_PEERS), help="names, separated by commas")
     return parser.parse_args(arguments)
 
 
@@ -231,7 +234,7 @@ def of_rows(rows: Mapping[str, Sequence[str]], options: argparse.Namespace) -> R
     """Measure and report these rows of echo, by peer; raises :class:`PerfMissing`."""
     chosen = {peer: [load for load in loads(options.messages) if str(load) in names] for peer, names in rows.items()}
     report = Report("profile", METRICS)
-    measure(report, chosen, options.warm_up, options.seconds)
+    measure(report, chosen, options.warm_up)
     return report.finish()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from benchmarks._harness import Report
 from benchmarks._peers import STANDARD_IDLE, Start, python_service
-from benchmarks.echo import METRICS, Load, compare
+from benchmarks.echo import METRICS, compare, grouped, loads
 
 VARIANTS: dict[str, dict[str, str]] = {
     "standard": {},
@@ -24,22 +24,26 @@ VARIANTS: dict[str, dict[str, str]] = {
     "busy_spin": {"AERON_CLUSTER_IDLE_STRATEGY": "busy_spin"},
 }
 
+LOADS = {
+    f"{medium}, {STANDARD_IDLE}, window {window}, 32 B"
+    for medium, window in (("udp", 1), ("udp", 256), ("ipc", 1), ("ipc", 256), ("ipc", 4096))
+}
+
 
 def main(arguments: Sequence[str] | None = None) -> Report:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="./run bench tuning", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--messages", type=int, default=200_000, help="of a load; a twentieth with one in flight")
-    parser.add_argument("--warm-up", type=int, default=100_000, help="messages before the first load of a node")
+    parser.add_argument("--messages", type=int, default=400_000, help="at window 256 over UDP, as in echo")
+    parser.add_argument("--warm-up", type=int, default=400_000, help="messages before the first load of a node")
     parser.add_argument("--seed", type=int, default=1, help="of the order")
     options = parser.parse_args(arguments)
     report = Report("tuning", {name: shown for name, shown in METRICS.items() if name != "resident_mib"})
     starts: dict[str, Start] = {
         name: python_service("examples.echo_service:EchoService", variables) for name, variables in VARIANTS.items()
     }
-    one, many = max(options.messages // 20, 100), options.messages
-    for medium, shapes in (("udp", ((1, one), (256, many))), ("ipc", ((1, one), (256, many), (4096, many)))):
-        group = [Load(STANDARD_IDLE, medium, window, 32, 1, messages) for window, messages in shapes]
+    chosen = (load for load in loads(options.messages) if str(load) in LOADS)
+    for group in grouped(chosen):
         compare(report, starts, group, options, ())
     return report.finish()
 

@@ -18,8 +18,10 @@ import org.agrona.concurrent.IdleStrategy;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * Answers each line {@code sessions messages length window} on its standard input with a line of JSON; set up by the
- * system properties of {@code AeronCluster.Context}. It ends when it is killed.
+ * Answers each line {@code sessions messages length window} on its standard input with {@code OPEN} when it has the
+ * sessions, the line that follows with {@code DONE} when all echoes have come, and then with a line of JSON: between
+ * the two is nothing but the messages. Set up by the system properties of {@code AeronCluster.Context}. It ends when it
+ * is killed.
  */
 public final class EchoLoad
 {
@@ -200,6 +202,7 @@ public final class EchoLoad
     }
 
     private void run(final int sessionCount, final int messages, final int messageLength, final int window)
+        throws IOException
     {
         open(sessionCount);
         length = messageLength;
@@ -209,6 +212,8 @@ public final class EchoLoad
         mismatches = 0;
         int sent = 0;
         int next = 0;
+        System.out.println("OPEN");
+        awaitLine();
         final long startNs = System.nanoTime();
         while (received + mismatches < messages)
         {
@@ -226,7 +231,9 @@ public final class EchoLoad
                     received + " of " + messages + " echoes came within " + LIMIT_NS / 1_000_000_000 + " s");
             }
         }
-        print((System.nanoTime() - startNs) / 1e9);
+        final long endNs = System.nanoTime();
+        System.out.println("DONE");
+        print((endNs - startNs) / 1e9);
     }
 
     private void print(final double seconds)

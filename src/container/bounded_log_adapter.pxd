@@ -1,4 +1,5 @@
 # Log in: polls up to the commit position, reassembles, dispatches by template id.
+cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
 from container.event_handler cimport EventHandler
@@ -6,6 +7,7 @@ from container.fragment_assembler cimport FragmentAssembler
 from container.transport cimport Clock, FragmentHandler, FrameHeader, Image, Subscription
 
 
+@cython.final
 cdef class BoundedLogAdapter(FragmentHandler):
     cdef EventHandler _handler
     cdef FragmentAssembler _assembler

@@ -15,7 +15,8 @@ from container.errors import CodecError
 from container.event_handler cimport EventHandler
 from container.fragment_assembler cimport FragmentAssembler
 from container.transport cimport (
-    ACTION_BREAK, ACTION_CONTINUE, NULL_VALUE, Clock, FragmentHandler, FrameHeader, Image, Subscription,
+    ACTION_BREAK, ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, NULL_VALUE, Clock, FragmentHandler, FrameHeader, Image,
+    Subscription,
 )
 
 cdef int64_t POLL_TIME_LIMIT_NS = 100_000_000
@@ -48,7 +49,7 @@ cdef class BoundedLogAdapter(FragmentHandler):
 
     cdef int poll(self, int64_t limit) except -1:
         self._poll_end_ns = self._clock.coarse_nano_time() + POLL_TIME_LIMIT_NS
-        return self._image.bounded_controlled_poll(self._assembler, limit, self._fragment_limit)
+        return self._image.bounded_controlled_poll(self, limit, self._fragment_limit)
 
     cdef Subscription leave(self):
         cdef Subscription subscription = self._subscription
@@ -59,7 +60,10 @@ cdef class BoundedLogAdapter(FragmentHandler):
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
         cdef sbe.MessageHeader message
         cdef codec.SessionMessageHeader session_header
-        cdef int result = codec.session_message_header_wrap(&session_header, buffer, length)
+        cdef int result
+        if (header.flags & FRAME_FLAGS_UNFRAGMENTED) != FRAME_FLAGS_UNFRAGMENTED:
+            return self._assembler.on_fragment(buffer, length, header)      # which comes back with the whole message
+        result = codec.session_message_header_wrap(&session_header, buffer, length)
         if result == sbe.SBE_OK:
             self._handler.on_session_message(
                 header.position,

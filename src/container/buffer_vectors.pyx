@@ -11,16 +11,15 @@ cdef uint8_t NO_BYTES = 0
 
 cdef int borrow_buffer(object buffer, BufferVector* target, BorrowedBuffer* borrowed) except -1:
     """Raises TypeError for what is no buffer."""
-    cdef MessageBuffer message
     borrowed.is_view = False
     # The caller refers to the object for as long as it borrows: its bytes stay where they are and as they are.
     if type(buffer) is bytes:
         target.data = <uint8_t*> PyBytes_AS_STRING(buffer)
         target.length = <size_t> PyBytes_GET_SIZE(buffer)
     elif type(buffer) is MessageBuffer:
-        message = <MessageBuffer> buffer
-        target.data = message._data if message._length > 0 else &NO_BYTES
-        target.length = <size_t> message._length
+        # Through no variable: a reference that is counted up and at once down again waits for all writes before it.
+        target.length = <size_t> (<MessageBuffer> buffer)._length
+        target.data = (<MessageBuffer> buffer)._data if target.length > 0 else &NO_BYTES
     else:
         PyObject_GetBuffer(buffer, &borrowed.view, PyBUF_SIMPLE)
         borrowed.is_view = True

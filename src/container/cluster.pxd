@@ -17,8 +17,7 @@ cdef class Cluster(EventHandler):
     cdef int check_interrupted(self) except -1              # raises AgentTermination when the agent is to end
     cdef int idle_once(self, int work_count) except -1
     # vectors[0] is overwritten with the session header. Results as Publication.offer.
-    cdef int64_t session_offer(
-        self, object session, Publication publication, BufferVector* vectors, size_t count) except? -6
+    cdef int64_t session_offer(self, object session, BufferVector* vectors, size_t count) except? -6
     cdef int64_t session_try_claim(
         self, object session, Publication publication, Py_ssize_t length, BufferClaim buffer_claim) except? -6
     cdef int close_session(self, object session) except -1

@@ -61,8 +61,7 @@ cdef class Cluster(EventHandler):
     cdef int idle_once(self, int work_count) except -1:
         return 0
 
-    cdef int64_t session_offer(
-            self, object session, Publication publication, BufferVector* vectors, size_t count) except? -6:
+    cdef int64_t session_offer(self, object session, BufferVector* vectors, size_t count) except? -6:
         return NOT_CONNECTED
 
     cdef int64_t session_try_claim(

@@ -1,5 +1,6 @@
 # The centre: duty cycle, log position, cluster time, sessions, role, acks. It implements Cluster for the service.
-from libc.stdint cimport int32_t, int64_t, uint8_t
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 
 from container.agent_events cimport ActiveLogEvent, AgentListener
 from container.batch_delivery cimport BatchDelivery
@@ -16,6 +17,7 @@ from container.transport cimport (
 )
 
 
+@cython.final
 cdef class ClusteredServiceAgent(Cluster):
     cdef object _ctx
     cdef object _on_error                       # counted error handler
@@ -59,7 +61,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef bint _is_responding_service
     cdef bint _is_running
     cdef bint _is_interrupted
-    cdef unsigned long _owner_thread
+    cdef uintptr_t _owner_thread
     cdef uint8_t _session_header[32]
     cdef object _termination                    # what ended the agent; None while it runs
 
@@ -80,6 +82,8 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int _begin_event(self, int64_t log_position, int64_t timestamp) except -1
     cdef int _deliver_batch(self) except -1
     cdef int _check_valid_invocation(self) except -1
+    cdef int _refuse_invocation(self) except -1
+    cdef void _put_session(self, int64_t cluster_session_id) noexcept
     cdef int _ack(self, int64_t log_position, int64_t relevant_id) except -1
     cdef int _join_log(self, ActiveLogEvent event) except -1
     cdef Image _await_image(self, Subscription subscription, int32_t session_id)

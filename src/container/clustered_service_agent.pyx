@@ -4,8 +4,8 @@ The rules are upstream's ClusteredServiceAgent. What it does is driven by three 
 duty cycle: the clock (a slow tick each millisecond), the control stream, and the log up to the commit position.
 """
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.pythread cimport PyThread_get_thread_ident
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from cpython.ref cimport PyObject
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy
 
 from container.agent_events cimport ActiveLogEvent, AgentListener
@@ -36,6 +36,22 @@ from container.transport cimport (
     SnapshotReader, SnapshotWriter, Subscription,
 )
 from container.wait_reporter cimport WaitReporter
+
+# Where the thread's control block is: one instruction where the compiler knows it.
+cdef extern from *:
+    """
+    #include <pthread.h>
+    #include <stdint.h>
+    #ifdef __has_builtin
+    #if __has_builtin(__builtin_thread_pointer)
+    #define container_this_thread() ((uintptr_t)__builtin_thread_pointer())
+    #endif
+    #endif
+    #ifndef container_this_thread
+    #define container_this_thread() ((uintptr_t)pthread_self())
+    #endif
+    """
+    uintptr_t this_thread "container_this_thread" () noexcept nogil
 
 cdef enum:
     ROLE_FOLLOWER = 0
@@ -190,7 +206,7 @@ cdef class ClusteredServiceAgent(Cluster):
             self._close()
 
     cdef int _start(self) except -1:
-        self._owner_thread = PyThread_get_thread_ident()
+        self._owner_thread = this_thread()
         self._client.add_listener(self._listener)
         self._counters = self._client.counters()
         self._await_commit_position()
@@ -803,28 +819,33 @@ cdef class ClusteredServiceAgent(Cluster):
             self._background_work(now_ns)
         return 0
 
-    cdef int _check_valid_invocation(self) except -1:
+    cdef inline int _check_valid_invocation(self) except -1:
+        if self._lifecycle_callback != LIFECYCLE_NONE or this_thread() != self._owner_thread:
+            self._refuse_invocation()
+        return 0
+
+    cdef int _refuse_invocation(self) except -1:
         if self._lifecycle_callback != LIFECYCLE_NONE:
             raise ClusterError("sending messages or scheduling timers is not allowed from "
                                f"{_LIFECYCLE_NAMES[self._lifecycle_callback]}")
-        if PyThread_get_thread_ident() != self._owner_thread:
-            raise ClusterError("a cluster or a session was used on another thread than the agent's; hand the work "
-                               "over to the service and let a callback do it")
-        return 0
+        raise ClusterError("a cluster or a session was used on another thread than the agent's; hand the work "
+                           "over to the service and let a callback do it")
 
-    cdef int64_t session_offer(
-            self, object session, Publication publication, BufferVector* vectors, size_t count) except? -6:
+    cdef int64_t session_offer(self, object session, BufferVector* vectors, size_t count) except? -6:
+        cdef PyObject* publication = <PyObject*> (<ContainerClientSession> session)._publication   # borrowed
         self._check_valid_invocation()
         if self._role != ROLE_LEADER:
             return MOCKED_OFFER
-        if publication is None:
+        if publication == <PyObject*> None:
             return NOT_CONNECTED
-        codec.session_message_header_put_cluster_session_id(
-            self._session_header, (<ContainerClientSession> session).id)
-        codec.session_message_header_put_timestamp(self._session_header, self._cluster_time)
+        self._put_session((<ContainerClientSession> session).id)
         vectors[0].data = self._session_header
         vectors[0].length = SESSION_HEADER_LENGTH
-        return publication.offer_vectors(vectors, count)
+        return (<Publication> publication).offer_vectors(vectors, count)
+
+    cdef inline void _put_session(self, int64_t cluster_session_id) noexcept:
+        codec.session_message_header_put_cluster_session_id(self._session_header, cluster_session_id)
+        codec.session_message_header_put_timestamp(self._session_header, self._cluster_time)
 
     cdef int64_t session_try_claim(
             self, object session, Publication publication, Py_ssize_t length, BufferClaim buffer_claim) except? -6:
@@ -841,9 +862,7 @@ cdef class ClusteredServiceAgent(Cluster):
             return NOT_CONNECTED
         result = publication.try_claim(SESSION_HEADER_LENGTH + length, &claim)
         if result > 0:
-            codec.session_message_header_put_cluster_session_id(
-                self._session_header, (<ContainerClientSession> session).id)
-            codec.session_message_header_put_timestamp(self._session_header, self._cluster_time)
+            self._put_session((<ContainerClientSession> session).id)
             memcpy(claim.data, self._session_header, SESSION_HEADER_LENGTH)
             buffer_claim._wrap(publication, &claim, SESSION_HEADER_LENGTH, length)
         return result

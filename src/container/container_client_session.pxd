@@ -1,10 +1,12 @@
 # One client session as the service sees it, and the sessions of a member in the order of their ids.
+cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.cluster cimport Cluster
 from container.transport cimport BufferVector, Client, Publication
 
 
+@cython.final
 cdef class ContainerClientSession:
     cdef readonly int64_t id
     cdef readonly int32_t response_stream_id
@@ -23,11 +25,13 @@ cdef class ContainerClientSession:
     cdef int64_t offer_bytes(self, const uint8_t* data, size_t length) except? -6
     cdef int64_t send_vectors(self, BufferVector* vectors, size_t count) except? -6
     cdef int64_t send_bytes(self, const uint8_t* data, size_t length) except? -6
+    cdef int64_t _send_again(self, BufferVector* vectors, size_t count, int64_t result) except? -6
     cdef int64_t _offer(self, BufferVector* vectors, size_t count, bint is_patient) except? -6
     cdef int64_t _offer_one(self, object buffer, bint is_patient) except? -6
     cdef int64_t _offer_all(self, tuple buffers, bint is_patient) except? -6
 
 
+@cython.final
 cdef class ClientSessions:
     cdef list _sessions                     # in ascending order of ids
     cdef int64_t* _ids                      # the same order; owned
@@ -36,6 +40,10 @@ cdef class ClientSessions:
     cdef ContainerClientSession _last       # whom the last look-up found
     cdef Py_ssize_t _index_of(self, int64_t cluster_session_id) noexcept    # < 0: -(insertion point) - 1
     cdef int _tell(self, ContainerClientSession session) except -1
-    cdef ContainerClientSession get(self, int64_t cluster_session_id)
+    cdef ContainerClientSession _find(self, int64_t cluster_session_id)
+    cdef inline ContainerClientSession get(self, int64_t cluster_session_id):       # None where there is none
+        if self._last is not None and self._last.id == cluster_session_id:
+            return self._last
+        return self._find(cluster_session_id)
     cdef int add(self, ContainerClientSession session) except -1
     cdef ContainerClientSession remove(self, int64_t cluster_session_id)

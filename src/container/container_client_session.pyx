@@ -3,6 +3,7 @@
 The egress publication is a shared one on the channel exactly as it was logged: the consensus module, another process,
 writes its session events into the same log buffer. On a member that does not lead, an offer is a mocked success.
 """
+cimport cython
 from cpython.list cimport PyList_GET_ITEM
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -51,13 +52,13 @@ cdef class ContainerClientSession:
         return publication
 
     cdef int64_t offer_vectors(self, BufferVector* vectors, size_t count) except? -6:
-        return self._cluster.session_offer(self, self._publication, vectors, count)
+        return self._cluster.session_offer(self, vectors, count)
 
     cdef int64_t offer_bytes(self, const uint8_t* data, size_t length) except? -6:
         cdef BufferVector vectors[2]
         vectors[1].data = <uint8_t*> data
         vectors[1].length = length
-        return self._cluster.session_offer(self, self._publication, vectors, 2)
+        return self._cluster.session_offer(self, vectors, 2)
 
     cdef int64_t send_bytes(self, const uint8_t* data, size_t length) except? -6:
         cdef BufferVector vectors[2]
@@ -66,16 +67,16 @@ cdef class ContainerClientSession:
         return self.send_vectors(vectors, 2)
 
     cdef int64_t send_vectors(self, BufferVector* vectors, size_t count) except? -6:
-        cdef int64_t result = self.offer_vectors(vectors, count)
-        cdef int64_t deadline_ns
-        cdef int64_t now_ns
-        if result > 0:
-            self._is_stuck = False
-            return result
+        cdef int64_t result = self._cluster.session_offer(self, vectors, count)
+        if result <= 0:
+            return result if self._is_stuck else self._send_again(vectors, count, result)
         if self._is_stuck:
-            return result
-        now_ns = self._cluster.now_ns()
-        deadline_ns = now_ns + SEND_TIMEOUT_NS
+            self._is_stuck = False
+        return result
+
+    cdef int64_t _send_again(self, BufferVector* vectors, size_t count, int64_t result) except? -6:
+        cdef int64_t now_ns = self._cluster.now_ns()
+        cdef int64_t deadline_ns = now_ns + SEND_TIMEOUT_NS
         while result <= 0:
             if result == BACK_PRESSURED:
                 if now_ns >= deadline_ns:
@@ -113,12 +114,15 @@ cdef class ContainerClientSession:
         finally:
             release_buffer(&borrowed)
 
-    # One parameter of its own for the first buffer: with *buffers alone each call would make a tuple.
+    # One parameter of its own for the first buffer: with *buffers alone each call would make a tuple. CPython calls what
+    # is not bound without a detour.
 
+    @cython.binding(False)
     def offer(self, buffer=b"", /, *more):
         """Tries once to send a message to the client; see :meth:`container.api.ClientSession.offer`."""
         return self._offer_all((buffer, *more), False) if more else self._offer_one(buffer, False)
 
+    @cython.binding(False)
     def send(self, buffer=b"", /, *more):
         """Sends a message, waiting out back pressure; see :meth:`container.api.ClientSession.send`."""
         return self._offer_all((buffer, *more), True) if more else self._offer_one(buffer, True)
@@ -187,13 +191,11 @@ cdef class ClientSessions:
                 high = middle
         return low if low < count and self._ids[low] == cluster_session_id else -low - 1
 
-    cdef ContainerClientSession get(self, int64_t cluster_session_id):
-        cdef Py_ssize_t index
-        if self._last is None or self._last.id != cluster_session_id:
-            index = self._index_of(cluster_session_id)
-            if index < 0:
-                return None
-            self._last = <ContainerClientSession> PyList_GET_ITEM(self._sessions, index)
+    cdef ContainerClientSession _find(self, int64_t cluster_session_id):
+        cdef Py_ssize_t index = self._index_of(cluster_session_id)
+        if index < 0:
+            return None
+        self._last = <ContainerClientSession> PyList_GET_ITEM(self._sessions, index)
         return self._last
 
     cdef int add(self, ContainerClientSession session) except -1:

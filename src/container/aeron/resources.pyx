@@ -478,7 +478,7 @@ cdef class AeronPublication(Publication):
         claim.frame_header = NULL
         if publication != NULL:
             result = self._functions.try_claim(publication, length, claim)
-        if result > 0:
+        if FREE_THREADED and result > 0:
             self._client.hold()                 # the log's memory, until it is committed or aborted
         end(<PyObject*> self._client)
         if result == PUBLICATION_ERROR:
@@ -502,18 +502,19 @@ cdef class AeronPublication(Publication):
 
     cdef int _finish(self, Claim* claim, bint is_committed, str what) except -1:
         """The claim's memory is the log's, which is gone once the publication is closed."""
-        cdef Claim finished = claim[0]
+        cdef bint is_granted = claim.frame_header != NULL
         cdef bint is_closed = self._publication == NULL
         cdef int result = 0
-        if finished.frame_header != NULL:
-            claim.frame_header = NULL
+        if is_granted:
             if not is_closed:
-                result = lib.buffer_claim_commit(&finished) if is_committed else lib.buffer_claim_abort(&finished)
-            self._client.release()
+                result = lib.buffer_claim_commit(claim) if is_committed else lib.buffer_claim_abort(claim)
+            claim.frame_header = NULL
+            if FREE_THREADED:
+                self._client.release()
         if is_closed:
             raise ClosedError(
                 f"cannot {what} a claim: publication {self.channel} stream {self.stream_id} is closed")
-        if finished.frame_header == NULL:
+        if not is_granted:
             raise AeronError(
                 f"cannot {what} a claim that was not granted, or is committed or aborted already")
         if result < 0:
