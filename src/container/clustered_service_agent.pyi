@@ -1,6 +1,6 @@
 # What type checkers see of container.clustered_service_agent, which is compiled.
 
-from typing import Any
+from typing import Any, final
 
 from container.cluster import Cluster
 from container.idle_strategy import IdleStrategy
@@ -8,6 +8,7 @@ from container.idle_strategy import IdleStrategy
 class ClusterIdleStrategy(IdleStrategy):
     def __init__(self, agent: ClusteredServiceAgent) -> None: ...
 
+@final
 class ClusteredServiceAgent(Cluster):
     def __init__(self, ctx: Any) -> None: ...
     @property

@@ -1,10 +1,12 @@
 # What type checkers see of container.container_client_session, which is compiled.
 
 from collections.abc import Buffer, Iterator
+from typing import final
 
 from container.cluster import Cluster
 from container.message_buffer import BufferClaim
 
+@final
 class ContainerClientSession:
     id: int
     response_stream_id: int
@@ -26,6 +28,7 @@ class ContainerClientSession:
     def try_claim(self, length: int, buffer_claim: BufferClaim) -> int: ...
     def close(self) -> None: ...
 
+@final
 class ClientSessions:
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[ContainerClientSession]: ...

@@ -114,8 +114,8 @@ cdef class ContainerClientSession:
         finally:
             release_buffer(&borrowed)
 
-    # One parameter of its own for the first buffer: with *buffers alone each call would make a tuple. CPython calls what
-    # is not bound without a detour.
+    # One parameter of its own for the first buffer: with *buffers alone each call would make a tuple. CPython calls
+    # what is not bound without a detour.
 
     @cython.binding(False)
     def offer(self, buffer=b"", /, *more):
