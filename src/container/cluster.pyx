@@ -1,4 +1,5 @@
 """What a service can ask of its cluster: the Python calls here, what they do in the agent, which derives from it."""
+cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
 from container.api import Role, TimeUnit
@@ -43,6 +44,8 @@ cdef class FailedOffer:
     """A raw offer that was not sent; kept until the callback ends."""
 
 
+# Not bound: CPython calls such a method without a detour.
+@cython.binding(False)
 cdef class Cluster(EventHandler):
     """Upstream's Cluster; see :class:`container.api.Cluster` for the contract of each call."""
 

@@ -22,6 +22,8 @@ cdef enum:
     SEND_TIMEOUT_NS = 1_000_000_000         # the longest that one send() holds up the service
 
 
+# Not bound: CPython calls such a method without a detour.
+@cython.binding(False)
 cdef class ContainerClientSession:
     """A client's session (upstream's ClientSession); see :class:`container.api.ClientSession` for its contract."""
 
@@ -114,15 +116,12 @@ cdef class ContainerClientSession:
         finally:
             release_buffer(&borrowed)
 
-    # One parameter of its own for the first buffer: with *buffers alone each call would make a tuple. CPython calls
-    # what is not bound without a detour.
+    # One parameter of its own for the first buffer: with *buffers alone each call would make a tuple.
 
-    @cython.binding(False)
     def offer(self, buffer=b"", /, *more):
         """Tries once to send a message to the client; see :meth:`container.api.ClientSession.offer`."""
         return self._offer_all((buffer, *more), False) if more else self._offer_one(buffer, False)
 
-    @cython.binding(False)
     def send(self, buffer=b"", /, *more):
         """Sends a message, waiting out back pressure; see :meth:`container.api.ClientSession.send`."""
         return self._offer_all((buffer, *more), True) if more else self._offer_one(buffer, True)

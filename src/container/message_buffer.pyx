@@ -3,6 +3,7 @@
 A copy costs less than making a memoryview, and nothing that a user keeps can point into a log buffer that is unmapped.
 The container reuses an object only when nobody else refers to it; a view of it does, too.
 """
+cimport cython
 from cpython.buffer cimport (
     PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
 )
@@ -22,6 +23,8 @@ cdef enum:
 cdef uint8_t NO_BYTES = 0
 
 
+# Not bound: CPython calls such a method without a detour.
+@cython.binding(False)
 cdef class MessageBuffer:
     """A read-only buffer with the payload of one message.
 
