@@ -106,8 +106,11 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Report]:
             chosen += [f"--peer={peer}" for peer in options.peer]
             chosen += [f"--aeron-go={options.aeron_go}"] if options.aeron_go else []
         reports[name] = run(chosen)
-    from_memory = reports["replay"].rows[0].medians.get("python", {})
-    evidence = Evidence(os.cpu_count() or 1, interpreter_mib(), from_memory.get("per_second"))
+    from_memory = reports["replay"].rows[0].medians
+    interpreter_ns = None
+    if {"python", "cython"} <= from_memory.keys():
+        interpreter_ns = from_memory["python"]["ns"] - from_memory["cython"]["ns"]
+    evidence = Evidence(os.cpu_count() or 1, interpreter_mib(), interpreter_ns)
     if chosen_rows := to_profile(verdicts(reports["echo"].rows, evidence)):
         say("== profile")
         found = profiles(chosen_rows, SHORT["profile"] if options.short else [])
