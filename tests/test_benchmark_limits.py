@@ -209,7 +209,8 @@ def test_only_what_a_profile_could_show_is_profiled() -> None:
     slow, met = row("per_second", "slow", python=[0.9], java=[1.0]), row("per_second", "met", python=[1.0], java=[1.0])
     late, large = row("p99_us", "late", python=[11.0], java=[10.0]), row("resident_mib", "l", python=[9.0], java=[9.0])
     judged = [
-        (of, verdict(goal, of)) for of, goal in ((costly, CHEAPER), (slow, FASTER), (met, FASTER), (late, LATER), (large, SMALLER))
+        (of, verdict(goal, of))
+        for of, goal in ((costly, CHEAPER), (slow, FASTER), (met, FASTER), (late, LATER), (large, SMALLER))
     ]
     assert [needs_profile(found) for _, found in judged] == [True, True, False, False, False]
     assert all_benchmarks.to_profile(judged) == {"java": ["costly", "slow"], "python": ["costly", "slow"]}
