@@ -32,7 +32,7 @@ SHORT = {
     "codecs": ["--rounds=1", "--messages=10000"],
     "sessions_and_timers": ["--rounds=1", "--messages=2000", "--most-sessions=100", "--most-timers=1000"],
     "start": ["--rounds=1"],
-    "echo": ["--rounds=1", "--messages=2000", "--warm-up=1000"],
+    "echo": ["--rounds=1", "--messages=2000", "--warm-up=1000", "--repeats=1"],
     "replay": ["--rounds=1", "--memory-messages=10000", "--messages=5000"],
     "snapshot": ["--rounds=1", "--mib=4"],
     "profile": ["--messages=2000", "--warm-up=1000"],

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -81,7 +82,7 @@ class Load(NamedTuple):
 def loads(messages: int) -> list[Load]:
     """All lines; one in flight shows durations, a window throughput.
 
-    Each has as many messages as take some tenths of a second, and no more than some 200 MB that fill fresh memory.
+    Each has as many messages as take some tenths of a second, and no more than some 100 MB that fill fresh memory.
     """
 
     def line(idle: str, medium: str, window: int, length: int, sessions: int, share: float) -> Load:
@@ -199,22 +200,38 @@ class LoadClient:
         self._process.close()
 
 
-def measure(start: Start, group: Sequence[Load], warm_up: int, found: dict[Load, list[dict[str, Any]]]) -> Result:
-    """One round of one peer: a fresh node, then every load of the group, appended to ``found``."""
+def run_once(client: LoadClient, load: Load, node: Node, service: Process) -> dict[str, Any]:
+    """One load, once: what the load's client says of it, and what was taken meanwhile."""
+    result = client.run(load, meter := Meter(node, service))
+    spent = meter.spent
+    result["cpu_s_per_million"] = spent.service / load.messages * 1e6
+    result["busy"] = spent.service / load.messages * result["per_second"]
+    result["machine"] = spent.machine / spent.cores if spent.cores else 0.0
+    result["others"] = max(spent.machine - spent.run, 0.0) / spent.cores if spent.cores else 0.0
+    result["resident_mib"] = resident_mib(service.pid)
+    return result
+
+
+def middle_of(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The median of each metric, and all histograms together."""
+    metrics = [metric for metric in results[0] if metric != "histogram"]
+    return {
+        **{metric: statistics.median(result[metric] for result in results) for metric in metrics},
+        "histogram": [bucket for result in results for bucket in result["histogram"]],
+    }
+
+
+def measure(
+    start: Start, group: Sequence[Load], options: argparse.Namespace, found: dict[Load, list[dict[str, Any]]]
+) -> Result:
+    """One round of one peer: a fresh node, then every load of the group some times, appended to ``found``."""
     idle, medium = group[0].idle, group[0].medium
     with running(start, idle) as (node, service):
         client = LoadClient(node, medium)
-        client.run(Load(idle, medium, 256, 32, 1, warm_up))
-        results = {}
-        for load in group:
-            result = client.run(load, meter := Meter(node, service))
-            spent = meter.spent
-            result["cpu_s_per_million"] = spent.service / load.messages * 1e6
-            result["busy"] = spent.service / load.messages * result["per_second"]
-            result["machine"] = spent.machine / spent.cores if spent.cores else 0.0
-            result["others"] = max(spent.machine - spent.run, 0.0) / spent.cores if spent.cores else 0.0
-            result["resident_mib"] = resident_mib(service.pid)
-            results[load] = result
+        client.run(Load(idle, medium, 256, 32, 1, options.warm_up))
+        results = {
+            load: middle_of([run_once(client, load, node, service) for _ in range(options.repeats)]) for load in group
+        }
     for load, result in results.items():
         found.setdefault(load, []).append(result)
     return {"loads": len(results)}
@@ -230,7 +247,7 @@ def compare(
     """Run all rounds of a group of loads, which share node and client, and add a line for each load."""
     found: dict[str, dict[Load, list[dict[str, Any]]]] = {name: {} for name in peers}
     _, failures = run_rounds(
-        {name: partial(measure, start, group, options.warm_up, found[name]) for name, start in peers.items()},
+        {name: partial(measure, start, group, options, found[name]) for name, start in peers.items()},
         options.rounds,
         options.seed,
     )
@@ -240,13 +257,19 @@ def compare(
         add(report, load, {name: of_peer.get(load, []) for name, of_peer in found.items()}, others)
 
 
+def add_load_options(parser: argparse.ArgumentParser) -> None:
+    """How long loads are, how often they run on a node, and in which order peers do."""
+    parser.add_argument("--messages", type=int, default=200_000, help="at window 256 over UDP; others in proportion")
+    parser.add_argument("--repeats", type=int, default=3, help="of a load on one node; the round has their median")
+    parser.add_argument("--warm-up", type=int, default=400_000, help="messages before the first load of a node")
+    parser.add_argument("--seed", type=int, default=1, help="of the order of peers")
+
+
 def main(arguments: Sequence[str] | None = None) -> Report:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="./run bench echo", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--messages", type=int, default=400_000, help="at window 256 over UDP; others in proportion")
-    parser.add_argument("--warm-up", type=int, default=400_000, help="messages before the first load of a node")
-    parser.add_argument("--seed", type=int, default=1, help="of the order of peers")
+    add_load_options(parser)
     parser.add_argument("--only", default="", help="loads whose name contains this, such as 'ipc'")
     parser.add_argument("--peers", default=",".join(ALL_PEERS), help="names, separated by commas")
     add_peer_options(parser)

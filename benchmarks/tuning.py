@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from benchmarks._harness import Report
 from benchmarks._peers import STANDARD_IDLE, Start, python_service
-from benchmarks.echo import METRICS, compare, grouped, loads
+from benchmarks.echo import METRICS, add_load_options, compare, grouped, loads
 
 VARIANTS: dict[str, dict[str, str]] = {
     "standard": {},
@@ -34,9 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> Report:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="./run bench tuning", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--messages", type=int, default=400_000, help="at window 256 over UDP, as in echo")
-    parser.add_argument("--warm-up", type=int, default=400_000, help="messages before the first load of a node")
-    parser.add_argument("--seed", type=int, default=1, help="of the order")
+    add_load_options(parser)
     options = parser.parse_args(arguments)
     report = Report("tuning", {name: shown for name, shown in METRICS.items() if name != "resident_mib"})
     starts: dict[str, Start] = {

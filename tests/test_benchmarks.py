@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import _harness, codecs, instructions, sessions_and_timers
+from benchmarks import _harness, codecs, echo, instructions, sessions_and_timers
 from benchmarks._harness import Goal, Report, Result, RoundFailed, cpu_seconds, medians_of, resident_mib, run_rounds
 
 MEDIANS: dict[str, Result] = {
@@ -138,3 +138,23 @@ def test_codecs_run(cache: Path) -> None:
 )
 def test_instructions_belong_to_the_part_whose_file_has_them(line: str, part: str) -> None:
     assert instructions.part_of(line) == part
+
+
+def test_a_round_of_an_echo_is_the_median_of_its_repeats() -> None:
+    repeats = [
+        {"per_second": rate, "p50_us": 1 / rate, "histogram": [[1.0, count]]}
+        for rate, count in ((3.0, 5), (1.0, 6), (2.0, 7))
+    ]
+    assert echo.middle_of(repeats) == {
+        "per_second": 2.0,
+        "p50_us": 0.5,
+        "histogram": [[1.0, 5], [1.0, 6], [1.0, 7]],
+    }
+
+
+def test_each_load_of_an_echo_has_messages() -> None:
+    found = echo.loads(200_000)
+    assert len({str(load) for load in found}) == len(found) == 16
+    assert {load.medium for load in found} == {"udp", "ipc"}
+    assert max(load.messages * (load.length + 64) for load in found) < 110e6
+    assert min(load.messages for load in echo.loads(1)) == 100

@@ -19,10 +19,10 @@ PINNED: dict[str, dict[str, int]] = {
         "batches in Python": 535,
     },
     "CPython 3.13, GCC 12, no PGO": {
-        "handler in C": 236,
-        "callback in Python": 1727,
-        "echo in Python": 2024,
-        "batches in Python": 532,
+        "handler in C": 198,
+        "callback in Python": 1693,
+        "echo in Python": 1854,
+        "batches in Python": 501,
     },
 }
 ROOM = 0.10
