@@ -80,13 +80,14 @@ def run_rounds(
     return results, failures
 
 
+def median_of(results: Sequence[Result]) -> Result:
+    """The median of each metric."""
+    return {metric: statistics.median(result[metric] for result in results) for metric in results[0]}
+
+
 def medians_of(results: Mapping[str, Sequence[Result]]) -> dict[str, Result]:
     """The median of each metric of each peer that has results."""
-    return {
-        name: {metric: statistics.median(result[metric] for result in of_peer) for metric in of_peer[0]}
-        for name, of_peer in results.items()
-        if of_peer
-    }
+    return {name: median_of(of_peer) for name, of_peer in results.items() if of_peer}
 
 
 @dataclass(frozen=True)

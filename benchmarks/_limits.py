@@ -119,9 +119,7 @@ def rounds_overlap(goal: Goal, row: Row) -> Finding | None:
     """
     if goal.metric not in _WALL_CLOCK or not goal.versus or 1.0 not in (goal.at_least, goal.at_most):
         return None
-    theirs = {name: row.medians[name][goal.metric] for name in goal.versus if goal.metric in row.medians.get(name, {})}
-    pick = max if goal.at_least is not None else min
-    better = pick(theirs, key=theirs.__getitem__)
+    better = _better(goal, row)
     rounds, ours = ([result[goal.metric] for result in row.results[name]] for name in (better, goal.peer))
     if len(rounds) < 2:
         return None
@@ -139,6 +137,13 @@ def rounds_overlap(goal: Goal, row: Row) -> Finding | None:
     if within and (others := max(row.medians[name].get("others", 0.0) for name in (better, goal.peer))) > FEW_OTHERS:
         return Finding(False, f"{text}, but other programs take up to {others:.0%} of the cores")
     return Finding(within, text)
+
+
+def _better(goal: Goal, row: Row) -> str:
+    """Which of the peers that the goal compares with, and that ran, is the better one."""
+    pick = max if goal.at_least is not None else min
+    names = [name for name in goal.versus if goal.metric in row.medians.get(name, {})]
+    return pick(names, key=lambda name: row.medians[name][goal.metric])
 
 
 def chance_of(ours: Sequence[float], theirs: Sequence[float]) -> float:
@@ -189,8 +194,7 @@ def bare_echo_misses_it_too(goal: Goal, row: Row) -> Finding | None:
     if goal.metric != "cpu_s_per_million" or goal.at_most is None:
         others = max(result.get("others", 0.0) for result in row.medians.values())
         return Finding(not goal.is_met(floor) and others <= FEW_OTHERS, text)
-    theirs = min((name for name in goal.versus if name in row.medians), key=lambda name: row.medians[name][goal.metric])
-    allowed = [goal.at_most * result[goal.metric] for result in row.results[theirs]]
+    allowed = [goal.at_most * result[goal.metric] for result in row.results[_better(goal, row)]]
     bare = [result[goal.metric] for result in row.results[BARE]]
     if min(len(bare), len(allowed)) < ENOUGH_ROUNDS:
         return Finding(not goal.is_met(floor), text)
@@ -235,7 +239,7 @@ def rest_is_too_slow(goal: Goal, row: Row, profile: Mapping[str, Result]) -> Fin
         value = row.medians[name][goal.metric]
         return 1e6 / value if is_rate else value
 
-    ours, theirs = micros(goal.peer), min(micros(name) for name in goal.versus if name in row.medians)
+    ours, theirs = micros(goal.peer), micros(_better(goal, row))
     own, samples = _share(profile[goal.peer], CONTAINER), profile[goal.peer]["samples"]
     # Seconds per million messages are microseconds per message.
     most = (own + 2 * sqrt(own * (1 - own) / samples)) * row.medians[goal.peer]["cpu_s_per_million"]
@@ -258,7 +262,7 @@ def interpreter_is_too_large(goal: Goal, row: Row, interpreter_mib: float | None
     if goal.metric != "resident_mib" or goal.at_most is None or interpreter_mib is None:
         return None
     ours = row.medians[goal.peer][goal.metric]
-    allowed = goal.at_most * min(row.medians[name][goal.metric] for name in goal.versus if name in row.medians)
+    allowed = goal.at_most * row.medians[_better(goal, row)][goal.metric]
     text = (
         f"{ours:.1f} MiB, of which the bare interpreter {interpreter_mib:.1f} and all else "
         f"{ours - interpreter_mib:.1f}; the goal leaves {allowed - interpreter_mib:.1f} for all else"
@@ -311,7 +315,7 @@ def interpreter_recovers_too_slowly(goal: Goal, row: Row, interpreter_ns: float 
     if interpreter_ns is None or goal.peer != "python" or "archive" not in row.name or "cython" not in row.medians:
         return None
     rates = [result[goal.metric] for name in goal.versus for result in row.results.get(name, [])]
-    theirs = 1e9 / max(row.medians[name][goal.metric] for name in goal.versus if name in row.medians)
+    theirs = 1e9 / row.medians[_better(goal, row)][goal.metric]
     container = 1e9 / row.medians["cython"][goal.metric]
     text = (
         f"a callback in Python that counts takes {interpreter_ns:.0f} ns more than one in Cython, over memory, and the "

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -27,6 +26,7 @@ from benchmarks._harness import (
     RoundFailed,
     busy_seconds,
     cpu_seconds,
+    median_of,
     resident_mib,
     run_rounds,
 )
@@ -214,11 +214,9 @@ def run_once(client: LoadClient, load: Load, node: Node, service: Process) -> di
 
 def middle_of(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The median of each metric, and all histograms together."""
-    metrics = [metric for metric in results[0] if metric != "histogram"]
-    return {
-        **{metric: statistics.median(result[metric] for result in results) for metric in metrics},
-        "histogram": [bucket for result in results for bucket in result["histogram"]],
-    }
+    histogram = [bucket for result in results for bucket in result["histogram"]]
+    numbers = [{metric: value for metric, value in result.items() if metric != "histogram"} for result in results]
+    return {**median_of(numbers), "histogram": histogram}
 
 
 def measure(

@@ -478,7 +478,7 @@ cdef class AeronPublication(Publication):
         claim.frame_header = NULL
         if publication != NULL:
             result = self._functions.try_claim(publication, length, claim)
-        if FREE_THREADED and result > 0:
+        if result > 0:
             self._client.hold()                 # the log's memory, until it is committed or aborted
         end(<PyObject*> self._client)
         if result == PUBLICATION_ERROR:
@@ -509,8 +509,7 @@ cdef class AeronPublication(Publication):
             if not is_closed:
                 result = lib.buffer_claim_commit(claim) if is_committed else lib.buffer_claim_abort(claim)
             claim.frame_header = NULL
-            if FREE_THREADED:
-                self._client.release()
+            self._client.release()
         if is_closed:
             raise ClosedError(
                 f"cannot {what} a claim: publication {self.channel} stream {self.stream_id} is closed")
