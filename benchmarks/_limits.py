@@ -50,7 +50,7 @@ class Verdict:
     ratio: float
     word: Word
     text: str = ""
-    """What was measured about the limit; empty where the goal is met or nothing is known."""
+    """What was measured about the limit, or all that is known where none is shown; empty where the goal is met."""
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,16 @@ def judge(goal: Goal, row: Row, evidence: Evidence) -> Verdict | None:
     if goal.is_met(ratio):
         return Verdict(goal, ratio, Word.MET)
     found = [finding for finding in _findings(goal, ratio, row, evidence) if finding is not None]
-    for finding in found:
-        if finding.is_limit:
-            return Verdict(goal, ratio, Word.LIMIT_SHOWN, finding.text)
-    return Verdict(goal, ratio, Word.MISSED, "; ".join(finding.text for finding in found))
+    limits = [finding for finding in found if finding.is_limit]
+    word = Word.LIMIT_SHOWN if limits else Word.MISSED
+    return Verdict(goal, ratio, word, "; ".join(finding.text for finding in limits or found))
 
 
 def needs_profile(verdict: Verdict) -> bool:
-    """Whether a profile of the row's load could show a limit that the row itself does not show."""
-    return verdict.word is Word.MISSED and verdict.goal.metric in ("cpu_s_per_million", "per_second", "p50_us")
+    """Whether the row's load is to be profiled: for processor time always, else where the row itself shows no limit."""
+    if verdict.goal.metric == "cpu_s_per_million":
+        return verdict.word is not Word.MET
+    return verdict.word is Word.MISSED and verdict.goal.metric in ("per_second", "p50_us")
 
 
 def _findings(goal: Goal, ratio: float, row: Row, evidence: Evidence) -> list[Finding | None]:
@@ -183,24 +184,13 @@ def cores_are_busy(goal: Goal, row: Row, profile: Mapping[str, Result], cores: i
 
 
 def bare_echo_misses_it_too(goal: Goal, row: Row) -> Finding | None:
-    """That echoes which go past the container's code, in the same process, miss the goal, too.
-
-    For processor time: that the rounds, five or more of each, do not show that they meet it (rank sum, as above).
-    """
+    """That echoes which go past the container's code, in the same process, miss the goal, too."""
     floor = replace(goal, peer=BARE).ratio(row.medians) if goal.versus else None
     if floor is None or goal.metric == "resident_mib":
         return None
+    others = max(result.get("others", 0.0) for result in row.medians.values())
     text = f"echoes that go past the container's code have {floor:.2f}"
-    if goal.metric != "cpu_s_per_million" or goal.at_most is None:
-        others = max(result.get("others", 0.0) for result in row.medians.values())
-        return Finding(not goal.is_met(floor) and others <= FEW_OTHERS, text)
-    allowed = [goal.at_most * result[goal.metric] for result in row.results[_better(goal, row)]]
-    bare = [result[goal.metric] for result in row.results[BARE]]
-    if min(len(bare), len(allowed)) < ENOUGH_ROUNDS:
-        return Finding(not goal.is_met(floor), text)
-    chance = chance_of(bare, allowed)
-    text += f"; chance alone would place them as far below {goal.at_most:g} in {chance:.1%} of all cases"
-    return Finding(chance >= BY_CHANCE, text)
+    return Finding(not goal.is_met(floor) and others <= FEW_OTHERS, text)
 
 
 def rest_takes_too_long(goal: Goal, ratio: float, profile: Mapping[str, Result]) -> Finding | None:

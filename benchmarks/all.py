@@ -1,7 +1,7 @@
 """All benchmarks of the container, one after the other, and at the end the verdict on every goal in one table.
 
 A goal is met, or its limit is shown by measurements of the same run (benchmarks/_limits.py), or it is missed. Loads of
-echo that missed a goal for which a profile could show the limit are profiled.
+echo that miss a goal of processor time, or another one whose limit only a profile could show, are profiled.
 """
 
 from __future__ import annotations

@@ -259,7 +259,7 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
     """How long loads are, how often they run on a node, and in which order peers do."""
     parser.add_argument("--messages", type=int, default=200_000, help="at window 256 over UDP; others in proportion")
     parser.add_argument("--repeats", type=int, default=3, help="of a load on one node; the round has their median")
-    parser.add_argument("--warm-up", type=int, default=400_000, help="messages before the first load of a node")
+    parser.add_argument("--warm-up", type=int, default=1_000_000, help="messages before the first load of a node")
     parser.add_argument("--seed", type=int, default=1, help="of the order of peers")
 
 

@@ -224,7 +224,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(prog="./run bench profile", description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000, help="at window 256 over UDP, as in echo")
-    parser.add_argument("--warm-up", type=int, default=400_000, help="messages before the first load of a node")
+    parser.add_argument("--warm-up", type=int, default=1_000_000, help="messages before the first load of a node")
     parser.add_argument("--only", default="", help="loads whose name contains this, such as 'ipc'")
     parser.add_argument("--peers", default=",".join(ALL_PEERS), help="names, separated by commas")
     return parser.parse_args(arguments)

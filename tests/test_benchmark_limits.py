@@ -214,23 +214,29 @@ def test_only_what_a_profile_could_show_is_profiled() -> None:
     ]
     assert [needs_profile(found) for _, found in judged] == [True, True, False, False, False]
     assert all_benchmarks.to_profile(judged) == {"java": ["costly", "slow"], "python": ["costly", "slow"]}
+    # A limit of processor time that the row itself shows is to be seen in a profile, too; one of throughput is not.
+    bare = row("cpu_s_per_million", python=[0.9], java=[1.0], bare=[0.7])
+    assert needs_profile(verdict(CHEAPER, bare))
+    assert not needs_profile(verdict(FASTER, row("per_second", python=[0.9], java=[1.0], bare=[0.9])))
 
 
 @pytest.mark.parametrize(
-    ("bare", "word"),
-    [
-        ([0.7], Word.LIMIT_SHOWN),
-        ([0.5], Word.MISSED),
-        # Of five rounds chance alone may place as many below 0.6, unless they are below nearly all.
-        ([0.50, 0.55, 0.58, 0.61, 0.65], Word.LIMIT_SHOWN),
-        ([0.50, 0.51, 0.52, 0.53, 0.54], Word.MISSED),
-    ],
+    ("bare", "others", "word"),
+    [(0.7, 0.0, Word.LIMIT_SHOWN), (0.7, 0.2, Word.MISSED), (0.5, 0.0, Word.MISSED)],
 )
-def test_processor_time_is_limited_by_echoes_past_the_container(bare: list[float], word: Word) -> None:
-    theirs = [1.0] if len(bare) == 1 else [0.94, 0.98, 1.0, 1.02, 1.06]
-    found = verdict(CHEAPER, row("cpu_s_per_million", python=[0.9] * len(bare), java=theirs, bare=bare))
+def test_processor_time_is_limited_by_echoes_past_the_container(bare: float, others: float, word: Word) -> None:
+    of = row("cpu_s_per_million", python=[0.9], java=[1.0], bare=[bare])
+    of.results["bare"][0]["others"] = others
+    found = verdict(CHEAPER, of)
     assert found.word is word
-    assert "echoes that go past the container's code have" in found.text
+    assert f"echoes that go past the container's code have {bare:.2f}" in found.text
+
+
+def test_all_limits_of_a_goal_are_told_and_what_is_none_is_not() -> None:
+    of = row("cpu_s_per_million", python=[0.9], java=[1.0], bare=[0.7])
+    both = verdict(CHEAPER, of, profiled(container=0.3)).text.split("; ")
+    assert [text.partition(" ")[0] for text in both] == ["echoes", "without", "the"]
+    assert verdict(CHEAPER, of, profiled(container=0.4)).text == "echoes that go past the container's code have 0.70"
 
 
 @pytest.mark.parametrize(
