@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from container.fragment_assembler import FragmentAssembler, SessionFragmentAssembler
+from container.fragment_assembler import BytesAssembler, FragmentAssembler, SessionFragmentAssembler
 from container.testing import transport_probe as seam
 from container.testing.memory_log import MemoryImage, MemoryLog
 from container.transport import FragmentHandler
@@ -221,6 +221,75 @@ def test_a_message_that_crosses_a_poll_limit_is_delivered_by_a_later_poll(
     assert seam.position(image) == end == collector.messages[0][1]["position"]
 
 
+# Straight into bytes
+
+
+def test_bytes_that_somebody_keeps_stay_as_they_are() -> None:
+    kept: list[bytes] = []
+    wire = Wire(BytesAssembler(kept.append))
+    sent = [bytes([number]) * length for number, length in enumerate([10, 9_000, 9_000, 20_000, 1, 30, 9_001, 5_000])]
+    for message in sent:
+        half = len(message) // 2
+        wire.send(message[:half], BEGIN)
+        wire.send(message[half:], END)
+        wire.send(b"whole", WHOLE)
+    assert kept == [part for message in sent for part in (message, b"whole")]
+    assert all(type(message) is bytes for message in kept)
+    assert len({hash(message) for message in kept}) == len(sent) + 1
+
+
+@pytest.mark.parametrize("length", [0, 1, MAX_PAYLOAD, MAX_PAYLOAD + 1, 100_000, 16 * 1024 * 1024])
+def test_messages_of_any_length_become_bytes(length: int) -> None:
+    log = MemoryLog(term_length=256 * 1024 * 1024)
+    message = bytes(range(256)) * (length // 256) + bytes(length % 256)
+    for payload in (message, b"between", message):
+        log.append(payload)
+    kept: list[bytes] = []
+    seam.poll_with(MemoryImage(log), BytesAssembler(kept.append), 30_000)
+    assert kept == [message, b"between", message]
+
+
+def test_empty_fragments_become_empty_bytes() -> None:
+    kept: list[bytes] = []
+    wire = Wire(BytesAssembler(kept.append))
+    for flags in (BEGIN, MIDDLE, END, BEGIN, END):
+        wire.send(b"", flags)
+    assert kept == [b"", b""]
+
+
+def test_an_exception_of_the_callback_drops_the_message_and_no_other() -> None:
+    kept: list[bytes] = []
+
+    def refuse(message: bytes) -> None:
+        kept.append(message)
+        raise LookupError("scripted")
+
+    assembler = BytesAssembler(refuse)
+    wire = Wire(assembler)
+    wire.send(b"a", BEGIN)
+    with pytest.raises(LookupError):
+        wire.send(b"b", END)
+    with pytest.raises(LookupError):
+        wire.send(b"whole", WHOLE)
+    assembler.callback = kept.append
+    assert wire.send(b"c", END) == CONTINUE
+    wire.send(b"d", BEGIN)
+    wire.send(b"e", END)
+    assert kept == [b"ab", b"whole", b"de"]
+
+
+def test_a_message_that_is_dropped_half_way_leaves_nothing_behind() -> None:
+    kept: list[bytes] = []
+    wire = Wire(BytesAssembler(kept.append))
+    wire.send(bytes(8_000), BEGIN)
+    wire.send(b"lost", MIDDLE, lost=True)
+    wire.send(b"end", END)
+    wire.send(b"a", BEGIN)
+    wire.send(b"b", END)
+    wire.send(bytes(8_000), BEGIN)  # and its memory goes with the assembler
+    assert kept == [b"ab"]
+
+
 # Against a model that keeps whole messages in its hands
 
 
@@ -242,15 +311,17 @@ def flags_of(part: int, parts: int) -> int:
 @given(messages=cut_messages(), data=st.data())
 def test_exactly_the_messages_without_a_loss_arrive(messages: list[list[bytes]], data: st.DataObject) -> None:
     collector = seam.CollectingHandler()
-    wire = Wire(FragmentAssembler(collector))
+    kept: list[bytes] = []
+    wires = [Wire(FragmentAssembler(collector)), Wire(BytesAssembler(kept.append))]
     expected: list[bytes] = []
     for parts in messages:
         lost = data.draw(st.sets(st.integers(0, len(parts) - 1), max_size=2)) if data.draw(st.booleans()) else set()
         for index, part in enumerate(parts):
-            wire.send(part, flags_of(index, len(parts)), lost=index in lost)
+            for wire in wires:
+                wire.send(part, flags_of(index, len(parts)), lost=index in lost)
         if not lost:
             expected.append(b"".join(parts))
-    assert assembled(collector) == expected
+    assert assembled(collector) == kept == expected
 
 
 @settings(max_examples=200, deadline=None)

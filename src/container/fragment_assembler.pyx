@@ -5,6 +5,7 @@ begin frame starts afresh; a middle or end frame counts only where it continues 
 partial message is dropped. The delivered header keeps the first frame's fields, but its position is the end of the last
 frame and its length and flags describe the whole message.
 """
+from cpython.ref cimport Py_DECREF, Py_XDECREF, PyObject
 from libc.stdint cimport int32_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
@@ -13,6 +14,11 @@ from container.transport cimport (
     ACTION_ABORT, ACTION_CONTINUE, FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH,
     FragmentHandler, FrameHeader, align_frame,
 )
+
+cdef extern from "Python.h":
+    char* PyBytes_AS_STRING(PyObject* message) noexcept
+    PyObject* PyBytes_FromStringAndSize(const char* buffer, Py_ssize_t length) except NULL
+    int _PyBytes_Resize(PyObject** message, Py_ssize_t length) except -1    # at a failure there is no message any more
 
 cdef enum:
     NOT_BEGUN = -1
@@ -61,20 +67,24 @@ cdef class FragmentAssembler(FragmentHandler):
 
     cdef int _append(self, const uint8_t* buffer, size_t length) except -1:
         cdef size_t capacity = self._capacity
-        cdef void* grown
         if self._length + length > capacity:
             capacity = max(<size_t> INITIAL_CAPACITY, capacity)
             while capacity < self._length + length:
                 capacity += capacity >> 1
-            grown = realloc(self._buffer, capacity)
-            if grown == NULL:
+            if not self._grow(capacity):
                 self.reset()
                 raise MemoryError(f"no memory to reassemble a message of more than {capacity} bytes")
-            self._buffer = <uint8_t*> grown
-            self._capacity = capacity
         memcpy(self._buffer + self._length, buffer, length)
         self._length += length
         return 0
+
+    cdef bint _grow(self, size_t capacity) noexcept:
+        cdef void* grown = realloc(self._buffer, capacity)
+        if grown == NULL:
+            return False
+        self._buffer = <uint8_t*> grown
+        self._capacity = capacity
+        return True
 
     cdef int _deliver(self, const FrameHeader* last) except -1:
         cdef FrameHeader header = self._header
@@ -86,6 +96,66 @@ cdef class FragmentAssembler(FragmentHandler):
         except BaseException:
             self.reset()
             raise
+
+
+cdef class BytesAssembler(FragmentAssembler):
+    """Reassembles the messages of one image straight into the ``bytes`` that ``callback`` is given, which it may keep.
+
+    A message of many frames is copied once: its bytes begin as long as the message before, and are cut to its length.
+    """
+
+    def __cinit__(self):
+        self._message = NULL
+        self._usual_length = 0
+
+    def __init__(self, callback=None):
+        self.callback = callback
+
+    def __dealloc__(self):
+        self._buffer = NULL
+        Py_XDECREF(self._message)
+
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+        if (header.flags & FRAME_FLAGS_UNFRAGMENTED) == FRAME_FLAGS_UNFRAGMENTED:
+            self.callback((<const char*> buffer)[:length])
+            return ACTION_CONTINUE
+        return FragmentAssembler.on_fragment(self, buffer, length, header)
+
+    cdef bint _grow(self, size_t capacity) noexcept:
+        try:
+            if self._message == NULL:
+                capacity = max(capacity, self._usual_length)
+                self._message = PyBytes_FromStringAndSize(NULL, capacity)
+            else:
+                _PyBytes_Resize(&self._message, capacity)
+        except MemoryError:
+            self._own(0)
+            return False
+        self._own(capacity)
+        return True
+
+    cdef void _own(self, size_t capacity) noexcept:
+        self._buffer = NULL if self._message == NULL else <uint8_t*> PyBytes_AS_STRING(self._message)
+        self._capacity = capacity
+
+    cdef int _deliver(self, const FrameHeader* last) except -1:
+        cdef bytes message = b""
+        cdef size_t length = self._length
+        self.reset()
+        if length:
+            if length != self._capacity:
+                try:
+                    _PyBytes_Resize(&self._message, length)
+                except MemoryError:
+                    self._own(0)
+                    raise
+            message = <bytes> self._message
+            Py_DECREF(message)
+            self._message = NULL
+            self._own(0)
+            self._usual_length = length
+        self.callback(message)
+        return ACTION_CONTINUE
 
 
 cdef class SessionFragmentAssembler(FragmentHandler):

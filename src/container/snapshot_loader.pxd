@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.cluster cimport Cluster
 from container.event_handler cimport EventHandler
-from container.fragment_assembler cimport FragmentAssembler
+from container.fragment_assembler cimport BytesAssembler, FragmentAssembler
 from container.transport cimport FragmentHandler, FrameHeader, Image, SnapshotReader
 
 
@@ -23,8 +23,7 @@ cdef class SnapshotLoader(FragmentHandler):
 cdef class SnapshotImage:                   # what on_start is given
     cdef SnapshotReader _reader             # None once the callback has returned
     cdef Cluster _cluster
-    cdef FragmentAssembler _assembler
-    cdef MessageCollector _collector
+    cdef BytesAssembler _assembler
     cdef void _end(self) noexcept
     cdef Image image(self)                  # raises once the callback has returned
     cdef bint has_ended(self) except -1     # every message was read
@@ -33,7 +32,3 @@ cdef class SnapshotImage:                   # what on_start is given
     cdef int read_all(self, FragmentHandler handler) except -1
     cdef int _poll(self, FragmentAssembler assembler, int fragment_limit) except -1
     cdef int _await(self, FragmentAssembler assembler) except -1
-
-
-cdef class MessageCollector(FragmentHandler):
-    cdef object callback

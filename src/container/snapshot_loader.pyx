@@ -12,7 +12,7 @@ from container.codecs cimport sbe
 from container.decoding cimport check_codec, check_schema, decode_ascii, decode_time_unit
 from container.errors import ClusterError, SnapshotError
 from container.event_handler cimport EventHandler
-from container.fragment_assembler cimport FragmentAssembler
+from container.fragment_assembler cimport BytesAssembler, FragmentAssembler
 from container.snapshot_taker cimport SERVICE_SNAPSHOT_TYPE_ID
 from container.transport cimport (
     ACTION_BREAK, ACTION_CONTINUE, FragmentHandler, FrameHeader, Image, SnapshotReader,
@@ -82,22 +82,13 @@ cdef class SnapshotLoader(FragmentHandler):
         return ACTION_CONTINUE
 
 
-cdef class MessageCollector(FragmentHandler):
-    """Hands each message to a Python callable as bytes."""
-
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
-        self.callback((<const char*> buffer)[:length])
-        return ACTION_CONTINUE
-
-
 cdef class SnapshotImage:
     """Where a service reads its state; see :class:`container.api.SnapshotImage`."""
 
     def __init__(self, SnapshotReader reader not None, Cluster cluster not None):
         self._reader = reader
         self._cluster = cluster
-        self._collector = MessageCollector()
-        self._assembler = FragmentAssembler(self._collector)
+        self._assembler = BytesAssembler()
 
     cdef void _end(self) noexcept:
         self._reader = None
@@ -125,11 +116,11 @@ cdef class SnapshotImage:
         """Hands messages to ``handler`` as bytes; see :meth:`container.api.SnapshotImage.poll`."""
         if fragment_limit < 1:
             raise ValueError(f"fragment_limit must be at least 1, not {fragment_limit}")
-        self._collector.callback = handler
+        self._assembler.callback = handler
         try:
             return self._poll(self._assembler, fragment_limit)
         finally:
-            self._collector.callback = None
+            self._assembler.callback = None
 
     cdef int _poll(self, FragmentAssembler assembler, int fragment_limit) except -1:
         cdef Image image = self.image()
@@ -157,10 +148,10 @@ cdef class SnapshotImage:
     def __iter__(self):
         messages = deque()
         while not self.has_ended():
-            self._collector.callback = messages.append
+            self._assembler.callback = messages.append
             try:
                 self._await(self._assembler)
             finally:
-                self._collector.callback = None
+                self._assembler.callback = None
             while messages:
                 yield messages.popleft()
