@@ -89,6 +89,11 @@ def judge(goal: Goal, row: Row, evidence: Evidence) -> Verdict | None:
     return Verdict(goal, ratio, word, "; ".join(finding.text for finding in limits or found))
 
 
+def needs_rounds(verdict: Verdict) -> bool:
+    """Whether more rounds could tell that it was by chance: one of many peers that are level falls behind in five."""
+    return verdict.word is Word.MISSED and verdict.goal.metric in _WALL_CLOCK and bool(verdict.goal.versus)
+
+
 def needs_profile(verdict: Verdict) -> bool:
     """Whether the row's load is to be profiled: for processor time always, else where the row itself shows no limit."""
     if verdict.goal.metric == "cpu_s_per_million":

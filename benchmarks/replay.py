@@ -138,10 +138,13 @@ def main(arguments: Sequence[str] | None = None) -> Report:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--memory-messages", type=int, default=10_000_000, help="0: not from memory")
     parser.add_argument("--messages", type=int, default=10_000_000, help="in the archive; 0: not from an archive")
+    parser.add_argument("--only", default="", help="rows whose name contains this: 'memory' or 'archive'")
     add_peer_options(parser)
     options = parser.parse_args(arguments)
     report = Report("replay", {"per_second": "12,.0f", "ns": "7.1f", "seconds": "8.3f", "cpu_s_per_million": "6.3f"})
-    if options.memory_messages:
+    from_memory_name = f"from memory, {options.memory_messages:,} messages of {_LENGTH} B"
+    from_archive_name = f"from the archive, {options.messages:,} messages of {_LENGTH} B"
+    if options.memory_messages and options.only in from_memory_name:
         counter = load_module(compile_cython(ROOT / "benchmarks" / "counting_handler.pyx", CACHE))
         makers: dict[str, Callable[[], Any]] = {
             "c": ServiceHandler,
@@ -160,8 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> Report:
             Goal("batches", "per_second", at_least=7e6),
             Goal("cython", "per_second", at_least=15e6),
         ]
-        report.add(f"from memory, {options.memory_messages:,} messages of {_LENGTH} B", results, goals)
-    if options.messages:
+        report.add(from_memory_name, results, goals)
+    if options.messages and options.only in from_archive_name:
         peers = PEERS | other_peers(options)
         with ExitStack() as stack:
             node = stack.enter_context(
@@ -176,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> Report:
         report.failures |= failures
         others = tuple(name for name in peers if name not in ("python", "cython"))
         goals = [Goal(name, "per_second", others, at_least=1.0) for name in ("python", "cython")]
-        report.add(f"from the archive, {options.messages:,} messages of {_LENGTH} B", results, goals)
+        report.add(from_archive_name, results, goals)
     return report.finish()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ import pytest
 import container
 from benchmarks import _harness, profile, snapshot
 from benchmarks import all as all_benchmarks
-from benchmarks._harness import Goal, Result, RoundFailed, Row, busy_seconds, interpreter, interpreter_mib
-from benchmarks._limits import PYTHON_ALONE, Evidence, Verdict, Word, chance_of, judge, needs_profile
+from benchmarks._harness import Goal, Report, Result, RoundFailed, Row, busy_seconds, interpreter, interpreter_mib
+from benchmarks._limits import PYTHON_ALONE, Evidence, Verdict, Word, chance_of, judge, needs_profile, needs_rounds
 
 FASTER = Goal("python", "per_second", ("java", "go"), at_least=1.0)
 SHORTER = Goal("python", "p50_us", ("java",), at_most=1.0)
@@ -218,6 +219,34 @@ def test_only_what_a_profile_could_show_is_profiled() -> None:
     bare = row("cpu_s_per_million", python=[0.9], java=[1.0], bare=[0.7])
     assert needs_profile(verdict(CHEAPER, bare))
     assert not needs_profile(verdict(FASTER, row("per_second", python=[0.9], java=[1.0], bare=[0.9])))
+
+
+def test_only_a_row_that_is_behind_a_peer_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    behind = Row("behind", row("p99_us", python=[11.0] * 5, java=[10.0] * 5).results, [LATER])
+    level = Row("level", row("p99_us", python=[11.0, 9.0], java=[10.0, 12.0]).results, [LATER])
+    costly = Row("costly", row("cpu_s_per_million", python=[0.9], java=[1.0]).results, [CHEAPER])
+    asked: list[list[str]] = []
+
+    def measure(arguments: Sequence[str]) -> Report:
+        asked.append(list(arguments))
+        more = row("p99_us", python=[9.0] * 5, java=[10.0] * 5).results
+        return Report("echo", {}, [Row("behind", more, [LATER]), Row("behind, 100 sessions", more, [LATER])])
+
+    monkeypatch.setitem(all_benchmarks.BENCHMARKS, "echo", measure)
+    reports = {"echo": Report("echo", {}, [behind, level, costly])}
+    assert [needs_rounds(found) for _, found in all_benchmarks.verdicts(reports["echo"].rows, NOTHING_ELSE)] == [
+        True,
+        False,
+        False,
+    ]
+    all_benchmarks.measure_again(reports, NOTHING_ELSE, {"echo": ["--rounds=5"]})
+    assert asked == [["--rounds=5", "--only=behind", "--seed=2"]]
+    assert [len(level.results[peer]) for peer in ("python", "java")] == [2, 2]
+    assert [len(behind.results[peer]) for peer in ("python", "java")] == [10, 10]
+    found = verdict(LATER, behind)
+    assert found.word is Word.MET
+    behind.results["python"][5:] = [{"p99_us": 11.0}] * 5
+    assert verdict(LATER, behind).word is Word.MISSED
 
 
 @pytest.mark.parametrize(
