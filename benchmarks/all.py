@@ -1,8 +1,8 @@
 """All benchmarks of the container, one after the other, and at the end the verdict on every goal in one table.
 
-A goal is met, or its limit is shown by measurements of the same run (benchmarks/_limits.py), or it is missed. A row that
-is behind another peer is measured again with as many rounds, and all of them count; loads of echo that miss a goal of
-processor time, or another one whose limit only a profile could show, are profiled.
+A goal is met, or its limit is shown by measurements of the same run (benchmarks/_limits.py), or it is missed. A row
+that is behind another peer is measured again with as many rounds, and all of them count; loads of echo that miss a goal
+of processor time, or another one whose limit only a profile could show, are profiled.
 """
 
 from __future__ import annotations
