@@ -14,7 +14,7 @@ cdef class FragmentAssembler(FragmentHandler):      # for the frames of one imag
     cdef FrameHeader _header                        # of the first frame
     cdef void reset(self) noexcept
     cdef int _append(self, const uint8_t* buffer, size_t length) except -1
-    cdef bint _grow(self, size_t capacity) noexcept             # False: there is no memory
+    cdef bint _resize(self, size_t capacity) noexcept           # of the buffer; False: there is no memory
     cdef int _deliver(self, const FrameHeader* last) except -1
 
 

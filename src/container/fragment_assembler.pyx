@@ -71,14 +71,14 @@ cdef class FragmentAssembler(FragmentHandler):
             capacity = max(<size_t> INITIAL_CAPACITY, capacity)
             while capacity < self._length + length:
                 capacity += capacity >> 1
-            if not self._grow(capacity):
+            if not self._resize(capacity):
                 self.reset()
                 raise MemoryError(f"no memory to reassemble a message of more than {capacity} bytes")
         memcpy(self._buffer + self._length, buffer, length)
         self._length += length
         return 0
 
-    cdef bint _grow(self, size_t capacity) noexcept:
+    cdef bint _resize(self, size_t capacity) noexcept:
         cdef void* grown = realloc(self._buffer, capacity)
         if grown == NULL:
             return False
@@ -121,7 +121,7 @@ cdef class BytesAssembler(FragmentAssembler):
             return ACTION_CONTINUE
         return FragmentAssembler.on_fragment(self, buffer, length, header)
 
-    cdef bint _grow(self, size_t capacity) noexcept:
+    cdef bint _resize(self, size_t capacity) noexcept:
         try:
             if self._message == NULL:
                 capacity = max(capacity, self._usual_length)
@@ -143,12 +143,8 @@ cdef class BytesAssembler(FragmentAssembler):
         cdef size_t length = self._length
         self.reset()
         if length:
-            if length != self._capacity:
-                try:
-                    _PyBytes_Resize(&self._message, length)
-                except MemoryError:
-                    self._own(0)
-                    raise
+            if not self._resize(length):
+                raise MemoryError(f"no memory for a message of {length} bytes")
             message = <bytes> self._message
             Py_DECREF(message)
             self._message = NULL
