@@ -72,28 +72,28 @@ cdef class BareEchoHandler(ServiceHandler):
     cdef ClusteredServiceAgent _agent
     cdef Echoes _echoes
 
-    cdef int on_start(self, Cluster cluster, SnapshotImage snapshot_image) except -1:
+    cdef int on_start(self, Cluster cluster, SnapshotImage snapshot_image) except? -1:
         self._agent = cluster
         return 0
 
-    cdef int on_role_change(self, int32_t new_role) except -1:
+    cdef int on_role_change(self, int32_t new_role) except? -1:
         cdef BareImage image = BareImage.__new__(BareImage)
         image.image = self._agent._log_adapter._image
         image.echoes = &self._echoes
         self._agent._log_adapter._image = image
         return 0
 
-    cdef int on_session_open(self, ContainerClientSession session, int64_t timestamp) except -1:
+    cdef int on_session_open(self, ContainerClientSession session, int64_t timestamp) except? -1:
         self._echoes.publications[session.id & (SLOTS - 1)] = (<AeronPublication> session._publication)._publication
         return 0
 
     cdef int on_session_close(
-            self, ContainerClientSession session, int64_t timestamp, int32_t close_reason) except -1:
+            self, ContainerClientSession session, int64_t timestamp, int32_t close_reason) except? -1:
         self._echoes.publications[session.id & (SLOTS - 1)] = NULL
         return 0
 
     cdef int on_session_message(
             self, ContainerClientSession session, int64_t timestamp, const uint8_t* data, size_t length,
-            const FrameHeader* header) except -1:
+            const FrameHeader* header) except? -1:
         session.send_bytes(data, length)
         return 0

@@ -12,7 +12,7 @@ cdef class CountingHandler(ServiceHandler):
 
     cdef int on_session_message(
             self, ContainerClientSession session, int64_t timestamp, const uint8_t* data, size_t length,
-            const FrameHeader* header) except -1:
+            const FrameHeader* header) except? -1:
         self.count += 1
         self.length += <int64_t> length
         return 0

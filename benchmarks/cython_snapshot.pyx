@@ -17,7 +17,7 @@ cdef class Checker(FragmentHandler):
     cdef size_t length
     cdef int64_t loaded
 
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef int64_t number = -1
         if length == self.length:
             memcpy(&number, buffer, sizeof(number))
@@ -37,7 +37,7 @@ cdef class SnapshotHandler(ServiceHandler):
         self.length = int(os.environ["SNAPSHOT_LENGTH"])
         self.count = int(os.environ["SNAPSHOT_COUNT"])
 
-    cdef int on_start(self, Cluster cluster, SnapshotImage snapshot_image) except -1:
+    cdef int on_start(self, Cluster cluster, SnapshotImage snapshot_image) except? -1:
         cdef Checker checker = Checker()
         if snapshot_image is None:
             return 0
@@ -49,7 +49,7 @@ cdef class SnapshotHandler(ServiceHandler):
         print("loaded", time.perf_counter() - begin, flush=True)
         return 0
 
-    cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except -1:
+    cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except? -1:
         cdef uint8_t* message = <uint8_t*> calloc(1, self.length)
         cdef int64_t number
         if message == NULL:

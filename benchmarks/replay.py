@@ -73,7 +73,7 @@ def from_memory(make: Callable[[], ClusteredService | ServiceHandler], messages:
             member.cm.log_message(header + payload)
         end = member.cm.commit()
         begin = time.process_time()
-        while agent.log_position < end:
+        while agent.cluster.log_position < end:
             agent.do_work()
         spent += time.process_time() - begin
     counted = getattr(service, "count", messages)

@@ -55,7 +55,7 @@ def _new_member() -> Member:
 def _work(member: Member, end: int) -> float:
     """CPU seconds of the duty cycles up to a position."""
     begin = time.process_time()
-    while member.agent.log_position < end:
+    while member.agent.cluster.log_position < end:
         member.agent.do_work()
     return time.process_time() - begin
 

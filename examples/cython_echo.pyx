@@ -9,7 +9,7 @@ cdef class EchoHandler(ServiceHandler):
 
     cdef int on_session_message(
             self, ContainerClientSession session, int64_t timestamp, const uint8_t* data, size_t length,
-            const FrameHeader* header) except -1:
+            const FrameHeader* header) except? -1:
         if session is not None:
             session.send_bytes(data, length)
         return 0

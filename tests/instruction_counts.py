@@ -84,8 +84,9 @@ def feed(service: ClusteredService | ServiceHandler, messages: int) -> None:
         answered = len(member.cm.egress(1))
     if answered != (messages if isinstance(service, EchoService) else 0):
         raise RuntimeError(f"{messages} messages were logged and {answered} answered")
-    if member.agent.log_position != end or member.errors:
-        raise RuntimeError(f"log position {member.agent.log_position} instead of {end}, errors: {member.errors}")
+    position = member.agent.cluster.log_position
+    if position != end or member.errors:
+        raise RuntimeError(f"log position {position} instead of {end}, errors: {member.errors}")
     if (count := getattr(service, "count", messages)) != messages:
         raise RuntimeError(f"{messages} messages were logged, the service had {count}")
     member.agent.on_close()

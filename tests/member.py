@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+from container.agent_runner import AgentRunner
 from container.api import (
     ClientSession,
     CloseReason,
@@ -19,7 +20,7 @@ from container.api import (
     SnapshotPublication,
     TimeUnit,
 )
-from container.clustered_service_agent import ClusteredServiceAgent
+from container.callback_errors import SKIP
 from container.duration_tracker import DurationTracker
 from container.errors import AgentTermination
 from container.semantic_version import is_version_compatible
@@ -144,6 +145,7 @@ class Member:
         driver: MemoryDriver | None = None,
         cm: ScriptedConsensusModule | None = None,
         is_invoker: bool = True,
+        callback_error_policy: str = SKIP,
         log_position: int = 0,
         **script: Any,
     ) -> None:
@@ -171,6 +173,7 @@ class Member:
             mark_file=self.mark_file,
             snapshot_store=self.store,
             counted_error_handler=self.errors.append,
+            callback_error_policy=callback_error_policy,
             error_log=SimpleNamespace(record=self.events.append),
             cluster_id=cluster_id,
             service_id=service_id,
@@ -188,7 +191,7 @@ class Member:
             snapshot_duration_tracker=self._tracker(236),
             close=self._on_close,
         )
-        self.agent = ClusteredServiceAgent(self.ctx)
+        self.agent = AgentRunner(self.ctx)
 
     @property
     def client_id(self) -> int:

@@ -162,7 +162,8 @@ class RealMember:
     def deliver(self) -> None:
         """Commits the log, and works until the service has had all of it."""
         position = self.cm.commit()
-        self.until(lambda: self.container._agent.log_position >= position, f"the service to reach position {position}")
+        cluster = self.container._agent.cluster
+        self.until(lambda: cluster.log_position >= position, f"the service to reach position {position}")
 
     def close(self) -> None:
         """Ends the container, the scripted parts and the driver."""

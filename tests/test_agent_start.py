@@ -81,7 +81,7 @@ def test_a_long_wait_says_what_it_waits_for(counter: str, caplog: pytest.LogCapt
         member.cm.add_commit_counter()
     member.idle_ns = 1_000_000_000
     member.after_idles(70, _give_up)
-    with caplog.at_level(logging.WARNING, "container"), pytest.raises(TimedOutError):
+    with caplog.at_level(logging.WARNING, "container"), pytest.raises(AgentTermination, match="enough"):
         member.agent.on_start()
     texts = [record.getMessage() for record in caplog.records]
     assert len(texts) == 3, "after 5, 35 and 65 seconds"

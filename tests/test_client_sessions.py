@@ -29,8 +29,8 @@ def test_a_session_is_found_while_it_is_open(opened: list[tuple[int, bool]], oth
         session_id + step for session_id, _ in opened for step in (-1, 0, 1) if -(2**63) <= session_id + step < 2**63
     }
     for session_id in near | set(others) | set(EDGES):
-        session = member.agent.get_client_session(session_id)
+        session = member.agent.cluster.get_client_session(session_id)
         assert (session is not None) == (session_id in present)
         assert session is None or session.id == session_id
-    assert {session.id for session in member.agent.client_sessions} == present
+    assert {session.id for session in member.agent.cluster.client_sessions} == present
     assert member.errors == []

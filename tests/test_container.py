@@ -65,7 +65,7 @@ def running(tmp_path: Path) -> Iterator[Callable[..., tuple[Node, ClusteredServi
 def invoked(node: Node) -> Iterator[tuple[Node, ClusteredServiceContainer]]:
     """A container that the test drives, started and leading."""
     node.cm.start()
-    container = node.launch(use_agent_invoker=True)
+    container = node.launch(use_agent_invoker=True, callback_error_policy="skip")
     work(node, container)
     node.cm.join_as_leader()
     node.cm.new_leadership_term()
@@ -428,6 +428,42 @@ def test_invoke_delivers_messages_and_returns_how_much_was_done(
     assert node.service.messages == [b"hello"]
     assert work(node, container) == 0
     assert node.header()["member_id"] == 0
+
+
+def test_interrupt_in_a_callback_of_the_log_ends_the_container_and_reaches_the_caller(
+    invoked: tuple[Node, ClusteredServiceContainer],
+) -> None:
+    node, container = invoked
+
+    def interrupt(*_arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    node.service.actions["on_session_message"] = interrupt
+    node.cm.session_message(1, b"half applied")
+    node.cm.commit()
+    with pytest.raises(KeyboardInterrupt):
+        work(node, container, 5)
+    assert not container.is_running
+    assert isinstance(container.failure, AgentTermination)
+
+
+def test_error_in_a_callback_ends_the_container_by_default(node: Node) -> None:
+    def fail(*_arguments: Any) -> None:
+        raise ValueError("bad message")
+
+    node.cm.start()
+    with node.launch(use_agent_invoker=True) as container:
+        work(node, container)
+        node.cm.join_as_leader()
+        node.service.actions["on_session_message"] = fail
+        node.cm.session_message(1, b"one")
+        node.cm.session_message(1, b"two")
+        node.cm.commit()
+        work(node, container, 5)
+        assert node.service.messages == [b"one"]
+        assert not container.is_running
+        assert "on_session_message raised ValueError" in str(container.failure)
+        assert any("bad message" in text for text in node.recorded())
 
 
 def test_error_in_a_callback_is_counted_and_the_container_goes_on(

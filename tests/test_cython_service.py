@@ -32,7 +32,7 @@ cdef class StateReader(FragmentHandler):
     cdef int64_t total
     cdef readonly int count
 
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         memcpy(&self.total, buffer, sizeof(self.total))
         self.count += 1
         return ACTION_CONTINUE
@@ -47,7 +47,7 @@ cdef class AddingService(ServiceHandler):
     def __init__(self):
         self.events = []
 
-    cdef int on_start(self, Cluster cluster, SnapshotImage snapshot_image) except -1:
+    cdef int on_start(self, Cluster cluster, SnapshotImage snapshot_image) except? -1:
         cdef StateReader reader = StateReader()
         self.cluster = cluster
         if snapshot_image is not None:
@@ -56,16 +56,16 @@ cdef class AddingService(ServiceHandler):
             self.messages_read = reader.count
         return 0
 
-    cdef int on_session_open(self, ContainerClientSession session, int64_t timestamp) except -1:
+    cdef int on_session_open(self, ContainerClientSession session, int64_t timestamp) except? -1:
         self.events.append(("open", session.id, timestamp))
         return 0
 
     cdef int on_session_close(
-            self, ContainerClientSession session, int64_t timestamp, int32_t close_reason) except -1:
+            self, ContainerClientSession session, int64_t timestamp, int32_t close_reason) except? -1:
         self.events.append(("close", session.id, timestamp, close_reason))
         return 0
 
-    cdef int on_timer_event(self, int64_t correlation_id, int64_t timestamp) except -1:
+    cdef int on_timer_event(self, int64_t correlation_id, int64_t timestamp) except? -1:
         self.total += correlation_id
         self.cluster.send_cancel_timer(correlation_id + 1)
         self.events.append(("timer", correlation_id, timestamp))
@@ -73,7 +73,7 @@ cdef class AddingService(ServiceHandler):
 
     cdef int on_session_message(
             self, ContainerClientSession session, int64_t timestamp, const uint8_t* data, size_t length,
-            const FrameHeader* header) except -1:
+            const FrameHeader* header) except? -1:
         cdef int64_t value
         cdef BufferVector vectors[3]
         if length != sizeof(value):
@@ -93,7 +93,7 @@ cdef class AddingService(ServiceHandler):
             session.offer_bytes(data, 0)
         return 0
 
-    cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except -1:
+    cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except? -1:
         cdef int part
         for part in range(30):
             snapshot_publication.send_bytes(<const uint8_t*> &self.total, sizeof(self.total))
@@ -101,10 +101,72 @@ cdef class AddingService(ServiceHandler):
 '''
 
 
+# Every callback returns what Cython takes for an error of a C function that says `except -1`. An override may still say
+# that, as services written for an older release do.
+NUMBERS = """
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from container cimport Cluster, ContainerClientSession, FrameHeader, ServiceHandler, SnapshotPublication
+
+
+cdef class ReturnsNumbers(ServiceHandler):
+    cdef public int returned
+    cdef readonly int messages
+
+    cdef int on_session_open(self, ContainerClientSession session, int64_t timestamp) except? -1:
+        return self.returned
+
+    cdef int on_session_message(
+            self, ContainerClientSession session, int64_t timestamp, const uint8_t* data, size_t length,
+            const FrameHeader* header) except -1:
+        self.messages += 1
+        return self.returned
+
+    cdef int on_timer_event(self, int64_t correlation_id, int64_t timestamp) except? -1:
+        return self.returned
+
+    cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except? -1:
+        return self.returned
+
+    cdef int on_role_change(self, int32_t new_role) except? -1:
+        return self.returned
+
+    cdef int on_terminate(self, Cluster cluster) except? -1:
+        return self.returned
+
+    cdef int do_background_work(self, int64_t now_ns) except -1:
+        return self.returned
+"""
+
+
 @pytest.fixture(scope="module")
 def module(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     """The compiled service."""
     return compile_module("adding_service", SOURCE, tmp_path_factory.mktemp("adding_service"))
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """A service whose callbacks return what a test asks for."""
+    return compile_module("returns_numbers", NUMBERS, tmp_path_factory.mktemp("returns_numbers"))
+
+
+@pytest.mark.parametrize("returned", [-1, -(2**31), 2**31 - 1, 7])
+def test_any_number_that_a_callback_returns_is_safe(numbers: ModuleType, returned: int) -> None:
+    service = numbers.ReturnsNumbers()
+    member = Member(service).lead()
+    service.returned = returned
+    member.cm.open_session(1)
+    member.cm.session_message(1, b"x")
+    member.cm.timer_event(1)
+    member.cm.snapshot()
+    member.cm.commit()
+    member.work(5)
+    assert service.messages == 1
+    assert member.errors == []
+    assert member.cm.acks[-1].relevant_id >= 0, "the snapshot was taken"
+    member.agent.on_close()
+    assert member.errors == []
 
 
 def number(value: int) -> bytes:

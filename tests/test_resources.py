@@ -126,7 +126,7 @@ def test_a_long_life_over_memory_leaves_nothing() -> None:
     assert holdings(member) == before
     assert member.service.count == SESSIONS + WARM_UP
     assert member.errors == []
-    assert len(member.agent.client_sessions) == 2
+    assert len(member.agent.cluster.client_sessions) == 2
 
 
 class KeepingService(EchoService):

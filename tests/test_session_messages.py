@@ -145,9 +145,9 @@ def result(member: Member) -> dict[str, Any]:
         "relays": [(message.payload, message.cluster_session_id) for message in member.cm.service_messages],
         "errors": sorted(repr(error) for error in member.errors if not isinstance(error, ClusterEvent)),
         "snapshots": [member.store.messages(recording) for recording in member.store.recording_ids],
-        "position": member.agent.log_position,
-        "time": member.agent.time,
-        "sessions": [session.id for session in member.agent.client_sessions],
+        "position": member.agent.cluster.log_position,
+        "time": member.agent.cluster.time,
+        "sessions": [session.id for session in member.agent.cluster.client_sessions],
     }
 
 
@@ -268,7 +268,9 @@ def test_an_exception_behind_an_iteration_ends_the_container() -> None:
     member = batches(fail)
     member.cm.session_message(1, b"x")
     member.cm.commit()
-    assert "members would diverge: too late" in str(member.terminated())
+    termination = member.terminated()
+    assert "members would diverge" in str(termination)
+    assert str(termination.__cause__) == "too late"
 
 
 def test_a_termination_passes_through() -> None:

@@ -55,6 +55,7 @@ SETTINGS: list[tuple[str, str, object]] = [
     ("cycle_threshold_ns", "AERON_CLUSTER_SERVICE_CYCLE_THRESHOLD", 100_000_000),
     ("snapshot_duration_threshold_ns", "AERON_CLUSTER_SERVICE_SNAPSHOT_THRESHOLD", 1_000_000_000),
     ("idle_strategy", "AERON_CLUSTER_IDLE_STRATEGY", "backoff"),
+    ("callback_error_policy", "AERON_CLUSTER_SERVICE_CALLBACK_ERROR_POLICY", "halt"),
     ("cpu_affinity", "AERON_CLUSTER_SERVICE_CPU_AFFINITY", None),
     ("timer_slack_ns", "AERON_CLUSTER_SERVICE_TIMER_SLACK", None),
     ("print_configuration", "AERON_PRINT_CONFIGURATION", False),
@@ -96,6 +97,7 @@ OTHER_VALUES: dict[str, tuple[object, str, str]] = {
     "cpu_affinity": (1, "1", "-1"),
     "timer_slack_ns": (1_000, "1us", "0"),
     "print_configuration": (True, "true", "TRUE"),
+    "callback_error_policy": ("skip", "skip", "ignore"),
     "fallback_logger": ("no_op", "no_op", "syslog"),
 }
 

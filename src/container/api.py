@@ -11,8 +11,20 @@ environment, no iteration over a ``set`` of strings.
 **Threads.** All callbacks run on the agent's thread, one at a time. :class:`Cluster` and :class:`ClientSession` may be
 used only on that thread, and only from inside a callback.
 
-**Exceptions.** What an exception does is said for each callback. A callback must not swallow
-:class:`~container.errors.AgentTermination`; as it is no ``Exception``, ``except Exception`` lets it pass.
+**Exceptions.** An exception that leaves a callback of the log (a session's open, close or message, a timer, a new term)
+ends the member: an event that one member skips and another applies makes their states differ for ever. The error log
+names the callback, the position and the cause. After a restart the member loads its last snapshot and replays the log,
+with that event. So **check what a client sends, and answer with an error; do not raise**: every member raises for the
+same message, and again in each replay, until the service is repaired.
+
+The setting ``callback_error_policy = "skip"`` keeps upstream's rule instead: the exception is counted and logged, the
+event is skipped as far as it was not applied, and the service goes on. Choose it only for a service whose callbacks
+fail on all members alike, or not at all. MemoryError, RecursionError, OSError and what is no ``Exception``
+(``SystemExit``, an interrupt) cannot come from the event: they end the member with either policy.
+
+What an exception of another callback does is said there. A callback must not swallow
+:class:`~container.errors.AgentTermination`; as it is no ``Exception``, ``except Exception`` lets it pass. An exception
+of ``do_background_work`` is counted and logged wherever it was called from, also while a callback idles or sends.
 
 **Coroutines.** A callback that is a coroutine function is refused by name when the container starts.
 """
@@ -154,8 +166,8 @@ class SessionMessages(Protocol):
     between members and in a replay. Two ways to write such a service:
 
     * ``for index in messages:`` handles one message after the other. While it is at a message, the cluster's time and
-      log position are that message's, as without batches. An exception skips that message alone; those after it come
-      again in another call.
+      log position are that message's, as without batches. Where the policy is to skip, an exception skips that message
+      alone; those after it come again in another call.
     * The columns handle all messages at once: ``numpy.asarray(messages.timestamps)``,
       ``numpy.frombuffer(messages.payloads, dtype)``. The cluster's time and log position are the last message's. An
       exception outside of an iteration ends the container: nobody could tell which message to skip.
@@ -412,8 +424,8 @@ class ClusteredService(ABC):
     ===================================  ==================================  ===================================
 
     "All" means on every member, at the same position of the log, and again when the log is replayed.
-    An exception (``Exception``) in a callback of the log is counted and logged; **that event is skipped** and the
-    service goes on with the next. If the exception does not come from the event itself, the members have diverged.
+    An exception in a callback of the log ends the member, unless ``callback_error_policy`` is ``skip``: see the top of
+    this module.
     """
 
     def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
@@ -449,7 +461,10 @@ class ClusteredService(ABC):
         """
 
     def on_role_change(self, new_role: Role) -> None:
-        """This member's role is now ``new_role``; the state must not depend on it."""
+        """This member's role is now ``new_role``; the state must not depend on it.
+
+        An exception is counted and logged.
+        """
 
     def on_new_leadership_term_event(
         self,
@@ -465,12 +480,15 @@ class ClusteredService(ABC):
         """A leadership term began: NewLeadershipTermEvent (24), positions in bytes, time in ``time_unit``."""
 
     def on_terminate(self, cluster: Cluster) -> None:
-        """The container ends in an orderly way; an exception is logged. It is not called when the driver died."""
+        """The container ends; an exception is logged. It is not called when the driver died.
+
+        After an exception of a callback of the log the state is the one that this callback left, half applied.
+        """
 
     def do_background_work(self, now_ns: int) -> int:
         """Work that is no part of the replicated state, such as polling a metrics queue; called very often.
 
-        ``now_ns`` is a monotonic local clock in nanoseconds. Return how much was done; 0 lets the container idle.
-        An exception is counted and logged.
+        ``now_ns`` is a monotonic local clock in nanoseconds. Return how much was done, a number; 0 or None lets the
+        container idle. An exception is counted and logged.
         """
         return 0

@@ -9,8 +9,8 @@ from container.session_messages cimport SessionMessages
 cdef class BatchDelivery:
     cdef ServiceHandler _handler
     cdef Cluster _cluster
-    cdef object _on_error
     cdef SessionMessages _messages          # what waits to be delivered
     cdef int add(self, object session, int64_t session_id, int64_t log_position, int64_t timestamp,
                  const uint8_t* data, size_t length) except -1
-    cdef int deliver(self) except -1        # raises nothing but AgentTermination and what ends the program
+    cdef int deliver(self) except -1
+    cdef int _skip_message(self, object error) except -1

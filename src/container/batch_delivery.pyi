@@ -1,11 +1,7 @@
 # What type checkers see of container.batch_delivery, which is compiled.
 
-from collections.abc import Callable
-
 from container.cluster import Cluster
 from container.service_handler import ServiceHandler
 
 class BatchDelivery:
-    def __init__(
-        self, handler: ServiceHandler, cluster: Cluster, on_error: Callable[[BaseException], object]
-    ) -> None: ...
+    def __init__(self, handler: ServiceHandler, cluster: Cluster) -> None: ...

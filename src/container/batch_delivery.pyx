@@ -1,9 +1,9 @@
 """Session messages to a service that takes many at once; what an exception in the middle of a batch does.
 
 Where a batch begins and ends depends on when the log was polled, so it differs between members and in a replay. What a
-batch leads to must not depend on it: an exception skips the message that the service's iteration is at, as without
-batches, and what follows it is delivered again. Outside of an iteration nobody can tell which message is concerned;
-then members would diverge, and therefore the container ends.
+batch leads to must not depend on it: an exception concerns the message that the service's iteration is at, as without
+batches. Where that message is skipped, what follows it is delivered again. Outside of an iteration nobody can tell
+which message is concerned; then members would diverge, and therefore the container ends.
 """
 from libc.stdint cimport int64_t, uint8_t
 
@@ -14,12 +14,11 @@ from container.session_messages cimport new_session_messages
 
 
 cdef class BatchDelivery:
-    """Collects session messages for ``handler``; ``on_error`` is told what its callback raised."""
+    """Collects session messages for ``handler``; ``cluster`` decides what an exception of its callback means."""
 
-    def __init__(self, ServiceHandler handler not None, Cluster cluster not None, on_error):
+    def __init__(self, ServiceHandler handler not None, Cluster cluster not None):
         self._handler = handler
         self._cluster = cluster
-        self._on_error = on_error
         self._messages = new_session_messages(cluster)
 
     cdef int add(self, object session, int64_t session_id, int64_t log_position, int64_t timestamp,
@@ -28,21 +27,32 @@ cdef class BatchDelivery:
         return self.deliver() if self._messages._is_full() else 0
 
     cdef int deliver(self) except -1:
-        while self._messages._count > 0:
-            self._messages._begin()
-            try:
-                self._handler.on_session_messages(self._messages)
-            except Exception as error:
-                if not self._messages._is_at_a_message():
-                    self._messages = new_session_messages(self._cluster)
-                    raise AgentTermination(
-                        f"on_session_messages raised {type(error).__name__} outside of an iteration over its messages: "
-                        f"which one to skip can not be known, and the members would diverge: {error}") from error
-                self._on_error(error)
-                self._messages = self._messages._rest()
-            else:
-                self._cluster.set_event(
-                    self._messages._positions._data[self._messages._count - 1],
-                    self._messages._timestamps._data[self._messages._count - 1])
-                self._messages = self._messages._emptied()
+        """Raises AgentTermination and nothing else. What the service was given once is never delivered again."""
+        try:
+            while self._messages._count > 0:
+                self._messages._begin()
+                try:
+                    self._handler.on_session_messages(self._messages)
+                except AgentTermination:
+                    raise
+                except BaseException as error:
+                    self._skip_message(error)
+                else:
+                    self._cluster.set_event(
+                        self._messages._positions._data[self._messages._count - 1],
+                        self._messages._timestamps._data[self._messages._count - 1])
+                    self._messages = self._messages._emptied()
+        except BaseException:
+            self._messages = new_session_messages(self._cluster)
+            raise
+        return 0
+
+    cdef int _skip_message(self, object error) except -1:
+        if not self._messages._is_at_a_message():
+            raise AgentTermination(
+                f"on_session_messages raised {type(error).__name__} outside of an iteration over its messages: "
+                "which one to skip cannot be known, and the members would diverge") from error
+        self._cluster.end_unless_skippable("on_session_messages", error)
+        self._cluster.report(error)
+        self._messages = self._messages._rest()
         return 0

@@ -57,7 +57,7 @@ cdef class BoundedLogAdapter(FragmentHandler):
         self._image = None
         return subscription
 
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef sbe.MessageHeader message
         cdef codec.SessionMessageHeader session_header
         cdef int result

@@ -55,6 +55,12 @@ cdef class Cluster(EventHandler):
     cdef int check_interrupted(self) except -1:
         return 0
 
+    cdef int report(self, object error) except -1:
+        return 0
+
+    cdef int end_unless_skippable(self, str name, object error) except -1:
+        raise error
+
     cdef int64_t now_ns(self) noexcept:
         return 0
 

@@ -54,24 +54,26 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int64_t _last_commit_position
     cdef int32_t _standby_snapshot_flags
     cdef int _lifecycle_callback                # the callback in progress from which nothing may be sent
+    cdef int _event                             # the event of the log whose callback is in progress
+    cdef bint _halts_on_error                   # callback_error_policy
     cdef bint _is_service_active
     cdef bint _is_in_background_work
     cdef bint _is_aborted
     cdef bint _is_closed
     cdef bint _is_responding_service
-    cdef bint _is_running
-    cdef bint _is_interrupted
+    cdef bint _is_interrupted                   # the next idling raises AgentTermination
     cdef uintptr_t _owner_thread
     cdef uint8_t _session_header[32]
-    cdef object _termination                    # what ended the agent; None while it runs
 
+    cdef int _open(self, object ctx) except -1
     cdef int _start(self) except -1
     cdef int _await_commit_position(self) except -1
     cdef int _recover_state(self) except -1
     cdef int32_t _await_recovery_state(self) except -1
     cdef int _load_snapshot(self, int64_t recording_id) except -1
-    cdef int _do_work(self) except -1
+    cdef int _do_work(self) except? -1
     cdef bint _tick(self, int64_t now_ns) except -1
+    cdef int _slow_tick(self) except -1
     cdef int _check_client(self) except -1
     cdef int _poll_control(self) except -1
     cdef int _check_termination(self) except -1
@@ -79,6 +81,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int64_t _commit_position(self) noexcept
     cdef int _background_work(self, int64_t now_ns) except -1
     cdef int _poll_log(self) except -1
+    cdef int _end_unless_skippable(self, object error) except -1
     cdef int _begin_event(self, int64_t log_position, int64_t timestamp) except -1
     cdef int _deliver_batch(self) except -1
     cdef int _check_valid_invocation(self) except -1
@@ -97,3 +100,8 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int _report_lost_offers(self) except -1
     cdef int _terminate_service(self) except -1
     cdef int _close(self) except -1
+    cdef int _call_on_terminate(self) except -1
+    cdef int _run_termination_hook(self) except -1
+
+
+cdef ClusteredServiceAgent new_agent(object ctx)

@@ -21,6 +21,7 @@ from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
 from container.consensus_module_proxy cimport ConsensusModuleProxy
 from container.container_client_session cimport ClientSessions, ContainerClientSession
+from container.callback_errors import HALT, is_foreign
 from container.errors import (
     AeronEvent, AgentInterrupted, AgentTermination, ArchiveError, Category, ClusterError, ClusterEvent,
     ClusterTermination, ContainerError,
@@ -62,6 +63,7 @@ cdef enum:
     SLOW_TICK_NS = 1_000_000
     MARK_FILE_UPDATE_INTERVAL_MS = 1_000
     CLOSE_SESSION_ATTEMPTS = 3
+    MAX_WORK_COUNT = 1_000_000              # of background work: sums stay far from what a C int holds
     TERMINATION_ACK_ATTEMPTS = 5
     LOG_IMAGE_TIMEOUT_S = 30
     CLUSTER_ACTION_FLAGS_DEFAULT = 0
@@ -76,6 +78,20 @@ cdef enum:
 
 cdef tuple _LIFECYCLE_NAMES = ("none", "on_start", "on_terminate", "on_role_change", "do_background_work")
 
+# Callbacks of events of the log.
+cdef enum:
+    EVENT_NONE = 0
+    EVENT_SESSION_MESSAGE = 1
+    EVENT_TIMER = 2
+    EVENT_SESSION_OPEN = 3
+    EVENT_SESSION_CLOSE = 4
+    EVENT_NEW_LEADERSHIP_TERM = 5
+
+cdef tuple _EVENT_CALLBACKS = (
+    "none", "on_session_message", "on_timer_event", "on_session_open", "on_session_close",
+    "on_new_leadership_term_event",
+)
+
 
 cdef class ClusterIdleStrategy(IdleStrategy):
     """The cluster's own idling, which keeps conductor, mark file and background work going."""
@@ -85,21 +101,30 @@ cdef class ClusterIdleStrategy(IdleStrategy):
     def __init__(self, ClusteredServiceAgent agent not None):
         self._agent = agent
 
-    cdef int idle(self, int work_count) except -1:
+    cdef int idle(self, int work_count) except? -1:
         return self._agent.idle_once(work_count)
 
     cdef void reset(self) noexcept:
         self._agent._idle_strategy.reset()
 
 
-cdef class ClusteredServiceAgent(Cluster):
-    """One service of one member. ``ctx`` is a concluded context; the agent adds its two control streams at once.
+cdef ClusteredServiceAgent new_agent(object ctx):
+    cdef ClusteredServiceAgent agent = ClusteredServiceAgent.__new__(ClusteredServiceAgent)
+    agent._open(ctx)
+    return agent
 
-    :meth:`run` is the whole life of an agent on its thread; :meth:`on_start`, :meth:`do_work` and :meth:`on_close` are
-    its parts, for a caller who drives it. :meth:`stop` and :meth:`interrupt` may be called from any thread.
+
+cdef class ClusteredServiceAgent(Cluster):
+    """One service of one member. As services are given it, Python sees of it what a Cluster has and nothing else.
+
+    :class:`~container.agent_runner.AgentRunner` makes one and runs it.
     """
 
-    def __init__(self, ctx):
+    def __init__(self):
+        raise TypeError("the agent is made by the container")
+
+    cdef int _open(self, object ctx) except -1:
+        cdef Publication publication
         self._ctx = ctx
         self._on_error = ctx.counted_error_handler
         self._client = ctx.client
@@ -115,7 +140,8 @@ cdef class ClusteredServiceAgent(Cluster):
         self._is_responding_service = ctx.is_responding_service
         self._sessions = ClientSessions()
         self._log_adapter = BoundedLogAdapter(self, ctx.log_fragment_limit, self._clock)
-        self._batch = BatchDelivery(self._handler, self, self._on_error) if self._handler.takes_batches() else None
+        self._halts_on_error = ctx.callback_error_policy == HALT
+        self._batch = BatchDelivery(self._handler, self) if self._handler.takes_batches() else None
         self._listener = AgentListener()
         self._member_id = NULL_VALUE
         self._role = ROLE_FOLLOWER
@@ -126,10 +152,9 @@ cdef class ClusteredServiceAgent(Cluster):
         self._last_commit_position = NULL_VALUE
         self._last_tick_ns = self._clock.nano_time() - SLOW_TICK_NS - 1
         self._standby_snapshot_flags = CLUSTER_ACTION_FLAGS_DEFAULT
-        self._is_running = True
         codec.session_message_header_encode(self._session_header, SESSION_HEADER_LENGTH, NULL_VALUE, 0, 0)
 
-        cdef Publication publication = self._client.add_publication(
+        publication = self._client.add_publication(
             ctx.control_channel, ctx.consensus_module_stream_id)
         try:
             self._service_adapter = ServiceAdapter(
@@ -138,72 +163,7 @@ cdef class ClusteredServiceAgent(Cluster):
             publication.close()
             raise
         self._proxy = ConsensusModuleProxy(publication)
-
-    # --- life on the agent's thread
-
-    def run(self, IdleStrategy idle_strategy not None):
-        """Runs the agent until it is stopped or terminated: start, duty cycles, close. Raises nothing.
-
-        ``idle_strategy`` must be another instance than the context's, which callbacks idle with.
-        """
-        cdef int work_count
-        cdef int64_t yielded_ns = 0
-        try:
-            self.on_start()
-        except BaseException as error:
-            self._ended(error)
-        while self._is_running:
-            try:
-                work_count = self._do_work()
-                idle_strategy.idle(work_count)
-                if self._last_tick_ns != yielded_ns:
-                    # A service in C that always has work must not keep other Python threads from running.
-                    yielded_ns = self._last_tick_ns
-                    with nogil:
-                        pass
-            except Exception as error:
-                self._on_error(error)
-            except BaseException as error:
-                self._ended(error)
-        self.on_close()
-
-    def stop(self):
-        """Ends :meth:`run` after the duty cycle in progress; at once while it waits for a consensus module."""
-        self._is_running = False
-        if self._log_position == NULL_VALUE:
-            self._is_interrupted = True
-
-    def interrupt(self):
-        """Ends an idle loop in progress, too: the next idling raises AgentTermination."""
-        self._is_interrupted = True
-        self._is_running = False
-
-    @property
-    def termination(self):
-        """What ended the agent (BaseException), or None."""
-        return self._termination
-
-    def _ended(self, error):
-        self._is_running = False
-        self._termination = error
-        self._on_error(error)
-
-    def on_start(self):
-        """Waits for the consensus module, recovers the state and acknowledges it.
-
-        Raises AgentTermination when the service could not start; the consensus module has been told then.
-        """
-        self._start()
-
-    def do_work(self):
-        """One duty cycle; how much was done (int). Raises AgentTermination at the end, and what callbacks raise."""
-        return self._do_work()
-
-    def on_close(self):
-        """Ends the service, closes what the agent opened, signs off in the mark file, closes the context; once."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._close()
+        return 0
 
     cdef int _start(self) except -1:
         self._owner_thread = this_thread()
@@ -215,7 +175,7 @@ cdef class ClusteredServiceAgent(Cluster):
         self._is_service_active = True
         return 0
 
-    cdef int _do_work(self) except -1:
+    cdef int _do_work(self) except? -1:
         cdef int64_t now_ns = self._clock.nano_time()
         cdef int work_count = 0
         cdef int polled
@@ -235,15 +195,19 @@ cdef class ClusteredServiceAgent(Cluster):
         return work_count
 
     cdef int _close(self) except -1:
+        """Each step is taken whatever the others raise: the mark file must not stay active."""
+        if self._is_closed:
+            return 0
+        self._is_closed = True
         if self._counters is not None:
-            self._client.remove_listener(self._listener)
+            try:
+                self._client.remove_listener(self._listener)
+            except BaseException as error:
+                self._on_error(error)
         if not self._is_aborted:
             if self._is_service_active:
                 self._is_service_active = False
-                try:
-                    self._handler.on_terminate(self)
-                except Exception as error:
-                    self._on_error(error)
+                self._call_on_terminate()
             self._close_resource(self._log_adapter.leave())
             if not self._ctx.owns_aeron_client and not self._client.is_closed():
                 self._close_resource(self._service_adapter)
@@ -251,21 +215,36 @@ cdef class ClusteredServiceAgent(Cluster):
                 self._disconnect_egress()
         try:
             self._mark_file.signal_terminated()
-        finally:
+        except BaseException as error:
+            self._on_error(error)
+        try:
             self._ctx.close()
+        except BaseException as error:
+            self._on_error(error)
         return 0
 
-    def _run_termination_hook(self):
+    cdef int _call_on_terminate(self) except -1:
+        self._lifecycle_callback = LIFECYCLE_ON_TERMINATE
+        try:
+            self._handler.on_terminate(self)
+        except BaseException as error:
+            self._on_error(error)
+        finally:
+            self._lifecycle_callback = LIFECYCLE_NONE
+        return 0
+
+    cdef int _run_termination_hook(self) except -1:
         try:
             self._ctx.termination_hook()
-        except Exception as error:
+        except BaseException as error:
             self._on_error(error)
+        return 0
 
     cdef int _close_resource(self, object resource) except -1:
         if resource is not None:
             try:
                 resource.close()
-            except Exception as error:
+            except BaseException as error:
                 self._on_error(error)
         return 0
 
@@ -322,7 +301,12 @@ cdef class ClusteredServiceAgent(Cluster):
         finally:
             self._lifecycle_callback = LIFECYCLE_NONE
 
-        self._ack(state.log_position, self._client.client_id() if failure is None else NULL_VALUE)
+        try:
+            self._ack(state.log_position, self._client.client_id() if failure is None else NULL_VALUE)
+        except BaseException as error:
+            if failure is None:
+                raise
+            self._on_error(error)
         if failure is not None:
             raise AgentTermination(
                 f"failed to start service={self._ctx.service_name} leadershipTermId={state.leadership_term_id} "
@@ -373,11 +357,19 @@ cdef class ClusteredServiceAgent(Cluster):
     # --- duty cycle
 
     cdef bint _tick(self, int64_t now_ns) except -1:
-        cdef int64_t now_ms
         self._check_client()
         if now_ns - self._last_tick_ns <= SLOW_TICK_NS:
             return False
         self._last_tick_ns = now_ns
+        try:
+            self._slow_tick()
+        except Exception as error:
+            # What fails here, such as the mark file's disk, must not keep the control stream from being polled.
+            self._on_error(error)
+        return True
+
+    cdef int _slow_tick(self) except -1:
+        cdef int64_t now_ms
         PyErr_CheckSignals()
         if self._client.is_invoker():
             self._client.invoke()
@@ -389,7 +381,7 @@ cdef class ClusteredServiceAgent(Cluster):
         if now_ms >= self._mark_file_deadline_ms:
             self._mark_file_deadline_ms = now_ms + MARK_FILE_UPDATE_INTERVAL_MS
             self._mark_file.update_activity_timestamp(now_ms)
-        return True
+        return 0
 
     cdef int _check_client(self) except -1:
         if self._listener.is_client_closed or self._client.is_closed():
@@ -429,13 +421,7 @@ cdef class ClusteredServiceAgent(Cluster):
         cdef int attempts = TERMINATION_ACK_ATTEMPTS
         cdef int64_t ack_id
         self._is_service_active = False
-        self._lifecycle_callback = LIFECYCLE_ON_TERMINATE
-        try:
-            self._handler.on_terminate(self)
-        except Exception as error:
-            self._on_error(error)
-        finally:
-            self._lifecycle_callback = LIFECYCLE_NONE
+        self._call_on_terminate()
         if not self._is_termination_ack_required:
             return 0
         ack_id = self._ack_id
@@ -447,7 +433,7 @@ cdef class ClusteredServiceAgent(Cluster):
                 if attempts == 0:
                     break
                 self.idle_once(0)
-        except Exception as error:
+        except BaseException as error:
             self._on_error(error)
         return 0
 
@@ -469,7 +455,11 @@ cdef class ClusteredServiceAgent(Cluster):
         self._lifecycle_callback = LIFECYCLE_DO_BACKGROUND_WORK
         self._is_in_background_work = True
         try:
-            return max(0, self._handler.do_background_work(now_ns))
+            return min(max(0, self._handler.do_background_work(now_ns)), MAX_WORK_COUNT)
+        except Exception as error:
+            # It may run while another callback idles, which it does not concern.
+            self._on_error(error)
+            return 0
         finally:
             self._is_in_background_work = False
             self._lifecycle_callback = callback
@@ -577,19 +567,47 @@ cdef class ClusteredServiceAgent(Cluster):
         self._role = role
         self._lifecycle_callback = LIFECYCLE_ON_ROLE_CHANGE
         try:
-            return self._handler.on_role_change(role)
+            self._handler.on_role_change(role)
+        except Exception as error:
+            self._on_error(error)
         finally:
             self._lifecycle_callback = callback
+        return 0
 
     # --- log
 
     cdef int _poll_log(self) except -1:
-        if self._batch is None:
-            return self._log_adapter.poll(self._commit_position())
+        cdef int polled
         try:
-            return self._log_adapter.poll(self._commit_position())
-        finally:
-            self._deliver_batch()
+            polled = self._log_adapter.poll(self._commit_position())
+        except AgentTermination:
+            raise
+        except BaseException as error:
+            self._end_unless_skippable(error)
+            self._deliver_batch()               # what stands before the frame that is skipped
+            raise
+        self._deliver_batch()
+        return polled
+
+    cdef int _end_unless_skippable(self, object error) except -1:
+        """Raises AgentTermination when the event that ``error`` came from must not be skipped."""
+        cdef int event = self._event
+        self._event = EVENT_NONE
+        if event != EVENT_NONE or is_foreign(error):
+            return self.end_unless_skippable(_EVENT_CALLBACKS[event] if event != EVENT_NONE else "the container", error)
+        return 0
+
+    cdef int report(self, object error) except -1:
+        self._on_error(error)
+        return 0
+
+    cdef int end_unless_skippable(self, str name, object error) except -1:
+        if self._halts_on_error or is_foreign(error):
+            raise AgentTermination(
+                f"{name} raised {type(error).__name__} in the event at logPosition={self._log_position} "
+                f"clusterTime={self._cluster_time}: this member ends, as without the event its state could differ from "
+                "the other members'; after a restart it replays the log") from error
+        return 0
 
     cdef void set_event(self, int64_t log_position, int64_t timestamp) noexcept:
         self._log_position = log_position
@@ -614,15 +632,19 @@ cdef class ClusteredServiceAgent(Cluster):
             return self._batch.add(
                 self._sessions.get(cluster_session_id), cluster_session_id, log_position, timestamp, payload, length)
         self.set_event(log_position, timestamp)
+        self._event = EVENT_SESSION_MESSAGE
         self._handler.on_session_message(
             self._sessions.get(cluster_session_id), timestamp, payload, length, header)
+        self._event = EVENT_NONE
         if self._failed_offers is not None:
             self._report_lost_offers()
         return 0
 
     cdef int on_timer_event(self, int64_t log_position, int64_t correlation_id, int64_t timestamp) except -1:
         self._begin_event(log_position, timestamp)
+        self._event = EVENT_TIMER
         self._handler.on_timer_event(correlation_id, timestamp)
+        self._event = EVENT_NONE
         if self._failed_offers is not None:
             self._report_lost_offers()
         return 0
@@ -640,7 +662,9 @@ cdef class ClusteredServiceAgent(Cluster):
         if self._role == ROLE_LEADER and self._is_responding_service:
             self._connect_egress(session)
         self._sessions.add(session)
+        self._event = EVENT_SESSION_OPEN
         self._handler.on_session_open(session, timestamp)
+        self._event = EVENT_NONE
         if self._failed_offers is not None:
             self._report_lost_offers()
         return 0
@@ -657,7 +681,9 @@ cdef class ClusteredServiceAgent(Cluster):
                 f"leadershipTermId={leadership_term_id} logPosition={log_position}"))
             return 0
         self._close_resource(session._take_publication())
+        self._event = EVENT_SESSION_CLOSE
         self._handler.on_session_close(session, timestamp, close_reason)
+        self._event = EVENT_NONE
         if self._failed_offers is not None:
             self._report_lost_offers()
         return 0
@@ -683,9 +709,11 @@ cdef class ClusteredServiceAgent(Cluster):
         codec.session_message_header_put_leadership_term_id(self._session_header, leadership_term_id)
         self._begin_event(log_position, timestamp)
         self._time_unit = time_unit
+        self._event = EVENT_NEW_LEADERSHIP_TERM
         self._handler.on_new_leadership_term_event(
             leadership_term_id, log_position, timestamp, term_base_log_position, leader_member_id, log_session_id,
             time_unit, app_version)
+        self._event = EVENT_NONE
         if self._failed_offers is not None:
             self._report_lost_offers()
         return 0
@@ -736,7 +764,11 @@ cdef class ClusteredServiceAgent(Cluster):
             return 0
         if isinstance(failure, ArchiveError) and failure.code == ArchiveError.STORAGE_SPACE:
             raise AgentTermination(f"the archive is out of storage space: {failure}") from failure
-        raise failure
+        if not isinstance(failure, Exception):
+            raise failure
+        # The state is as it was: there is only no snapshot.
+        self._on_error(failure)
+        return 0
 
     cdef int64_t _take_snapshot(self, int64_t log_position, int64_t leadership_term_id) except? -1:
         cdef SnapshotWriter writer = self._snapshot_store.create(self._cluster_idle)
@@ -747,7 +779,7 @@ cdef class ClusteredServiceAgent(Cluster):
         # Without a term before it, the unit is not known: then null is written, which a loader takes for milliseconds.
         cdef int32_t time_unit = self._time_unit if self._time_unit != NULL_VALUE else sbe.SBE_NULL_INT32
         try:
-            taker = SnapshotTaker(writer.publication, self._idle_strategy, self._client, self)
+            taker = SnapshotTaker(writer.publication, self)
             taker.mark(codec.SNAPSHOT_MARK_BEGIN, log_position, leadership_term_id, time_unit, app_version)
             taker.write_sessions(self._sessions)
             taker.mark(codec.SNAPSHOT_MARK_END, log_position, leadership_term_id, time_unit, app_version)
@@ -808,15 +840,21 @@ cdef class ClusteredServiceAgent(Cluster):
         return 0
 
     cdef int idle_once(self, int work_count) except -1:
+        """Raises AgentTermination and nothing else: what idles is in the middle of something."""
         cdef int64_t now_ns
-        self._idle_strategy.idle(work_count)
-        if work_count > 0:
-            return 0
-        self.check_interrupted()
-        now_ns = self._clock.nano_time()
-        self._tick(now_ns)
-        if self._is_service_active:
-            self._background_work(now_ns)
+        try:
+            self._idle_strategy.idle(work_count)
+            if work_count > 0:
+                return 0
+            self.check_interrupted()
+            now_ns = self._clock.nano_time()
+            self._tick(now_ns)
+            if self._is_service_active:
+                self._background_work(now_ns)
+        except AgentTermination:
+            raise
+        except BaseException as error:
+            raise AgentTermination(f"{type(error).__name__} while the agent idled: {error}") from error
         return 0
 
     cdef inline int _check_valid_invocation(self) except -1:

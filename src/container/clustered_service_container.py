@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+from container.agent_runner import AgentRunner
 from container.agent_thread import pin_to_cpu, set_timer_slack
-from container.clustered_service_agent import ClusteredServiceAgent
 from container.context import Context as _Context
 from container.errors import AgentTermination, ConfigurationError, ContainerError, TimedOutError
 from container.loggers import logger
@@ -44,7 +44,7 @@ class ClusteredServiceContainer:
             ctx.is_starting = True
             ctx.conclude()
             self._runner_idle_strategy = ctx.new_idle_strategy()
-            self._agent = ClusteredServiceAgent(ctx)
+            self._agent = AgentRunner(ctx)
             ctx.is_starting = False
         except BaseException:
             ctx.abandon()
@@ -133,6 +133,8 @@ class ClusteredServiceContainer:
             return self._agent.do_work()
         except AgentTermination as error:
             self._terminate(error)
+            if error.__cause__ is not None and not isinstance(error.__cause__, Exception | AgentTermination):
+                raise error.__cause__ from None
         except Exception as error:
             self._ctx.counted_error_handler(error)
         return 0

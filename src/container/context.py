@@ -242,6 +242,7 @@ class Context:
         self.consensus_module_stream_id = settings.consensus_module_stream_id
         self.is_responding_service = settings.is_responding_service
         self.log_fragment_limit = settings.log_fragment_limit
+        self.callback_error_policy = settings.callback_error_policy
         self.app_version = settings.app_version
         given = self._given_client
         self.clock = self._given_clock or (given.clock if given is not None else SystemClock())

@@ -58,7 +58,7 @@ cdef class ControlResponsePoller(FragmentHandler):
         self.error_message = ""
         self.encoded_challenge = None
 
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef MessageHeader message
         if self.is_complete:
             return ACTION_ABORT     # another image's message; the next poll gets it

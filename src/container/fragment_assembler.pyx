@@ -44,7 +44,7 @@ cdef class FragmentAssembler(FragmentHandler):
         self._length = 0
         self._next_term_offset = NOT_BEGUN
 
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef int action
         if (header.flags & FRAME_FLAGS_UNFRAGMENTED) == FRAME_FLAGS_UNFRAGMENTED:
             return self._delegate.on_fragment(buffer, length, header)
@@ -115,7 +115,7 @@ cdef class BytesAssembler(FragmentAssembler):
         self._buffer = NULL
         Py_XDECREF(self._message)
 
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         if (header.flags & FRAME_FLAGS_UNFRAGMENTED) == FRAME_FLAGS_UNFRAGMENTED:
             self.callback((<const char*> buffer)[:length])
             return ACTION_CONTINUE
@@ -167,7 +167,7 @@ cdef class SessionFragmentAssembler(FragmentHandler):
     cdef void forget(self, int32_t session_id) noexcept:
         self._assemblers.pop(session_id, None)
 
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef FragmentAssembler assembler
         if (header.flags & FRAME_FLAGS_UNFRAGMENTED) == FRAME_FLAGS_UNFRAGMENTED:
             return self._delegate.on_fragment(buffer, length, header)

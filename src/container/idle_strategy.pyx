@@ -33,7 +33,7 @@ cdef inline void _sleep_ns(int64_t duration_ns) noexcept nogil:
 cdef class IdleStrategy:
     """Base of all idle strategies: :meth:`idle` waits once when there was no work and resets when there was."""
 
-    cdef int idle(self, int work_count) except -1:
+    cdef int idle(self, int work_count) except? -1:
         return 0
 
     cdef void reset(self) noexcept:
@@ -50,7 +50,7 @@ cdef class NoOpIdleStrategy(IdleStrategy):
 cdef class BusySpinIdleStrategy(IdleStrategy):
     """Spins with a processor hint: lowest latency, one core at 100 %."""
 
-    cdef int idle(self, int work_count) except -1:
+    cdef int idle(self, int work_count) except? -1:
         if work_count <= 0:
             with nogil:
                 container_cpu_relax()
@@ -63,7 +63,7 @@ cdef class BusySpinIdleStrategy(IdleStrategy):
 cdef class YieldingIdleStrategy(IdleStrategy):
     """Yields the processor to whoever else wants it."""
 
-    cdef int idle(self, int work_count) except -1:
+    cdef int idle(self, int work_count) except? -1:
         if work_count <= 0:
             with nogil:
                 sched_yield()
@@ -81,7 +81,7 @@ cdef class SleepingIdleStrategy(IdleStrategy):
             raise ConfigurationError(f"idle strategy sleep: period must be at least 1ns, not {period_ns}ns")
         self.period_ns = period_ns
 
-    cdef int idle(self, int work_count) except -1:
+    cdef int idle(self, int work_count) except? -1:
         if work_count <= 0:
             with nogil:
                 _sleep_ns(self.period_ns)
@@ -114,7 +114,7 @@ cdef class BackoffIdleStrategy(IdleStrategy):
         self._count = 0
         self._park_period_ns = min_park_period_ns
 
-    cdef int idle(self, int work_count) except -1:
+    cdef int idle(self, int work_count) except? -1:
         if work_count > 0:
             self.reset()
             return 0

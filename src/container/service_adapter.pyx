@@ -33,7 +33,7 @@ cdef class ServiceAdapter(FragmentHandler):
         """Closes the subscription."""
         return self._subscription.close()
 
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef sbe.MessageHeader message
         cdef codec.ServiceTerminationPosition termination
         cdef codec.RequestServiceAck request

@@ -13,24 +13,24 @@ from container.transport cimport FrameHeader
 
 
 cdef class ServiceHandler:
-    cdef int on_start(self, Cluster cluster, SnapshotImage snapshot_image) except -1        # None without a snapshot
-    cdef int on_session_open(self, ContainerClientSession session, int64_t timestamp) except -1
+    cdef int on_start(self, Cluster cluster, SnapshotImage snapshot_image) except? -1        # None without a snapshot
+    cdef int on_session_open(self, ContainerClientSession session, int64_t timestamp) except? -1
     cdef int on_session_close(
-        self, ContainerClientSession session, int64_t timestamp, int32_t close_reason) except -1
+        self, ContainerClientSession session, int64_t timestamp, int32_t close_reason) except? -1
     # session: None for a message of a service. data: borrowed until the call returns.
     cdef int on_session_message(
         self, ContainerClientSession session, int64_t timestamp, const uint8_t* data, size_t length,
-        const FrameHeader* header) except -1
+        const FrameHeader* header) except? -1
     cdef bint takes_batches(self) noexcept      # True: on_session_messages is called in place of on_session_message
-    cdef int on_session_messages(self, SessionMessages messages) except -1
-    cdef int on_timer_event(self, int64_t correlation_id, int64_t timestamp) except -1
-    cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except -1
-    cdef int on_role_change(self, int32_t new_role) except -1
+    cdef int on_session_messages(self, SessionMessages messages) except? -1
+    cdef int on_timer_event(self, int64_t correlation_id, int64_t timestamp) except? -1
+    cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except? -1
+    cdef int on_role_change(self, int32_t new_role) except? -1
     cdef int on_new_leadership_term_event(
         self, int64_t leadership_term_id, int64_t log_position, int64_t timestamp, int64_t term_base_log_position,
-        int32_t leader_member_id, int32_t log_session_id, int32_t time_unit, int32_t app_version) except -1
-    cdef int on_terminate(self, Cluster cluster) except -1
-    cdef int do_background_work(self, int64_t now_ns) except -1                             # how much was done
+        int32_t leader_member_id, int32_t log_session_id, int32_t time_unit, int32_t app_version) except? -1
+    cdef int on_terminate(self, Cluster cluster) except? -1
+    cdef int do_background_work(self, int64_t now_ns) except? -1                             # how much was done
 
 
 cdef class PythonServiceHandler(ServiceHandler):

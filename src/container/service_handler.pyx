@@ -21,6 +21,9 @@ cdef extern from "Python.h":
     size_t PY_VECTORCALL_ARGUMENTS_OFFSET
     object PyObject_Vectorcall(object callback, PyObject** arguments, size_t count, PyObject* names)
 
+cdef enum:
+    MAX_WORK_COUNT = 1_000_000      # sums of a few stay far from what a C int holds
+
 cdef tuple _CLOSE_REASONS = (CloseReason.CLIENT_ACTION, CloseReason.SERVICE_ACTION, CloseReason.TIMEOUT)
 cdef tuple _ROLES = (Role.FOLLOWER, Role.CANDIDATE, Role.LEADER)
 cdef tuple _TIME_UNITS = (TimeUnit.MILLIS, TimeUnit.MICROS, TimeUnit.NANOS)
@@ -37,45 +40,45 @@ _BATCH_CALLBACK = "on_session_messages"
 cdef class ServiceHandler:
     """Base of services written in Cython: override what is needed; the rest does nothing."""
 
-    cdef int on_start(self, Cluster cluster, SnapshotImage snapshot_image) except -1:
+    cdef int on_start(self, Cluster cluster, SnapshotImage snapshot_image) except? -1:
         return 0
 
-    cdef int on_session_open(self, ContainerClientSession session, int64_t timestamp) except -1:
+    cdef int on_session_open(self, ContainerClientSession session, int64_t timestamp) except? -1:
         return 0
 
     cdef int on_session_close(
-            self, ContainerClientSession session, int64_t timestamp, int32_t close_reason) except -1:
+            self, ContainerClientSession session, int64_t timestamp, int32_t close_reason) except? -1:
         return 0
 
     cdef int on_session_message(
             self, ContainerClientSession session, int64_t timestamp, const uint8_t* data, size_t length,
-            const FrameHeader* header) except -1:
+            const FrameHeader* header) except? -1:
         return 0
 
     cdef bint takes_batches(self) noexcept:
         return False
 
-    cdef int on_session_messages(self, SessionMessages messages) except -1:
+    cdef int on_session_messages(self, SessionMessages messages) except? -1:
         return 0
 
-    cdef int on_timer_event(self, int64_t correlation_id, int64_t timestamp) except -1:
+    cdef int on_timer_event(self, int64_t correlation_id, int64_t timestamp) except? -1:
         return 0
 
-    cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except -1:
+    cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except? -1:
         return 0
 
-    cdef int on_role_change(self, int32_t new_role) except -1:
+    cdef int on_role_change(self, int32_t new_role) except? -1:
         return 0
 
     cdef int on_new_leadership_term_event(
             self, int64_t leadership_term_id, int64_t log_position, int64_t timestamp, int64_t term_base_log_position,
-            int32_t leader_member_id, int32_t log_session_id, int32_t time_unit, int32_t app_version) except -1:
+            int32_t leader_member_id, int32_t log_session_id, int32_t time_unit, int32_t app_version) except? -1:
         return 0
 
-    cdef int on_terminate(self, Cluster cluster) except -1:
+    cdef int on_terminate(self, Cluster cluster) except? -1:
         return 0
 
-    cdef int do_background_work(self, int64_t now_ns) except -1:
+    cdef int do_background_work(self, int64_t now_ns) except? -1:
         return 0
 
 
@@ -124,22 +127,22 @@ cdef class PythonServiceHandler(ServiceHandler):
         self._buffer = MessageBuffer.__new__(MessageBuffer)
         self._header = Header.__new__(Header)
 
-    cdef int on_start(self, Cluster cluster, SnapshotImage snapshot_image) except -1:
+    cdef int on_start(self, Cluster cluster, SnapshotImage snapshot_image) except? -1:
         self.service.on_start(cluster, snapshot_image)
         return 0
 
-    cdef int on_session_open(self, ContainerClientSession session, int64_t timestamp) except -1:
+    cdef int on_session_open(self, ContainerClientSession session, int64_t timestamp) except? -1:
         self.service.on_session_open(session, timestamp)
         return 0
 
     cdef int on_session_close(
-            self, ContainerClientSession session, int64_t timestamp, int32_t close_reason) except -1:
+            self, ContainerClientSession session, int64_t timestamp, int32_t close_reason) except? -1:
         self.service.on_session_close(session, timestamp, _CLOSE_REASONS[close_reason])
         return 0
 
     cdef int on_session_message(
             self, ContainerClientSession session, int64_t timestamp, const uint8_t* data, size_t length,
-            const FrameHeader* header) except -1:
+            const FrameHeader* header) except? -1:
         if self._buffer._is_kept():
             self._buffer = MessageBuffer.__new__(MessageBuffer)
         if self._header._is_kept():
@@ -173,36 +176,42 @@ cdef class PythonServiceHandler(ServiceHandler):
     cdef bint takes_batches(self) noexcept:
         return self._on_session_messages is not None
 
-    cdef int on_session_messages(self, SessionMessages messages) except -1:
+    cdef int on_session_messages(self, SessionMessages messages) except? -1:
         self._on_session_messages(messages)
         return 0
 
-    cdef int on_timer_event(self, int64_t correlation_id, int64_t timestamp) except -1:
+    cdef int on_timer_event(self, int64_t correlation_id, int64_t timestamp) except? -1:
         self._on_timer_event(correlation_id, timestamp)
         return 0
 
-    cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except -1:
+    cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except? -1:
         self.service.on_take_snapshot(snapshot_publication)
         return 0
 
-    cdef int on_role_change(self, int32_t new_role) except -1:
+    cdef int on_role_change(self, int32_t new_role) except? -1:
         self.service.on_role_change(_ROLES[new_role])
         return 0
 
     cdef int on_new_leadership_term_event(
             self, int64_t leadership_term_id, int64_t log_position, int64_t timestamp, int64_t term_base_log_position,
-            int32_t leader_member_id, int32_t log_session_id, int32_t time_unit, int32_t app_version) except -1:
+            int32_t leader_member_id, int32_t log_session_id, int32_t time_unit, int32_t app_version) except? -1:
         self.service.on_new_leadership_term_event(
             leadership_term_id, log_position, timestamp, term_base_log_position, leader_member_id, log_session_id,
             _TIME_UNITS[time_unit], app_version)
         return 0
 
-    cdef int on_terminate(self, Cluster cluster) except -1:
+    cdef int on_terminate(self, Cluster cluster) except? -1:
         self.service.on_terminate(cluster)
         return 0
 
-    cdef int do_background_work(self, int64_t now_ns) except -1:
+    cdef int do_background_work(self, int64_t now_ns) except? -1:
         if self._do_background_work is None:
             return 0
         work_count = self._do_background_work(now_ns)
-        return 0 if work_count is None else work_count
+        if work_count is None:
+            return 0
+        try:
+            return int(min(work_count, MAX_WORK_COUNT)) if work_count > 0 else 0
+        except TypeError:
+            raise TypeError(f"do_background_work returned a {type(work_count).__name__}: return how much was done, "
+                            "a number") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from container.callback_errors import HALT, SKIP
 from container.semantic_version import format_version
 from container.type_names import Any
 
@@ -333,6 +334,13 @@ class Settings:
         "What the agent does when there is nothing to do.",
         "backoff",
         allowed="noop, busy_spin, yield, sleep(100us), backoff or backoff(10,20,1us,50us)",
+    )
+    callback_error_policy: str = _choice(
+        "aeron.cluster.service.callback.error.policy",
+        "What an exception of a callback for an event of the log means: `halt` ends the member, which replays the "
+        "event when it is started again; `skip` goes on without the event, as upstream does.",
+        HALT,
+        (HALT, SKIP),
     )
     cpu_affinity: int | None = _number(
         "aeron.cluster.service.cpu.affinity",

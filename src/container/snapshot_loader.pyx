@@ -39,7 +39,7 @@ cdef class SnapshotLoader(FragmentHandler):
     cdef int poll(self) except -1:
         return self._image.controlled_poll(self._assembler, FRAGMENT_LIMIT)
 
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef sbe.MessageHeader message
         check_schema(buffer, length, &message)
         if message.template_id == codec.SNAPSHOT_MARKER_TEMPLATE_ID:

@@ -3,8 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.cluster cimport Cluster
 from container.container_client_session cimport ClientSessions
-from container.idle_strategy cimport IdleStrategy
-from container.transport cimport BufferVector, Client, Publication, SnapshotWriter
+from container.transport cimport BufferVector, Publication, SnapshotWriter
 
 cdef enum:
     SERVICE_SNAPSHOT_TYPE_ID = 2
@@ -12,8 +11,6 @@ cdef enum:
 
 cdef class SnapshotTaker:
     cdef Publication _publication
-    cdef IdleStrategy _idle
-    cdef Client _client
     cdef Cluster _cluster
     cdef int _send(self, const uint8_t* data, size_t length) except -1
     cdef int mark(self, int32_t mark, int64_t log_position, int64_t leadership_term_id, int32_t time_unit,

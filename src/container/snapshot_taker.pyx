@@ -10,9 +10,8 @@ from container.cluster cimport Cluster
 from container.codecs cimport cluster as codec
 from container.container_client_session cimport ClientSessions, ContainerClientSession
 from container.errors import ClusterError
-from container.idle_strategy cimport IdleStrategy
 from container.transport cimport (
-    CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector, Client, Publication, SnapshotWriter,
+    CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector, Publication, SnapshotWriter,
 )
 
 
@@ -29,24 +28,18 @@ cdef int check_publication_result(int64_t result, Publication publication) excep
 
 
 cdef class SnapshotTaker:
-    """Writes the container's own frames. Each is offered until sent, with plain idling that keeps the client going."""
+    """Writes the container's own frames. Each is offered until sent."""
 
-    def __init__(self, Publication publication not None, IdleStrategy idle not None, Client client not None,
-                 Cluster cluster not None):
+    def __init__(self, Publication publication not None, Cluster cluster not None):
         self._publication = publication
-        self._idle = idle
-        self._client = client
         self._cluster = cluster
 
     cdef int _send(self, const uint8_t* data, size_t length) except -1:
         cdef int64_t result = self._publication.offer(data, length)
         while result <= 0:
             check_publication_result(result, self._publication)
-            self._client.invoke()
-            self._idle.idle(0)
-            self._cluster.check_interrupted()
+            self._cluster.idle_once(0)
             result = self._publication.offer(data, length)
-        self._idle.reset()
         return 0
 
     cdef int mark(self, int32_t mark, int64_t log_position, int64_t leadership_term_id, int32_t time_unit,

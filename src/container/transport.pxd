@@ -64,7 +64,7 @@ cdef struct Claim:              # a claimed range; the layout is the C client's 
 cdef class FragmentHandler:
     # buffer: payload after the frame header, borrowed until the call returns. Returns an Action. An exception ends the
     # poll with the frame consumed (as if ACTION_BREAK) and is raised by the poll.
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1
 
 
 cdef class Image:

@@ -64,7 +64,7 @@ cdef object _abstract(object self, str method):
 cdef class FragmentHandler:
     """Receives the payload of frames, or of reassembled messages, from a poll."""
 
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         raise _abstract(self, "on_fragment")
 
 

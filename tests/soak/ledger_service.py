@@ -274,5 +274,6 @@ if __name__ == "__main__":
             Path(os.environ["AERON_CLUSTER_DIR"]).parent,
             int(os.environ["AERON_CLUSTER_SERVICE_ID"]),
             int(os.environ.get("TEST_SERVICE_COUNT", "1")),
-        )
+        ),
+        callback_error_policy="skip",
     )

@@ -211,6 +211,10 @@ class ReportingService(ClusteredService):
     def _do_raise(self, session: ClientSession, timestamp: int, text: str) -> None:
         raise RuntimeError(text)
 
+    def _do_read_file(self, session: ClientSession, timestamp: int, path: str) -> str:
+        """What no service may do: it depends on the machine, so that members may meet different errors."""
+        return Path(path).read_text()
+
     def _do_idle(self, session: ClientSession, timestamp: int, seconds: float) -> float:
         """Idles as a callback does that waits for something."""
         end = time.monotonic() + seconds
@@ -222,4 +226,5 @@ class ReportingService(ClusteredService):
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
     service = ReportingService()
-    container.run(service, termination_hook=service.on_termination_hook)
+    policy = os.environ.get("AERON_CLUSTER_SERVICE_CALLBACK_ERROR_POLICY", "skip")
+    container.run(service, termination_hook=service.on_termination_hook, callback_error_policy=policy)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from container.testing.cluster import CounterType
@@ -217,6 +219,35 @@ def test_s28_s59_an_exception_skips_one_message_and_the_service_lives_on(node: N
     assert [record.count for record in records] == [2]
     assert "RuntimeError: skip me" in records[0].text
     assert callback_names(service).count("on_session_message") == 4
+
+
+def test_an_exception_ends_the_container_where_the_policy_is_halt(node: NodeFactory) -> None:
+    member = node()
+    service = start(member, REPORTING_SERVICE, {"AERON_CLUSTER_SERVICE_CALLBACK_ERROR_POLICY": "halt"})
+    with CommandClient(member) as client:
+        client.send("raise", text="a bug")
+        assert service.wait(LIMIT_S) == 1
+    assert "on_session_message raised RuntimeError in the event at logPosition=" in service.errors()
+    assert "RuntimeError: a bug" in service.errors(), "the cause is there as well"
+    assert callback_names(service)[-1] == "on_terminate"
+
+
+def test_what_one_machine_alone_meets_ends_the_container_and_the_restart_replays_the_event(
+    node: NodeFactory, tmp_path: Path
+) -> None:
+    member = node()
+    service = start(member, REPORTING_SERVICE)
+    file = tmp_path / "of-this-machine"
+    with CommandClient(member) as client:
+        assert client.do("echo", text="before") == "before"
+        client.send("read_file", path=str(file))
+        assert service.wait(LIMIT_S) == 1
+    assert "on_session_message raised FileNotFoundError in the event at logPosition=" in service.errors()
+    file.write_text("now it is there")
+    release(member, service)
+    service = start(member, REPORTING_SERVICE)
+    with CommandClient(member) as client:
+        assert client.do("state") == [3, 0, 0], "no event is missing"
 
 
 def test_the_ledger_answers_alike_in_both_languages(node: NodeFactory) -> None:

@@ -512,7 +512,7 @@ cdef class AeronCluster(FragmentHandler):
 
     # What the cluster sends
 
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef MessageHeader message
         if self._new_leader is not None:
             return ACTION_ABORT                         # first the new leader, handled when this poll ends

@@ -30,7 +30,7 @@ cdef class EgressPoller(FragmentHandler):
         self.encoded_challenge = None
         return self.subscription.controlled_poll(self._assembler, FRAGMENT_LIMIT)
 
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef MessageHeader message
         if self.is_complete:
             return ACTION_ABORT     # another image's message; the next poll gets it

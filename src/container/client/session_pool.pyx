@@ -365,7 +365,7 @@ cdef class SessionPool(FragmentHandler):
         """Waits once, by the idle strategy, unless there was work: ``work_count`` is what a poll returned."""
         self.cluster.idle(work_count)
 
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef MessageHeader message
         if self.cluster._new_leader is not None:
             return ACTION_ABORT

@@ -18,8 +18,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from container.agent_runner import AgentRunner
 from container.api import Role
-from container.clustered_service_agent import ClusteredServiceAgent
+from container.callback_errors import SKIP
 from container.codecs.messages import encode
 from container.duration_tracker import DurationTracker
 from container.errors import AgentTermination, Category, ConfigurationError, RecordingError
@@ -283,6 +284,7 @@ class _Run:
         self._segment = segment
         self._is_strict = mode == STRICT
         self._is_ended = False
+        self._damage: RecordingError | None = None
         self._schema = replay_schema()
         self._arrow = import_pyarrow()
         self._rows = transport.ReplayRows(_KINDS_BY_NAME, batch_rows)
@@ -302,8 +304,8 @@ class _Run:
             self._state = transport.ReplayImage(archive_dir, layout, begin=first, end=begin.end_position, is_log=False)
         self._client = transport.ReplayClient(self._rows, self._log, _join_log(segment), _recovery_key(segment), 0)
         handler = service if isinstance(service, ServiceHandler) else PythonServiceHandler(service)
-        self._agent = ClusteredServiceAgent(self._context(handler))
-        self._rows.begin(self._agent)
+        self._agent = AgentRunner(self._context(handler))
+        self._rows.begin(self._agent.cluster)
 
     def _context(self, handler: ServiceHandler) -> SimpleNamespace:
         service_id = self._segment.service_id
@@ -315,6 +317,7 @@ class _Run:
             mark_file=transport.ReplayMarkFile(),
             snapshot_store=transport.ReplaySnapshotStore(self._rows, self._recorded, self._state),
             counted_error_handler=self._on_error,
+            callback_error_policy=SKIP,
             error_log=SimpleNamespace(record=self._on_error),
             cluster_id=0,
             service_id=service_id,
@@ -351,8 +354,14 @@ class _Run:
         return known.descriptor.term_buffer_length, known.descriptor.mtu_length, None
 
     def _on_error(self, error: BaseException) -> None:
+        if isinstance(error, RecordingError) and self._is_strict:
+            self._damage = self._damage or error
+            return
         is_warning = getattr(error, "category", None) is Category.WARN
-        self._rows.put_error(WARNING_KIND if is_warning else ERROR_KIND, f"{type(error).__name__}: {error}")
+        text = f"{type(error).__name__}: {error}"
+        if error.__cause__ is not None:
+            text += f" ({type(error.__cause__).__name__}: {error.__cause__})"
+        self._rows.put_error(WARNING_KIND if is_warning else ERROR_KIND, text)
         self._is_ended |= self._is_strict and not is_warning
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -371,7 +380,7 @@ class _Run:
             self._client.commit(position)
             yield from self._advance()
             if not self._is_ended and self._rows.hash_position != position:
-                self._log.inject(_snapshot_request(position, self._agent.time), position)
+                self._log.inject(_snapshot_request(position, self._agent.cluster.time), position)
                 yield from self._advance()
         yield from self._taken(is_end=True)
 
@@ -384,10 +393,10 @@ class _Run:
             except AgentTermination as error:
                 self._on_error(error)
                 self._is_ended = True
-            except RecordingError as error:
-                yield from self._damaged(error)
             except Exception as error:
                 self._on_error(error)
+            if self._damage is not None:
+                yield from self._damaged(self._damage)
             yield from self._taken()
 
     def _damaged(self, error: RecordingError) -> Iterator[pa.RecordBatch]:

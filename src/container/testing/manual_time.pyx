@@ -58,7 +58,7 @@ cdef class SteppingIdleStrategy(IdleStrategy):
         self.step = step
         self.max_idles = max_idles
 
-    cdef int idle(self, int work_count) except -1:
+    cdef int idle(self, int work_count) except? -1:
         if work_count > 0:
             self._idles_in_a_row = 0
             return 0

@@ -22,7 +22,7 @@ _OPERATIONS = ("create", "open", "check", "complete")
 
 
 cdef class _Discard(FragmentHandler):
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         return ACTION_CONTINUE
 
 

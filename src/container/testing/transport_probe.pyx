@@ -35,7 +35,7 @@ cdef class CollectingHandler(FragmentHandler):
         self.messages = []
         self.action = action
 
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef bytes data = buffer[:length]
         cdef dict fields = header[0]
         action = self.action(data, fields) if callable(self.action) else self.action
@@ -52,7 +52,7 @@ cdef class CountingHandler(FragmentHandler):
     cdef readonly int64_t fragments
     cdef readonly int64_t total_length
 
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         self.fragments += 1
         self.total_length += length
         return ACTION_CONTINUE

@@ -1,0 +1,564 @@
+"""What exceptions do: in callbacks of the log, in what runs while a callback idles, and at the end; over memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from container.agent_runner import AgentRunner
+from container.api import Role, SessionMessages
+from container.callback_errors import HALT, SKIP
+from container.errors import AgentTermination, ArchiveError, ClusterError, ContainerError
+from container.testing.manual_time import SteppingIdleStrategy
+from tests.member import CHANNEL, Member, RecordingService
+
+CLUSTER_NAMES = {
+    "aeron",
+    "cancel_timer",
+    "client_sessions",
+    "close_client_session",
+    "context",
+    "for_each_client_session",
+    "get_client_session",
+    "idle",
+    "log_position",
+    "member_id",
+    "offer",
+    "role",
+    "schedule_timer",
+    "send",
+    "time",
+    "time_unit",
+    "try_claim",
+}
+
+
+class Total(RecordingService):
+    """Adds up numbers; fails on what a test asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+        self.failing: dict[bytes, BaseException] = {}
+
+    def on_session_message(self, session: Any, timestamp: int, buffer: Any, header: Any) -> None:
+        super().on_session_message(session, timestamp, buffer, header)
+        if bytes(buffer) in self.failing:
+            raise self.failing[bytes(buffer)]
+        self.total += int(bytes(buffer))
+
+
+class Batches(Total):
+    """The same, many at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[list[bytes]] = []
+
+    def on_session_messages(self, messages: SessionMessages) -> None:
+        self.seen.append([messages.payload(index) for index in range(len(messages))])
+        for index in messages:
+            payload = messages.payload(index)
+            if payload in self.failing:
+                raise self.failing[payload]
+            self.total += int(payload)
+
+
+def logged(member: Member, *payloads: bytes) -> list[int]:
+    """Logs and commits messages, with no duty cycle; the positions after them."""
+    positions = []
+    for payload in payloads:
+        member.cm.session_message(1, payload)
+        positions.append(member.cm.log_position)
+    member.cm.commit()
+    return positions
+
+
+def refusal(kind: type[Exception], action: Callable[[], object]) -> str:
+    """The text of the exception of this kind that ``action`` raises."""
+    with pytest.raises(kind) as raised:
+        action()
+    return str(raised.value)
+
+
+# --- what a service is given
+
+
+def test_a_service_is_given_a_cluster_and_none_of_the_agents_methods() -> None:
+    member = Member().lead()
+    cluster = member.service.cluster
+    assert {name for name in dir(cluster) if not name.startswith("_")} == CLUSTER_NAMES
+    with pytest.raises(TypeError, match="made by the container"):
+        type(cluster)()
+    with pytest.raises(TypeError, match="made by the container"):
+        cluster.__init__()
+
+
+def test_a_duty_cycle_inside_a_callback_is_refused_and_nothing_is_delivered_twice() -> None:
+    member = Member().lead()
+    raised = member.in_callback(lambda *_: refusal(ContainerError, member.agent.do_work))
+    member.deliver(b"1", b"2", b"3")
+    assert member.service.messages == [b"1", b"2", b"3"]
+    assert "must not run another" in raised[0]
+    assert member.errors == []
+
+
+def test_a_duty_cycle_inside_on_start_is_refused() -> None:
+    member = Member()
+    raised = member.in_callback(lambda *_: refusal(ContainerError, member.agent.do_work), "on_start")
+    member.start()
+    assert len(raised) == 1
+
+
+# --- callbacks of the log
+
+EVENTS: dict[str, Callable[[Member], object]] = {
+    "on_session_message": lambda member: member.cm.session_message(1, b"1"),
+    "on_timer_event": lambda member: member.cm.timer_event(1),
+    "on_session_open": lambda member: member.cm.open_session(8),
+    "on_session_close": lambda member: member.cm.close_session(7),
+    "on_new_leadership_term_event": lambda member: member.cm.new_leadership_term(),
+}
+
+
+def failing_at(callback: str, error: BaseException, policy: str) -> Member:
+    """A leader that is about to fail in a callback, with an event behind the failing one."""
+    member = Member(callback_error_policy=policy).lead()
+    member.cm.open_session(7)
+    member.commit()
+
+    def fails(*_: Any) -> None:
+        raise error
+
+    member.in_callback(fails, callback)
+    EVENTS[callback](member)
+    member.cm.session_message(1, b"behind")
+    member.cm.commit()
+    return member
+
+
+@pytest.mark.parametrize("callback", EVENTS)
+def test_with_halt_an_exception_ends_the_member_with_position_and_cause(callback: str) -> None:
+    cause = ValueError("a bug")
+    member = failing_at(callback, cause, HALT)
+    acks = len(member.cm.acks)
+    termination = member.terminated()
+    position = member.service.cluster.log_position
+    assert f"{callback} raised ValueError in the event at logPosition={position} " in str(termination)
+    assert termination.__cause__ is cause
+    assert b"behind" not in member.service.messages
+    assert member.hooks == 1
+    assert len(member.cm.acks) == acks, "nothing is acknowledged"
+
+
+@pytest.mark.parametrize("callback", EVENTS)
+def test_with_skip_an_exception_skips_that_event_alone(callback: str) -> None:
+    cause = ValueError("a bug")
+    member = failing_at(callback, cause, SKIP)
+    member.work()
+    assert member.errors == [cause]
+    assert member.service.messages[-1] == b"behind"
+
+
+@pytest.mark.parametrize("policy", [HALT, SKIP])
+@pytest.mark.parametrize(
+    "cause", [MemoryError(), OSError(28, "No space left on device"), RecursionError(), TimeoutError(), SystemExit(3)]
+)
+@pytest.mark.parametrize("callback", EVENTS)
+def test_what_can_not_come_from_the_event_ends_the_member_in_any_case(
+    callback: str, cause: BaseException, policy: str
+) -> None:
+    member = failing_at(callback, cause, policy)
+    termination = member.terminated()
+    assert termination.__cause__ is cause
+    assert b"behind" not in member.service.messages
+
+
+def test_one_member_that_fails_alone_ends_and_agrees_again_after_its_replay() -> None:
+    payloads = [b"%d" % number for number in range(1, 21)]
+    others = Member(Total(), callback_error_policy=HALT).lead()
+    others.deliver(*payloads)
+    alone = Member(Total(), callback_error_policy=HALT).follow()
+    alone.service.failing[b"11"] = MemoryError()
+    logged(alone, *payloads)
+    alone.terminated()
+    alone.agent.on_close()
+    assert alone.service.total == sum(range(1, 11)), "nothing behind the failed event is applied"
+    again = Member(Total(), callback_error_policy=HALT).follow()
+    again.deliver(*payloads)
+    assert again.service.total == others.service.total == 210
+
+
+@pytest.mark.parametrize("policy", [HALT, SKIP])
+def test_a_bad_frame_is_counted_and_skipped_with_either_policy(policy: str) -> None:
+    member = Member(callback_error_policy=policy).lead()
+    member.cm.log_message(b"\x08\x00\x01\x00\x05\x00\x10\x00" + bytes(40))
+    logged(member, b"1")
+    member.work()
+    assert len(member.errors) == 1
+    assert member.service.messages == [b"1"]
+
+
+@pytest.mark.parametrize("policy", [HALT, SKIP])
+@pytest.mark.parametrize("error", [ValueError("x"), MemoryError()])
+def test_on_role_change_is_no_event_of_the_log(policy: str, error: Exception) -> None:
+    member = Member(callback_error_policy=policy)
+
+    def fails(*_: Any) -> None:
+        raise error
+
+    member.in_callback(fails, "on_role_change")
+    member.lead()
+    member.deliver(b"1")
+    assert member.errors == [error]
+    assert member.service.messages == [b"1"]
+    assert member.service.cluster.role is Role.LEADER
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), MemoryError(), OSError(5, "I/O")])
+def test_a_snapshot_that_fails_is_given_up_and_the_log_goes_on(error: Exception) -> None:
+    member = Member(callback_error_policy=HALT).lead()
+
+    def fails(*_: Any) -> None:
+        raise error
+
+    member.in_callback(fails, "on_take_snapshot")
+    member.cm.snapshot()
+    logged(member, b"1")
+    member.work()
+    assert member.errors == [error]
+    assert member.cm.acks[-1].relevant_id == -1
+    assert member.service.messages == [b"1"]
+
+
+# --- batches
+
+
+@pytest.mark.parametrize("error", [SystemExit(), KeyboardInterrupt(), GeneratorExit(), MemoryError()])
+def test_what_leaves_a_batch_delivers_nothing_twice(error: BaseException) -> None:
+    member = Member(Batches()).lead()
+    member.service.failing[b"2"] = error
+    logged(member, b"1", b"2", b"3")
+    termination = member.terminated()
+    assert termination.__cause__ is error
+    assert member.service.seen == [[b"1", b"2", b"3"]]
+    assert member.service.total == 1
+
+
+def test_agent_termination_out_of_a_batch_delivers_nothing_twice() -> None:
+    member = Member(Batches()).lead()
+    member.service.failing[b"2"] = AgentTermination("enough")
+    logged(member, b"1", b"2", b"3")
+    assert str(member.terminated()) == "enough"
+    member.work()
+    assert member.service.seen == [[b"1", b"2", b"3"]]
+
+
+def test_a_batch_with_halt_ends_at_the_message_of_the_iteration() -> None:
+    member = Member(Batches(), callback_error_policy=HALT).lead()
+    member.service.failing[b"2"] = ValueError("bug")
+    positions = logged(member, b"1", b"2", b"3")
+    assert f"on_session_messages raised ValueError in the event at logPosition={positions[1]} " in str(
+        member.terminated()
+    )
+    assert member.service.seen == [[b"1", b"2", b"3"]]
+
+
+def test_a_bad_frame_in_the_middle_of_a_batch_delivers_all_around_it_once() -> None:
+    member = Member(Batches()).lead()
+    member.cm.session_message(1, b"1")
+    member.cm.log_message(b"\x08\x00\x01\x00\x05\x00\x10\x00" + bytes(40))
+    logged(member, b"2")
+    member.work()
+    assert [payload for batch in member.service.seen for payload in batch] == [b"1", b"2"]
+    assert len(member.errors) == 1
+
+
+# --- what runs inside an idle
+
+
+def idling(member: Member, times: int = 3) -> list[str]:
+    """A message whose callback idles: first half, idles, second half."""
+    halves: list[str] = []
+
+    def action(*_: Any) -> None:
+        halves.append("first")
+        for _idle in range(times):
+            member.clock.advance(2_000_000)
+            member.service.cluster.idle()
+        halves.append("second")
+
+    member.in_callback(action)
+    return halves
+
+
+def raising(error: BaseException) -> Callable[..., int]:
+    def raises(*_: Any) -> int:
+        raise error
+
+    return raises
+
+
+@pytest.mark.parametrize("policy", [HALT, SKIP])
+def test_background_work_that_fails_does_not_leave_an_idle(policy: str) -> None:
+    member = Member(callback_error_policy=policy).lead()
+    halves = idling(member)
+    error = ValueError("metrics are gone")
+    member.service.actions["do_background_work"] = raising(error)
+    member.deliver(b"1", b"2")
+    assert halves == ["first", "second"]
+    assert member.service.messages == [b"1", b"2"]
+    assert set(member.errors) == {error}
+
+
+def test_an_interrupt_in_background_work_inside_a_callback_ends_the_member() -> None:
+    member = Member().lead()
+    halves = idling(member)
+    error = KeyboardInterrupt()
+    member.service.actions["do_background_work"] = lambda _now: raising(error)() if halves else 0
+    logged(member, b"1", b"2")
+    termination = member.terminated()
+    assert termination.__cause__ is error
+    assert halves == ["first"]
+    assert member.service.messages == [b"1"], "nothing is applied behind the message that was cut"
+
+
+def test_background_work_that_fails_does_not_leave_a_send_that_waits() -> None:
+    member = Member(Total()).lead()
+    member.cm.open_session(5)
+    member.commit()
+    session = member.service.cluster.get_client_session(5)
+    member.driver.publication_results(session.response_channel, session.response_stream_id, [-2, -2, -2])
+    results = member.in_callback(lambda *_: session.send(b"answer"))
+    member.service.actions["do_background_work"] = raising(ValueError("x"))
+    member.deliver(b"100")
+    assert results[0] > 0
+    assert member.service.total == 100
+    assert {type(error) for error in member.errors} == {ValueError}
+
+
+def test_background_work_that_fails_does_not_lose_a_join() -> None:
+    member = Member().start()
+    member.service.actions["do_background_work"] = raising(ValueError("x"))
+    member.results(-2, -2)
+    member.cm.join_as_leader()
+    member.work()
+    assert len(member.cm.acks) == 2
+    assert member.service.cluster.role is Role.LEADER
+
+
+def test_background_work_that_fails_does_not_lose_the_ack_of_a_snapshot() -> None:
+    member = Member().lead()
+    acks = len(member.cm.acks)
+    member.service.actions["do_background_work"] = raising(ValueError("x"))
+    member.in_callback(lambda _publication: member.results(-2, -2), "on_take_snapshot")
+    member.cm.snapshot()
+    member.commit()
+    assert len(member.cm.acks) == acks + 1
+    assert member.cm.acks[-1].relevant_id >= 0
+
+
+def test_a_mark_file_that_fails_leaves_no_idle() -> None:
+    member = Member().lead()
+    halves = idling(member)
+    error = OSError(28, "No space left on device")
+
+    def fails(*_: Any) -> int:
+        member.mark_file.error = error
+        member.clock.advance(2 * 10**9)
+        return 0
+
+    member.service.actions["do_background_work"] = fails
+    member.deliver(b"1")
+    assert halves == ["first", "second"]
+    assert set(member.errors) == {error}
+
+
+def test_a_mark_file_that_fails_for_ever_does_not_keep_the_control_stream_from_being_polled() -> None:
+    member = Member().lead()
+    error = OSError(28, "No space left on device")
+    acks = len(member.cm.acks)
+    member.cm.request_service_ack(member.service.cluster.log_position)
+    for _ in range(3):
+        member.mark_file.error = error
+        member.clock.advance(2 * 10**9)
+        member.work(1)
+    assert len(member.cm.acks) == acks + 1
+    assert member.errors == [error] * 3
+
+
+# --- numbers of background work
+
+
+class Odd:
+    """No number at all."""
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [-1, -(2**31), -(10**30), 0, 1, 2**31 - 1, 2**31, 2**63, 10**30, True, False, None, 0.5, -0.5, float("inf"),
+     float("-inf"), float("nan"), Decimal(3), Fraction(1, 3)],
+)  # fmt: skip
+def test_any_number_of_background_work_is_safe(returned: Any) -> None:
+    member = Member().lead()
+    member.service.actions["do_background_work"] = lambda _now: returned
+    assert member.work(2) >= 0
+    member.deliver(b"1") if not (returned or 0) > 0 else logged(member, b"1")
+    member.work(1)
+    assert member.service.messages == [b"1"]
+    assert member.errors == []
+
+
+@pytest.mark.parametrize("returned", ["3", b"", [], Odd(), 1j, object])
+def test_what_is_no_number_is_a_type_error_that_names_it(returned: Any) -> None:
+    member = Member().lead()
+    member.service.actions["do_background_work"] = lambda _now: returned
+    logged(member, b"1")
+    member.work(2)
+    assert member.service.messages == [b"1"]
+    assert {type(error) for error in member.errors} == {TypeError}
+    assert "do_background_work returned a" in str(member.errors[0])
+
+
+# --- the start
+
+
+def test_the_cause_of_a_failed_start_survives_an_ack_that_fails_too() -> None:
+    member = Member()
+    member.cm.start()
+    cause = ValueError("a bad state")
+
+    def fails(*_: Any) -> None:
+        member.results(-4)
+        raise cause
+
+    member.service.actions["on_start"] = fails
+    with pytest.raises(AgentTermination, match="failed to start service") as raised:
+        member.agent.on_start()
+    assert raised.value.__cause__ is cause
+    assert [type(error) for error in member.errors] == [ClusterError], "and why the ack failed is reported"
+
+
+def test_the_cause_of_a_failed_snapshot_survives_an_ack_that_fails_too() -> None:
+    member = Member().lead()
+    cause = ArchiveError("no", code=0)
+
+    def fails(*_: Any) -> None:
+        member.results(-4)
+        raise cause
+
+    member.in_callback(fails, "on_take_snapshot")
+    member.cm.snapshot()
+    member.cm.commit()
+    member.work(1)
+    (error,) = member.errors
+    assert isinstance(error, ClusterError)
+    assert error.__cause__ is cause
+
+
+# --- the end
+
+WAYS = [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), AgentTermination("x"), ValueError("x"), MemoryError()]
+
+
+@pytest.mark.parametrize("error", WAYS, ids=repr)
+def test_whatever_on_terminate_raises_the_termination_is_acknowledged(error: BaseException) -> None:
+    member = Member().lead()
+    member.service.actions["on_terminate"] = raising(error)
+    acks = len(member.cm.acks)
+    member.cm.termination_position(member.service.cluster.log_position)
+    termination = member.terminated()
+    assert getattr(termination, "is_expected", False)
+    assert len(member.cm.acks) == acks + 1
+    member.agent.on_close()
+    assert member.mark_file.is_terminated
+    assert member.is_context_closed
+    assert member.errors == [error]
+
+
+@pytest.mark.parametrize("error", WAYS, ids=repr)
+def test_whatever_on_terminate_raises_the_close_goes_on(error: BaseException) -> None:
+    member = Member().lead()
+    member.service.actions["on_terminate"] = raising(error)
+    member.agent.on_close()
+    assert member.mark_file.is_terminated
+    assert member.is_context_closed
+    assert member.errors == [error]
+
+
+@pytest.mark.parametrize("error", WAYS, ids=repr)
+def test_whatever_the_termination_hook_raises_the_end_goes_on(error: BaseException) -> None:
+    member = Member().lead()
+    member.ctx.termination_hook = raising(error)
+    member.cm.termination_position(member.service.cluster.log_position)
+    assert getattr(member.terminated(), "is_expected", False)
+    member.agent.on_close()
+    assert member.is_context_closed
+    assert member.errors == [error]
+
+
+def test_an_interrupt_while_on_terminate_idles_closes_in_order() -> None:
+    member = Member().lead()
+
+    def waits(*_: Any) -> None:
+        member.agent.interrupt()
+        member.service.cluster.idle()
+
+    member.service.actions["on_terminate"] = waits
+    member.agent.on_close()
+    assert member.mark_file.is_terminated
+    assert member.is_context_closed
+
+
+def test_nothing_may_be_sent_from_on_terminate_of_a_close() -> None:
+    member = Member().lead()
+    raised = member.in_callback(
+        lambda cluster: refusal(ClusterError, lambda: cluster.schedule_timer(1, 2)), "on_terminate"
+    )
+    member.agent.on_close()
+    assert "on_terminate" in raised[0]
+
+
+def test_an_idle_strategy_that_fails_ends_the_member() -> None:
+    member = Member()
+    error = ValueError("a strategy of its own")
+    member.after_idles(2, raising(error))
+    with pytest.raises(AgentTermination, match="a strategy of its own") as raised:
+        member.agent.on_start()
+    assert raised.value.__cause__ is error
+
+
+def test_a_runner_is_whole_or_not_there() -> None:
+    with pytest.raises(TypeError):
+        AgentRunner.__new__(AgentRunner)  # type: ignore[call-arg]
+    with pytest.raises(AttributeError):
+        AgentRunner(object())
+
+
+def test_run_halts_and_closes() -> None:
+    member = Member(Total(), callback_error_policy=HALT)
+    member.service.failing[b"2"] = ValueError("bug")
+    member.cm.start()
+
+    def step() -> None:
+        member.clock.advance(1_100_000)
+        if len(member.cm.acks) == 1:
+            member.cm.join_as_leader()
+        elif len(member.cm.acks) == 2 and not member.service.messages:
+            member.cm.new_leadership_term()
+            logged(member, b"1", b"2", b"3")
+
+    member.agent.run(SteppingIdleStrategy(step))
+    assert member.service.total == 1
+    assert isinstance(member.agent.termination, AgentTermination)
+    assert member.service.names()[-1] == "on_terminate"
+    assert member.mark_file.is_terminated
+
+
+def test_the_stream_of_the_consensus_module_is_named() -> None:
+    """What these tests script is the stream that the agent sends on."""
+    assert Member().ctx.control_channel == CHANNEL
