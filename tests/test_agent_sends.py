@@ -12,7 +12,7 @@ import pytest
 import container
 from container.api import Role
 from container.codecs import messages as codecs
-from container.errors import AgentTermination, ClosedError, ClusterError, ClusterEvent
+from container.errors import AgentTermination, ClosedError, ClusterError, ClusterEvent, MessageTooLongError
 from container.message_buffer import BufferClaim
 from container.testing import transport_probe as seam
 from container.transport import Publication
@@ -439,24 +439,7 @@ def test_session_send_waits_out_back_pressure() -> None:
     assert [message.payload for message in member.cm.egress(1)] == [b"x"]
 
 
-def test_session_send_gives_up_after_a_second_and_then_tries_once_until_one_is_accepted() -> None:
-    member = Member().lead()
-    session = opened(member)
-    member.idle_ns = 10_000_000
-    member.driver.publication_results(session.response_channel, 102, [BACK_PRESSURED] * 200)
-    before = member.idle_strategy.idle_count
-    assert inside(member, lambda: session.send(b"1")) == BACK_PRESSURED
-    first = member.idle_strategy.idle_count - before
-    assert 95 <= first <= 105, "10 ms each"
-    assert inside(member, lambda: session.send(b"2")) == BACK_PRESSURED
-    assert member.idle_strategy.idle_count - before == first, "no second wait for a stuck client"
-    while inside(member, lambda: session.send(b"3")) < 0:
-        pass
-    member.driver.publication_results(session.response_channel, 102, [BACK_PRESSURED] * 3)
-    assert inside(member, lambda: session.send(b"4")) > 0, "it waits again after one was accepted"
-
-
-def test_session_send_waits_a_second_for_a_new_client_to_connect() -> None:
+def test_session_send_waits_for_a_new_client_to_connect() -> None:
     member = Member().lead()
     channel = "aeron:udp?endpoint=localhost:8888"
     member.cm.open_session(1, response_channel=channel, connect_egress=False)
@@ -622,12 +605,164 @@ def test_a_claim_that_is_misused_says_so() -> None:
 def test_a_claim_outlives_its_publication_without_harm() -> None:
     member = Member().lead()
     session = opened(member)
-    claim = BufferClaim()
-    inside(member, lambda: session.try_claim(1, claim))
-    member.cm.close_session(1)
+
+    def claims() -> None:
+        claim = BufferClaim()
+        session.try_claim(1, claim)
+        for resource in member.client.open_resources:
+            if isinstance(resource, Publication) and resource.channel == session.response_channel:
+                resource.close()
+        with pytest.raises(ClosedError, match="closed before the claim was committed"):
+            claim.commit()
+
+    inside(member, claims)
+    assert member.errors == []
+
+
+@pytest.mark.parametrize("ending", ["returns", "raises", "of a timer"])
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_a_claim_that_is_open_when_its_callback_ends_is_aborted_and_reported(ending: str, *, is_leader: bool) -> None:
+    member = Member()
+    if is_leader:
+        member.lead()
+    else:
+        member.follow()
+    session = opened(member)
+    cluster = member.service.cluster
+    claims = [BufferClaim(), BufferClaim(), BufferClaim()]
+
+    def forgets(*_: Any) -> None:
+        session.try_claim(3, claims[0])
+        claims[0].commit()
+        session.try_claim(5, claims[0])
+        cluster.try_claim(7, claims[1])
+        session.try_claim(2, claims[2])
+        claims[2].commit()
+        if ending == "raises":
+            raise KeyError("why")
+
+    member.in_callback(forgets, "on_timer_event" if ending == "of a timer" else "on_session_message")
+    if ending == "of a timer":
+        member.cm.timer_event(1)
+    member.deliver(b"go")
+    *reports, last = [str(error) for error in member.errors] if ending == "raises" else [*member.errors, None]
+    assert last == ("'why'" if ending == "raises" else None)
+    assert sorted(str(report).partition(" at ")[0].removeprefix("ERROR - ") for report in reports) == [
+        "Cluster.try_claim: a claim of 7 bytes",
+        "try_claim of session 1: a claim of 5 bytes",
+    ]
+    assert all("was neither committed nor aborted when the callback ended" in str(report) for report in reports)
+    for claim in claims[:2]:
+        with pytest.raises(ClusterError, match="aborted when the callback that made it ended"):
+            claim.commit()
+        with pytest.raises(ClusterError, match="aborted when the callback that made it ended"):
+            _ = claim.buffer
+    member.errors.clear()
+    # Both streams go on, and the claim can be used again.
+    assert inside(member, lambda: claim_and_commit(session, b"y")) > 0
+
+    def claims_again() -> None:
+        assert session.try_claim(1, claims[0]) > 0
+        claims[0].abort()
+
+    inside(member, claims_again)
+    assert inside(member, lambda: cluster.send(b"z")) > 0
+    assert [message.payload for message in member.cm.service_messages] == [b"z"]
+    if is_leader:
+        assert [message.payload for message in member.cm.egress(1)] == [bytes(3), bytes(2), b"y"]
+    assert member.errors == []
+
+
+def test_a_claim_in_a_snapshot_callback_is_aborted_as_well() -> None:
+    member = Member().lead()
+    session = opened(member)
+    member.in_callback(lambda *_: session.try_claim(1, BufferClaim()), "on_take_snapshot")
+    member.cm.snapshot()
     member.commit()
-    with pytest.raises(ClosedError, match="closed before the claim was committed"):
-        claim.commit()
+    assert [type(error) for error in member.errors] == [ClusterEvent]
+    inside(member, lambda: session.send(b"next"))
+    assert [message.payload for message in member.cm.egress(1)] == [b"next"]
+
+
+# lengths: what raises is known to all members, from the log
+
+
+SHORT_TERM = "aeron:udp?endpoint=localhost:7777|term-length=64k|mtu=1408"
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+@pytest.mark.parametrize(
+    ("channel", "longest"),
+    [
+        (SHORT_TERM, 8_160),
+        ("aeron:udp?endpoint=localhost:7777|term-length=131072", 16_352),
+        ("aeron:udp?endpoint=localhost:7777", 16 * 1024 * 1024 - 32),
+        ("aeron:udp?endpoint=localhost:7777|term-length=many", 16 * 1024 * 1024 - 32),
+        ("aeron:udp?endpoint=localhost:7777|term-length=1", 16 * 1024 * 1024 - 32),
+        ("term-length=64k", 16 * 1024 * 1024 - 32),
+    ],
+)
+def test_a_message_that_its_channel_cannot_carry_is_refused_on_every_member(
+    channel: str, longest: int, *, is_leader: bool
+) -> None:
+    member = Member()
+    if is_leader:
+        member.lead()
+    else:
+        member.follow()
+    member.cm.open_session(1, response_channel=channel, connect_egress=False)
+    member.commit()
+    session = member.service.cluster.get_client_session(1)
+    for call in (session.offer, session.send):
+        with pytest.raises(MessageTooLongError, match=f"a message of {longest + 1} bytes to session 1: .* {longest} "):
+            inside(member, partial(call, bytes(longest), b"x"))
+        inside(member, partial(call, bytes(longest)))
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+@pytest.mark.parametrize(
+    ("channel", "longest"),
+    [
+        (SHORT_TERM, 1_344),
+        ("aeron:udp?endpoint=localhost:7777|mtu=8k", 8_128),
+        ("aeron:udp?endpoint=localhost:7777", 65_440),
+        ("aeron:udp?endpoint=localhost:7777|mtu=1g", 65_440),
+    ],
+)
+def test_a_claim_that_its_channel_cannot_carry_is_refused_on_every_member(
+    channel: str, longest: int, *, is_leader: bool
+) -> None:
+    member = Member()
+    if is_leader:
+        member.lead()
+    else:
+        member.follow()
+    member.cm.open_session(1, response_channel=channel, connect_egress=False)
+    member.commit()
+    session = member.service.cluster.get_client_session(1)
+    with pytest.raises(ValueError, match=f"a claim of {longest + 1} bytes: it must be 0 to {longest}"):
+        inside(member, lambda: session.try_claim(longest + 1, BufferClaim()))
+    inside(member, lambda: claim_and_commit(session, bytes(longest)))
+
+
+@pytest.mark.parametrize("call", ["offer", "send", "try_claim"])
+def test_a_message_that_only_this_members_driver_cannot_carry_is_reported_and_raises_nothing(call: str) -> None:
+    leader, follower = Member().lead(), Member().follow()
+    length = {"offer": 8_161, "send": 8_161, "try_claim": 1_345}[call]
+    results = []
+    for member in (leader, follower):
+        session = opened(member)
+        actions: dict[str, Callable[[], int]] = {
+            "offer": lambda session=session: session.offer(bytes(length)),  # type: ignore[misc]
+            "send": lambda session=session: session.send(bytes(length)),  # type: ignore[misc]
+            "try_claim": lambda session=session: claim_and_commit(session, bytes(length)),  # type: ignore[misc]
+        }
+        results.append(inside(member, actions[call]))
+    assert results == [CLOSED, MOCKED]
+    (event,) = leader.errors
+    assert f"a message of {length} bytes to session 1 at logPosition=" in str(event)
+    assert f"{length - 1} bytes fit its channel" in str(event)
+    assert follower.errors == []
 
 
 # threads and idling

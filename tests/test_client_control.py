@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import random
 import struct
 from typing import Any
@@ -95,6 +96,45 @@ def test_an_aborted_claim_sends_nothing(client: AeronCluster, member: ScriptedMe
     assert client.try_claim(5, claim) > 0
     claim.abort()
     client.offer(b"after")
+    client.poll_egress()
+    assert member.payloads() == [b"after"]
+
+
+class Holder:
+    """Refers to itself and to a claim: a cycle that only the garbage collector ends."""
+
+    def __init__(self, claim: BufferClaim) -> None:
+        self.claim = claim
+        self.itself = self
+
+
+def test_a_claim_in_a_cycle_of_garbage_holds_up_nothing_once_it_is_collected(
+    client: AeronCluster, member: ScriptedMember
+) -> None:
+    holder: Holder | None = Holder(BufferClaim())
+    assert holder is not None
+    assert client.try_claim(5, holder.claim) > 0
+    client.offer(b"after")
+    client.poll_egress()
+    assert member.payloads() == []
+    del holder
+    gc.collect()
+    client.poll_egress()
+    assert member.payloads() == [b"after"]
+
+
+def test_a_claim_that_is_itself_in_a_cycle_of_garbage_holds_up_nothing(
+    client: AeronCluster, member: ScriptedMember
+) -> None:
+    class OwnClaim(BufferClaim):
+        itself: OwnClaim
+
+    claim = OwnClaim()
+    claim.itself = claim
+    assert client.try_claim(5, claim) > 0
+    client.offer(b"after")
+    del claim
+    gc.collect()
     client.poll_egress()
     assert member.payloads() == [b"after"]
 

@@ -242,26 +242,45 @@ class ClientSession(Protocol):
         Returns a position (> 0), :data:`MOCKED_OFFER` on a member that does not lead, or one of the negative results.
         :data:`NOT_CONNECTED` also when the service does not respond or the client could not be reached.
 
-        Raises ClusterError from a callback that must not send, or on another thread; ValueError for a message longer
-        than the egress publication can carry.
+        Raises on every member alike: ClusterError from a callback that must not send, or on another thread;
+        MessageTooLongError (a ValueError) for a message that the client's channel cannot carry on any member. That is
+        one eighth of the channel's ``term-length``, less 32 bytes, and 16 MiB less 32 bytes where it has none.
+
+        **Without a term-length in the client's egress channel** each member's driver takes its own default
+        (``aeron.term.buffer.length``; 16 MiB terms carry 2 MiB). A message too long for the leader's driver alone is
+        dropped: the error log says so and the result is :data:`CLOSED`. It raises nothing, as a follower could not
+        raise it, too.
         """
 
     def send(self, *buffers: Buffer) -> int:
-        """Sends a message to the client, waiting out back pressure.
+        """Sends a message to the client, waiting a little when it reads too slowly.
 
-        It keeps offering, idling in between (which keeps the container alive), until the message is accepted; at most
-        for 1 second. For 1 second after the egress publication was made, it also waits for the client to connect.
-        After a send has run out of time, the following ones to this session try once, until one is accepted: one
-        stuck client holds up the cluster for a second and not for one per message.
+        It tries, and tries again while there is back pressure, idling in between (which keeps the container alive).
+        For 1 second after the egress publication was made, it also waits for the client to connect. Returns what the
+        last :meth:`offer` returned, so a negative result says that the client does not get this message. Raises as
+        :meth:`offer` does.
 
-        Returns what the last :meth:`offer` returned, so a negative result says that the client does not get this
-        message. Raises as :meth:`offer` does.
+        One thread answers all clients, so the time that sends wait is limited for **all sessions together**:
+
+        * While several sessions are open: 30 ms, and 10 % of the time that goes by without waiting.
+        * While one session is open: 1 second for a message, 2 seconds in all, and as much as the time that goes by
+          without waiting. So the only client gets more answers at once than its window holds.
+        * After a send has given up, sends to that session try once for 1 second; 2, 4, up to 32 seconds when that
+          happens again soon. An accepted message does not end this, time does.
+
+        What a service does must not depend on the result: only the leader waits and only the leader sends.
         """
 
     def try_claim(self, length: int, buffer_claim: Any) -> int:
         """Claims ``length`` bytes of the egress stream for a :class:`container.BufferClaim`; results as for `offer`.
 
-        The bytes must fit one frame (1,344 with an MTU of 1,408), else ValueError.
+        Commit or abort it before the callback ends: a claim that is open then is aborted and reported in the error
+        log, as it would block the stream.
+
+        The bytes must fit one frame. On every member alike it raises ValueError above the ``mtu`` of the client's
+        channel less 64 bytes, or above 65,440 where it has none. Then each member's driver takes its own default
+        (1,408: 1,344 bytes); a claim too long for the leader's driver alone is reported, and the result is
+        :data:`CLOSED`.
         """
 
 
@@ -339,7 +358,8 @@ class Cluster(Protocol):
         It comes back as ``on_session_message(None, ...)``. Returns a position (> 0), BACK_PRESSURED or ADMIN_ACTION;
         a service that neither retries nor reads such a failure is reported in the error log, as the members would
         diverge. Raises ClusterError when the consensus module is gone, ValueError for a message that is too long
-        (over 16,352 bytes with the default control channel).
+        (over 16,352 bytes with the default control channel: one eighth of its term length, less 32). So the control
+        channels of all members must have the same term length and MTU, or a message fails on some of them only.
         """
 
     def send(self, *buffers: Buffer) -> int:
@@ -352,7 +372,8 @@ class Cluster(Protocol):
     def try_claim(self, length: int, buffer_claim: Any) -> int:
         """Claims ``length`` bytes of the stream to the cluster for a :class:`container.BufferClaim`.
 
-        Returns and raises as :meth:`offer`; ValueError above 1,344 bytes with an MTU of 1,408.
+        Returns and raises as :meth:`offer`; ValueError above 1,344 bytes with an MTU of 1,408. A claim that is open
+        when the callback ends is aborted, and reported as a lost message is.
         """
 
     def idle(self, work_count: int = 0) -> None:

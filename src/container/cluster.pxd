@@ -7,9 +7,13 @@ from container.transport cimport BufferVector, Clock, Publication
 
 
 cdef class Cluster(EventHandler):
-    cdef list _failed_offers                # FailedOffers of the callback in progress; None when there are none
+    # FailedOffers of the callback in progress; None when neither an offer failed nor anything was claimed.
+    cdef list _failed_offers
+    cdef BufferClaim _claims                # the last one made in the callback, then the one before
     cdef object _tracked(self, int64_t result, str name, object what)
-    cdef list take_lost_offers(self)        # those that were neither retried nor read; forgets all
+    # Before the callback ends: aborts the claims that are open. The texts say what was lost; forgets all.
+    cdef list take_loose_ends(self)
+    cdef int keep_claim(self, BufferClaim claim, int64_t cluster_session_id) except -1      # < 0: to the cluster
 
     cdef Clock clock(self)
     cdef int64_t now_ns(self) noexcept

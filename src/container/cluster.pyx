@@ -254,8 +254,39 @@ cdef class Cluster(EventHandler):
         self._failed_offers.append(failed)
         return failed.result
 
-    cdef list take_lost_offers(self):
+    cdef int keep_claim(self, BufferClaim claim, int64_t cluster_session_id) except -1:
+        if self._failed_offers is None:
+            self._failed_offers = []
+        claim._cluster_session_id = cluster_session_id
+        claim._log_position = self.get_log_position()
+        if not claim._is_kept:
+            claim._is_kept = True
+            claim._next = self._claims
+            self._claims = claim
+        return 0
+
+    cdef list take_loose_ends(self):
         cdef FailedOffer failed
-        cdef list lost = [failed.text for failed in self._failed_offers if not failed.result.was_read]
+        cdef BufferClaim claim = self._claims
+        cdef BufferClaim following
+        cdef Py_ssize_t length
+        cdef list texts = [
+            f"{failed.text}: a message to the cluster is lost on this member and the members may diverge; "
+            "use Cluster.send, or idle and offer again"
+            for failed in self._failed_offers if not failed.result.was_read]
         self._failed_offers = None
-        return lost
+        self._claims = None
+        while claim is not None:
+            following = claim._next
+            claim._next = None
+            claim._is_kept = False
+            length = <Py_ssize_t> claim._length
+            if claim._abort_forgotten():
+                call = (f"try_claim of session {claim._cluster_session_id}" if claim._cluster_session_id >= 0
+                        else "Cluster.try_claim")
+                texts.append(
+                    f"{call}: a claim of {length} bytes at logPosition={claim._log_position} was neither committed nor "
+                    "aborted when the callback ended: it is aborted and nothing is sent; commit it in the callback, "
+                    "best with 'with BufferClaim() as claim'")
+            claim = following
+        return texts

@@ -24,7 +24,7 @@ from container.container_client_session cimport ClientSessions, ContainerClientS
 from container.callback_errors import HALT, is_foreign
 from container.errors import (
     AeronEvent, AgentInterrupted, AgentTermination, ArchiveError, Category, ClusterError, ClusterEvent,
-    ClusterTermination, ContainerError,
+    ClusterTermination, ContainerError, MessageTooLongError,
 )
 from container.idle_strategy cimport IdleStrategy
 from container.message_buffer cimport BufferClaim
@@ -33,7 +33,7 @@ from container.service_adapter cimport ServiceAdapter
 from container.snapshot_loader cimport SnapshotImage, SnapshotLoader
 from container.snapshot_taker cimport SnapshotPublication, SnapshotTaker
 from container.transport cimport (
-    NOT_CONNECTED, NULL_VALUE, BufferVector, Claim, Clock, FrameHeader, Image, Publication,
+    CLOSED, NOT_CONNECTED, NULL_VALUE, BufferVector, Claim, Clock, FrameHeader, Image, Publication,
     SnapshotReader, SnapshotWriter, Subscription,
 )
 from container.wait_reporter cimport WaitReporter
@@ -59,7 +59,6 @@ cdef enum:
     ROLE_LEADER = 2
     MOCKED_OFFER = 1
     SESSION_HEADER_LENGTH = 32
-    MAX_MOCKED_CLAIM_LENGTH = 65_440        # what fits the largest UDP payload behind the headers
     SLOW_TICK_NS = 1_000_000
     MARK_FILE_UPDATE_INTERVAL_MS = 1_000
     CLOSE_SESSION_ATTEMPTS = 3
@@ -580,9 +579,11 @@ cdef class ClusteredServiceAgent(Cluster):
         cdef int polled
         try:
             polled = self._log_adapter.poll(self._commit_position())
-        except AgentTermination:
-            raise
         except BaseException as error:
+            if self._failed_offers is not None:     # of the callback that raised
+                self._report_lost_offers()
+            if isinstance(error, AgentTermination):
+                raise
             self._end_unless_skippable(error)
             self._deliver_batch()               # what stands before the frame that is skipped
             raise
@@ -695,6 +696,8 @@ cdef class ClusteredServiceAgent(Cluster):
         if action == codec.CLUSTER_ACTION_SNAPSHOT and (
                 flags == CLUSTER_ACTION_FLAGS_DEFAULT or flags & self._standby_snapshot_flags):
             self._snapshot(log_position, leadership_term_id)
+            if self._failed_offers is not None:
+                self._report_lost_offers()
         return 0
 
     cdef int on_new_leadership_term_event(
@@ -719,10 +722,8 @@ cdef class ClusteredServiceAgent(Cluster):
         return 0
 
     cdef int _report_lost_offers(self) except -1:
-        for text in self.take_lost_offers():
-            self._on_error(ClusterEvent(
-                f"{text}: a message to the cluster is lost on this member and the members may diverge; "
-                "use Cluster.send, or idle and offer again", category=Category.ERROR))
+        for text in self.take_loose_ends():
+            self._on_error(ClusterEvent(text, category=Category.ERROR))
         return 0
 
     # --- egress
@@ -871,15 +872,34 @@ cdef class ClusteredServiceAgent(Cluster):
 
     cdef int64_t session_offer(self, object session, BufferVector* vectors, size_t count) except? -6:
         cdef PyObject* publication = <PyObject*> (<ContainerClientSession> session)._publication   # borrowed
+        cdef size_t length = 0
+        cdef size_t index
         self._check_valid_invocation()
+        for index in range(1, count):
+            length += vectors[index].length
+        if length > (<ContainerClientSession> session)._max_length:
+            raise MessageTooLongError(
+                f"a message of {length} bytes to session {(<ContainerClientSession> session).id}: its channel carries "
+                f"at most {(<ContainerClientSession> session)._max_length} bytes; send it in parts")
         if self._role != ROLE_LEADER:
             return MOCKED_OFFER
         if publication == <PyObject*> None:
             return NOT_CONNECTED
+        if SESSION_HEADER_LENGTH + length > <size_t> (<Publication> publication).max_message_length:
+            return self._report_too_long(session, length, (<Publication> publication).max_message_length)
         self._put_session((<ContainerClientSession> session).id)
         vectors[0].data = self._session_header
         vectors[0].length = SESSION_HEADER_LENGTH
         return (<Publication> publication).offer_vectors(vectors, count)
+
+    cdef int64_t _report_too_long(self, ContainerClientSession session, size_t length, int32_t limit) except? -6:
+        # The other members cannot know this driver's sizes: an exception here would make their services differ.
+        self._on_error(ClusterEvent(
+            f"a message of {length} bytes to session {session.id} at logPosition={self._log_position} is dropped: "
+            f"{limit - SESSION_HEADER_LENGTH} bytes fit its channel {session.response_channel} with this driver's "
+            "term length and MTU; send it in parts, or give the client's egress channel a longer term-length (or mtu, "
+            "for a claim)", category=Category.ERROR))
+        return CLOSED
 
     cdef inline void _put_session(self, int64_t cluster_session_id) noexcept:
         codec.session_message_header_put_cluster_session_id(self._session_header, cluster_session_id)
@@ -891,18 +911,23 @@ cdef class ClusteredServiceAgent(Cluster):
         cdef int64_t result
         self._check_valid_invocation()
         buffer_claim._check_free()
-        if not 0 <= length <= MAX_MOCKED_CLAIM_LENGTH:
-            raise ValueError(f"a claim of {length} bytes: it must be 0 to {MAX_MOCKED_CLAIM_LENGTH}")
+        if not 0 <= length <= (<ContainerClientSession> session)._max_claim_length:
+            raise ValueError(f"a claim of {length} bytes: it must be 0 to "
+                             f"{(<ContainerClientSession> session)._max_claim_length}, what fits one frame")
         if self._role != ROLE_LEADER:
             buffer_claim._wrap(None, NULL, 0, length)
+            self.keep_claim(buffer_claim, (<ContainerClientSession> session).id)
             return MOCKED_OFFER
         if publication is None:
             return NOT_CONNECTED
+        if SESSION_HEADER_LENGTH + length > publication.max_payload_length:
+            return self._report_too_long(session, length, publication.max_payload_length)
         result = publication.try_claim(SESSION_HEADER_LENGTH + length, &claim)
         if result > 0:
             self._put_session((<ContainerClientSession> session).id)
             memcpy(claim.data, self._session_header, SESSION_HEADER_LENGTH)
             buffer_claim._wrap(publication, &claim, SESSION_HEADER_LENGTH, length)
+            self.keep_claim(buffer_claim, (<ContainerClientSession> session).id)
         return result
 
     cdef int64_t offer_vectors(self, BufferVector* vectors, size_t count) except? -6:
@@ -924,6 +949,7 @@ cdef class ClusteredServiceAgent(Cluster):
             codec.session_message_header_put_cluster_session_id(self._session_header, self._service_id)
             memcpy(claim.data, self._session_header, SESSION_HEADER_LENGTH)
             buffer_claim._wrap(self._proxy.publication(), &claim, SESSION_HEADER_LENGTH, length)
+            self.keep_claim(buffer_claim, NULL_VALUE)
         return result
 
     cdef bint send_schedule_timer(self, int64_t correlation_id, int64_t deadline) except -1:

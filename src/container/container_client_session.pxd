@@ -6,6 +6,21 @@ from container.cluster cimport Cluster
 from container.transport cimport BufferVector, Client, Publication
 
 
+cdef struct WaitBudget:
+    int64_t remaining_ns                    # below 0 after a wait that took longer than it might
+    int64_t capacity_ns
+    int64_t refill                          # one part in so many of the time without waits comes back
+    int64_t counted_ns                      # until when
+
+
+@cython.final
+cdef class SendPatience:
+    cdef Py_ssize_t session_count           # open sessions
+    cdef WaitBudget _shared
+    cdef WaitBudget _lone
+    cdef WaitBudget* refilled(self, int64_t now_ns) noexcept    # the budget that counts now, to be charged with a wait
+
+
 @cython.final
 cdef class ContainerClientSession:
     cdef readonly int64_t id
@@ -16,7 +31,12 @@ cdef class ContainerClientSession:
     cdef Cluster _cluster
     cdef Publication _publication           # None while not connected
     cdef int64_t _connect_deadline_ns       # until then a send waits for the client to subscribe
-    cdef bint _is_stuck                     # the last send ran out of time
+    cdef int64_t _patient_from_ns           # before then a send tries once
+    cdef int64_t _back_off_ns               # the last pause between two waits; 0 when there was none
+    cdef SendPatience _patience             # of all sessions; None until it is one of them
+    cdef size_t _max_length                 # of a message: no member's publication on this channel carries more
+    cdef Py_ssize_t _max_claim_length
+    cdef int _set_limits(self) except -1
     cdef int _connect(self, Client client, int64_t now_ns) except -1    # RegistrationError is the caller's
     cdef void _mark_closing(self, bint is_closing) noexcept
     cdef Publication _take_publication(self)
@@ -26,6 +46,8 @@ cdef class ContainerClientSession:
     cdef int64_t send_vectors(self, BufferVector* vectors, size_t count) except? -6
     cdef int64_t send_bytes(self, const uint8_t* data, size_t length) except? -6
     cdef int64_t _send_again(self, BufferVector* vectors, size_t count, int64_t result) except? -6
+    cdef bint _is_worth_waiting(self, int64_t result, int64_t now_ns) noexcept
+    cdef void _back_off(self, int64_t begin_ns, int64_t now_ns) noexcept
     cdef int64_t _offer(self, BufferVector* vectors, size_t count, bint is_patient) except? -6
     cdef int64_t _offer_one(self, object buffer, bint is_patient) except? -6
     cdef int64_t _offer_all(self, tuple buffers, bint is_patient) except? -6
@@ -37,6 +59,7 @@ cdef class ClientSessions:
     cdef int64_t* _ids                      # the same order; owned
     cdef list _told                         # in the order in which they are told and written
     cdef Py_ssize_t _capacity
+    cdef SendPatience _patience
     cdef ContainerClientSession _last       # whom the last look-up found
     cdef Py_ssize_t _index_of(self, int64_t cluster_session_id) noexcept    # < 0: -(insertion point) - 1
     cdef int _tell(self, ContainerClientSession session) except -1

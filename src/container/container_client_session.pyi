@@ -7,6 +7,9 @@ from container.cluster import Cluster
 from container.message_buffer import BufferClaim
 
 @final
+class SendPatience: ...
+
+@final
 class ContainerClientSession:
     id: int
     response_stream_id: int

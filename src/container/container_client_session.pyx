@@ -12,14 +12,56 @@ from libc.string cimport memmove
 from container.buffer_vectors cimport (
     BorrowedBuffer, BufferVectors, borrow_buffer, gather_vectors, release_buffer, release_vectors,
 )
+from container.channel_uri import ChannelUri
 from container.cluster cimport Cluster
+from container.errors import ConfigurationError
+from container.idle_strategy import parse_quantity
 from container.message_buffer cimport BufferClaim
 from container.transport cimport (
-    ADMIN_ACTION, BACK_PRESSURED, NOT_CONNECTED, BufferVector, Client, Publication,
+    ADMIN_ACTION, BACK_PRESSURED, FRAME_HEADER_LENGTH, NOT_CONNECTED, BufferVector, Client, Publication,
 )
 
 cdef enum:
-    SEND_TIMEOUT_NS = 1_000_000_000         # the longest that one send() holds up the service
+    SEND_TIMEOUT_NS = 1_000_000_000         # the longest that one send() waits
+    SHARED_PATIENCE_NS = 30_000_000         # what all sends together may wait while several sessions are open
+    SHARED_PATIENCE_REFILL = 10             # one part in so many of the time that is not spent waiting
+    LONE_PATIENCE_NS = 2_000_000_000        # the same while there is one session, which holds up nobody else
+    LONE_PATIENCE_REFILL = 1
+    MIN_BACK_OFF_NS = 1_000_000_000
+    MAX_BACK_OFF_NS = 32_000_000_000
+    SESSION_HEADER_LENGTH = 32
+    TERM_LENGTH_MIN = 64 * 1024
+    TERM_LENGTH_MAX = 1024 * 1024 * 1024
+    MAX_MESSAGE_LENGTH = 16 * 1024 * 1024   # of any publication
+    MTU_LENGTH_MAX = 65_504
+
+cdef dict _SIZE_FACTORS = {"k": 1024, "m": 1024 * 1024, "g": 1024 * 1024 * 1024, "": 1}
+
+
+cdef int64_t _size_of(object uri, str name, int64_t least, int64_t most, int64_t default) except -1:
+    # What is no such size the driver refuses, on every member.
+    text = uri.get(name)
+    size = None if text is None else parse_quantity(text, _SIZE_FACTORS)
+    return size if size is not None and least <= size <= most else default
+
+
+cdef class SendPatience:
+    """How long sends may still wait for clients: a budget for all sessions together, refilled as time goes by.
+
+    A client that does not read holds up all others, as one thread answers all. What is decided here affects egress
+    alone, which only a leader sends: nothing of the replicated state may depend on it.
+    """
+
+    def __cinit__(self):
+        self._shared = WaitBudget(SHARED_PATIENCE_NS, SHARED_PATIENCE_NS, SHARED_PATIENCE_REFILL, 0)
+        self._lone = WaitBudget(LONE_PATIENCE_NS, LONE_PATIENCE_NS, LONE_PATIENCE_REFILL, 0)
+
+    cdef WaitBudget* refilled(self, int64_t now_ns) noexcept:
+        cdef WaitBudget* budget = &self._lone if self.session_count <= 1 else &self._shared
+        budget.remaining_ns = min(
+            budget.capacity_ns, budget.remaining_ns + (now_ns - budget.counted_ns) // budget.refill)
+        budget.counted_ns = now_ns
+        return budget
 
 
 # Not bound: CPython calls such a method without a detour.
@@ -36,13 +78,33 @@ cdef class ContainerClientSession:
         self.encoded_principal = encoded_principal
         self.is_closing = False
         self._connect_deadline_ns = 0
-        self._is_stuck = False
+        self._patient_from_ns = 0
+        self._back_off_ns = 0
+        self._set_limits()
+
+    cdef int _set_limits(self) except -1:
+        # The channel is in the log. Where it has neither size, each member's driver has defaults of its own.
+        cdef int64_t term_length = TERM_LENGTH_MAX
+        cdef int64_t mtu_length = MTU_LENGTH_MAX
+        if "term-length=" in self.response_channel or "mtu=" in self.response_channel:
+            try:
+                uri = ChannelUri.parse(self.response_channel)
+            except ConfigurationError:
+                pass                            # no driver takes it
+            else:
+                term_length = _size_of(uri, "term-length", TERM_LENGTH_MIN, TERM_LENGTH_MAX, term_length)
+                mtu_length = _size_of(
+                    uri, "mtu", FRAME_HEADER_LENGTH + SESSION_HEADER_LENGTH, MTU_LENGTH_MAX, mtu_length)
+        self._max_length = <size_t> (min(term_length // 8, <int64_t> MAX_MESSAGE_LENGTH) - SESSION_HEADER_LENGTH)
+        self._max_claim_length = <Py_ssize_t> (mtu_length - FRAME_HEADER_LENGTH - SESSION_HEADER_LENGTH)
+        return 0
 
     cdef int _connect(self, Client client, int64_t now_ns) except -1:
         if self._publication is None:
             self._publication = client.add_publication(self.response_channel, self.response_stream_id)
             self._connect_deadline_ns = now_ns + SEND_TIMEOUT_NS
-            self._is_stuck = False
+            self._patient_from_ns = 0
+            self._back_off_ns = 0
         return 0
 
     cdef void _mark_closing(self, bint is_closing) noexcept:
@@ -70,29 +132,46 @@ cdef class ContainerClientSession:
 
     cdef int64_t send_vectors(self, BufferVector* vectors, size_t count) except? -6:
         cdef int64_t result = self._cluster.session_offer(self, vectors, count)
-        if result <= 0:
-            return result if self._is_stuck else self._send_again(vectors, count, result)
-        if self._is_stuck:
-            self._is_stuck = False
-        return result
+        return result if result > 0 else self._send_again(vectors, count, result)
 
     cdef int64_t _send_again(self, BufferVector* vectors, size_t count, int64_t result) except? -6:
-        cdef int64_t now_ns = self._cluster.now_ns()
-        cdef int64_t deadline_ns = now_ns + SEND_TIMEOUT_NS
-        while result <= 0:
-            if result == BACK_PRESSURED:
-                if now_ns >= deadline_ns:
-                    self._is_stuck = True
-                    return result
-            elif result == NOT_CONNECTED:
-                if now_ns >= self._connect_deadline_ns or self._publication is None:
-                    return result
-            elif result != ADMIN_ACTION:
-                return result
-            self._cluster.idle_once(0)
+        cdef int64_t begin_ns, now_ns, end_ns
+        cdef WaitBudget* budget
+        if result == ADMIN_ACTION:              # the log rotates its terms: the next try does not wait
             result = self.offer_vectors(vectors, count)
+        begin_ns = now_ns = self._cluster.now_ns()
+        if not self._is_worth_waiting(result, now_ns) or now_ns < self._patient_from_ns:
+            return result
+        budget = self._patience.refilled(now_ns)
+        end_ns = now_ns + min(budget.remaining_ns, <int64_t> SEND_TIMEOUT_NS)
+        self._cluster.idle_once(1)              # begins with the shortest idling
+        try:
+            while now_ns < end_ns and self._is_worth_waiting(result, now_ns):
+                self._cluster.idle_once(0)
+                now_ns = self._cluster.now_ns()
+                result = self.offer_vectors(vectors, count)
+        finally:
             now_ns = self._cluster.now_ns()
+            budget.remaining_ns -= now_ns - begin_ns
+            budget.counted_ns = now_ns
+        if self._is_worth_waiting(result, now_ns):
+            self._back_off(begin_ns, now_ns)
         return result
+
+    cdef bint _is_worth_waiting(self, int64_t result, int64_t now_ns) noexcept:
+        if self._patience is None or self._publication is None:
+            return False
+        if result == NOT_CONNECTED:
+            return now_ns < self._connect_deadline_ns
+        return result == BACK_PRESSURED or result == ADMIN_ACTION
+
+    cdef void _back_off(self, int64_t begin_ns, int64_t now_ns) noexcept:
+        # Time alone ends it: one accepted message does not show that a client reads again.
+        if self._back_off_ns == 0 or begin_ns - self._patient_from_ns >= self._back_off_ns:
+            self._back_off_ns = MIN_BACK_OFF_NS
+        else:
+            self._back_off_ns = min(2 * self._back_off_ns, <int64_t> MAX_BACK_OFF_NS)
+        self._patient_from_ns = now_ns + self._back_off_ns
 
     cdef int64_t _offer(self, BufferVector* vectors, size_t count, bint is_patient) except? -6:
         return self.send_vectors(vectors, count) if is_patient else self.offer_vectors(vectors, count)
@@ -123,7 +202,7 @@ cdef class ContainerClientSession:
         return self._offer_all((buffer, *more), False) if more else self._offer_one(buffer, False)
 
     def send(self, buffer=b"", /, *more):
-        """Sends a message, waiting out back pressure; see :meth:`container.api.ClientSession.send`."""
+        """Sends a message, waiting a little for a slow client; see :meth:`container.api.ClientSession.send`."""
         return self._offer_all((buffer, *more), True) if more else self._offer_one(buffer, True)
 
     def try_claim(self, Py_ssize_t length, BufferClaim buffer_claim not None):
@@ -157,6 +236,7 @@ cdef class ClientSessions:
         self._told = []
         self._ids = NULL
         self._capacity = 0
+        self._patience = SendPatience()
 
     def __dealloc__(self):
         free(self._ids)
@@ -215,6 +295,8 @@ cdef class ClientSessions:
         self._sessions.insert(index, session)
         memmove(self._ids + index + 1, self._ids + index, (count - index) * sizeof(int64_t))
         self._ids[index] = session.id
+        session._patience = self._patience
+        self._patience.session_count = count + 1
         return self._tell(session)
 
     cdef int _tell(self, ContainerClientSession session) except -1:
@@ -234,6 +316,7 @@ cdef class ClientSessions:
         self._told.remove(session)
         memmove(self._ids + index, self._ids + index + 1, (len(self._sessions) - index) * sizeof(int64_t))
         self._last = None
+        self._patience.session_count = len(self._sessions)
         return session
 
     def __len__(self):

@@ -28,6 +28,13 @@ cdef class BufferClaim:
     cdef size_t _length
     cdef size_t _offset                 # of the user's bytes in the claimed range
     cdef bint _is_claimed
+    cdef bint _is_forgotten             # aborted because the callback ended
+    cdef bint _is_kept                  # by the cluster until the callback ends
+    cdef BufferClaim _next              # the one kept before
+    cdef int64_t _cluster_session_id    # who made it and where
+    cdef int64_t _log_position
     cdef int _wrap(self, Publication publication, Claim* claim, size_t offset, size_t length) except -1
     cdef int _check_free(self) except -1
+    cdef bint _abort_forgotten(self) except -1      # False when nothing is claimed
+    cdef object _nothing_claimed(self, str fix)
     cdef int _give_up(self) except -1

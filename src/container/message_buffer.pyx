@@ -235,18 +235,22 @@ cdef class Header:
         return f"<Header position={self._frame.position} session_id={self._frame.session_id}>"
 
 
+# Its publication is needed when it is deallocated, whatever cycle of garbage it is part of.
+@cython.no_gc_clear
 cdef class BufferClaim:
     """A claimed range of a stream: write :attr:`buffer`, then :meth:`commit` or :meth:`abort`.
 
     Used as ``with``, it commits at the end, and aborts when there was an exception. A claim holds up everything that
-    is sent after it, so commit soon. The bytes are written to the claim's own memory and copied into the stream by
-    the commit, so that a view that is kept can not change what was sent.
+    is sent after it, so commit soon. A claim of a service that is open when its callback ends is aborted and reported;
+    a client's claim is aborted when the object is collected. The bytes are written to the claim's own memory and copied
+    into the stream by the commit, so that a view that is kept cannot change what was sent.
     """
 
     def __cinit__(self):
         self._data = bytearray()
         self._length = 0
         self._is_claimed = False
+        self._is_forgotten = False
 
     cdef int _check_free(self) except -1:
         if self._is_claimed:
@@ -254,20 +258,38 @@ cdef class BufferClaim:
         return 0
 
     cdef int _wrap(self, Publication publication, Claim* claim, size_t offset, size_t length) except -1:
-        self._data = bytearray(length)
         self._publication = publication
         if claim != NULL:
             self._claim = claim[0]
+        try:
+            self._data = bytearray(length)
+        except BaseException:
+            self._give_up()
+            raise
         self._offset = offset
         self._length = length
         self._is_claimed = True
+        self._is_forgotten = False
         return 0
+
+    cdef bint _abort_forgotten(self) except -1:
+        if not self._is_claimed:
+            return False
+        self._is_claimed = False
+        self._is_forgotten = True
+        self._give_up()
+        return True
+
+    cdef object _nothing_claimed(self, str fix):
+        if self._is_forgotten:
+            return ClusterError("this claim was aborted when the callback that made it ended; commit it there")
+        return ClusterError(f"nothing is claimed: {fix}")
 
     @property
     def buffer(self):
         """A writable view of the claimed bytes (memoryview), as long as was asked for, all zero at first."""
         if not self._is_claimed:
-            raise ClusterError("nothing is claimed: buffer is there after a successful try_claim until the commit")
+            raise self._nothing_claimed("buffer is there after a successful try_claim until the commit")
         return memoryview(self._data)
 
     @property
@@ -279,7 +301,7 @@ cdef class BufferClaim:
         """Sends the claimed bytes. Raises ClusterError when nothing is claimed, ClosedError when the stream is."""
         cdef char* source
         if not self._is_claimed:
-            raise ClusterError("nothing is claimed: commit needs a successful try_claim")
+            raise self._nothing_claimed("commit needs a successful try_claim")
         self._is_claimed = False
         if self._publication is not None:
             if self._publication.is_closed():

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import signal
+import time
+from functools import partial
 
 import pytest
 
+from container.api import Header, MessageBuffer
+from container.client import EgressListener, SessionPool
 from container.testing.cluster import CounterType
+from container.testing.process import wait_until
 from tests.system.harness import (
     ECHO_SERVICE,
+    LIMIT_S,
     REPORTING_SERVICE,
     CommandClient,
     NodeFactory,
@@ -23,6 +29,22 @@ from tests.system.harness import (
 
 # Messages of up to 8 KiB fit a term of this length, and half of a term is all that may be under way.
 SHORT_TERM = "aeron:udp?endpoint=127.0.0.1:0|term-length=64k"
+# Neither driver nor consensus module is to drop a client that does not poll.
+PATIENCE = {
+    "aeron.client.liveness.timeout": "60s",
+    "aeron.publication.unblock.timeout": "70s",
+    "aeron.cluster.session.timeout": "60s",
+}
+
+
+class CountingListener(EgressListener):
+    """Counts messages."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
+        self.count += 1
 
 
 @pytest.mark.timeout(240)
@@ -66,17 +88,11 @@ def test_a_java_client_under_back_pressure_gets_every_message_back(node: NodeFac
     assert (result["sent"], result["received"], result["mismatches"]) == (2_000, 2_000, 0)
 
 
-def test_a_client_that_stops_polling_is_given_up_after_a_second(node: NodeFactory) -> None:
-    # Neither driver nor consensus module is to drop it meanwhile.
-    patience = {
-        "aeron.client.liveness.timeout": "60s",
-        "aeron.publication.unblock.timeout": "70s",
-        "aeron.cluster.session.timeout": "60s",
-    }
-    member = node(properties=patience)
+def test_a_client_that_stops_polling_is_given_up_and_served_again_once_it_polls(node: NodeFactory) -> None:
+    member = node(properties=PATIENCE)
     service = start(member, REPORTING_SERVICE)
     with CommandClient(member) as stuck, CommandClient(member) as other:
-        # More than the egress stream holds, while nobody polls it; one send waits for a second, in vain.
+        # More than the egress stream holds, while nobody polls it.
         for _ in range(16):
             stuck.send_without_polling(json.dumps({"do": "reply", "length": 100_000}).encode())
         # The last one is in progress, so the service has given up one at least; others are served.
@@ -94,6 +110,39 @@ def test_a_client_that_stops_polling_is_given_up_after_a_second(node: NodeFactor
         assert set(long_messages) == {b"r" * 100_000}
     assert end_by(service, signal.SIGTERM) == 0
     assert await_report(service, "on_terminate")["back_pressured"] > 0
+
+
+def test_twenty_sessions_that_never_poll_do_not_stall_another_one_in_turn(node: NodeFactory) -> None:
+    member = node(properties={**PATIENCE, "aeron.cluster.max.sessions": "30"})
+    start(member, ECHO_SERVICE)
+    properties = member.client_properties()
+    answered = CountingListener()
+    with (
+        SessionPool.connect(
+            aeron_dir=properties["aeron.dir"],
+            ingress_channel=properties["aeron.cluster.ingress.channel"],
+            ingress_endpoints=properties["aeron.cluster.ingress.endpoints"],
+            egress_channel=SHORT_TERM,
+            message_timeout=LIMIT_S,
+            listener=answered,
+        ) as pool,
+        CommandClient(member, egress_channel=SHORT_TERM) as other,
+    ):
+        stuck = pool.open_all(20)
+        stalls = sent = 0
+        for number in range(100):
+            # Far more than their stream holds; each of them has several turns.
+            offer = partial(stuck[number % len(stuck)].offer, bytes(4_000))
+            wait_until(lambda offer=offer: offer() > 0, LIMIT_S, "ingress to take a message")  # type: ignore[misc]
+            sent += 1
+            begin = time.monotonic()
+            assert other.ask("echo", number=number)
+            stalls += time.monotonic() - begin > 0.5
+        # Waiting a second for each of them would make 20.
+        assert stalls <= 3
+        while pool.poll():
+            pass
+        assert 0 < answered.count < sent, "they were stuck"
 
 
 def test_s25_a_message_of_many_fragments_arrives_whole_with_the_end_of_its_last_fragment(

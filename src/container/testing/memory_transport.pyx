@@ -14,6 +14,7 @@ import dataclasses
 import errno
 from collections import namedtuple
 
+cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.errors import (
@@ -46,6 +47,8 @@ PublicationInfo = namedtuple(
 PublicationInfo.__doc__ = "A publication as the driver knows it; shared publications are one."
 
 
+# The log of a claim must be there when the claim is aborted, whatever cycle of garbage both are part of.
+@cython.no_gc_clear
 cdef class MemoryPublication(Publication):
     """A publication of a :class:`MemoryClient`; ``log`` has its frames (:class:`MemoryLog`)."""
 
