@@ -74,6 +74,7 @@ class ScriptedArchive:
         self.recordings: dict[int, Recording] = {}
         self.stop_positions: dict[int, int] = {}  # answers in place of the recordings' own
         self.damaged_at: int | None = None  # the message before which each replay ends, with an error
+        self.stalls = False  # each replay stays open there, and there is no error
         self._pending_replays: list[tuple[Publication, Recording, Session, int]] = []
         self._control = seam.add_subscription(self.client, control_channel, control_stream_id)
         driver.add_task(self.work)
@@ -258,7 +259,8 @@ class ScriptedArchive:
                 for message in recording.messages[: self.damaged_at]:
                     while seam.offer(publication, message) == ADMIN_ACTION:
                         pass  # the end of a term; the next offer begins another
-                publication.close()
-                if self.damaged_at is not None:
+                if not self.stalls:
+                    publication.close()
+                if self.damaged_at is not None and not self.stalls:
                     text = f"unexpected end of recording {recording.id}"
                     self.respond(session, correlation_id, 0, code=ERROR, error_message=text)

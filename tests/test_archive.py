@@ -940,11 +940,15 @@ def test_a_replay_that_is_cut_short_never_ends_normally(world: World, damaged_at
     image = seam.snapshot_image(reader, world.client, world.idle)
     received: list[bytes] = []
     begin_ns = world.clock.now_ns
-    with pytest.raises((SnapshotError, ArchiveError), match="ended unexpectedly|unexpected end of recording"):
+
+    def read() -> None:
         for message in image:
             received.append(message)
             if not is_fast:
                 world.run(3)
+
+    with pytest.raises((SnapshotError, ArchiveError), match="ended unexpectedly|unexpected end of recording"):
+        read()
     assert world.clock.now_ns - begin_ns < 100 * MS, "it fails without a wait"
     assert received == MESSAGES[:damaged_at]
     assert not image.is_end_of_stream
@@ -952,6 +956,21 @@ def test_a_replay_that_is_cut_short_never_ends_normally(world: World, damaged_at
         next(iter(image))
     with pytest.raises((SnapshotError, ArchiveError)):
         image.poll(received.append)
+
+
+def test_a_replay_that_stalls_is_an_error_after_a_minute(world: World) -> None:
+    archive = world.archive()
+    recording_id = recorded(world, MESSAGES)
+    archive.damaged_at, archive.stalls = 50, True
+    world.idle = SteppingIdleStrategy(lambda: world.clock.advance(20 * MS))
+    image = seam.snapshot_image(world.store().open(recording_id, world.idle), world.client, world.idle)
+    messages = iter(image)
+    received = [next(messages) for _ in range(50)]
+    begin_ns = world.clock.now_ns
+    with pytest.raises(SnapshotError, match=r"stopped at position \d+: no frame came for 60 s"):
+        next(messages)
+    assert 60_000 * MS <= world.clock.now_ns - begin_ns < 60_100 * MS
+    assert received == MESSAGES[:50]
 
 
 def test_an_image_that_is_closed_before_all_was_read_never_ends_normally(world: World) -> None:

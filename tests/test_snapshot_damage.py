@@ -119,11 +119,14 @@ class Snapshot:
         recording_id = member.store.recording_ids[0]
         damage(member.store.recording(recording_id).log)
         loaded = member.in_callback(lambda _cluster, image: read(image), "on_start")
+        failure = None
         try:
             member.start(recording_ids=[recording_id], leadership_term_id=1)
         except AgentTermination as termination:
+            failure = termination.__cause__
+        if failure is not None:
             assert member.idle_strategy.idle_count < MAX_IDLES, "a load that fails is not waited for"
-            assert isinstance(termination.__cause__, ContainerError), termination.__cause__
+            assert isinstance(failure, ContainerError), failure
             assert member.cm.acks[-1].relevant_id == -1
             return []
         assert self._sessions(member) == self.sessions

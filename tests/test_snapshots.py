@@ -172,7 +172,7 @@ class NamedDict(dict[str, Any]):
     pass
 
 
-Pair = namedtuple("Pair", "one other")  # noqa: PYI024
+Pair = namedtuple("Pair", "one other")
 
 
 @pytest.mark.parametrize(

@@ -337,7 +337,7 @@ cdef class ClusteredServiceAgent(Cluster):
         cdef WaitReporter waiting = WaitReporter(self._clock, f"the replay of snapshot recording {recording_id}")
         cdef int fragments
         try:
-            loader = SnapshotLoader(reader, self)
+            loader = SnapshotLoader(reader, self, self._clock)
             while not loader.is_done:
                 fragments = loader.poll()
                 if loader.is_done:

@@ -4,11 +4,13 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from container.cluster cimport Cluster
 from container.event_handler cimport EventHandler
 from container.fragment_assembler cimport BytesAssembler, FragmentAssembler
-from container.transport cimport FragmentHandler, FrameHeader, SnapshotReader
+from container.transport cimport Clock, FragmentHandler, FrameHeader, SnapshotReader
 
 
 cdef class SnapshotStream(FragmentHandler):     # all frames of a replayed snapshot, or an error
     cdef SnapshotReader _reader
+    cdef Clock _clock
+    cdef int64_t _stalled_since_ns              # the first poll of a row that found nothing; or NULL_VALUE
     cdef FragmentAssembler _assembler           # of the poll in progress
     cdef bint _is_single                        # the poll in progress ends after one message
     cdef bint _in_message

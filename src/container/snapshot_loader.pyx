@@ -18,13 +18,14 @@ from container.fragment_assembler cimport BytesAssembler, FragmentAssembler
 from container.loggers import logger
 from container.snapshot_taker cimport SERVICE_SNAPSHOT_TYPE_ID
 from container.transport cimport (
-    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, FRAME_FLAG_BEGIN, FRAME_FLAG_END, FragmentHandler, FrameHeader, Image,
-    SnapshotReader, compute_position,
+    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, FRAME_FLAG_BEGIN, FRAME_FLAG_END, NULL_VALUE, Clock, FragmentHandler,
+    FrameHeader, Image, SnapshotReader, compute_position,
 )
 from container.wait_reporter cimport WaitReporter
 
 cdef enum:
     FRAGMENT_LIMIT = 10
+    STALL_LIMIT_S = 60
 
 
 cdef class SnapshotStream(FragmentHandler):
@@ -33,8 +34,10 @@ cdef class SnapshotStream(FragmentHandler):
     Between two frames there may be nothing but the padding at the end of a term. Within a message there is none.
     """
 
-    def __init__(self, SnapshotReader reader not None):
+    def __init__(self, SnapshotReader reader not None, Clock clock not None):
         self._reader = reader
+        self._clock = clock
+        self._stalled_since_ns = NULL_VALUE
         self.position = self._next_position = reader.image.position()
 
     cdef bint has_ended(self) noexcept:
@@ -49,6 +52,8 @@ cdef class SnapshotStream(FragmentHandler):
         fragments = self._reader.image.controlled_poll(self, fragment_limit)
         if fragments == 0:
             self._check_progress()
+        else:
+            self._stalled_since_ns = NULL_VALUE
         return fragments
 
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
@@ -96,6 +101,7 @@ cdef class SnapshotStream(FragmentHandler):
 
     cdef int _check_progress(self) except -1:
         cdef Image image = self._reader.image
+        cdef int64_t now_ns
         # Before the archive is asked: its error may come just after the end that it is about.
         cdef bint is_cut = (image.is_end_of_stream() or image.is_closed()
                             or image.position() >= self._reader.stop_position)
@@ -104,6 +110,15 @@ cdef class SnapshotStream(FragmentHandler):
             raise SnapshotError(
                 f"snapshot ended unexpectedly at position {self._next_position}: its recording ends at "
                 f"{self._reader.stop_position}; the archive's error log says why it ended the replay: {image!r}")
+        # At some damaged frames the archive neither goes on nor gives up.
+        now_ns = self._clock.nano_time()
+        if self._stalled_since_ns == NULL_VALUE:
+            self._stalled_since_ns = now_ns
+        elif now_ns - self._stalled_since_ns >= STALL_LIMIT_S * <int64_t> 1_000_000_000:
+            raise SnapshotError(
+                f"the replay of the snapshot stopped at position {self._next_position}: no frame came for "
+                f"{STALL_LIMIT_S} s, and its recording ends at {self._reader.stop_position}; the archive's error log "
+                "may say why")
         return 0
 
 
@@ -122,8 +137,8 @@ cdef class SnapshotLoader(FragmentHandler):
     when a part of the snapshot is missing.
     """
 
-    def __init__(self, SnapshotReader reader not None, EventHandler handler not None):
-        self._stream = SnapshotStream(reader)
+    def __init__(self, SnapshotReader reader not None, EventHandler handler not None, Clock clock not None):
+        self._stream = SnapshotStream(reader, clock)
         self._handler = handler
         self._assembler = FragmentAssembler(self)
         self._in_snapshot = False
@@ -185,7 +200,7 @@ cdef class SnapshotImage:
 
     def __init__(self, SnapshotReader reader not None, Cluster cluster not None):
         self._reader = reader
-        self._stream = SnapshotStream(reader)
+        self._stream = SnapshotStream(reader, cluster.clock())
         self._cluster = cluster
         self._assembler = BytesAssembler()
 

@@ -12,8 +12,8 @@ from container.idle_strategy cimport IdleStrategy
 from container.snapshot_loader cimport SnapshotImage
 from container.transport cimport (
     ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, BufferVector, Claim,
-    Client, ClientListener, Clock, Counter, Counters, FragmentHandler, FrameHeader, Image, MarkFile, PendingAdd, Publication,
-    SnapshotReader, SnapshotStore, SnapshotWriter, Subscription, publication_result_name,
+    Client, ClientListener, Clock, Counter, Counters, FragmentHandler, FrameHeader, Image, MarkFile, PendingAdd,
+    Publication, SnapshotReader, SnapshotStore, SnapshotWriter, Subscription, publication_result_name,
 )
 
 cdef enum:
