@@ -43,6 +43,7 @@ class Recording:
     stream_id: int
     subscription: Subscription
     counter: Counter | None = None
+    position: int = 0
     messages: list[bytes] = field(default_factory=list)
 
 
@@ -71,7 +72,10 @@ class ScriptedArchive:
         self.hooks: dict[str, Callable[[ScriptedArchive, Session | None, Request], None]] = {}
         self.sessions: dict[int, Session] = {}
         self.recordings: dict[int, Recording] = {}
-        self._pending_replays: list[tuple[Publication, Recording]] = []
+        self.stop_positions: dict[int, int] = {}  # answers in place of the recordings' own
+        self.damaged_at: int | None = None  # the message before which each replay ends, with an error
+        self.stalls = False  # each replay stays open there, and there is no error
+        self._pending_replays: list[tuple[Publication, Recording, Session, int]] = []
         self._control = seam.add_subscription(self.client, control_channel, control_stream_id)
         driver.add_task(self.work)
 
@@ -178,16 +182,30 @@ class ScriptedArchive:
         self.recordings[recording.id] = recording
         self.respond(session, request["correlation_id"], 9000 + recording.id)
 
+    def on_StopPositionRequest(self, session: Session, request: Request) -> None:  # noqa: N802
+        recording_id = request["recording_id"]
+        recording = self.recordings.get(recording_id)
+        if recording_id in self.stop_positions:
+            self.respond(session, request["correlation_id"], self.stop_positions[recording_id])
+        elif recording is None:
+            self._refuse_unknown(session, request)
+        else:
+            position = -1 if recording.counter is not None else recording.position
+            self.respond(session, request["correlation_id"], position)
+
+    def _refuse_unknown(self, session: Session, request: Request) -> None:
+        text = f"unknown recording id: {request['recording_id']}"
+        self.respond(session, request["correlation_id"], UNKNOWN_RECORDING, code=ERROR, error_message=text)
+
     def on_ReplayRequest(self, session: Session, request: Request) -> None:  # noqa: N802
         recording = self.recordings.get(request["recording_id"])
         if recording is None:
-            text = f"unknown recording id: {request['recording_id']}"
-            self.respond(session, request["correlation_id"], UNKNOWN_RECORDING, code=ERROR, error_message=text)
+            self._refuse_unknown(session, request)
             return
         publication = seam.add_publication(
             self.client, request["replay_channel"].decode(), request["replay_stream_id"], exclusive=True
         )
-        self._pending_replays.append((publication, recording))
+        self._pending_replays.append((publication, recording, session, request["correlation_id"]))
         replay_session_id = 3 << 32 | publication.session_id & 0xFFFF_FFFF
         self.respond(session, request["correlation_id"], replay_session_id)
 
@@ -209,7 +227,8 @@ class ScriptedArchive:
         collecting = seam.CollectingHandler()
         seam.poll_with(image, FragmentAssembler(collecting), 1000)
         recording.messages += [data for data, _ in collecting.messages]
-        seam.set_counter(recording.counter, seam.position(image))
+        recording.position = seam.position(image)
+        seam.set_counter(recording.counter, recording.position)
 
     def signal_start(self, recording: Recording) -> None:
         """Tell every session that a recording began."""
@@ -233,10 +252,15 @@ class ScriptedArchive:
             recording.counter = None
 
     def _replay(self) -> None:
-        for publication, recording in list(self._pending_replays):
+        for replay in list(self._pending_replays):
+            publication, recording, session, correlation_id = replay
             if seam.is_connected(publication):
-                self._pending_replays.remove((publication, recording))
-                for message in recording.messages:
+                self._pending_replays.remove(replay)
+                for message in recording.messages[: self.damaged_at]:
                     while seam.offer(publication, message) == ADMIN_ACTION:
                         pass  # the end of a term; the next offer begins another
-                publication.close()
+                if not self.stalls:
+                    publication.close()
+                if self.damaged_at is not None and not self.stalls:
+                    text = f"unexpected end of recording {recording.id}"
+                    self.respond(session, correlation_id, 0, code=ERROR, error_message=text)

@@ -267,7 +267,9 @@ def test_each_service_loads_its_own_snapshot() -> None:
 def test_an_archive_error_while_loading_fails_the_start(
     operation: Literal["open", "check"],
 ) -> None:
-    member = recovering(BEGIN)
+    member = recovering(BEGIN, END)
+    log = member.store.recording(member.store.recording_ids[0]).log
+    log.overwrite(log.frames()[1].position, bytes(4))
     member.store.script(operation, [ArchiveError("unknown recording", code=5)])
     termination = failing(member)
     assert isinstance(termination.__cause__, ArchiveError)

@@ -21,6 +21,7 @@ from container.errors import (
     CodecError,
     ConfigurationError,
     RegistrationError,
+    SnapshotError,
     TimedOutError,
 )
 from container.testing import transport_probe as seam
@@ -824,13 +825,16 @@ def test_a_replay_that_the_archive_gives_up_raises_its_error(world: World) -> No
         archive.respond(session, request["correlation_id"], 0, code=ERROR, error_message=text)
 
     archive.hooks["ReplayRequest"] = hook
+    archive.stop_positions[0] = 96
     with pytest.raises(ArchiveError, match="failed to establish replay"):
         world.store().open(0, world.idle)
     assert world.client.open_resources == []
 
 
 def test_a_replay_that_never_arrives_is_reported_and_times_out(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.archive().hooks["ReplayRequest"] = replay_without_a_publication
+    archive = world.archive()
+    archive.hooks["ReplayRequest"] = replay_without_a_publication
+    archive.stop_positions[4] = 96
     with (
         caplog.at_level(logging.INFO, logger="container"),
         pytest.raises(
@@ -860,12 +864,128 @@ def test_the_end_of_the_agent_closes_everything(world: World, operation: str, id
     archive = world.archive()
     archive.hooks["StartRecordingRequest2"] = replay_without_a_publication
     archive.hooks["ReplayRequest"] = replay_without_a_publication
+    archive.stop_positions[0] = 96
     world.terminate_after(idles)
     store = world.store()
     call = partial(store.create, world.idle) if operation == "create" else partial(store.open, 0, world.idle)
     with pytest.raises(AgentTermination):
         call()
     assert world.client.open_resources == []
+
+
+def recorded(world: World, messages: list[bytes]) -> int:
+    """The recording of these messages, which has stopped."""
+    writer = world.store().create(world.idle)
+    for message in messages:
+        while seam.offer(writer.publication, message) == ADMIN_ACTION:
+            pass
+    world.run()
+    writer.close()
+    world.run()
+    return writer.recording_id
+
+
+MESSAGES = [b"%d" % number * (number % 50) for number in range(100)]
+
+
+def test_the_end_of_a_snapshot_is_where_the_archive_says_that_the_recording_ends(world: World) -> None:
+    archive = world.archive()
+    recording_id = recorded(world, MESSAGES)
+    reader = world.store().open(recording_id, world.idle)
+    assert archive.request("StopPositionRequest")["recording_id"] == recording_id
+    assert archive.request("ReplayRequest")["length"] == -1
+    assert reader.stop_position == archive.recordings[recording_id].position > 0
+    image = seam.snapshot_image(reader, world.client, world.idle)
+    assert image.position == 0
+    assert list(image) == MESSAGES
+    assert image.is_end_of_stream
+    assert image.position == reader.stop_position
+
+
+def test_a_recording_that_is_about_to_stop_is_waited_for(world: World) -> None:
+    archive = world.archive()
+    writer = world.store().create(world.idle)
+    assert seam.offer(writer.publication, b"state") > 0
+    asked: list[Request] = []
+
+    def hook(archive: ScriptedArchive, session: Session | None, request: Request) -> None:
+        assert session is not None
+        asked.append(request)
+        archive.on_StopPositionRequest(session, request)
+        if len(asked) == 3:
+            writer.publication.close()
+
+    archive.hooks["StopPositionRequest"] = hook
+    reader = world.store().open(writer.recording_id, world.idle)
+    assert len(asked) > 3
+    assert reader.stop_position == 64
+    assert list(seam.snapshot_image(reader, world.client, world.idle)) == [b"state"]
+
+
+def test_a_recording_that_does_not_stop_cannot_be_loaded(world: World) -> None:
+    world.archive()
+    writer = world.store().create(world.idle)
+    assert seam.offer(writer.publication, b"state") > 0
+    with pytest.raises(TimedOutError, match=f"recording {writer.recording_id} to stop: the archive is still recording"):
+        world.store().open(writer.recording_id, world.idle)
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+@pytest.mark.parametrize("damaged_at", range(len(MESSAGES)))
+def test_a_replay_that_is_cut_short_never_ends_normally(world: World, damaged_at: int, is_fast: bool) -> None:
+    archive = world.archive()
+    recording_id = recorded(world, MESSAGES)
+    archive.damaged_at = damaged_at
+    reader = world.store().open(recording_id, world.idle)
+    image = seam.snapshot_image(reader, world.client, world.idle)
+    received: list[bytes] = []
+    begin_ns = world.clock.now_ns
+
+    def read() -> None:
+        for message in image:
+            received.append(message)
+            if not is_fast:
+                world.run(3)
+
+    with pytest.raises((SnapshotError, ArchiveError), match="ended unexpectedly|unexpected end of recording"):
+        read()
+    assert world.clock.now_ns - begin_ns < 100 * MS, "it fails without a wait"
+    assert received == MESSAGES[:damaged_at]
+    assert not image.is_end_of_stream
+    with pytest.raises((SnapshotError, ArchiveError)):
+        next(iter(image))
+    with pytest.raises((SnapshotError, ArchiveError)):
+        image.poll(received.append)
+
+
+def test_a_replay_that_stalls_is_an_error_after_a_minute(world: World) -> None:
+    archive = world.archive()
+    recording_id = recorded(world, MESSAGES)
+    archive.damaged_at, archive.stalls = 50, True
+    world.idle = SteppingIdleStrategy(lambda: world.clock.advance(20 * MS))
+    image = seam.snapshot_image(world.store().open(recording_id, world.idle), world.client, world.idle)
+    messages = iter(image)
+    received = [next(messages) for _ in range(50)]
+    begin_ns = world.clock.now_ns
+    with pytest.raises(SnapshotError, match=r"stopped at position \d+: no frame came for 60 s"):
+        next(messages)
+    assert 60_000 * MS <= world.clock.now_ns - begin_ns < 60_100 * MS
+    assert received == MESSAGES[:50]
+
+
+def test_an_image_that_is_closed_before_all_was_read_never_ends_normally(world: World) -> None:
+    world.archive()
+    reader = world.store().open(recorded(world, MESSAGES), world.idle)
+    image = seam.snapshot_image(reader, world.client, world.idle)
+    (subscription,) = [r for r in world.client.open_resources if getattr(r, "stream_id", 0) == 103]
+    messages = iter(image)
+    assert [next(messages) for _ in range(40)] == MESSAGES[:40]
+    subscription.close()
+    with pytest.raises(SnapshotError, match=r"ended unexpectedly at position \d+: its recording ends at \d+"):
+        list(messages)
+    with pytest.raises(SnapshotError, match="ended unexpectedly"):
+        image.poll(print)
+    assert not image.is_end_of_stream
 
 
 def test_waits_idle_with_the_callers_strategy_and_keep_the_conductor_going(world: World) -> None:

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from container.api import CloseReason
-from container.errors import ClusterError
+from container.errors import AgentTermination, ClusterError
 from tests.cython_module import compile_cython, compile_module, load_module
 from tests.member import Member
 from tests.replay_world import Tally, egress, of_kind, replayed
@@ -190,6 +190,26 @@ def test_a_service_in_cython_is_called_answers_and_is_snapshotted(module: Module
     second = Member(module.AddingService(), log_position=position)
     second.start(recording_ids=[second.store.add_recording(messages)], leadership_term_id=1)
     assert (second.service.total, second.service.messages_read) == (42, 30)
+
+
+@pytest.mark.timeout(300)
+def test_a_service_in_cython_never_reads_a_damaged_snapshot_to_a_normal_end(module: ModuleType) -> None:
+    member = Member(module.AddingService()).lead()
+    member.cm.open_session(1)
+    member.deliver(number(42))
+    position = member.cm.snapshot()
+    member.commit()
+    messages = member.store.messages(member.store.recording_ids[-1])
+    frames = member.store.frames(member.store.recording_ids[-1])
+    for index in range(len(frames)):
+        for at, damage in [(0, bytes(4)), (0, bytes(32)), (5, b"\0"), (6, b"\0")]:
+            second = Member(module.AddingService(), log_position=position)
+            recording_id = second.store.add_recording(messages)
+            log = second.store.recording(recording_id).log
+            log.overwrite(log.frames()[index].position + at, damage)
+            with pytest.raises(AgentTermination, match="ended unexpectedly|a part of the snapshot is missing"):
+                second.start(recording_ids=[recording_id], leadership_term_id=1)
+            assert second.idle_strategy.idle_count < 100
 
 
 def test_a_service_in_cython_has_timers_sessions_and_messages_to_the_cluster(module: ModuleType) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import enum
+import random
+from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,11 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from container.errors import ConfigurationError, SnapshotError
+from container.set_finder import find_set
+from container.snapshot_loader import SnapshotImage
 from container.snapshots import read_snapshot, write_snapshot
+from container.testing import transport_probe as seam
+from container.testing.manual_time import ManualClock, SteppingIdleStrategy
+from container.testing.memory_stores import MemorySnapshotStore
+from container.testing.memory_transport import MemoryDriver
 
 
 class Recording:
-    """The messages of a snapshot, as both a publication and an image."""
+    """A publication that keeps the messages of a snapshot, and the image of their replay over memory."""
 
     def __init__(self, max_message_length: int = 64) -> None:
         self.max_message_length = max_message_length
@@ -27,8 +36,19 @@ class Recording:
         self.messages.append(message)
         return len(self.messages)
 
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self.messages)
+    def image(self) -> SnapshotImage:
+        """Where the service's state begins: behind a message of the container's."""
+        driver = MemoryDriver(ManualClock())
+        client = driver.connect("service")
+        idle = SteppingIdleStrategy(_never_idle)
+        store = MemorySnapshotStore(client)
+        reader = seam.open_snapshot(store, store.add_recording([b"end marker", *self.messages]), idle)
+        assert [data for data, _ in seam.poll(reader.image, 1)] == [b"end marker"]
+        return seam.snapshot_image(reader, client, idle)
+
+
+def _never_idle() -> None:
+    raise AssertionError("waited for a message of a snapshot that is all there")
 
 
 class Order(msgspec.Struct):
@@ -72,7 +92,7 @@ BOOK = Book({i: Order(i, {"b": [i] * i, "a": []}, None if i % 2 else "note") for
 def test_a_struct_of_any_size_comes_back(max_message_length: int) -> None:
     recording = Recording(max_message_length)
     length = write_snapshot(recording, BOOK, version=3)
-    assert read_snapshot(recording, Book, version=3) == BOOK
+    assert read_snapshot(recording.image(), Book, version=3) == BOOK
     assert len(recording.messages) == 1 + -(-length // max_message_length)
 
 
@@ -80,7 +100,7 @@ def test_a_struct_of_any_size_comes_back(max_message_length: int) -> None:
 def test_any_dict_comes_back_in_its_order(state: dict[str, int], max_message_length: int) -> None:
     recording = Recording(max_message_length)
     write_snapshot(recording, state)
-    read = read_snapshot(recording, dict)
+    read = read_snapshot(recording.image(), dict)
     assert list(read.items()) == list(state.items())
 
 
@@ -90,23 +110,27 @@ def test_any_dict_comes_back_in_its_order(state: dict[str, int], max_message_len
 def test_what_msgspec_encodes_comes_back(state: object) -> None:
     recording = Recording()
     write_snapshot(recording, state)
-    assert read_snapshot(recording, type(state)) == state
+    assert read_snapshot(recording.image(), type(state)) == state
 
 
 def test_several_states_are_read_in_the_order_in_which_they_were_written() -> None:
     recording = Recording()
     write_snapshot(recording, BOOK)
     write_snapshot(recording, Node(5))
-    messages = Recording()
-    messages.messages = recording.messages
-    reader = iter(recording.messages)
+    image = recording.image()
+    assert read_snapshot(image, Book) == BOOK
+    assert not image.is_end_of_stream
+    assert read_snapshot(image, Node) == Node(5)
+    assert image.is_end_of_stream
 
-    class Continued:
-        def __iter__(self) -> Iterator[bytes]:
-            return reader
 
-    assert read_snapshot(Continued(), Book) == BOOK
-    assert read_snapshot(Continued(), Node) == Node(5)
+def test_a_state_is_followed_by_messages_of_the_services_own() -> None:
+    recording = Recording()
+    write_snapshot(recording, Node(5))
+    recording.messages += [b"%d" % number for number in range(40)]
+    image = recording.image()
+    assert read_snapshot(image, Node) == Node(5)
+    assert list(image) == [b"%d" % number for number in range(40)]
 
 
 def test_equal_states_are_written_as_equal_bytes() -> None:
@@ -122,9 +146,100 @@ def test_a_set_is_refused_when_written(state: object) -> None:
         write_snapshot(Recording(), state)
 
 
+class Loose(msgspec.Struct):
+    anything: Any = None
+    names: dict[str, int] = {}
+
+
+class Unseen(msgspec.Struct, gc=False, array_like=True, omit_defaults=True):
+    numbers: list[int] = []
+
+
+@dataclass(slots=True)
+class Slotted:
+    value: object
+
+
+class Groups(enum.Enum):
+    FEW = frozenset({1, 2})
+
+
+class OrderedSet(set[int]):
+    pass
+
+
+class NamedDict(dict[str, Any]):
+    pass
+
+
+Pair = namedtuple("Pair", "one other")
+
+
+@pytest.mark.parametrize(
+    ("state", "path"),
+    [
+        ({"tags": {"a", "b"}}, "dict['tags']"),
+        ({"deep": [0, {"er": (1, frozenset({2}))}]}, "dict['deep'][1]['er'][1]"),
+        ({frozenset({1}): 2}, "dict, key frozenset({1})"),
+        ({(1, frozenset()): 2}, "dict, key (1, frozenset())[1]"),
+        ([[1], [set()]], "list[1][0]"),
+        (Loose(anything={1}), "Loose.anything"),
+        (Loose(names={1, 2}), "Loose.names"),  # type: ignore[arg-type]
+        (Loose(names={"a": {3}}), "Loose.names['a']"),  # type: ignore[dict-item]
+        (Loose(anything=Loose(anything=[Slotted({1})])), "Loose.anything.anything[0].value"),
+        (Unseen(numbers={5}), "Unseen.numbers"),  # type: ignore[arg-type]
+        (Loose(anything=Groups.FEW), "Loose.anything.value"),
+        ([OrderedSet({1})], "list[0]"),
+        (NamedDict(a={1}), "NamedDict['a']"),
+        (OrderedDict(a={1}), "OrderedDict['a']"),
+        ([Pair(1, {2})], "list[0][1]"),
+    ],
+)
+def test_a_set_is_refused_whatever_the_type_says(state: object, path: str) -> None:
+    recording = Recording()
+    with pytest.raises(ConfigurationError) as refused:
+        write_snapshot(recording, state)
+    assert str(refused.value).startswith(f"{path} is a set: ")
+    assert recording.messages == []
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text() | st.binary(),
+    lambda inner: (
+        st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner) | st.builds(Loose, inner)
+    ),
+)
+
+
+@given(PLAIN)
+def test_a_state_without_a_set_is_not_refused(state: Any) -> None:
+    assert find_set(state, "state") is None
+    msgspec.msgpack.encode(state)
+
+
+@given(PLAIN, st.randoms())
+def test_a_set_is_found_wherever_it_is(state: Any, randomness: random.Random) -> None:
+    planted = _plant(state, {1}, randomness)
+    msgspec.msgpack.encode(planted)
+    assert find_set(planted, "state") is not None
+
+
+def _plant(state: Any, value: object, randomness: random.Random) -> Any:
+    # The state with the value somewhere in it, at random.
+    if isinstance(state, Loose):
+        return Loose(_plant(state.anything, value, randomness))
+    if isinstance(state, list | tuple) and state:
+        index = randomness.randrange(len(state))
+        return type(state)([*state[:index], _plant(state[index], value, randomness), *state[index + 1 :]])
+    if isinstance(state, dict) and state:
+        key = randomness.choice(list(state))
+        return {**state, key: _plant(state[key], value, randomness)}
+    return value
+
+
 def test_a_set_is_refused_by_the_name_of_its_field() -> None:
     with pytest.raises(ConfigurationError, match=r"WithSetBehindANode\.tags is a set"):
-        read_snapshot(Recording(), WithSetBehindANode)
+        read_snapshot(Recording().image(), WithSetBehindANode)
 
 
 @pytest.mark.parametrize("version", [-1, 2**32])
@@ -137,21 +252,21 @@ def test_another_version_is_refused_with_both() -> None:
     recording = Recording()
     write_snapshot(recording, BOOK, version=2)
     with pytest.raises(SnapshotError, match="holds version 2 of Book, not 1"):
-        read_snapshot(recording, Book)
+        read_snapshot(recording.image(), Book)
 
 
 def test_another_type_is_refused_with_both() -> None:
     recording = Recording()
     write_snapshot(recording, BOOK)
     with pytest.raises(SnapshotError, match="type Book, not OtherBook"):
-        read_snapshot(recording, OtherBook)
+        read_snapshot(recording.image(), OtherBook)
 
 
 def test_a_type_that_changed_is_refused() -> None:
     recording = Recording()
     write_snapshot(recording, msgspec.defstruct("Book", [("orders", str)])("x"))
     with pytest.raises(SnapshotError, match="not a Book of today"):
-        read_snapshot(recording, Book)
+        read_snapshot(recording.image(), Book)
 
 
 @pytest.mark.parametrize("first", [b"", b"ACCSTATE", b"x" * 40, b"ACCSTATF" + bytes(32)])
@@ -159,12 +274,12 @@ def test_what_write_snapshot_did_not_write_is_refused(first: bytes) -> None:
     recording = Recording()
     recording.messages = [first]
     with pytest.raises(SnapshotError, match="not a state written by write_snapshot"):
-        read_snapshot(recording, Book)
+        read_snapshot(recording.image(), Book)
 
 
 def test_an_empty_snapshot_is_refused() -> None:
     with pytest.raises(SnapshotError, match="ends where a state of type Book should begin"):
-        read_snapshot(Recording(), Book)
+        read_snapshot(Recording().image(), Book)
 
 
 def test_a_missing_part_is_refused_with_how_much_there_was() -> None:
@@ -172,7 +287,7 @@ def test_a_missing_part_is_refused_with_how_much_there_was() -> None:
     length = write_snapshot(recording, BOOK)
     del recording.messages[-1]
     with pytest.raises(SnapshotError, match=rf"ends after \d+ of {length} bytes"):
-        read_snapshot(recording, Book)
+        read_snapshot(recording.image(), Book)
 
 
 def test_every_flipped_bit_is_noticed() -> None:
@@ -185,7 +300,7 @@ def test_every_flipped_bit_is_noticed() -> None:
             copy = Recording()
             copy.messages = [*recording.messages[:index], bytes(damaged), *recording.messages[index + 1 :]]
             with pytest.raises(SnapshotError):
-                read_snapshot(copy, Book)
+                read_snapshot(copy.image(), Book)
 
 
 @given(st.lists(st.binary(max_size=80), max_size=4))
@@ -193,4 +308,4 @@ def test_random_messages_are_refused(messages: list[bytes]) -> None:
     recording = Recording()
     recording.messages = messages
     with pytest.raises(SnapshotError):
-        read_snapshot(recording, Book)
+        read_snapshot(recording.image(), Book)

@@ -406,24 +406,34 @@ class SnapshotPublication(Protocol):
 
 
 class SnapshotImage(Protocol):
-    """Where :meth:`ClusteredService.on_start` reads the state that was written, message by message."""
+    """Where :meth:`ClusteredService.on_start` reads the state that was written, message by message.
+
+    There is one place in the snapshot, which all ways of reading move on: a loop that was left is continued by the next
+    one, by :meth:`poll` and by :func:`container.read_snapshot`. What is not read when ``on_start`` returns is reported
+    in the log and dropped.
+    """
 
     @property
     def is_end_of_stream(self) -> bool:
-        """True when every message has been read."""
+        """True when every message has been handed over, up to where the snapshot's recording stopped."""
 
     @property
     def position(self) -> int:
-        """Position in the snapshot's recording, in bytes."""
+        """Position in the snapshot's recording after the last message that was handed over, in bytes."""
 
     def poll(self, handler: Callable[[bytes], object], fragment_limit: int = 10) -> int:
         """Hands messages, each as ``bytes``, to ``handler``, from up to ``fragment_limit`` frames; never waits.
 
-        Returns the number of frames read. Raises what the handler raises, SnapshotError when the replay ended early.
+        Returns the number of frames read. Raises what the handler raises, ArchiveError when the archive reports an
+        error, and SnapshotError when a part of the snapshot is missing: a frame, or all frames after one because the
+        replay ended early or no frame came for 60 seconds.
         """
 
     def __iter__(self) -> Iterator[bytes]:
-        """Iterates over the remaining messages, waiting for each; raises as :meth:`poll`, and ArchiveError."""
+        """Iterates over the remaining messages, waiting for each; raises as :meth:`poll`.
+
+        The iteration ends only when all messages up to the end of the snapshot were handed over.
+        """
 
 
 class ClusteredService(ABC):

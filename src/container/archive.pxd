@@ -47,6 +47,7 @@ cdef class ArchiveClient:
     cpdef int64_t start_replay(
         self, int64_t recording_id, int64_t position, int64_t length, str channel, int32_t stream_id
     ) except? -1
+    cpdef int64_t stop_position(self, int64_t recording_id) except? -1
     cpdef int check_for_error_response(self) except -1
     cpdef int close(self) except -1
     cdef int _close_streams(self) except -1
@@ -76,5 +77,7 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
     cpdef SnapshotWriter create(self, IdleStrategy idle)
     cpdef SnapshotReader open(self, int64_t recording_id, IdleStrategy idle)
     cdef int _start_recording(self, ArchiveSnapshotWriter writer, IdleStrategy idle) except -1
+    cdef int _await_stop_position(
+        self, ArchiveSnapshotReader reader, int64_t recording_id, IdleStrategy idle) except -1
     cdef int _start_replay(
         self, ArchiveSnapshotReader reader, int64_t recording_id, IdleStrategy idle) except -1

@@ -18,10 +18,11 @@ from container.channel_uri import ChannelUri, add_alias_if_absent, add_session_i
 from container.codecs.archive cimport (
     ARCHIVE_ID_REQUEST_ENCODED_LENGTH, BOOLEAN_TRUE, CLOSE_SESSION_REQUEST_ENCODED_LENGTH,
     CONTROL_RESPONSE_CODE_ERROR, CONTROL_RESPONSE_CODE_OK, KEEP_ALIVE_REQUEST_ENCODED_LENGTH,
-    SOURCE_LOCATION_LOCAL, archive_id_request_encode, auth_connect_request_encode,
+    SOURCE_LOCATION_LOCAL, STOP_POSITION_REQUEST_ENCODED_LENGTH, archive_id_request_encode, auth_connect_request_encode,
     auth_connect_request_encoded_length, challenge_response_encode, challenge_response_encoded_length,
     close_session_request_encode, keep_alive_request_encode, replay_request_encode,
     replay_request_encoded_length, start_recording_request2_encode, start_recording_request2_encoded_length,
+    stop_position_request_encode,
 )
 from container.control_response_poller cimport ControlResponsePoller
 from container.errors import ArchiveError, ClusterError, ConfigurationError, TimedOutError
@@ -224,6 +225,12 @@ cdef bytearray _replay_request(
     replay_request_encode(
         _data(request), len(request), control_session_id, correlation_id, recording_id, position, length,
         stream_id, NULL_VALUE, NULL_VALUE, channel, <uint32_t> len(channel))
+    return request
+
+
+cdef bytearray _stop_position_request(int64_t control_session_id, int64_t correlation_id, int64_t recording_id):
+    cdef bytearray request = bytearray(STOP_POSITION_REQUEST_ENCODED_LENGTH)
+    stop_position_request_encode(_data(request), len(request), control_session_id, correlation_id, recording_id)
     return request
 
 
@@ -431,6 +438,18 @@ cdef class ArchiveClient:
         ), name)
         return self._await_response(correlation_id, name)
 
+    cpdef int64_t stop_position(self, int64_t recording_id) except? -1:
+        """Where a recording ends (int, bytes), -1 while it is being recorded: StopPositionRequest (15).
+
+        Blocks and raises as :meth:`start_recording`.
+        """
+        cdef int64_t correlation_id
+        cdef str name = f"stop position of recording {recording_id}"
+        self._check_open()
+        correlation_id = self._client.next_correlation_id()
+        self._send(_stop_position_request(self.control_session_id, correlation_id, recording_id), name)
+        return self._await_response(correlation_id, name)
+
     cpdef int check_for_error_response(self) except -1:
         """Reads at most one message; never blocks. Raises ArchiveError when it is an error of this session,
         or when the connection is lost."""
@@ -613,14 +632,15 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
             writer.check()
 
     cpdef SnapshotReader open(self, int64_t recording_id, IdleStrategy idle):
-        """Connects to the archive, starts the replay of a recording from its start and waits until it
-        arrives.
+        """Connects to the archive, asks where the recording ends, starts its replay from its start and waits
+        until the replay arrives.
 
-        Blocks and raises as :meth:`create`.
+        Blocks and raises as :meth:`create`; TimedOutError also when the recording does not stop.
         """
         cdef ArchiveSnapshotReader reader = ArchiveSnapshotReader.__new__(ArchiveSnapshotReader)
         reader._archive = _connect_archive(self._client, self.context, idle)
         try:
+            self._await_stop_position(reader, recording_id, idle)
             self._start_replay(reader, recording_id, idle)
         except BaseException:
             if reader._subscription is not None:
@@ -628,6 +648,19 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
             reader._archive.close()
             raise
         return reader
+
+    cdef int _await_stop_position(
+            self, ArchiveSnapshotReader reader, int64_t recording_id, IdleStrategy idle) except -1:
+        # A recording ends a moment after its snapshot was acknowledged. Only a stopped one has an end to be proven.
+        cdef _Wait wait = _Wait(
+            self._client, idle, self.context.message_timeout_ns,
+            f"recording {recording_id} to stop: the archive is still recording it, and a snapshot without an end "
+            "cannot be loaded")
+        reader.stop_position = reader._archive.stop_position(recording_id)
+        while reader.stop_position == NULL_VALUE:
+            wait.turn(0)
+            reader.stop_position = reader._archive.stop_position(recording_id)
+        return 0
 
     cdef int _start_replay(
             self, ArchiveSnapshotReader reader, int64_t recording_id, IdleStrategy idle) except -1:

@@ -320,15 +320,12 @@ cdef class ClusteredServiceAgent(Cluster):
         cdef WaitReporter waiting = WaitReporter(self._clock, f"the replay of snapshot recording {recording_id}")
         cdef int fragments
         try:
-            loader = SnapshotLoader(reader.image, self)
+            loader = SnapshotLoader(reader, self, self._clock)
             while not loader.is_done:
                 fragments = loader.poll()
                 if loader.is_done:
                     break
                 if fragments == 0:
-                    reader.check()
-                    if reader.image.is_closed():
-                        raise ClusterError(f"snapshot ended unexpectedly: {reader.image!r}")
                     waiting.tick()
                 self.idle_once(fragments)
             if not self._ctx.app_version_validator(self._ctx.app_version, loader.app_version):
@@ -339,6 +336,7 @@ cdef class ClusteredServiceAgent(Cluster):
             image = SnapshotImage(reader, self)
             try:
                 self._handler.on_start(self, image)
+                image.report_unread()
             finally:
                 image._end()
         finally:

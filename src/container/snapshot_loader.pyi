@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterator
 
 from container.cluster import Cluster
 from container.event_handler import EventHandler
-from container.transport import FragmentHandler, Image, SnapshotReader
+from container.transport import Clock, FragmentHandler, SnapshotReader
+
+class SnapshotStream(FragmentHandler):
+    def __init__(self, reader: SnapshotReader, clock: Clock) -> None: ...
 
 class SnapshotLoader(FragmentHandler):
     is_done: bool
     app_version: int
     time_unit: int
-    def __init__(self, image: Image, handler: EventHandler) -> None: ...
+    def __init__(self, reader: SnapshotReader, handler: EventHandler, clock: Clock) -> None: ...
 
 class SnapshotImage:
     def __init__(self, reader: SnapshotReader, cluster: Cluster) -> None: ...

@@ -1,10 +1,12 @@
 """Snapshot in: markers and client sessions out of a replayed snapshot, then over to the user's own state.
 
 Rules of upstream's ServiceSnapshotLoader; the end marker breaks the poll, so that the user's first frame is left.
-"""
-from collections import deque
 
-from libc.stdint cimport int32_t, uint8_t
+Unlike upstream, a snapshot has been read when it was read up to the position at which its recording stopped, and not
+when its image has ended: an archive that finds a damaged frame ends the replay early, and the image of such a replay
+looks like that of a whole one.
+"""
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.cluster cimport Cluster
 from container.codecs cimport cluster as codec
@@ -13,31 +15,140 @@ from container.decoding cimport check_codec, check_schema, decode_ascii, decode_
 from container.errors import ClusterError, SnapshotError
 from container.event_handler cimport EventHandler
 from container.fragment_assembler cimport BytesAssembler, FragmentAssembler
+from container.loggers import logger
 from container.snapshot_taker cimport SERVICE_SNAPSHOT_TYPE_ID
 from container.transport cimport (
-    ACTION_BREAK, ACTION_CONTINUE, FragmentHandler, FrameHeader, Image, SnapshotReader,
+    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, FRAME_FLAG_BEGIN, FRAME_FLAG_END, NULL_VALUE, Clock, FragmentHandler,
+    FrameHeader, Image, SnapshotReader, compute_position,
 )
 from container.wait_reporter cimport WaitReporter
 
 cdef enum:
     FRAGMENT_LIMIT = 10
+    STALL_LIMIT_S = 60
+
+
+cdef class SnapshotStream(FragmentHandler):
+    """The frames of a replayed snapshot: each follows the one before, up to the stop position of the recording.
+
+    Between two frames there may be nothing but the padding at the end of a term. Within a message there is none.
+    """
+
+    def __init__(self, SnapshotReader reader not None, Clock clock not None):
+        self._reader = reader
+        self._clock = clock
+        self._stalled_since_ns = NULL_VALUE
+        self.position = self._next_position = reader.image.position()
+
+    cdef bint has_ended(self) noexcept:
+        return self.position == self._reader.stop_position
+
+    cdef int poll(self, FragmentAssembler assembler, int fragment_limit, bint is_single) except -1:
+        cdef int fragments
+        if self.has_ended():
+            return 0
+        self._assembler = assembler
+        self._is_single = is_single
+        fragments = self._reader.image.controlled_poll(self, fragment_limit)
+        if fragments == 0:
+            self._check_progress()
+        else:
+            self._stalled_since_ns = NULL_VALUE
+        return fragments
+
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+        cdef int64_t position = self.position
+        cdef int64_t next_position = self._next_position
+        cdef bint in_message = self._in_message
+        cdef int action
+        self._check_is_next(header)
+        if not header.flags & FRAME_FLAG_END:
+            action = self._assembler.on_fragment(buffer, length, header)
+            self._in_message = True
+            self._next_position = header.position
+            return action
+        # The frame is consumed when the handler raises. A message that was lost before it is not passed over.
+        self._in_message = False
+        self._next_position = self.position = header.position
+        action = self._assembler.on_fragment(buffer, length, header)
+        if action == ACTION_ABORT:
+            self._in_message = in_message
+            self._next_position = next_position
+            self.position = position
+        elif self._is_single:
+            return ACTION_BREAK
+        return action
+
+    cdef int _check_is_next(self, const FrameHeader* header) except -1:
+        cdef int64_t begin = compute_position(
+            header.term_id, header.term_offset, header.position_bits_to_shift, header.initial_term_id)
+        cdef int64_t term_mask = (<int64_t> 1 << header.position_bits_to_shift) - 1
+        if begin != self._next_position:
+            if self._in_message or begin != (self._next_position + term_mask) & ~term_mask:
+                raise SnapshotError(
+                    f"a part of the snapshot is missing: expected a frame at position {self._next_position}, the next "
+                    f"one is at {begin}; the recording is damaged")
+        if self._in_message != (not header.flags & FRAME_FLAG_BEGIN):
+            raise SnapshotError(
+                f"a part of the snapshot is missing: the frame at position {begin} "
+                f"{'begins a message in the middle of another' if self._in_message else 'continues no message'}; "
+                "the recording is damaged")
+        if header.position > self._reader.stop_position:
+            raise SnapshotError(
+                f"the frame at position {begin} of the snapshot ends at {header.position}, behind the recording, which "
+                f"ends at {self._reader.stop_position}; the recording is damaged")
+        return 0
+
+    cdef int _check_progress(self) except -1:
+        cdef Image image = self._reader.image
+        cdef int64_t now_ns
+        # Before the archive is asked: its error may come just after the end that it is about.
+        cdef bint is_cut = (image.is_end_of_stream() or image.is_closed()
+                            or image.position() >= self._reader.stop_position)
+        self._reader.check()
+        if is_cut:
+            raise SnapshotError(
+                f"snapshot ended unexpectedly at position {self._next_position}: its recording ends at "
+                f"{self._reader.stop_position}; the archive's error log says why it ended the replay: {image!r}")
+        # At some damaged frames the archive neither goes on nor gives up.
+        now_ns = self._clock.nano_time()
+        if self._stalled_since_ns == NULL_VALUE:
+            self._stalled_since_ns = now_ns
+        elif now_ns - self._stalled_since_ns >= STALL_LIMIT_S * <int64_t> 1_000_000_000:
+            raise SnapshotError(
+                f"the replay of the snapshot stopped at position {self._next_position}: no frame came for "
+                f"{STALL_LIMIT_S} s, and its recording ends at {self._reader.stop_position}; the archive's error log "
+                "may say why")
+        return 0
+
+
+cdef int _check_length(size_t length, size_t encoded_length, int version, str message) except -1:
+    # A damaged frame length can take in the frames behind it. A newer schema may have more fields.
+    if length > encoded_length and version <= codec.CLUSTER_SCHEMA_VERSION:
+        raise SnapshotError(f"{message} of {length} bytes in the snapshot, expected {encoded_length}; "
+                            "the recording is damaged")
+    return 0
 
 
 cdef class SnapshotLoader(FragmentHandler):
     """Reads the container's part of a snapshot and tells the sessions to ``handler``.
 
-    Raises ClusterError for frames of a foreign schema, another snapshot type, or markers out of order.
+    Raises ClusterError for frames of a foreign schema, another snapshot type, or markers out of order, SnapshotError
+    when a part of the snapshot is missing.
     """
 
-    def __init__(self, Image image not None, EventHandler handler not None):
-        self._image = image
+    def __init__(self, SnapshotReader reader not None, EventHandler handler not None, Clock clock not None):
+        self._stream = SnapshotStream(reader, clock)
         self._handler = handler
         self._assembler = FragmentAssembler(self)
         self._in_snapshot = False
         self.is_done = False
 
     cdef int poll(self) except -1:
-        return self._image.controlled_poll(self._assembler, FRAGMENT_LIMIT)
+        cdef int fragments = self._stream.poll(self._assembler, FRAGMENT_LIMIT, False)
+        if self._stream.has_ended() and not self.is_done:
+            raise SnapshotError("snapshot ended unexpectedly: it has no end marker")
+        return fragments
 
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef sbe.MessageHeader message
@@ -52,6 +163,7 @@ cdef class SnapshotLoader(FragmentHandler):
         cdef codec.SnapshotMarker marker
         cdef int32_t mark
         check_codec(codec.snapshot_marker_wrap(&marker, buffer, length), "SnapshotMarker")
+        _check_length(length, marker.encoded_length, marker.version, "SnapshotMarker")
         if codec.snapshot_marker_type_id(&marker) != SERVICE_SNAPSHOT_TYPE_ID:
             raise ClusterError(f"unexpected snapshot type: {codec.snapshot_marker_type_id(&marker)}")
         mark = codec.snapshot_marker_mark(&marker)
@@ -74,6 +186,7 @@ cdef class SnapshotLoader(FragmentHandler):
     cdef int _on_session(self, const uint8_t* buffer, size_t length) except -1:
         cdef codec.ClientSession session
         check_codec(codec.client_session_wrap(&session, buffer, length), "ClientSession")
+        _check_length(length, session.encoded_length, session.version, "ClientSession")
         self._handler.on_snapshot_session(
             codec.client_session_cluster_session_id(&session),
             codec.client_session_response_stream_id(&session),
@@ -87,20 +200,27 @@ cdef class SnapshotImage:
 
     def __init__(self, SnapshotReader reader not None, Cluster cluster not None):
         self._reader = reader
+        self._stream = SnapshotStream(reader, cluster.clock())
         self._cluster = cluster
         self._assembler = BytesAssembler()
 
     cdef void _end(self) noexcept:
-        self._reader = None
+        self._stream = None
 
-    cdef Image image(self):
-        if self._reader is None:
+    cdef int report_unread(self) except -1:
+        if not self.has_ended():
+            logger().warning(
+                "on_start returned at position %d of the snapshot, which ends at %d: the rest was not read",
+                self._stream.position, self._reader.stop_position)
+        return 0
+
+    cdef SnapshotStream stream(self):
+        if self._stream is None:
             raise ClusterError("the snapshot image is usable only inside on_start")
-        return self._reader.image
+        return self._stream
 
     cdef bint has_ended(self) except -1:
-        cdef Image image = self.image()
-        return image.position() >= image.end_of_stream_position() or image.is_end_of_stream()
+        return self.stream().has_ended()
 
     @property
     def is_end_of_stream(self):
@@ -109,8 +229,8 @@ cdef class SnapshotImage:
 
     @property
     def position(self):
-        """Position in the recording (int, bytes)."""
-        return self.image().position()
+        """Position in the recording after the last message that was read (int, bytes)."""
+        return self.stream().position
 
     def poll(self, handler, int fragment_limit=10):
         """Hands messages to ``handler`` as bytes; see :meth:`container.api.SnapshotImage.poll`."""
@@ -118,40 +238,34 @@ cdef class SnapshotImage:
             raise ValueError(f"fragment_limit must be at least 1, not {fragment_limit}")
         self._assembler.callback = handler
         try:
-            return self._poll(self._assembler, fragment_limit)
+            return self.stream().poll(self._assembler, fragment_limit, False)
         finally:
             self._assembler.callback = None
 
-    cdef int _poll(self, FragmentAssembler assembler, int fragment_limit) except -1:
-        cdef Image image = self.image()
-        cdef int fragments = image.controlled_poll(assembler, fragment_limit)
-        if fragments == 0 and not self.has_ended() and image.is_closed():
-            raise SnapshotError(f"snapshot ended unexpectedly: {image!r}")
-        return fragments
-
-    cdef int _await(self, FragmentAssembler assembler) except -1:
+    cdef int _await(self, FragmentAssembler assembler, bint is_single) except -1:
+        cdef SnapshotStream stream = self.stream()
         cdef WaitReporter waiting
-        if self._poll(assembler, FRAGMENT_LIMIT) == 0 and not self.has_ended():
+        if stream.poll(assembler, FRAGMENT_LIMIT, is_single) == 0 and not stream.has_ended():
             waiting = WaitReporter(self._cluster.clock(), "the next message of the snapshot")
-            while self._poll(assembler, FRAGMENT_LIMIT) == 0 and not self.has_ended():
-                self._reader.check()
+            while stream.poll(assembler, FRAGMENT_LIMIT, is_single) == 0 and not stream.has_ended():
                 self._cluster.idle_once(0)
                 waiting.tick()
         return 0
 
     cdef int read_all(self, FragmentHandler handler) except -1:
         cdef FragmentAssembler assembler = FragmentAssembler(handler)
+        if self.stream()._in_message:
+            raise ClusterError("poll() has read a part of a message: call poll() until that message is whole")
         while not self.has_ended():
-            self._await(assembler)
+            self._await(assembler, False)
         return 0
 
     def __iter__(self):
-        messages = deque()
+        # One message a poll: none is read ahead, so that nothing is lost when the loop is left.
+        cdef list messages = []
+        append = messages.append
         while not self.has_ended():
-            self._assembler.callback = messages.append
-            try:
-                self._await(self._assembler)
-            finally:
-                self._assembler.callback = None
-            while messages:
-                yield messages.popleft()
+            self._assembler.callback = append
+            self._await(self._assembler, True)
+            if messages:
+                yield messages.pop()

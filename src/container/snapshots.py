@@ -17,8 +17,8 @@ name u16, the user's version u32, length of the payload u64, CRC-32 of the paylo
 field and of the name u32, chunk length u64. The payload is the Struct in MessagePack.
 
 **Equal on all members.** A ``dict`` keeps its order of insertion, in the running member and in one that loads the
-snapshot, so iterating over it is safe. A ``set`` has no such order: a field with a set is refused; use a ``dict`` with
-None values, or a sorted list.
+snapshot, so iterating over it is safe. A ``set`` or ``frozenset`` has no such order and is refused, in a declared type
+and wherever the state holds one; use a ``dict`` with None values, or a sorted list.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ import msgspec
 import msgspec.inspect
 
 from container.errors import ConfigurationError, SnapshotError
+from container.set_finder import find_set
 
 __all__ = ["read_snapshot", "write_snapshot"]
 
@@ -56,13 +57,16 @@ def write_snapshot(snapshot_publication: _Publication, state: object, *, version
 
     ``version`` (0 to 2**32 - 1) is yours: raise it when the Struct changes in a way that its readers can not bridge.
     Returns the length of the encoded state in bytes. Raises what :meth:`~container.api.SnapshotPublication.send`
-    raises, ``TypeError`` for a state that msgspec can not encode, ConfigurationError for a type with a set in it, and
-    ValueError for a version out of range.
+    raises, ``TypeError`` for a state that msgspec can not encode, ConfigurationError for a set in the state or in its
+    type, and ValueError for a version out of range. Nothing is written then.
     """
     _refuse_sets(type(state))
     if not 0 <= version < 1 << 32:
         raise ValueError(f"version {version} of a snapshot: it must be from 0 to {(1 << 32) - 1}")
     payload = msgspec.msgpack.encode(state)
+    path = find_set(state, type(state).__qualname__)
+    if path is not None:
+        raise _is_a_set(path)
     name = _type_name(type(state))
     chunk_length = snapshot_publication.max_message_length
     fields = (_MAGIC, _FORMAT_VERSION, len(name), version, len(payload), zlib.crc32(payload))
@@ -117,9 +121,7 @@ def _refuse_sets(state_type: type) -> None:
 
 def _walk(info: object, path: str, seen: set[type]) -> None:
     if isinstance(info, msgspec.inspect.SetType | msgspec.inspect.FrozenSetType):
-        raise ConfigurationError(
-            f"{path} is a set: the order of its elements differs between members; use a dict or a sorted list"
-        )
+        raise _is_a_set(path)
     if isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType | msgspec.inspect.TypedDictType):
         if info.cls in seen:
             return
@@ -131,6 +133,12 @@ def _walk(info: object, path: str, seen: set[type]) -> None:
                 _walk(part.type, f"{path}.{part.name}", seen)
             elif isinstance(part, msgspec.inspect.Type):
                 _walk(part, path, seen)
+
+
+def _is_a_set(path: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{path} is a set: the order of its elements differs between members; use a dict or a sorted list"
+    )
 
 
 def _type_name(state_type: type) -> bytes:

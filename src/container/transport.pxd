@@ -194,6 +194,7 @@ cdef class SnapshotWriter:                                  # a snapshot being r
 
 cdef class SnapshotReader:                                  # a snapshot being replayed
     cdef readonly Image image
+    cdef readonly int64_t stop_position                     # where the recording ends, by the store
     cdef int check(self) except -1
     cpdef int close(self) except -1
 

@@ -386,7 +386,7 @@ cdef class SnapshotWriter:
 
 
 cdef class SnapshotReader:
-    """A snapshot that is being replayed."""
+    """A snapshot that is being replayed: whole once ``image`` was read up to ``stop_position`` (int), never before."""
 
     cdef int check(self) except -1:
         raise _abstract(self, "check")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from container.errors import AgentTermination
 from container.testing.scripted_messages import encode, raw_message
 from tests.fuzz.model import NULL_VALUE, Assembler, LogFrame, tell
 from tests.fuzz.mutations import MUTATIONS, Frame, whole
-from tests.fuzz.wire import NULL_INT32, Refused, fields_of, message_name, text_of
+from tests.fuzz.wire import NULL_INT32, Refused, fields_of, is_longer_than_its_fields, message_name, text_of
 from tests.fuzz.world import same
 from tests.member import Member, RecordingService
 
@@ -109,15 +110,30 @@ def laid_out(frames: list[Frame]) -> list[LogFrame]:
 
 def load(frames: list[LogFrame]) -> tuple[Loaded, list[bytes]]:
     """What a loader and then the service must find. Raises Refused."""
-    loaded, assembler = Loaded(), Assembler()
-    for index, frame in enumerate(frames):
-        message = assembler.take(frame)
-        if message is not None and _is_end(loaded, message):
+    loaded = Loaded()
+    if not frames:
+        raise Refused("ArchiveError")
+    messages = whole_messages(frames)
+    for message in messages:
+        if _is_end(loaded, message):
             if loaded.app_version >> 16 & 0xFF != 0:
                 raise Refused("ClusterError")
-            users = Assembler()
-            return loaded, [message for each in frames[index + 1 :] if (message := users.take(each)) is not None]
-    raise Refused("ClusterError" if frames else "ArchiveError")
+            return loaded, list(messages)
+    raise Refused("SnapshotError")
+
+
+def whole_messages(frames: list[LogFrame]) -> Iterator[bytes]:
+    """The messages that the frames make up. Raises Refused where a frame is missing."""
+    assembler, in_message = Assembler(), False
+    for frame in frames:
+        if in_message == bool((frame.flags or 0) & 0x80):
+            raise Refused("SnapshotError")
+        message = assembler.take(frame)
+        in_message = message is None
+        if message is not None:
+            yield message
+    if in_message:
+        raise Refused("SnapshotError")
 
 
 def _session_ids(member: Member) -> list[int]:
@@ -128,6 +144,8 @@ def _session_ids(member: Member) -> list[int]:
 
 def _is_end(loaded: Loaded, message: bytes) -> bool:
     name = message_name(message)
+    if name in ("ClientSession", "SnapshotMarker") and is_longer_than_its_fields(name, message):
+        raise Refused("SnapshotError")
     if name == "ClientSession":
         fields = fields_of(name, message)
         text_of(fields["response_channel"])

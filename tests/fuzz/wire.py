@@ -11,6 +11,7 @@ from typing import Any
 from tests.golden.vectors import HEADER, VAR_LENGTH, Layout, Slot, load
 
 SCHEMA_ID = 111
+SCHEMA_VERSION = 16
 NULL_INT32 = -(2**31)
 PAYLOAD_OFFSET = 32
 """Where the payload of a session message begins, whatever the block length says."""
@@ -41,6 +42,16 @@ def message_name(data: bytes) -> str:
 
 def fields_of(name: str, data: bytes) -> dict[str, Any]:
     """The fields of a message of that name: numbers, and var data as bytes. Raises Refused."""
+    return _decode(name, data)[0]
+
+
+def is_longer_than_its_fields(name: str, data: bytes) -> bool:
+    """Whether bytes follow the message that its version does not explain. Raises Refused."""
+    _block_length, _template_id, _schema_id, version = HEADER.unpack_from(data)
+    return version <= SCHEMA_VERSION and _decode(name, data)[1] < len(data)
+
+
+def _decode(name: str, data: bytes) -> tuple[dict[str, Any], int]:
     block_length, _template_id, _schema_id, version = HEADER.unpack_from(data)
     layout = LAYOUTS[name]
     position = HEADER.size + block_length
@@ -57,7 +68,7 @@ def fields_of(name: str, data: bytes) -> dict[str, Any]:
             raise Refused("CodecError")
         position = begin + VAR_LENGTH.unpack_from(data, position)[0]
         fields[field] = data[begin:position]
-    return fields
+    return fields, position
 
 
 def _is_int32(slot: Slot) -> bool:

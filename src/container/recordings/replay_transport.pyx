@@ -506,6 +506,7 @@ cdef class ReplaySnapshotStore(SnapshotStore):
     cdef SnapshotReader open(self, int64_t recording_id, IdleStrategy idle):
         cdef ReplaySnapshotReader reader = ReplaySnapshotReader.__new__(ReplaySnapshotReader)
         reader.image = self._begin
+        reader.stop_position = self._begin.end_of_stream_position()
         return reader
 
 

@@ -153,6 +153,14 @@ cdef class MemoryLog:
         (<int32_t*> frame)[0] = FRAME_HEADER_LENGTH + len(payload) if frame_length is None else frame_length
         return position
 
+    def overwrite(self, int64_t position, bytes data not None):
+        """Write ``data`` over what is at ``position``, as damage does; it must lie in one term."""
+        cdef MemoryTerm term = self.term_at(position)
+        cdef int32_t offset = <int32_t> (position & (self.term_length - 1))
+        if term is None or len(data) > self.term_length - offset:
+            raise ConfigurationError(f"{len(data)} bytes at position {position} are not in one term of {self!r}")
+        memcpy(term.data + offset, <const char*> data, len(data))
+
     def fill_term(self):
         """Pad to the end of the present term, so that the next frame begins a term."""
         if self._tail_offset > 0:

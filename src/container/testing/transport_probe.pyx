@@ -7,11 +7,13 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
+from container.cluster cimport Cluster
 from container.idle_strategy cimport IdleStrategy
+from container.snapshot_loader cimport SnapshotImage
 from container.transport cimport (
     ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, BufferVector, Claim,
-    Client, ClientListener, Counter, Counters, FragmentHandler, FrameHeader, Image, MarkFile, PendingAdd, Publication,
-    SnapshotReader, SnapshotStore, SnapshotWriter, Subscription, publication_result_name,
+    Client, ClientListener, Clock, Counter, Counters, FragmentHandler, FrameHeader, Image, MarkFile, PendingAdd,
+    Publication, SnapshotReader, SnapshotStore, SnapshotWriter, Subscription, publication_result_name,
 )
 
 cdef enum:
@@ -379,6 +381,27 @@ def create_snapshot(SnapshotStore store not None, IdleStrategy idle_strategy not
 def open_snapshot(SnapshotStore store not None, int64_t recording_id, IdleStrategy idle_strategy not None):
     """A SnapshotReader."""
     return store.open(recording_id, idle_strategy)
+
+
+cdef class _IdlingCluster(Cluster):
+    cdef Client _client
+    cdef IdleStrategy _idle
+
+    cdef Clock clock(self):
+        return self._client.clock
+
+    cdef int idle_once(self, int work_count) except -1:
+        self._client.invoke()
+        self._idle.idle(work_count)
+        return 0
+
+
+def snapshot_image(SnapshotReader reader not None, Client client not None, IdleStrategy idle_strategy not None):
+    """The SnapshotImage of a reader, at the position to which its image was read; it idles with the strategy."""
+    cdef _IdlingCluster cluster = _IdlingCluster.__new__(_IdlingCluster)
+    cluster._client = client
+    cluster._idle = idle_strategy
+    return SnapshotImage(reader, cluster)
 
 
 def check(snapshot not None):
