@@ -23,7 +23,7 @@ from container.consensus_module_proxy cimport ConsensusModuleProxy
 from container.container_client_session cimport ClientSessions, ContainerClientSession
 from container.errors import (
     AeronEvent, AgentInterrupted, AgentTermination, ArchiveError, Category, ClusterError, ClusterEvent,
-    ClusterTermination, ContainerError,
+    ClusterTermination, ContainerError, MarkFileError,
 )
 from container.idle_strategy cimport IdleStrategy
 from container.message_buffer cimport BufferClaim
@@ -149,23 +149,25 @@ cdef class ClusteredServiceAgent(Cluster):
         cdef int work_count
         cdef int64_t yielded_ns = 0
         try:
-            self.on_start()
-        except BaseException as error:
-            self._ended(error)
-        while self._is_running:
             try:
-                work_count = self._do_work()
-                idle_strategy.idle(work_count)
-                if self._last_tick_ns != yielded_ns:
-                    # A service in C that always has work must not keep other Python threads from running.
-                    yielded_ns = self._last_tick_ns
-                    with nogil:
-                        pass
-            except Exception as error:
-                self._on_error(error)
+                self.on_start()
             except BaseException as error:
                 self._ended(error)
-        self.on_close()
+            while self._is_running:
+                try:
+                    work_count = self._do_work()
+                    idle_strategy.idle(work_count)
+                    if self._last_tick_ns != yielded_ns:
+                        # A service in C that always has work must not keep other Python threads from running.
+                        yielded_ns = self._last_tick_ns
+                        with nogil:
+                            pass
+                except Exception as error:
+                    self._on_error(error)
+                except BaseException as error:
+                    self._ended(error)
+        finally:
+            self.on_close()
 
     def stop(self):
         """Ends :meth:`run` after the duty cycle in progress; at once while it waits for a consensus module."""
@@ -242,7 +244,7 @@ cdef class ClusteredServiceAgent(Cluster):
                 self._is_service_active = False
                 try:
                     self._handler.on_terminate(self)
-                except Exception as error:
+                except BaseException as error:      # SystemExit, too: what follows must not be skipped
                     self._on_error(error)
             self._close_resource(self._log_adapter.leave())
             if not self._ctx.owns_aeron_client and not self._client.is_closed():
@@ -251,6 +253,8 @@ cdef class ClusteredServiceAgent(Cluster):
                 self._disconnect_egress()
         try:
             self._mark_file.signal_terminated()
+        except Exception as error:
+            self._on_error(error)
         finally:
             self._ctx.close()
         return 0
@@ -388,7 +392,12 @@ cdef class ClusteredServiceAgent(Cluster):
         now_ms = self._clock.epoch_ms()
         if now_ms >= self._mark_file_deadline_ms:
             self._mark_file_deadline_ms = now_ms + MARK_FILE_UPDATE_INTERVAL_MS
-            self._mark_file.update_activity_timestamp(now_ms)
+            try:
+                self._mark_file.update_activity_timestamp(now_ms)
+            except MarkFileError as error:      # another container may have this one's place by now
+                raise AgentTermination(str(error)) from None
+            except OSError as error:
+                self._on_error(error)
         return True
 
     cdef int _check_client(self) except -1:
