@@ -18,7 +18,6 @@ from typing import Any, Self
 
 import pytest
 
-from container.aeron import AeronClient, MediaDriver
 from container.aeron.media_driver import wait_for_driver
 from container.cluster_mark_file import ClusterMarkFile, ensure_link_file, link_file_name, mark_file_name
 from container.clustered_service_container import ClusteredServiceContainer
@@ -33,7 +32,6 @@ from container.errors import (
     ContainerError,
     DriverTimeoutError,
     MarkFileError,
-    RegistrationError,
 )
 from container.recordings.catalog import read_catalog
 from container.recordings.live import read_archive_mark, read_cluster_mark
@@ -41,7 +39,6 @@ from container.recordings.recording_log import read_recording_log
 from container.testing.manual_time import ManualClock
 from container.testing.memory_stores import MemorySnapshotStore
 from container.testing.memory_transport import MemoryClient
-from container.testing.transport_probe import add_publication, offer
 from container.transport import SystemClock
 from tests.member import RecordingService
 from tests.soak.disk import SmallDisk, unavailable_reason
@@ -392,7 +389,6 @@ from pathlib import Path
 from container.clustered_service_container import ClusteredServiceContainer
 from container.testing.memory_transport import MemoryDriver
 from container.testing.memory_stores import MemorySnapshotStore
-from container.testing.transport_probe import add_publication, offer
 from container.transport import SystemClock
 from tests.member import RecordingService
 client = MemoryDriver(SystemClock()).connect("owner")
@@ -608,20 +604,41 @@ def test_a_mark_file_lives_on_a_disk_that_is_full(small_disk: SmallDisk, clock: 
     mark_file.close()
 
 
+# In a process of its own, which a log buffer without space behind it would end.
+WRITER = """
+import sys
+from pathlib import Path
+from container.aeron import AeronClient, MediaDriver
+from container.errors import RegistrationError
+from container.testing.transport_probe import add_publication, add_subscription, offer
+disk = Path(sys.argv[1])
+with MediaDriver.launch_embedded(disk / "driver") as driver, AeronClient(driver.aeron_dir, use_invoker=False) as client:
+    subscription = add_subscription(client, "aeron:ipc", 1)
+    publication = add_publication(client, "aeron:ipc", 1)
+    try:
+        with (disk / "ballast").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+    except OSError as error:
+        print(error.strerror)
+    try:
+        add_publication(client, "aeron:ipc", 2)
+    except RegistrationError:
+        print("refused")
+    while offer(publication, bytes(10_000)) > 0:
+        pass
+    print("written")
+    (disk / "ballast").unlink()
+    add_publication(client, "aeron:ipc", 2)
+    print("added")
+"""
+
+
 def test_a_driver_without_space_for_a_log_buffer_refuses_it_and_lives(small_disk: SmallDisk) -> None:
-    with (
-        MediaDriver.launch_embedded(small_disk.path / "driver") as driver,
-        AeronClient(driver.aeron_dir, use_invoker=False) as client,
-    ):
-        first = add_publication(client, "aeron:ipc", 1)
-        small_disk.fill(leaving=1024 * 1024)
-        with pytest.raises(RegistrationError):
-            add_publication(client, "aeron:ipc?term-length=1m", 2)
-        message = bytes(10_000)
-        for _ in range(200):  # all that its terms hold: with a sparse file this would end the process
-            offer(first, message)
-        small_disk.free()
-        add_publication(client, "aeron:ipc?term-length=64k", 3).close()
+    command = [sys.executable, "-c", WRITER, str(small_disk.path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.stdout.splitlines() == ["No space left on device", "refused", "written", "added"], result.stderr
+    assert result.returncode == 0
 
 
 CRASHING = """
