@@ -627,13 +627,20 @@ def test_a_fallback_that_can_not_be_written_costs_nothing_but_the_text(
 def test_an_error_log_that_can_not_be_written_leads_to_the_fallback(clock: ManualClock) -> None:
     class FailingFile:
         error_buffer_length = 1_000_000
+        attempts = 0
 
         def write_errors(self, offset: int, data: bytes) -> None:
+            self.attempts += 1
             raise OSError(28, "No space left on device")
 
-    log, stream = DistinctErrorLog(FailingFile(), clock), io.StringIO()  # type: ignore[arg-type]
-    LoggingErrorHandler(log, stream)(ClusterEvent("x"))
+    file, stream = FailingFile(), io.StringIO()
+    log = DistinctErrorLog(file, clock)  # type: ignore[arg-type]
+    handler = LoggingErrorHandler(log, stream)
+    handler(ClusterEvent("x"))
     assert stream.getvalue() == "error log is full\ncontainer.errors.ClusterEvent: WARN - x\n"
+    for number in range(10):
+        handler(ClusterEvent("y" * number))
+    assert file.attempts == 1
     log.close()
 
 

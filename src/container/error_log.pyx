@@ -170,10 +170,14 @@ cdef class DistinctErrorLog:
         if self.is_closed:
             return 0
         if offset > self._capacity or length > self._capacity - offset or length > INT32_MAX:
-            self._is_full = True    # for good: no further text is made in vain
+            self._is_full = True    # for good: no further text is made that is not recorded
             return 0
-        self._write(offset + OBSERVATION_COUNT_OFFSET, _OBSERVATIONS.pack(1, now_ms) + _TIME.pack(now_ms) + text)
-        self._write(offset, _LENGTH.pack(length))   # last: a reader takes the record once it has a length
+        try:
+            self._write(offset + OBSERVATION_COUNT_OFFSET, _OBSERVATIONS.pack(1, now_ms) + _TIME.pack(now_ms) + text)
+            self._write(offset, _LENGTH.pack(length))   # last: a reader takes the record once it has a length
+        except BaseException:
+            self._is_full = True    # the file is broken, or another owner's
+            raise
         self._next_offset += _align(length)
         self._records[identity] = _Record(offset)
         self._places[place] = self._places.get(place, 0) + 1
