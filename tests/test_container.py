@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,8 +29,10 @@ from container.errors import (
     TimedOutError,
 )
 from container.idle_strategy import NoOpIdleStrategy
+from container.testing.memory_stores import MemorySnapshotStore
+from container.testing.memory_transport import MemoryDriver
 from container.testing.process import wait_until
-from container.transport import Counter
+from container.transport import Counter, SystemClock
 from tests.member import RecordingService
 from tests.node import TERMINATED, TICK_NS, Node, SecondCall
 
@@ -653,3 +656,30 @@ def test_clients_errors_are_counted_once_there_is_a_counter(driver: MediaDriver,
         context = container.context
         context._on_client_error(ValueError("from the conductor"))
         assert context.counted_error_handler.error_counter.value == 1
+
+
+@pytest.mark.parametrize("failure", [SystemExit, KeyboardInterrupt, MemoryError])
+def test_an_error_handler_that_raises_does_not_end_the_agent_past_its_close(
+    tmp_path: Path, failure: type[BaseException]
+) -> None:
+    client = MemoryDriver(SystemClock()).connect("test")
+    handled: list[BaseException] = []
+
+    def handle(error: BaseException) -> None:
+        handled.append(error)
+        raise failure
+
+    container = ClusteredServiceContainer.launch(
+        RecordingService(),
+        client=client,
+        snapshot_store=MemorySnapshotStore(client),
+        clock=client.clock,
+        environ={},
+        cluster_dir=tmp_path,
+        cpu_affinity=1023,  # which this machine refuses, on the agent's thread
+        error_handler=handle,
+    )
+    container.close()
+    assert "cpu_affinity=1023" in str(handled[0])
+    assert isinstance(container.failure, AgentInterrupted)  # by close(), while it waited for a consensus module
+    assert struct.unpack_from("<q", (tmp_path / "cluster-mark-service-0.dat").read_bytes(), 16) == (-1,)

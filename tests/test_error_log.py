@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import logging
+import os
+import re
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,15 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from container.error_handlers import LoggingErrorHandler, chain_error_handlers, fallback_stream
+from container.error_handlers import LoggingErrorHandler, Throttle, chain_error_handlers, fallback_stream
 from container.error_log import (
     CountedErrorHandler,
     DistinctErrorLog,
     ErrorRecord,
-    error_text,
     format_error_log,
     read_error_log,
 )
+from container.error_texts import error_text
 from container.errors import (
     AeronEvent,
     AgentInterrupted,
@@ -32,6 +36,7 @@ from container.errors import (
     ClusterTermination,
     ContainerError,
 )
+from container.loggers import info, report
 from container.service_counters import ServiceCounters
 from container.testing.manual_time import ManualClock
 from container.testing.memory_transport import MemoryDriver
@@ -304,7 +309,7 @@ def test_saved_log_reads_as_upstreams_tools_print_it() -> None:
 class Recorder:
     """A handler that keeps what it gets, and raises what it is told to."""
 
-    def __init__(self, failure: Exception | None = None) -> None:
+    def __init__(self, failure: BaseException | None = None) -> None:
         self.errors: list[BaseException] = []
         self.failure = failure
 
@@ -420,6 +425,418 @@ def test_level_follows_the_category(
 ) -> None:
     LoggingErrorHandler(log, None)(error)
     assert [record.levelno for record in caplog.records] == [level]
+
+
+class Time:
+    """A monotonic clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now_ns = 5_000_000_000
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+def test_errors_without_room_are_bounded_and_those_left_out_are_told(clock: ManualClock) -> None:
+    stream, time = io.StringIO(), Time()
+    log = DistinctErrorLog(bytearray(0), clock)
+    handler = LoggingErrorHandler(log, stream, nano_time=time)
+    count = 20_000
+    for number in range(count):
+        handler(caught(lambda number=number: fail(f"{number}" + "x" * 1_000)))  # type: ignore[misc]
+    printed = stream.getvalue().count("error log is full")
+    assert 10 < printed < 200
+    assert len(stream.getvalue()) < 128 * 1024
+    time.now_ns += 60_000_000_000
+    handler(ClusterEvent("later"))
+    assert (
+        f"\n{count - printed} errors left out: too many in too short a time\nerror log is full\n" in stream.getvalue()
+    )
+    assert stream.getvalue().endswith("WARN - later\n")
+    log.close()
+
+
+def test_what_was_left_out_is_told_at_the_end(caplog: pytest.LogCaptureFixture, clock: ManualClock) -> None:
+    log = DistinctErrorLog(bytearray(1024 * 1024), clock)
+    full, stream = DistinctErrorLog(bytearray(0), clock), io.StringIO()
+    logged, printed = (
+        LoggingErrorHandler(log, None, nano_time=Time()),
+        LoggingErrorHandler(full, stream, nano_time=Time()),
+    )
+    for number in range(1_000):
+        name = "".join(chr(ord("a") + int(digit)) for digit in str(number))
+        logged(ClusterEvent(name))
+        printed(ClusterEvent(name))
+    recorded = len(caplog.records)
+    for handler in (logged, printed, logged, printed):
+        handler.close()
+    assert caplog.records[-1].getMessage() == f"{1_000 - recorded} errors left out here: too many in too short a time"
+    assert len(caplog.records) == recorded + 1
+    lines = stream.getvalue().splitlines()
+    assert lines[-1] == f"{1_000 - lines.count('error log is full')} errors left out: too many in too short a time"
+    full.close()
+    log.close()
+
+
+def test_logging_is_bounded_whatever_the_errors_are(caplog: pytest.LogCaptureFixture) -> None:
+    log, time = DistinctErrorLog(bytearray(16 * 1024 * 1024)), Time()
+    handler = LoggingErrorHandler(log, None, nano_time=time)
+    for number in range(2_000):
+        handler(type(f"Error{number}", (Exception,), {})("x" * 100_000))
+    assert sum(len(record.getMessage()) for record in caplog.records) < 128 * 1024
+    before = len(caplog.records)
+    time.now_ns += 1_000_000_000
+    handler(ClusterEvent("again"))
+    assert [record.getMessage() for record in caplog.records[before:]] == [
+        f"{2_000 - before} errors left out here: too many in too short a time",
+        "again",
+    ]
+
+
+def test_room_comes_back_with_time_and_never_beyond_the_first() -> None:
+    time = Time()
+    throttle = Throttle(time)
+    assert throttle.has_room()
+    throttle.take(80 * 1024)  # 16 KiB more than there is
+    assert not throttle.has_room()
+    time.now_ns += 2_000_000_000
+    assert not throttle.has_room()
+    time.now_ns += 1_000_000
+    assert throttle.has_room()
+    assert throttle.take_left_out() == 2
+    assert throttle.take_left_out() == 0
+    time.now_ns += 3_600_000_000_000
+    assert throttle.has_room()
+    throttle.take(64 * 1024)
+    assert not throttle.has_room()
+
+
+# --- what an exception may do to whoever handles it
+
+
+class Hostile(type):
+    """The type of exceptions that raise wherever they are touched."""
+
+    def __getattribute__(cls, name: str) -> Any:
+        if name in ("__name__", "__qualname__", "__module__"):
+            raise type.__getattribute__(cls, "failure")
+        return type.__getattribute__(cls, name)
+
+
+def hostile_error(failure: type[BaseException]) -> BaseException:
+    def refuse(*_arguments: object) -> Any:
+        raise failure
+
+    touched = property(refuse)
+    members = dict.fromkeys(
+        ("__traceback__", "__cause__", "__context__", "__suppress_context__", "__notes__", "__class__", "category"),
+        touched,
+    )
+    kind = Hostile("HostileError", (Exception,), members | {"__str__": refuse, "__repr__": refuse, "failure": failure})
+    return caught(lambda: _raise(kind()))
+
+
+FAILURES = [SystemExit, KeyboardInterrupt, RecursionError, MemoryError, AgentTermination]
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_hostile_exception_is_recorded_logged_and_handed_on(
+    log: DistinctErrorLog, region: bytearray, caplog: pytest.LogCaptureFixture, failure: type[BaseException]
+) -> None:
+    error, user = hostile_error(failure), Recorder()
+    chain_error_handlers(LoggingErrorHandler(log, None), user, None)(error)
+    assert len(user.errors) == 1
+    assert user.errors[0] is error
+    (record,) = read_error_log(region)
+    assert "HostileError" in record.text
+    assert "its text could not be made" in record.text
+    assert "in _raise" in record.text
+    assert len(caplog.records) == 1
+    counter = ServiceCounters(MemoryDriver().connect(), 0, 0).add_error_counter()
+    CountedErrorHandler(counter, user)(error)
+    assert counter.value == 1
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("is_delegating", [False, True])
+def test_a_handler_of_the_user_may_raise_anything(
+    log: DistinctErrorLog, region: bytearray, failure: type[BaseException], is_delegating: bool
+) -> None:
+    broken = failure("handler broke")
+    user = Recorder(broken)
+    delegating = Delegating(broken) if is_delegating else None
+    chain_error_handlers(LoggingErrorHandler(log, None), None if is_delegating else user, delegating)(caught(fail))
+    texts = [record.text for record in read_error_log(region)]
+    assert "handler broke" in texts[-1]
+    assert len(texts) == 1 if is_delegating else "boom" in texts[0]
+
+
+class RaisingHandler(logging.Handler):
+    """A handler of the user's for `logging` that raises, and has others print that."""
+
+    failure: BaseException = RuntimeError("handler")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        del record
+        raise self.failure
+
+
+@pytest.fixture
+def raising_handler() -> Iterator[RaisingHandler]:
+    handler = RaisingHandler()
+    logging.getLogger("container").addHandler(handler)
+    yield handler
+    logging.getLogger("container").removeHandler(handler)
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_handler_of_logging_may_raise_anything(
+    log: DistinctErrorLog, region: bytearray, raising_handler: RaisingHandler, failure: type[BaseException]
+) -> None:
+    raising_handler.failure = failure("handler")
+    LoggingErrorHandler(log, None)(ClusterEvent("x"))
+    assert len(read_error_log(region)) == 1
+    info("said by every run")
+    report("warning", "a wait that lasts")
+
+
+class Broken(io.StringIO):
+    """A stream on a full disk, or one that was closed."""
+
+    def __init__(self, failure: BaseException) -> None:
+        super().__init__()
+        self.failure = failure
+
+    def write(self, text: str) -> int:
+        del text
+        raise self.failure
+
+
+@pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), ValueError("closed"), SystemExit()])
+def test_a_fallback_that_can_not_be_written_costs_nothing_but_the_text(
+    clock: ManualClock, failure: BaseException
+) -> None:
+    log = DistinctErrorLog(bytearray(0), clock)
+    handler = LoggingErrorHandler(log, Broken(failure))
+    for _ in range(3):
+        handler(ClusterEvent("x"))
+    handler.close()
+    log.close()
+
+
+def test_an_error_log_that_can_not_be_written_leads_to_the_fallback(clock: ManualClock) -> None:
+    class FailingFile:
+        error_buffer_length = 1_000_000
+        attempts = 0
+
+        def write_errors(self, offset: int, data: bytes) -> None:
+            self.attempts += 1
+            raise OSError(28, "No space left on device")
+
+    file, stream = FailingFile(), io.StringIO()
+    log = DistinctErrorLog(file, clock)  # type: ignore[arg-type]
+    handler = LoggingErrorHandler(log, stream)
+    handler(ClusterEvent("x"))
+    assert stream.getvalue() == "error log is full\ncontainer.errors.ClusterEvent: WARN - x\n"
+    for number in range(10):
+        handler(ClusterEvent("y" * number))
+    assert file.attempts == 1
+    log.close()
+
+
+def test_a_full_standard_error_and_none_at_all_leave_the_handlers_going() -> None:
+    code = """
+import sys
+from container.error_handlers import LoggingErrorHandler, fallback_stream
+from container.error_log import DistinctErrorLog
+from container.errors import ClusterEvent
+from container.loggers import info, log_to_stderr, report
+modes = {
+    "none": lambda: (setattr(sys, "stderr", None), setattr(sys, "stdout", None)),
+    "closed": lambda: (sys.stderr.close(), sys.stdout.close()),
+    "full": lambda: (setattr(sys, "stderr", open("/dev/full", "w")), setattr(sys, "stdout", sys.stderr)),
+}
+done = open(int(sys.argv[2]), "w")
+modes[sys.argv[1]]()
+log_to_stderr("debug")
+for region in (bytearray(0), bytearray(4096)):
+    for stream in ("stderr", "stdout"):
+        handler = LoggingErrorHandler(DistinctErrorLog(region), fallback_stream(stream))
+        for number in range(2_000):
+            handler(ClusterEvent("x" * number))
+info("ended")
+report("error", "ended")
+done.write("done")
+done.flush()
+import os
+os._exit(0)
+"""
+    for mode in ("none", "closed", "full"):
+        reader, writer = os.pipe()
+        command = [sys.executable, "-c", code, mode, str(writer)]
+        result = subprocess.run(command, pass_fds=(writer,), capture_output=True, timeout=60, check=False)
+        os.close(writer)
+        said = os.read(reader, 100)
+        os.close(reader)
+        assert (result.returncode, said) == (0, b"done"), (mode, result.stderr)
+
+
+# --- errors without bounds
+
+
+def test_a_message_of_megabytes_is_recorded_with_both_ends(log: DistinctErrorLog, region: bytearray) -> None:
+    assert log.record(caught(lambda: fail("begin" + "x" * 5_000_000 + "end"))) == 1
+    (record,) = read_error_log(region)
+    assert len(record.text) < 20_000
+    assert "begin" in record.text
+    assert "characters left out" in record.text
+    assert record.text.endswith("end")
+
+
+def test_a_chain_of_thousands_of_causes_is_recorded_with_both_ends(log: DistinctErrorLog, region: bytearray) -> None:
+    error: BaseException = ValueError("root")
+    for number in range(90):
+        error = _caused(f"cause {number}", error)
+    log.record(error)
+    (record,) = read_error_log(region)
+    assert "ValueError: root" in record.text
+    assert "ValueError: cause 89" in record.text
+    assert "... 83 exceptions of the chain left out ..." in record.text
+    for number in range(5_000):
+        error = _caused(f"cause {number}", error)
+    assert len(error_text(error)) < 20_000
+
+
+def _caused(text: str, cause: BaseException) -> BaseException:
+    error = ValueError(text)
+    error.__cause__ = cause
+    return error
+
+
+def test_a_chain_that_is_a_circle_ends() -> None:
+    one = _caused("one", ValueError("other"))
+    assert one.__cause__ is not None
+    one.__cause__.__cause__ = one
+    assert error_text(one).count("ValueError: other") == 1
+
+
+def test_a_traceback_of_a_thousand_frames_is_recorded_with_both_ends() -> None:
+    def descend(depth: int) -> None:
+        if depth == 0:
+            raise ValueError("the end")
+        descend(depth - 1)
+
+    text = error_text(caught(lambda: descend(800)))
+    assert "in caught" in text
+    assert text.endswith("ValueError: the end")
+    assert "frames left out ..." in text
+    assert text.count("  File ") == 40
+
+
+def test_a_group_of_thousands_of_members_is_recorded_in_part() -> None:
+    text = error_text(ExceptionGroup("many", [ValueError(f"member {number}") for number in range(3_000)]))
+    assert "ValueError: member 7" in text
+    assert "2992 members left out" in text
+    assert len(text) < 20_000
+
+
+def test_further_messages_of_one_place_count_as_one_error(log: DistinctErrorLog, region: bytearray) -> None:
+    for number in range(5_000):
+        assert log.record(caught(lambda number=number: fail(f"position {number}"))) >= 1  # type: ignore[misc]
+    records = read_error_log(region)
+    assert len(records) == 21
+    assert "position 19" in records[19].text
+    assert records[20].observation_count == 4_980
+    assert records[20].text.startswith("another than the 20 recorded messages of container.errors.ClusterError: ERROR")
+    assert "in fail" in records[20].text
+    assert "position" not in records[20].text.replace("fail(f", "")[:200]
+    assert log.record(caught(lambda: fail("position 3"))) >= 1
+    assert log.record(caught(fail_elsewhere)) == 1, "there is room for other errors"
+
+
+def test_further_events_that_differ_by_numbers_count_as_one(log: DistinctErrorLog, region: bytearray) -> None:
+    for number in range(5_000):
+        log.record(ClusterEvent(f"unknown session close: clusterSessionId={number} logPosition={number * 96}"))
+    log.record(ClusterEvent("another one"))
+    assert len(read_error_log(region)) == 22
+
+
+def test_an_error_for_which_there_is_no_room_is_not_even_made_a_text(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = DistinctErrorLog(bytearray(64), clock)
+    assert log.record(caught(fail)) == 0
+    made: list[object] = []
+
+    def make(error: BaseException, *, has_message: bool) -> str:
+        made.append((error, has_message))
+        return ""
+
+    monkeypatch.setattr("container.error_log.error_text", make)
+    for number in range(100):
+        assert log.record(caught(lambda number=number: fail(f"{number}"))) == 0  # type: ignore[misc]
+    assert made == []
+    log.close()
+
+
+# --- without messages
+
+
+def fail_to_book() -> None:
+    try:
+        int("payload one")
+    except ValueError as error:
+        error.add_note("payload two")
+        raise RuntimeError("payload three") from error
+
+
+def test_messages_are_left_out_of_log_logger_and_fallback(
+    region: bytearray, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = io.StringIO()
+    log = DistinctErrorLog(region, clock, has_messages=False)
+    handler = LoggingErrorHandler(log, stream, has_messages=False)
+    error = caught(fail_to_book)
+    handler(error)
+    handler(BaseExceptionGroup("payload four", [error]))
+    handler(caught(lambda: _raise(AgentTermination("failed to start: payload five"))))
+    handler(_with_cause(AgentTermination("failed to start: payload six"), error))
+    log.close()
+    handler(error)
+    text = "\n".join(record.text for record in read_error_log(region))
+    for told in (text, caplog.text, stream.getvalue()):
+        assert (
+            re.search(
+                "payload (one|two|three|four|six)",
+                "\n".join(
+                    line
+                    for line in told.splitlines()
+                    if not line.startswith("    ")  # source
+                ),
+            )
+            is None
+        )
+        assert "RuntimeError: <its message is left out>" in told
+        assert "in fail_to_book" in told
+    assert "failed to start: payload five" in text, "the container's own"
+
+
+def _with_cause(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+def test_without_messages_events_keep_theirs_and_errors_of_one_place_are_one(
+    region: bytearray, clock: ManualClock
+) -> None:
+    log = DistinctErrorLog(region, clock, has_messages=False)
+    log.record(ClusterEvent("told"))
+    for number in range(3):
+        log.record(caught(lambda number=number: fail(f"payload {number}")))  # type: ignore[misc]
+    event, error = read_error_log(region)
+    assert event.text.endswith("told")
+    assert error.observation_count == 3
+    log.close()
 
 
 @pytest.mark.parametrize(

@@ -5,26 +5,43 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import signal
 import stat
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
+from container.aeron.media_driver import wait_for_driver
 from container.cluster_mark_file import ClusterMarkFile, ensure_link_file, link_file_name, mark_file_name
+from container.clustered_service_container import ClusteredServiceContainer
+from container.cnc_file import CncFile, FileFormatError, mark_terminated, read_mark_file
 from container.context import Context
-from container.error_log import read_error_log
-from container.errors import ConfigurationError, MarkFileError
+from container.error_log import DistinctErrorLog, read_error_log
+from container.errors import (
+    AeronError,
+    AgentTermination,
+    ClusterEvent,
+    ConfigurationError,
+    ContainerError,
+    DriverTimeoutError,
+    MarkFileError,
+)
+from container.recordings.catalog import read_catalog
+from container.recordings.live import read_archive_mark, read_cluster_mark
+from container.recordings.recording_log import read_recording_log
 from container.testing.manual_time import ManualClock
 from container.testing.memory_stores import MemorySnapshotStore
 from container.testing.memory_transport import MemoryClient
 from container.transport import SystemClock
 from tests.member import RecordingService
+from tests.soak.disk import SmallDisk, unavailable_reason
 from tests.test_cluster_mark_file import (
     DEFAULT_LENGTH,
     MIB,
@@ -35,6 +52,7 @@ from tests.test_cluster_mark_file import (
     saved_errors,
 )
 
+MS = 1_000_000
 GROUP_MAY_WRITE_OR_OTHERS_MAY_DO_ANYTHING = 0o027
 FILE_MAX_LENGTH = 2**31
 
@@ -415,3 +433,335 @@ def test_a_container_in_another_process_keeps_its_mark_file_and_gives_it_back(
     context = start()
     context.conclude()
     context.close()
+
+
+# --- an owner that lost its file
+
+
+def taken_over(path: Path, clock: ManualClock) -> ClusterMarkFile:
+    """The file of an owner that showed no life for as long as makes it count as dead, in the hands of another one."""
+    clock.advance(11_000 * MS)
+    return ClusterMarkFile(path, clock=clock)
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_an_owner_whose_file_was_taken_over_writes_nothing_more_into_it(
+    path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture, is_ready: bool
+) -> None:
+    old = ClusterMarkFile(path, clock=clock)
+    old.signal_ready()
+    log = DistinctErrorLog(old)
+    new = taken_over(path, clock)
+    if is_ready:
+        new.signal_ready()
+    content = path.read_bytes()
+    reason = f"mark file {path} is not this container's any more: pid {os.getpid()} has taken it over"
+    for use in (lambda: old.update_activity_timestamp(7), old.signal_ready, lambda: old.write_errors(0, b"x")):
+        with pytest.raises(MarkFileError, match=reason):
+            use()
+    assert log.record(ClusterEvent("lost")) == 0
+    old.set_member_id(7)
+    old.signal_failed_start()
+    old.signal_terminated()
+    old.close()
+    assert path.read_bytes() == content
+    assert reason in caplog.text
+    new.update_activity_timestamp(8)
+    new.close()
+
+
+def test_a_file_that_is_being_claimed_is_not_the_old_owners_any_more(path: Path, clock: ManualClock) -> None:
+    old = ClusterMarkFile(path, clock=clock)
+    old.signal_ready()
+    with path.open("r+b") as file:
+        file.seek(16)
+        file.write(struct.pack("<q", 2**63 - 1))
+    with pytest.raises(MarkFileError, match="another process takes it over right now"):
+        old.update_activity_timestamp(7)
+    old.signal_terminated()
+    assert struct.unpack_from("<q", path.read_bytes(), 16) == (2**63 - 1,)
+    old.close()
+
+
+def test_another_file_in_its_place_is_noticed_and_left_alone(path: Path, clock: ManualClock) -> None:
+    old = ClusterMarkFile(path, clock=clock)
+    path.unlink()
+    old.update_activity_timestamp(6)  # nobody else has a file there
+    new = ClusterMarkFile(path, clock=clock)
+    content = path.read_bytes()
+    with pytest.raises(MarkFileError, match="another file is in its place"):
+        old.update_activity_timestamp(7)
+    old.signal_terminated()
+    old.close()
+    assert path.read_bytes() == content
+    new.close()
+
+
+@pytest.mark.parametrize("length", [0, 20, 8192, DEFAULT_LENGTH - 1])
+def test_a_mark_file_that_is_cut_short_is_an_error_and_no_crash(path: Path, clock: ManualClock, length: int) -> None:
+    mark_file = ClusterMarkFile(path, clock=clock)
+    log = DistinctErrorLog(mark_file)
+    os.truncate(path, length)
+    with pytest.raises(MarkFileError, match=f"was cut short by another process: it has {length} bytes of"):
+        mark_file.update_activity_timestamp(7)
+    assert log.record(ClusterEvent("lost")) == 0
+    mark_file.set_member_id(1)
+    mark_file.signal_terminated()
+    mark_file.close()
+    assert path.stat().st_size == length
+
+
+def test_a_container_whose_mark_file_was_taken_over_ends_with_a_clear_error(
+    client: MemoryClient, tmp_path: Path
+) -> None:
+    ended: list[str] = []
+    container = ClusteredServiceContainer.launch(
+        RecordingService(),
+        client=client,
+        snapshot_store=MemorySnapshotStore(client),
+        clock=client.clock,
+        environ={},
+        cluster_dir=tmp_path,
+        use_agent_invoker=True,
+        termination_hook=lambda: ended.append("hook"),
+    )
+    path = tmp_path / mark_file_name(0)
+    with path.open("r+b") as file:
+        file.seek(32)
+        file.write(struct.pack("<q", 4711))  # another owner's process id
+    content = path.read_bytes()
+    container.invoke()
+    assert not container.is_running
+    assert type(container.failure) is AgentTermination
+    assert "is not this container's any more: pid 4711 has taken it over" in str(container.failure)
+    assert path.read_bytes() == content
+
+
+STOPPED_OWNER = """
+import sys
+from container.cluster_mark_file import ClusterMarkFile
+from container.errors import MarkFileError
+mark_file = ClusterMarkFile(sys.argv[1])
+mark_file.signal_ready()
+print("owner", flush=True)
+sys.stdin.readline()
+try:
+    mark_file.update_activity_timestamp(7)
+except MarkFileError as error:
+    print(error, flush=True)
+mark_file.signal_terminated()
+mark_file.close()
+"""
+
+
+def test_a_process_that_was_stopped_leaves_the_file_to_its_new_owner(path: Path) -> None:
+    command = [sys.executable, "-c", STOPPED_OWNER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdin is not None
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "owner\n"
+        owner.send_signal(signal.SIGSTOP)
+        new = ClusterMarkFile(path, clock=ManualClock(epoch_ms=time.time_ns() // MS + 11_000))
+        new.signal_ready()
+        content = path.read_bytes()
+        owner.send_signal(signal.SIGCONT)
+        owner.stdin.write("\n")
+        owner.stdin.flush()
+        assert f"not this container's any more: pid {os.getpid()} has taken it over" in owner.stdout.readline()
+        assert owner.wait(20) == 0
+    assert path.read_bytes() == content
+    new.close()
+
+
+# --- a disk without space
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A file system of 64 MiB."""
+    if (reason := unavailable_reason()) is not None:
+        pytest.skip(reason)
+    try:
+        disk = SmallDisk(tmp_path / "disk", 64)
+    except OSError as error:
+        pytest.skip(f"no small disk can be mounted here: {error}")
+    yield disk
+    disk.close()
+
+
+def test_a_mark_file_lives_on_a_disk_that_is_full(small_disk: SmallDisk, clock: ManualClock) -> None:
+    path = small_disk.path / mark_file_name(0)
+    mark_file = ClusterMarkFile(path, clock=clock)
+    log = DistinctErrorLog(mark_file)
+    small_disk.fill()
+    recorded = 0
+    for number in range(5_000):
+        recorded += log.record(type(f"Error{number}", (Exception,), {})("x" * 1_000)) == 1
+    assert recorded > 800
+    assert len(read_error_log(mark_file.error_buffer)) == recorded
+    mark_file.update_activity_timestamp(NOW_MS + 1)
+    mark_file.signal_terminated()
+    mark_file.close()
+
+
+# In a process of its own, which a log buffer without space behind it would end.
+WRITER = """
+import sys
+from pathlib import Path
+from container.aeron import AeronClient, MediaDriver
+from container.errors import RegistrationError
+from container.testing.transport_probe import add_publication, add_subscription, offer
+disk = Path(sys.argv[1])
+with MediaDriver.launch_embedded(disk / "driver") as driver, AeronClient(driver.aeron_dir, use_invoker=False) as client:
+    subscription = add_subscription(client, "aeron:ipc", 1)
+    publication = add_publication(client, "aeron:ipc", 1)
+    try:
+        with (disk / "ballast").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+    except OSError as error:
+        print(error.strerror)
+    try:
+        add_publication(client, "aeron:ipc", 2)
+    except RegistrationError:
+        print("refused")
+    while offer(publication, bytes(10_000)) > 0:
+        pass
+    print("written")
+    (disk / "ballast").unlink()
+    add_publication(client, "aeron:ipc", 2)
+    print("added")
+"""
+
+
+def test_a_driver_without_space_for_a_log_buffer_refuses_it_and_lives(small_disk: SmallDisk) -> None:
+    command = [sys.executable, "-c", WRITER, str(small_disk.path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.stdout.splitlines() == ["No space left on device", "refused", "written", "added"], result.stderr
+    assert result.returncode == 0
+
+
+CRASHING = """
+import os, sys
+from container.run_service import _report_crashes
+_report_crashes()
+sys.stderr.close()
+os.kill(os.getpid(), {signal})
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGBUS, signal.SIGSEGV])
+def test_a_crash_says_where_it_came_from(number: signal.Signals) -> None:
+    code = CRASHING.format(signal=int(number))
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == -number
+    assert "Fatal Python error" in result.stderr
+    assert 'File "<string>", line 6' in result.stderr
+
+
+@pytest.mark.parametrize(
+    "setup", ["sys.stderr = None", "sys.stderr.close()", "faulthandler.enable(open(sys.argv[1], 'w'))"]
+)
+def test_crashes_are_reported_where_the_user_wants_them_or_nowhere(tmp_path: Path, setup: str) -> None:
+    code = f"import faulthandler, os, sys\n{setup}\nfrom container.run_service import _report_crashes\n"
+    code += f"_report_crashes()\nos.kill(os.getpid(), {int(signal.SIGBUS)})\n"
+    path = tmp_path / "crash"
+    path.touch()
+    command = [sys.executable, "-c", code, str(path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (-signal.SIGBUS, "")
+    assert ("Fatal Python error" in path.read_text()) is ("faulthandler" in setup)
+
+
+# --- files that others write
+
+
+def read_cnc(path: Path) -> object:
+    return CncFile(path)
+
+
+def await_driver(path: Path) -> None:
+    wait_for_driver(str(path.parent), 1)
+
+
+READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "catalog": ("archive.catalog", lambda path: list(read_catalog(path.parent))),
+    "recording log": ("recording.log", lambda path: list(read_recording_log(path.parent))),
+    "mark file": (mark_file_name(0), read_mark_file),
+    "mark file's end": (mark_file_name(0), mark_terminated),
+    "own mark file": (mark_file_name(0), ClusterMarkFile),
+    "cnc file": ("cnc.dat", read_cnc),
+    "driver": ("cnc.dat", await_driver),
+}
+
+
+def place_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def place_device(path: Path) -> None:
+    os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))
+
+
+def place_link_to_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("place", [place_pipe, place_device, place_link_to_device])
+def test_what_is_no_regular_file_is_an_error_and_neither_blocks_nor_is_read(
+    tmp_path: Path, reader: str, place: Callable[[Path], None]
+) -> None:
+    name, read = READERS[reader]
+    try:
+        place(tmp_path / name)
+    except PermissionError as error:
+        pytest.skip(f"no device can be made here: {error}")
+    with pytest.raises(
+        (ContainerError, OSError), match=f"{tmp_path}.*(no regular file|symbolic link)|no regular file.*{tmp_path}"
+    ):
+        read(tmp_path / name)
+
+
+@pytest.mark.parametrize("reader", ["catalog", "recording log", "mark file", "own mark file"])
+def test_a_sparse_file_of_4_tib_is_an_error_and_not_read(tmp_path: Path, reader: str) -> None:
+    name, read = READERS[reader]
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(4 * 1024**4)
+    with pytest.raises((ContainerError, OSError), match=f"it has {4 * 1024**4} bytes, at most .* are possible"):
+        read(tmp_path / name)
+
+
+def test_a_live_mark_file_is_looked_for_through_no_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "cluster-mark.lnk")
+    assert read_cluster_mark(tmp_path) is None
+    os.mkfifo(tmp_path / "archive-mark.dat")
+    assert read_archive_mark(tmp_path) is None
+
+
+@pytest.mark.parametrize("index", range(1, 6))
+@pytest.mark.parametrize("length", [-1, -(2**31), -640])
+def test_a_cnc_file_with_negative_lengths_is_an_error(tmp_path: Path, index: int, length: int) -> None:
+    lengths = [1024 + 768, 1024, 1024, 1024, 1024]
+    lengths[index - 1] = length
+    path = tmp_path / "cnc.dat"
+    path.write_bytes(struct.pack("<6iqqqi", 2 << 8, *lengths, 10**10, 1, 1, 4096).ljust(64 * 1024, b"\0"))
+    with pytest.raises(FileFormatError, match=f"is damaged: its metadata has the buffer lengths .*{length}"):
+        CncFile(path)
+    with pytest.raises(
+        AeronError, match=f"is damaged: its metadata has the buffer lengths .*{length}.*; end the media"
+    ):
+        wait_for_driver(str(tmp_path), 1)
+
+
+def test_a_cnc_file_that_is_cut_short_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "cnc.dat"
+    lengths = [1024 + 768, 1024, 1024, 1024, 1024]
+    path.write_bytes(struct.pack("<6iqqqi", 2 << 8, *lengths, 10**10, 1, 1, 4096).ljust(64 * 1024, b"\0"))
+    file = CncFile(path)
+    os.truncate(path, 2_000)
+    with pytest.raises(FileFormatError, match="ends at byte 2000, before its metadata says"):
+        file.errors()
+    file.close()
+    with pytest.raises(DriverTimeoutError, match="is not complete"):
+        wait_for_driver(str(tmp_path), 1)

@@ -49,6 +49,7 @@ SETTINGS: list[tuple[str, str, object]] = [
     ("archive_message_timeout_ns", "AERON_ARCHIVE_MESSAGE_TIMEOUT", 10_000_000_000),
     ("archive_message_retry_attempts", "AERON_ARCHIVE_MESSAGE_RETRY_ATTEMPTS", 3),
     ("error_buffer_length", "AERON_CLUSTER_SERVICE_ERROR_BUFFER_LENGTH", 1_048_576),
+    ("record_error_messages", "AERON_CLUSTER_SERVICE_ERROR_MESSAGES", True),
     ("is_responding_service", "AERON_CLUSTER_SERVICE_RESPONDER", True),
     ("log_fragment_limit", "AERON_CLUSTER_LOG_FRAGMENT_LIMIT", 50),
     ("delegating_error_handler", "AERON_CLUSTER_SERVICE_DELEGATING_ERROR_HANDLER", None),
@@ -88,6 +89,7 @@ OTHER_VALUES: dict[str, tuple[object, str, str]] = {
     "archive_message_timeout_ns": (5_000_000_000, "5s", "0"),
     "archive_message_retry_attempts": (1, "1", "0"),
     "error_buffer_length": (2_097_152, "2m", "512k"),
+    "record_error_messages": (False, "false", "no"),
     "is_responding_service": (False, "false", "no"),
     "log_fragment_limit": (10, "10", "0"),
     "delegating_error_handler": ("pkg:Name", "pkg:Name", "Name"),
@@ -426,3 +428,10 @@ def test_duration_is_shown_in_the_largest_exact_unit(duration_ns: int, text: str
 )
 def test_size_is_shown_in_the_largest_exact_unit(size: int, text: str) -> None:
     assert format_size(size) == text
+
+
+def test_a_config_file_without_an_end_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.symlink_to("/dev/zero")
+    with pytest.raises(ConfigurationError, match=f"config file {path} is longer than 1048576 bytes"):
+        load_settings({}, config_file=path, environ={})

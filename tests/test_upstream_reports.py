@@ -287,7 +287,8 @@ def test_a_full_disk_does_not_strand_the_mark_file(contexts: list[Context], tmp_
     mark_file = tmp_path / "cluster-mark-service-0.dat"
     first = ClusteredServiceContainer.launch(contexts[0])
     for number in range(100):
-        contexts[0].counted_error_handler(ValueError(f"no space left for {number}"))
+        kind = type(f"Error{number}", (Exception,), {})
+        contexts[0].counted_error_handler(kind(f"no space left for {number}"))
     first.close()
     left = mark_file.read_bytes()
     with (

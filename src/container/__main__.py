@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from container import not_built_error
 from container.errors import ConfigurationError, ContainerError
-from container.loggers import log_to_stderr, logger
+from container.loggers import log_to_stderr, print_line, report
 from container.type_names import Any
 
 PROGRAM = "aeron-cluster"
@@ -37,8 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(error: Exception, code: int) -> int:
-    logger().debug("failed", exc_info=error)
-    print(f"{PROGRAM}: error: {' '.join(str(error).split())}", file=sys.stderr)
+    report("debug", "failed", error=error)
+    print_line(f"{PROGRAM}: error: {' '.join(str(error).split())}", sys.stderr)
     return code
 
 

@@ -40,23 +40,25 @@ cdef class AgentRunner:
         cdef int work_count
         cdef int64_t yielded_ns = 0
         try:
-            self._start()
-        except BaseException as error:
-            self._ended(error)
-        while self._is_running:
             try:
-                work_count = self._work()
-                idle_strategy.idle(work_count)
-                if self._agent._last_tick_ns != yielded_ns:
-                    # A service in C that always has work must not keep other Python threads from running.
-                    yielded_ns = self._agent._last_tick_ns
-                    with nogil:
-                        pass
-            except Exception as error:
-                self._agent.report(error)
+                self._start()
             except BaseException as error:
                 self._ended(error)
-        self._agent._close()
+            while self._is_running:
+                try:
+                    work_count = self._work()
+                    idle_strategy.idle(work_count)
+                    if self._agent._last_tick_ns != yielded_ns:
+                        # A service in C that always has work must not keep other Python threads from running.
+                        yielded_ns = self._agent._last_tick_ns
+                        with nogil:
+                            pass
+                except Exception as error:
+                    self._agent.report(error)
+                except BaseException as error:
+                    self._ended(error)
+        finally:
+            self._agent._close()
 
     def stop(self):
         """Ends :meth:`run` after the duty cycle in progress; at once while it waits for a consensus module."""

@@ -27,7 +27,7 @@ from container.codecs.archive cimport (
 from container.control_response_poller cimport ControlResponsePoller
 from container.errors import ArchiveError, ClusterError, ConfigurationError, TimedOutError
 from container.idle_strategy cimport IdleStrategy, YieldingIdleStrategy
-from container.loggers import logger
+from container.loggers import report
 from container.transport cimport (
     ADMIN_ACTION, BACK_PRESSURED, COUNTER_ALLOCATED, COUNTER_UNUSED, NULL_VALUE, Client, Counters,
     SnapshotReader, SnapshotStore, SnapshotWriter, publication_result_name,
@@ -401,8 +401,8 @@ cdef class ArchiveClient:
 
     cdef int _report_other_response(self, str name) except -1:
         if self._poller.code == CONTROL_RESPONSE_CODE_ERROR:
-            logger().warning(
-                "archive error, code %d correlation id %d, while waiting for the answer to %s: %s",
+            report(
+                "warning", "archive error, code %d correlation id %d, while waiting for the answer to %s: %s",
                 self._poller.relevant_id, self._poller.correlation_id, name, self._poller.error_message)
         return 0
 
@@ -472,7 +472,7 @@ cdef class ArchiveClient:
             if self.control_session_id != NULL_VALUE and self._publication.is_connected():
                 self._send(_close_session_request(self.control_session_id), "close session")
         except Exception as error:
-            logger().info("archive session was not closed, the archive will time it out: %s", error)
+            report("info", "archive session was not closed, the archive will time it out: %s", error)
         finally:
             self._close_streams()
         return 0

@@ -24,7 +24,7 @@ from container.container_client_session cimport ClientSessions, ContainerClientS
 from container.callback_errors import HALT, is_foreign
 from container.errors import (
     AeronEvent, AgentInterrupted, AgentTermination, ArchiveError, Category, ClusterError, ClusterEvent,
-    ClusterTermination, ContainerError, MessageTooLongError,
+    ClusterTermination, ContainerError, MarkFileError, MessageTooLongError,
 )
 from container.idle_strategy cimport IdleStrategy
 from container.message_buffer cimport BufferClaim
@@ -377,7 +377,10 @@ cdef class ClusteredServiceAgent(Cluster):
         now_ms = self._clock.epoch_ms()
         if now_ms >= self._mark_file_deadline_ms:
             self._mark_file_deadline_ms = now_ms + MARK_FILE_UPDATE_INTERVAL_MS
-            self._mark_file.update_activity_timestamp(now_ms)
+            try:
+                self._mark_file.update_activity_timestamp(now_ms)
+            except MarkFileError as error:      # another container may have this one's place by now
+                raise AgentTermination(str(error)) from None
         return 0
 
     cdef int _check_client(self) except -1:

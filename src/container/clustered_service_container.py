@@ -11,7 +11,7 @@ from container.agent_runner import AgentRunner
 from container.agent_thread import pin_to_cpu, set_timer_slack
 from container.context import Context as _Context
 from container.errors import AgentTermination, ConfigurationError, ContainerError, TimedOutError
-from container.loggers import logger
+from container.loggers import report
 from container.type_names import Any, Self
 
 _CLOSE_RETRY_TIMEOUT_S = 5.0
@@ -179,7 +179,7 @@ class ClusteredServiceContainer:
             what = f"agent {self._ctx.service_name} has not ended {elapsed:.0f} s after close(): a callback runs on"
             if timeout is not None and elapsed >= timeout:
                 raise TimedOutError(what)
-            logger().warning("%s", what)
+            report("warning", "%s", what)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the agent has ended; True when it has within ``timeout`` seconds (None: without a limit)."""
@@ -217,7 +217,8 @@ class ClusteredServiceContainer:
             self._failure = self._agent.termination
         except BaseException as error:
             self._failure = error
-            logger().critical("agent %s was not closed in order", self._ctx.service_name, exc_info=error)
+            what = self._ctx.bounded_text(error)
+            report("critical", "agent %s was not closed in order: %s", self._ctx.service_name, what)
         finally:
             self._ended()
 

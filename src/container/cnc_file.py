@@ -5,6 +5,7 @@ The files are read and not mapped, so that one which is cut short meanwhile cann
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from container.errors import ContainerError
+from container.regular_files import open_regular, read_at, read_regular, write_at
 
 CNC_FILE_NAME = "cnc.dat"
 MARK_FILE_LIVENESS_TIMEOUT_MS = 10_000
@@ -46,6 +48,7 @@ _ERROR_RECORD_ALIGNMENT = 8
 _SBE_HEADER = struct.Struct("<HHHH")
 _MARK_FILE_TEMPLATE_ID = 200
 _MARK_FILE_HEADER_LENGTH_MIN = 136
+_MARK_FILE_LENGTH_MAX = 2**31
 _ARCHIVE_SCHEMA_ID = 100
 _MARK_FILE_ERROR_LENGTHS_OFFSETS = {_ARCHIVE_SCHEMA_ID: 44, 110: 64}
 _ARCHIVE_TEXTS_BEFORE_AERON_DIR = 3  # control, local control and events channel
@@ -120,10 +123,16 @@ class CncFile:
 
         Raises:
             FileNotFoundError: the driver has not made it yet.
-            FileFormatError: the driver has not filled it yet, or it has another major version.
+            FileFormatError: the driver has not filled it yet, it has another major version, or is damaged or no regular
+            file.
         """
         self.path = path
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._file = open_regular(path)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            raise FileFormatError(f"{path} can not be read: {error.strerror}") from error
         try:
             self._read_metadata()
         except FileFormatError:
@@ -139,9 +148,9 @@ class CncFile:
             return None
 
     def _read(self, offset: int, length: int) -> bytes:
-        content = os.pread(self._file, length, offset)
+        content = read_at(self._file, offset, length)
         if len(content) < length:
-            raise FileFormatError(f"{self.path} ends at byte {offset + len(content)}, before its metadata says")
+            raise FileFormatError(f"{self.path} ends at byte {os.fstat(self._file).st_size}, before its metadata says")
         return content
 
     def _read_metadata(self) -> None:
@@ -152,6 +161,8 @@ class CncFile:
         self.version, to_driver, to_clients, counters_metadata, counters_values, error_log = values[:6]
         if self.version == 0:
             raise FileFormatError(f"{self.path} has version 0; its driver may still be starting")
+        if min(values[1:6]) < 0:
+            raise FileFormatError(f"{self.path} is damaged: its metadata has the buffer lengths {values[1:6]}")
         major = self.version >> 16
         if major != _CNC_MAJOR_VERSION:
             raise FileFormatError(f"{self.path} has major version {major}, expected {_CNC_MAJOR_VERSION}")
@@ -161,7 +172,7 @@ class CncFile:
         self._error_log_offset = self._values_offset + counters_values
         self._error_log_length = error_log
         self._counters_max = counters_values // _COUNTER_VALUE_LENGTH
-        if min(values[1:6]) < 0 or self._error_log_offset + error_log > length:
+        if self._error_log_offset + error_log > length:
             raise FileFormatError(f"{self.path} has {length} bytes, fewer than its metadata says")
 
     def counters(self) -> Iterator[CounterRecord]:
@@ -258,8 +269,9 @@ def read_mark_file(path: Path) -> MarkFileStatus:
     Raises:
         FileNotFoundError: there is none.
         FileFormatError: it is no mark file with an SBE header, or one that is just being made.
+        OSError: it can not be read, is no regular file, or is longer than any mark file.
     """
-    content = path.read_bytes()
+    content = read_regular(path, _MARK_FILE_LENGTH_MAX)
     schema_id = _mark_file_schema_id(path, content)
     if len(content) < _MARK_FILE_HEADER_LENGTH_MIN:
         raise FileFormatError(f"{path} has {len(content)} bytes, fewer than the header of a mark file")
@@ -301,10 +313,13 @@ def mark_terminated(path: Path) -> None:
     Raises:
         FileNotFoundError, FileFormatError: as for :func:`read_mark_file`.
     """
-    with path.open("r+b") as file:
-        _mark_file_schema_id(path, file.read(_SBE_HEADER.size))
-        file.seek(_SBE_HEADER.size + _MARK_FILE_ACTIVITY_TIMESTAMP_OFFSET)
-        file.write(struct.pack("<q", MARK_FILE_TERMINATED))
+    file = open_regular(path, os.O_RDWR)
+    try:
+        _mark_file_schema_id(path, read_at(file, 0, _SBE_HEADER.size))
+        offset = _SBE_HEADER.size + _MARK_FILE_ACTIVITY_TIMESTAMP_OFFSET
+        write_at(file, offset, struct.pack("<q", MARK_FILE_TERMINATED))
+    finally:
+        os.close(file)
 
 
 def _mark_file_schema_id(path: Path, content: bytes) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping
 
@@ -16,9 +17,10 @@ from container.error_handlers import (
     fallback_stream,
 )
 from container.error_log import CountedErrorHandler, DistinctErrorLog
+from container.error_texts import error_text
 from container.errors import ConcurrentConcludeError, ConfigurationError
 from container.idle_strategy import IdleStrategy, parse_idle_strategy
-from container.loggers import logger
+from container.loggers import print_line, report
 from container.object_path import create_object
 from container.semantic_version import is_version_compatible
 from container.service_counters import ServiceCounters
@@ -49,7 +51,9 @@ class Context:
         idle_strategy: the setting of this name, or a function that makes a strategy at each call.
         snapshot_store: where snapshots are kept; the archive by default.
         mark_file: a mark file of the caller's, which the container closes.
-        error_handler: called with each error (BaseException) after it was recorded.
+        error_handler: called with each error (BaseException) after it was recorded. What it raises is recorded, too,
+            and ends nothing, not even SystemExit; to end the container, close it from another thread or raise in a
+            callback of the service an :class:`~container.errors.AgentTermination`.
         delegating_error_handler: the setting of this name, or an object with ``next`` and ``on_error``.
         app_version_validator: ``validator(own_version, other_version) -> bool``; equal majors by default.
         termination_hook: called on the agent's thread when the agent terminates.
@@ -177,7 +181,7 @@ class Context:
         self._conclude_service(settings)
         self._write_mark_file(settings)
         if settings.print_configuration:
-            print(self, flush=True)
+            print_line(str(self), sys.stdout)
 
     def abandon(self) -> None:
         """Undo a start that failed: the mark file becomes free at once, then everything is closed. Never raises."""
@@ -197,8 +201,16 @@ class Context:
             self._close_quietly(self.client)
         else:
             self._close_quietly(self._counters)
+        self._close_quietly(getattr(self, "_logging_error_handler", None))
         self._close_quietly(getattr(self, "error_log", None))
         self._close_quietly(getattr(self, "mark_file", None))
+
+    def bounded_text(self, error: BaseException) -> str:
+        """What may be logged of an exception (see :func:`container.error_texts.error_text`). Never raises."""
+        try:
+            return error_text(error, has_message=self.settings.record_error_messages)
+        except BaseException:  # no memory, or a bad setting
+            return "an exception whose text could not be made"
 
     def new_idle_strategy(self) -> IdleStrategy:
         """A new instance of the configured idle strategy: agent and runner must not share one."""
@@ -288,12 +300,14 @@ class Context:
 
     def _conclude_error_handlers(self, settings: Settings) -> None:
         file = self.mark_file
-        region = file.error_buffer if isinstance(file, ClusterMarkFile) else bytearray(settings.error_buffer_length)
-        self.error_log = DistinctErrorLog(region, self.clock)
+        region = file if isinstance(file, ClusterMarkFile) else bytearray(settings.error_buffer_length)
+        has_messages = settings.record_error_messages
+        self.error_log = DistinctErrorLog(region, self.clock, has_messages=has_messages)
         delegating = self._given_delegating_error_handler
         if delegating is None and settings.delegating_error_handler:
             delegating = create_object(settings.delegating_error_handler, "delegating_error_handler")
-        log = LoggingErrorHandler(self.error_log, fallback_stream(settings.fallback_logger))
+        fallback = fallback_stream(settings.fallback_logger)
+        log = self._logging_error_handler = LoggingErrorHandler(self.error_log, fallback, has_messages=has_messages)
         self.error_handler = chain_error_handlers(log, self._user_error_handler, delegating)
 
     def _conclude_client(self, settings: Settings) -> None:
@@ -383,7 +397,7 @@ class Context:
             if resource is not None:
                 resource.close()
         except Exception as error:
-            logger().warning("%r can not be closed: %s", resource, error, exc_info=error)
+            report("warning", "%s can not be closed: %s", type(resource).__name__, self.bounded_text(error))
 
 
 def _path(path: str) -> Path:

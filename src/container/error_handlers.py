@@ -1,15 +1,29 @@
-"""The chain through which a container's errors go: [delegating handler →] error log → user's handler."""
+"""The chain through which a container's errors go: [delegating handler →] error log → user's handler.
+
+Nothing here raises, whatever the error, a handler or a stream does: an error that left the chain would end the agent
+past its orderly close.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 
-from container.error_log import DistinctErrorLog, error_text
-from container.errors import AgentTermination, Category, Event
+from container.error_log import DistinctErrorLog
+from container.error_texts import category_of, error_text, has_stack, is_plain_end, message_of, stack_text
+from container.errors import Category
+from container.loggers import print_line
 from container.type_names import Protocol, TextIO
 
 type ErrorHandler = Callable[[BaseException], object]
+
+_BURST_LENGTH = 64 * 1024
+_LENGTH_PER_S = 8 * 1024
+_LENGTH_MIN = 256
+_NS_PER_S = 1_000_000_000
+_WARNING, _ERROR, _CRITICAL = 30, 40, 50  # as logging has them, which is not loaded for that
+_LEVELS = {Category.WARN: _WARNING, Category.ERROR: _ERROR, Category.FATAL: _CRITICAL}
 
 
 class DelegatingErrorHandler(Protocol):
@@ -27,39 +41,133 @@ def fallback_stream(name: str) -> TextIO | None:
     return {"stderr": sys.stderr, "stdout": sys.stdout}.get(name)
 
 
+class Throttle:
+    """Lets through 64 KiB of text, then 8 KiB per second, and counts what it does not let through.
+
+    A text is let through while there is room, and may take more than that: the next ones wait the longer. For one
+    thread at a time; two that meet may let through one text too many.
+
+    Args:
+        nano_time: a monotonic clock, in nanoseconds.
+    """
+
+    def __init__(self, nano_time: Callable[[], int] = time.monotonic_ns) -> None:
+        self.left_out_count = 0
+        self._nano_time = nano_time
+        self._room = _BURST_LENGTH
+        self._filled_ns = nano_time()
+
+    def has_room(self) -> bool:
+        """Whether a text may be written now; otherwise it counts as left out."""
+        now_ns = self._nano_time()
+        gained = (now_ns - self._filled_ns) * _LENGTH_PER_S // _NS_PER_S
+        if gained > 0:
+            self._room = min(_BURST_LENGTH, self._room + gained)
+            self._filled_ns = now_ns
+        if self._room > 0:
+            return True
+        self.left_out_count += 1
+        return False
+
+    def take(self, length: int) -> None:
+        """A text of this length (characters) is going to be written."""
+        self._room -= max(_LENGTH_MIN, length)
+
+    def take_left_out(self) -> int:
+        """How many were not let through since the last call."""
+        count, self.left_out_count = self.left_out_count, 0
+        return count
+
+
 class LoggingErrorHandler:
     """Records each error in the error log and tells Python's logging of the first, tenth, hundredth… observation.
 
-    When the error log has no room, or is closed, the whole text goes to the fallback stream.
+    When the error log has no room, or is closed, the text goes to the fallback stream. Both ways are bounded, see
+    :class:`Throttle`; how many errors were left out is said once there is room again, and by :meth:`close`.
+
+    Args:
+        error_log: where errors are recorded.
+        fallback: where they go for which it has no room, or None.
+        has_messages: False leaves the messages of exceptions out.
+        nano_time: a monotonic clock, in nanoseconds.
     """
 
-    def __init__(self, error_log: DistinctErrorLog, fallback: TextIO | None) -> None:
+    def __init__(
+        self,
+        error_log: DistinctErrorLog,
+        fallback: TextIO | None,
+        *,
+        has_messages: bool = True,
+        nano_time: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         self._error_log = error_log
         self._fallback = fallback
+        self._has_messages = has_messages
+        self._logged = Throttle(nano_time)
+        self._printed = Throttle(nano_time)
 
     def __call__(self, error: BaseException) -> None:
-        count = self._error_log.record(error)
-        if count == 0:
-            self._print(error)
-        elif _is_power_of_ten(count):
-            _log(error, count)
+        try:
+            count = self._error_log.record(error)
+            if count == 0:
+                self._print(error)
+            elif _is_power_of_ten(count):
+                self._log(error, count)
+        except BaseException:  # no memory, or a handler of logging that raises: it is counted, and that is all
+            self._logged.left_out_count += 1
+
+    def close(self) -> None:
+        """Say what was left out and not said yet. Never raises."""
+        try:
+            self._log_left_out()
+            self._print_left_out()
+        except BaseException:  # as above
+            return
 
     def _print(self, error: BaseException) -> None:
-        if self._fallback is not None:
-            reason = "closed" if self._error_log.is_closed else "full"
-            print(f"error log is {reason}\n{error_text(error)}", file=self._fallback, flush=True)
+        if self._fallback is None or not self._printed.has_room():
+            return
+        self._print_left_out()
+        reason = "closed" if self._error_log.is_closed else "full"
+        text = f"error log is {reason}\n{error_text(error, has_message=self._has_messages)}"
+        self._printed.take(len(text))
+        print_line(text, self._fallback)
+
+    def _print_left_out(self) -> None:
+        count = self._printed.take_left_out()
+        if count > 0 and self._fallback is not None:
+            print_line(f"{count} errors left out: too many in too short a time", self._fallback)
+
+    def _log(self, error: BaseException, count: int) -> None:
+        if not self._logged.has_room():
+            return
+        self._log_left_out()
+        message = message_of(error, is_shown=self._has_messages)
+        if count > 1:
+            message += f" (observed {count} times)"
+        stack = None
+        # The plain end of an agent has no stack worth showing, nor has an event.
+        if has_stack(error) and not is_plain_end(error):
+            stack = stack_text(error, has_message=self._has_messages)
+        self._logged.take(len(message) + len(stack or ""))
+        category = category_of(error)
+        _log_record(_ERROR if category is None else _LEVELS[category], message, stack)
+
+    def _log_left_out(self) -> None:
+        count = self._logged.take_left_out()
+        if count > 0:
+            _log_record(_WARNING, f"{count} errors left out here: too many in too short a time", None)
 
 
-def _log(error: BaseException, count: int) -> None:
+def _log_record(level: int, message: str, stack: str | None) -> None:
     import logging  # slow to import, and a healthy container has no errors
 
-    levels = {Category.WARN: logging.WARNING, Category.FATAL: logging.CRITICAL}
-    category = getattr(error, "category", Category.ERROR)
-    times = f" (observed {count} times)" if count > 1 else ""
-    # An event has no stack worth showing, nor has the plain end of an agent.
-    has_stack = not isinstance(error, Event) and not (isinstance(error, AgentTermination) and error.__cause__ is None)
-    level = levels.get(category, logging.ERROR)
-    logging.getLogger("container").log(level, "%s%s", error, times, exc_info=error if has_stack else None)
+    logger = logging.getLogger("container")
+    if not logger.isEnabledFor(level):
+        return
+    record = logger.makeRecord(logger.name, level, __file__, 0, "%s", (message,), None)
+    record.exc_text = stack  # made already: a formatter would make it without any bound
+    logger.handle(record)
 
 
 def _is_power_of_ten(count: int) -> bool:
@@ -91,5 +199,5 @@ def chain_error_handlers(
 def _guarded(log: LoggingErrorHandler, handler: ErrorHandler, error: BaseException) -> None:
     try:
         handler(error)
-    except Exception as failure:
+    except BaseException as failure:  # SystemExit, too: the agent's end would be none in order
         log(failure)  # with the error itself, in whose handling it was raised, as its context

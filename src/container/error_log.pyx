@@ -3,16 +3,19 @@
 A record, at a multiple of 8 bytes, is (upstream's DistinctErrorLog): int32 length of the record, stored last; int32
 number of observations; int64 last and int64 first observation (epoch ms); then the text, US-ASCII.
 """
+import struct
 import threading
 from collections import namedtuple
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from container.transport cimport Clock, Counter
 
-from container.errors import AgentInterrupted, AgentTermination, ClusterTermination, Event, log_text
+from container.error_texts import error_text, identify
+from container.errors import AgentInterrupted, AgentTermination, ClusterTermination
 from container.transport import SystemClock
 
 cdef extern from *:
@@ -22,15 +25,9 @@ cdef extern from *:
     { return __atomic_load_n((const int32_t*)p, __ATOMIC_ACQUIRE); }
     static inline void error_log_set_release(void* p, int32_t v)
     { __atomic_store_n((int32_t*)p, v, __ATOMIC_RELEASE); }
-    static inline void error_log_set64_release(void* p, int64_t v)
-    { __atomic_store_n((int64_t*)p, v, __ATOMIC_RELEASE); }
-    static inline int32_t error_log_increment(void* p)
-    { return __atomic_add_fetch((int32_t*)p, 1, __ATOMIC_ACQ_REL); }
     """
     int32_t error_log_get_acquire(const void* p) noexcept nogil
     void error_log_set_release(void* p, int32_t value) noexcept nogil
-    void error_log_set64_release(void* p, int64_t value) noexcept nogil
-    int32_t error_log_increment(void* p) noexcept nogil
 
 cdef enum:
     OBSERVATION_COUNT_OFFSET = 4
@@ -38,6 +35,12 @@ cdef enum:
     FIRST_OBSERVATION_OFFSET = 16
     TEXT_OFFSET = 24
     RECORD_ALIGNMENT = 8
+    MESSAGES_PER_PLACE = 20
+
+_FURTHER = f"another than the {MESSAGES_PER_PLACE} recorded messages of "
+_LENGTH = struct.Struct("<i")
+_OBSERVATIONS = struct.Struct("<iq")
+_TIME = struct.Struct("<q")
 
 
 class ErrorRecord(namedtuple(
@@ -57,111 +60,162 @@ cdef inline int64_t _get_int64(const uint8_t* source) noexcept nogil:
     return value
 
 
-def error_text(error):
-    """The text (str) under which an exception is recorded, and by which it is told from others.
-
-    The first line is its type, category and message; Python's own traceback with the chain of causes follows, unless
-    the exception is an :class:`~container.errors.Event` or was never raised.
-    """
-    try:
-        headline = log_text(error)
-    except Exception as unprintable:
-        headline = f"{type(error).__qualname__}: <its text could not be made: {type(unprintable).__qualname__}>"
-    if isinstance(error, Event):
-        return headline
-    if error.__traceback__ is None and error.__cause__ is None and error.__context__ is None:
-        return headline
-    import traceback  # slow to import, and a healthy container has no errors
-    return headline + "\n" + "".join(traceback.format_exception(error)).rstrip("\n")
-
-
 cdef class DistinctErrorLog:
-    """Writes errors to a region of memory, which other processes may read at any time.
+    """Writes errors to a region of memory or to a mark file, which other processes may read at any time.
 
     Args:
-        region: an object with a writable buffer that begins at a multiple of 8 bytes, such as
-            ``mark_file.error_buffer``; it is held until :meth:`close`.
+        region: a :class:`~container.cluster_mark_file.ClusterMarkFile`, or an object with a writable buffer that begins
+            at a multiple of 8 bytes, which is held until :meth:`close`.
         clock: where the times of the observations come from; the system's by default.
+        has_messages: False leaves the messages of exceptions out.
 
-    May be used by several threads.
+    May be used by several threads. It is bounded: each text has at most about 16 KiB, and of one place (type and stack)
+    20 messages are recorded; further ones count as one more error, whose text has no message.
     """
     cdef Py_buffer _view
-    cdef uint8_t* _region           # NULL once closed
+    cdef uint8_t* _region           # NULL for a mark file, and once closed
+    cdef object _mark_file          # None for memory, and once closed
     cdef size_t _capacity
     cdef size_t _next_offset
-    cdef dict _offsets              # text of each distinct error: offset of its record
+    cdef bint _is_full
+    cdef bint _has_messages
+    cdef dict _records              # what a distinct error is told by: its _Record
+    cdef dict _places               # type and stack: number of records
     cdef Clock _clock
     cdef object _lock
 
     def __cinit__(self):
         self._region = NULL
 
-    def __init__(self, region, Clock clock=None):
-        if self._region != NULL:
+    def __init__(self, region, Clock clock=None, *, bint has_messages=True):
+        if self._lock is not None:
             raise TypeError("an error log can not be initialised twice")
-        PyObject_GetBuffer(region, &self._view, PyBUF_WRITABLE)
-        if self._view.len > 0 and <size_t> self._view.buf % RECORD_ALIGNMENT != 0:
-            PyBuffer_Release(&self._view)
-            raise ValueError("the region of an error log must begin at a multiple of 8 bytes")
-        self._region = <uint8_t*> self._view.buf
-        self._capacity = <size_t> self._view.len
+        if hasattr(region, "write_errors"):
+            self._mark_file = region
+            self._capacity = <size_t> region.error_buffer_length
+        else:
+            PyObject_GetBuffer(region, &self._view, PyBUF_WRITABLE)
+            if self._view.len > 0 and <size_t> self._view.buf % RECORD_ALIGNMENT != 0:
+                PyBuffer_Release(&self._view)
+                raise ValueError("the region of an error log must begin at a multiple of 8 bytes")
+            self._region = <uint8_t*> self._view.buf
+            self._capacity = <size_t> self._view.len
         self._next_offset = 0
-        self._offsets = {}
+        self._is_full = False
+        self._has_messages = has_messages
+        self._records = {}
+        self._places = {}
         self._clock = clock if clock is not None else SystemClock()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()      # a signal handler may record an error, too
 
     def __dealloc__(self):
         if self._region != NULL:
             PyBuffer_Release(&self._view)
 
     def record(self, error):
-        """Records an observation of an exception (BaseException).
+        """Records an observation of an exception (BaseException). Never raises.
 
-        Errors are the same when their texts are (see :func:`error_text`): type, message, stack and causes.
+        Errors are the same when type, message, stack and causes are, see :func:`container.error_texts.identify`.
 
         Returns how often it was observed so far (int, at least 1), or 0 when it is not recorded because the log is
-        full or closed.
+        full or closed, or can not be written.
         """
-        cdef str text = error_text(error)
-        cdef int64_t now_ms = self._clock.epoch_ms()
-        with self._lock:
-            if self._region == NULL:
-                return 0
-            offset = self._offsets.get(text)
-            if offset is not None:
-                return self._observe(<size_t> offset, now_ms)
-            return self._append(text, now_ms)
-
-    cdef int32_t _observe(self, size_t offset, int64_t now_ms) noexcept:
-        error_log_set64_release(self._region + offset + LAST_OBSERVATION_OFFSET, now_ms)
-        return error_log_increment(self._region + offset + OBSERVATION_COUNT_OFFSET)
-
-    cdef int32_t _append(self, str text, int64_t now_ms) except -1:
-        cdef bytes encoded = text.encode("ascii", "backslashreplace")
-        cdef size_t length = TEXT_OFFSET + <size_t> len(encoded)
-        cdef uint8_t* record = self._region + self._next_offset
-        if self._next_offset > self._capacity or length > self._capacity - self._next_offset or length > INT32_MAX:
+        try:
+            return self._record(error)
+        except BaseException:       # no memory, or no disk behind the mark file
             return 0
-        memcpy(record + TEXT_OFFSET, <const char*> encoded, len(encoded))
-        memcpy(record + FIRST_OBSERVATION_OFFSET, &now_ms, sizeof(now_ms))
-        memcpy(record + LAST_OBSERVATION_OFFSET, &now_ms, sizeof(now_ms))
-        error_log_set_release(record + OBSERVATION_COUNT_OFFSET, 1)
-        error_log_set_release(record, <int32_t> length)     # last: a reader takes the record once it has a length
-        self._offsets[text] = self._next_offset
+
+    cdef int32_t _record(self, error) except -1:
+        cdef int64_t now_ms = self._clock.epoch_ms()
+        cdef _Record record
+        if self.is_closed:
+            return 0
+        place, identity = identify(error, has_message=self._has_messages)
+        record = self._find(place, identity)
+        if record is not None:
+            with self._lock:
+                return self._observe(record, now_ms)
+        if self._is_full:
+            return 0
+        # Without the lock: a traceback may take long, and asks objects of the service's.
+        cdef bint is_further = self._places.get(place, 0) >= MESSAGES_PER_PLACE
+        text = error_text(error, has_message=self._has_messages and not is_further)
+        if is_further:
+            text = f"{_FURTHER}{text}"
+            identity = None, place
+        cdef bytes encoded = text.encode("ascii", "backslashreplace")
+        with self._lock:
+            record = self._find(place, identity)    # another thread may have been first
+            if record is not None:
+                return self._observe(record, now_ms)
+            return self._append(place, identity, encoded, now_ms)
+
+    cdef _Record _find(self, place, identity):
+        record = self._records.get(identity)
+        if record is None and self._places.get(place, 0) >= MESSAGES_PER_PLACE:
+            record = self._records.get((None, place))
+        return record
+
+    cdef int32_t _observe(self, _Record record, int64_t now_ms) except -1:
+        if self.is_closed:
+            return 0
+        cdef int32_t count = record.count if record.count == INT32_MAX else record.count + 1
+        self._write(record.offset + OBSERVATION_COUNT_OFFSET, _OBSERVATIONS.pack(count, now_ms))
+        record.count = count
+        return count
+
+    cdef int32_t _append(self, place, identity, bytes text, int64_t now_ms) except -1:
+        cdef size_t length = TEXT_OFFSET + <size_t> len(text)
+        cdef size_t offset = self._next_offset
+        if self.is_closed:
+            return 0
+        if offset > self._capacity or length > self._capacity - offset or length > INT32_MAX:
+            self._is_full = True    # for good: no further text is made that is not recorded
+            return 0
+        try:
+            self._write(offset + OBSERVATION_COUNT_OFFSET, _OBSERVATIONS.pack(1, now_ms) + _TIME.pack(now_ms) + text)
+            self._write(offset, _LENGTH.pack(length))   # last: a reader takes the record once it has a length
+        except BaseException:
+            self._is_full = True    # the file is broken, or another owner's
+            raise
         self._next_offset += _align(length)
+        self._records[identity] = _Record(offset)
+        self._places[place] = self._places.get(place, 0) + 1
         return 1
+
+    cdef int _write(self, size_t offset, bytes data) except -1:
+        cdef int32_t value
+        if self._region == NULL:
+            self._mark_file.write_errors(<Py_ssize_t> offset, data)
+        elif len(data) == sizeof(value):
+            memcpy(&value, <const char*> data, sizeof(value))
+            error_log_set_release(self._region + offset, value)
+        else:
+            memcpy(self._region + offset, <const char*> data, <size_t> len(data))
+        return 0
 
     @property
     def is_closed(self):
         """True once :meth:`close` was called."""
-        return self._region == NULL
+        return self._region == NULL and self._mark_file is None
 
     def close(self):
         """Gives the region back; nothing is recorded from now on. May be called twice."""
         with self._lock:
+            self._mark_file = None
             if self._region != NULL:
                 self._region = NULL
                 PyBuffer_Release(&self._view)
+
+
+@cython.final
+cdef class _Record:
+    cdef size_t offset
+    cdef int32_t count
+
+    def __cinit__(self, size_t offset):
+        self.offset = offset
+        self.count = 1
 
 
 cdef class CountedErrorHandler:
@@ -182,11 +236,19 @@ cdef class CountedErrorHandler:
         self.error_handler = error_handler
 
     def __call__(self, error):
-        if isinstance(error, AgentInterrupted) or isinstance(error, ClusterTermination) and error.is_expected:
-            return
-        if not isinstance(error, AgentTermination):
-            self.error_counter.increment()
-        self.error_handler(error)
+        """Never raises, whatever the error or the handler does."""
+        try:
+            kind = type(error)      # isinstance() would ask the error for its class
+            if issubclass(kind, AgentInterrupted) or issubclass(kind, ClusterTermination) and error.is_expected:
+                return
+            if not issubclass(kind, AgentTermination):
+                self.error_counter.increment()
+        except BaseException:       # the counter is closed: the error is handed on all the same
+            pass
+        try:
+            self.error_handler(error)
+        except BaseException:       # past an orderly close an error must not end the agent
+            pass
 
 
 def read_error_log(region, int64_t since_ms=0):

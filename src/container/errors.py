@@ -1,7 +1,7 @@
 """The exceptions of the container: caller's misuse, operating trouble, a broken protocol, and termination.
 
 Aeron prefixes the text of its exceptions with a category (``FATAL``, ``ERROR`` or ``WARN``); so do ours where they are
-written to an error log (see :func:`log_text`).
+written to an error log (see :func:`container.error_texts.headline`).
 """
 
 from __future__ import annotations
@@ -168,14 +168,3 @@ class ClusterTermination(AgentTermination):
             category=Category.WARN if is_expected else Category.ERROR,
         )
         self.is_expected = is_expected
-
-
-def log_text(error: BaseException) -> str:
-    """The first line of an error's record: ``<type>: <CATEGORY> - <message>``."""
-    kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    category = getattr(error, "category", None)
-    text = str(error)
-    if isinstance(category, Category):
-        text = f"{category.value} - {text}"
-    return f"{name}: {text}" if text else name

@@ -26,11 +26,48 @@ def logger(name: str = "container") -> logging.Logger:
 
 
 def info(message: str, *arguments: object) -> None:
-    """Tell the logger ``container``, at level INFO, what every run has to say; `logging` is not loaded for that."""
+    """Tell the logger ``container``, at level INFO, what every run has to say; `logging` is not loaded for that.
+
+    Never raises, and neither does :func:`report`.
+    """
     if "logging" in sys.modules:
-        logger().info(message, *arguments, stacklevel=2)
+        _tell("container", "info", message, arguments, None)
     elif _set_up is not None:
         _set_up.print_info(message % arguments)
+
+
+def report(
+    level: str, message: str, *arguments: object, error: BaseException | None = None, name: str = "container"
+) -> None:
+    """Tell a logger at a level (``info``, ``warning``…), whatever its handlers do.
+
+    A handler of the user's that raises, or a stream that is full or closed, costs the message and nothing else.
+
+    Args:
+        level: name of a method of a logger.
+        message: with ``%`` for each of the arguments.
+        arguments: what the message is made of.
+        error: an exception whose traceback follows.
+        name: of the logger.
+    """
+    _tell(name, level, message, arguments, error)
+
+
+def _tell(name: str, level: str, message: str, arguments: tuple[object, ...], error: BaseException | None) -> None:
+    try:
+        getattr(logger(name), level)(message, *arguments, exc_info=error, stacklevel=3)
+    except BaseException:  # a handler that raises SystemExit must not end the agent past its orderly close
+        return
+
+
+def print_line(text: str, stream: TextIO | None) -> None:
+    """Print a line, unless the stream is missing, closed, full or broken otherwise. Never raises."""
+    if stream is None:
+        return
+    try:
+        print(text, file=stream, flush=True)
+    except BaseException:  # as above
+        return
 
 
 def log_to_stderr(level: str) -> None:
@@ -75,10 +112,7 @@ class _SetUp:
             return
         now_ns = time.time_ns()
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_ns // 10**9))
-        try:
-            print(f"{when},{now_ns // 10**6 % 1000:03d} INFO container: {text}", file=self._stream, flush=True)
-        except (OSError, ValueError):
-            return  # a service whose standard error is closed runs all the same
+        print_line(f"{when},{now_ns // 10**6 % 1000:03d} INFO container: {text}", self._stream)
 
 
 _set_up: _SetUp | None = None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 
 from container.clustered_service_container import ClusteredServiceContainer
 from container.context import Context
+from container.error_texts import message_of, type_name
 from container.errors import AgentTermination
-from container.loggers import info, logger
+from container.loggers import info, report
 from container.type_names import Any, Self
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -20,6 +24,8 @@ def run(service: Any = None, **settings: Any) -> None:
 
     An end that was asked for returns: by the consensus module (shutdown, abort) or by a signal. Then ``on_terminate``
     has run, and the mark file is free for the next start. On another thread than the main one, signals are left alone.
+
+    A crash (SIGBUS, SIGSEGV…) prints on standard error where it came: `faulthandler` is enabled, unless it is already.
 
     Args:
         service: the service, or a :class:`~container.context.Context` with everything.
@@ -34,6 +40,7 @@ def run(service: Any = None, **settings: Any) -> None:
         raise TypeError(f"give settings to the Context, not beside it: {', '.join(settings)}")
     if ctx.use_agent_invoker:
         raise TypeError("run() waits for a container with a thread of its own: leave out use_agent_invoker")
+    _report_crashes()
     with _End(ctx) as end:
         try:
             container = ClusteredServiceContainer(ctx, on_end=lambda: end.tell(None))
@@ -50,12 +57,29 @@ def run(service: Any = None, **settings: Any) -> None:
     _conclude(container, was_asked_for=caught is not None)
 
 
+def _report_crashes() -> None:
+    """Have a fatal signal, such as SIGBUS when the disk behind a log buffer is full, print where it came.
+
+    A set-up of the user's stays. The descriptor is a copy: if the stream were closed later, its number could become
+    another file's.
+    """
+    if faulthandler.is_enabled() or sys.stderr is None:
+        return
+    try:
+        descriptor = os.dup(sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError):  # closed, or no file
+        return
+    faulthandler.enable(descriptor)
+
+
 def _conclude(container: ClusteredServiceContainer, *, was_asked_for: bool) -> None:
     failure = container.failure
     if isinstance(failure, AgentTermination) and (was_asked_for or getattr(failure, "is_expected", False)):
         failure = None
     if failure is not None:
-        logger().error("%s: ended by %s: %s", container.context.service_name, type(failure).__name__, failure)
+        ctx = container.context
+        message = message_of(failure, is_shown=ctx.settings.record_error_messages)
+        report("error", "%s: ended by %s: %s", ctx.service_name, type_name(failure).rpartition(".")[2], message)
         raise SystemExit(1)
     info("%s: ended", container.context.service_name)
 

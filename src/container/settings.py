@@ -309,6 +309,12 @@ class Settings:
         _INT32_MAX - 8192,
         unit="bytes",
     )
+    record_error_messages: bool = _flag(
+        "aeron.cluster.service.error.messages",
+        "Whether error log and logger get the messages of exceptions, in which a service may put payloads. With false "
+        "they get type and stack: where it was raised. Events of the container keep their texts.",
+        True,
+    )
     is_responding_service: bool = _flag(
         "aeron.cluster.service.responder", "Whether the service answers clients: false makes no egress.", True
     )

@@ -19,6 +19,7 @@ CONFIG_FILE_VARIABLE = "AERON_CLUSTER_CONFIG_FILE"
 
 _SIZE_FACTORS = {"k": 1024, "m": 1024**2, "g": 1024**3, "": 1}
 _NS_PER_MS = 1_000_000
+_FILE_LENGTH_MAX = 1024 * 1024
 
 
 class Given:
@@ -167,7 +168,11 @@ def _read_file(path: str | os.PathLike[str]) -> dict[str, Given]:
     from pathlib import Path
 
     try:
-        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        with Path(path).open("rb") as file:  # a pipe, too: a shell makes one of what a command prints
+            content = file.read(_FILE_LENGTH_MAX + 1)
+        if len(content) > _FILE_LENGTH_MAX:
+            raise ConfigurationError(f"config file {path} is longer than {_FILE_LENGTH_MAX} bytes")
+        values = tomllib.loads(content.decode("utf-8"))
     except OSError as error:
         raise ConfigurationError(f"config file {path} can not be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 
 from container.transport cimport Clock
 
-from container.loggers import logger
+from container.loggers import report
 
 cdef enum:
     FIRST_REPORT_S = 5
@@ -24,5 +24,6 @@ cdef class WaitReporter:
         cdef int64_t now_ns = self._clock.nano_time()
         if now_ns >= self._next_report_ns:
             self._next_report_ns = now_ns + REPORT_INTERVAL_S * <int64_t> NS_PER_S
-            logger().warning("still waiting for %s after %d s", self._what, (now_ns - self._begin_ns) // NS_PER_S)
+            report(
+                "warning", "still waiting for %s after %d s", self._what, (now_ns - self._begin_ns) // NS_PER_S)
         return 0

@@ -10,7 +10,7 @@ from libc.stdlib cimport free, malloc
 
 from container.aeron.library cimport aeron_error, lib
 from container.aeron.libaeron cimport aeron_counters_reader_t, aeron_t
-from container.loggers import logger
+from container.loggers import logger, report as log_report
 from container.transport cimport ClientListener
 
 cdef extern from "pthread.h" nogil:
@@ -102,7 +102,7 @@ cdef class ConductorEvents:
     cdef void report(self, int code, const char* message) noexcept:
         error = aeron_error(code, message.decode("utf-8", "replace"))
         if self.error_handler is None:
-            logger("container.aeron").error("%s", error)
+            log_report("error", "%s", error, name="container.aeron")
             return
         self._reporting_thread = PyThread_get_thread_ident()
         try:

@@ -20,6 +20,7 @@ from container.aeron.libaeron cimport (
 )
 
 from container.errors import AeronError, ConfigurationError, DriverTimeoutError
+from container.regular_files import open_regular
 
 cdef enum:
     MAX_PATH_LENGTH = 4096
@@ -29,6 +30,7 @@ cdef enum:
     DEFAULT_FILE_PAGE_SIZE = 4096
     MAX_FILE_PAGE_SIZE = 1 << 30
     LIVENESS_MS = 10_000
+    DEFAULT_TERM_LENGTH = 1024 * 1024
 
 _CNC_FILE = "cnc.dat"
 _CNC_MAJOR_VERSION = 0
@@ -68,11 +70,13 @@ def _read_metadata(path):
     """The unpacked metadata of a CnC file and the driver's heartbeat (int, ms since 1970), or the reason
     (str) why there is none yet."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = open_regular(path)
     except (FileNotFoundError, NotADirectoryError):
         return f"{path} does not exist"
     except PermissionError:
         return f"{path} may not be read by this user"
+    except OSError as error:
+        return f"{path} can not be read: {error.strerror}"
     try:
         data = os.pread(file, _METADATA_LENGTH, 0)
         if len(data) < _METADATA_LENGTH:
@@ -85,6 +89,10 @@ def _read_metadata(path):
             raise AeronError(
                 f"{path} has version {version}, which is not compatible with {_CNC_MAJOR_VERSION}.2.0; use a "
                 "media driver of the same major version as the client")
+        if metadata[1] < _TRAILER_LENGTH or min(metadata[2:6]) < 0:
+            raise AeronError(
+                f"{path} is damaged: its metadata has the buffer lengths {metadata[1:6]}; end the media driver of that "
+                "directory, if there is one, and start it again")
         trailer = os.pread(file, 8, _METADATA_LENGTH + metadata[1] - _TRAILER_LENGTH + _HEARTBEAT_OFFSET)
         if len(trailer) < 8 or os.fstat(file).st_size < _METADATA_LENGTH + sum(metadata[1:6]):
             return f"{path} is not complete"
@@ -194,8 +202,9 @@ cdef class MediaDriver:
     @staticmethod
     def launch_embedded(
             aeron_dir=None, *, bint dir_delete_on_start=True, bint dir_delete_on_shutdown=True,
-            str threading="SHARED", term_buffer_length=None, ipc_term_buffer_length=None,
-            bint term_buffer_sparse_file=True, client_liveness_timeout_ns=None,
+            str threading="SHARED", term_buffer_length=DEFAULT_TERM_LENGTH,
+            ipc_term_buffer_length=DEFAULT_TERM_LENGTH, bint term_buffer_sparse_file=False,
+            client_liveness_timeout_ns=None,
             image_liveness_timeout_ns=None, publication_linger_timeout_ns=None, timer_interval_ns=None,
             library=None):
         """Starts a driver and returns it; ``with MediaDriver.launch_embedded() as driver: ...`` closes it at
@@ -204,7 +213,11 @@ cdef class MediaDriver:
         - ``aeron_dir`` (str): None makes one of its own, in memory if possible, that is removed at the end.
         - ``dir_delete_on_start``, ``dir_delete_on_shutdown`` (bool): remove what is in the directory.
         - ``threading`` (str): ``SHARED`` (one thread), ``SHARED_NETWORK`` (two) or ``DEDICATED`` (three).
-        - ``term_buffer_length``, ``ipc_term_buffer_length`` (int, bytes), ``term_buffer_sparse_file`` (bool).
+        - ``term_buffer_length``, ``ipc_term_buffer_length`` (int, bytes): 1 MiB unless told otherwise; None leaves
+          Aeron's defaults or ``AERON_…`` variables.
+        - ``term_buffer_sparse_file`` (bool): False reserves the space of a log buffer, three times its term length,
+          when it is made, so that too little is an error then. With True a log buffer costs what is used of it, and
+          a full disk ends the process that writes into one (SIGBUS).
         - the timeouts and the timer interval (int, nanoseconds); None leaves Aeron's defaults or ``AERON_…``
           variables.
         - ``library`` (str): path of a library with the driver; see :func:`container.aeron.load_library`.

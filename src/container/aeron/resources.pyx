@@ -33,6 +33,7 @@ from container.transport cimport (
 )
 
 from container.errors import AeronError, ClosedError, MessageTooLongError
+from container.regular_files import open_regular
 
 # Of the driver's cnc.dat (upstream: CncFileDescriptor.java), and of a counter's value (CountersReader.java).
 cdef enum:
@@ -557,9 +558,11 @@ cdef class AeronCounters(Counters):
         cdef CncMetadata* cnc
         cdef void* mapping
         cdef size_t length
-        cdef int descriptor = os.open(os.path.join(aeron_dir, "cnc.dat"), os.O_RDWR)
+        cdef int descriptor = open_regular(os.path.join(aeron_dir, "cnc.dat"), os.O_RDWR)
         try:
             length = <size_t> os.fstat(descriptor).st_size
+            if length < CNC_METADATA_LENGTH:
+                raise AeronError(f"the cnc.dat of the media driver in {aeron_dir} was cut short to {length} bytes")
             mapping = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0)
         finally:
             os.close(descriptor)

@@ -158,7 +158,9 @@ def _connected(
         if options.embedded_driver:
             from container.aeron import MediaDriver  # loads the Aeron library: only where it is needed
 
-            settings["aeron_dir"] = stack.enter_context(MediaDriver.launch_embedded()).aeron_dir
+            # Aeron's own term lengths: messages may be as long as the cluster takes them.
+            driver = MediaDriver.launch_embedded(term_buffer_length=None, ipc_term_buffer_length=None)
+            settings["aeron_dir"] = stack.enter_context(driver).aeron_dir
         session.cluster = stack.enter_context(AeronCluster.connect(listener=listener, **settings))
         _note(
             f"session {session.cluster.cluster_session_id}, leader is member {session.cluster.leader_member_id}, "

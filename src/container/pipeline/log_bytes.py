@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 from container.errors import RecordingError
 from container.recordings import Filters, LogRange, Member, RecordingDescriptor, plan, read_partition
 from container.recordings.frame_reader import segment_file_name, segment_position
+from container.regular_files import open_regular, read_at
 from container.spark.source import spark_schema
 
 BLOCK_LENGTH = 1024 * 1024
@@ -78,8 +79,11 @@ class AuditedMember:
         """
         path, offset = self.place(begin)
         try:
-            with path.open("rb") as file:
-                content = os.pread(file.fileno(), end - begin, offset)
+            file = open_regular(path)
+            try:
+                content = read_at(file, offset, end - begin)
+            finally:
+                os.close(file)
         except OSError as error:
             raise RecordingError(str(error.strerror), file=str(path), offset=offset, log_position=begin) from error
         if len(content) != end - begin:

@@ -11,11 +11,13 @@ import pyarrow.parquet as pq
 
 from container.errors import ContainerError
 from container.pipeline.sink_log import FinishedBatch, finished_files
+from container.regular_files import read_regular
 
 MANIFEST_NAME = "_manifest.json"
 PARTITION_COLUMNS = ("cluster", "date", "term")
 
 _VERSION = 1
+_LENGTH_MAX = 1024**3
 _NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -159,7 +161,7 @@ def read_manifest(table: Path) -> Manifest | None:
     if not path.exists():
         return None
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode(read_regular(path, _LENGTH_MAX), type=Manifest)
     except msgspec.DecodeError as error:
         raise ContainerError(f"{path} is no manifest: {error}") from None
     if manifest.version != _VERSION:

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from container.errors import ContainerError
+from container.regular_files import read_regular
 
 SINK_LOG_NAME = "_spark_metadata"
 _COMPACT_SUFFIX = ".compact"
 _VERSION_LINE = "v1"
+_LENGTH_MAX = 1024**3
 
 
 class FinishedBatch(NamedTuple):
@@ -67,7 +69,7 @@ def _files(log: Path) -> list[Path]:
 
 
 def _read(path: Path) -> list[str]:
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = read_regular(path, _LENGTH_MAX).decode("utf-8").splitlines()
     if not lines or lines[0] != _VERSION_LINE:
         raise ContainerError(f"{path} does not begin with {_VERSION_LINE}: it was written by another version of Spark")
     return lines

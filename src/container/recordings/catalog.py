@@ -13,6 +13,7 @@ from pathlib import Path
 
 from container.errors import RecordingError
 from container.recordings.files import unreadable
+from container.regular_files import read_regular
 from container.semantic_version import format_version
 
 CATALOG_NAME = "archive.catalog"
@@ -21,6 +22,7 @@ POSITION_MAX = 1 << 61
 """No log position is greater: of 1 GiB, the longest, there are 2^31 terms at most."""
 
 _MAJOR_VERSION = 3
+_LENGTH_MAX = 2**31 - 1  # to an archive the catalog is one buffer of Java's
 _HEADER = struct.Struct("<iiqi")  # version, length, next recording id, alignment
 _HEADER_LENGTH = 32
 _OLD_ALIGNMENT = 1024  # of catalogs whose header has none; their first entry lies there too
@@ -75,7 +77,7 @@ def read_catalog(archive_dir: str | Path) -> Iterator[RecordingDescriptor]:
     """
     path = Path(archive_dir, CATALOG_NAME)
     try:
-        content = path.read_bytes()
+        content = read_regular(path, _LENGTH_MAX)
     except OSError as error:
         raise unreadable("the catalog", path, error) from error
     offset, alignment = _read_header(str(path), content)

@@ -13,12 +13,14 @@ from pathlib import Path
 
 from container.cnc_file import CncFile, CounterRecord, FileFormatError, MarkFileStatus, read_mark_file
 from container.recordings.catalog import POSITION_MAX
+from container.regular_files import read_regular
 
 ARCHIVE_MARK_FILE_NAME = "archive-mark.dat"
 _ARCHIVE_LINK_FILE_NAME = "archive-mark.lnk"
 _CLUSTER_MARK_FILE_NAME = "cluster-mark.dat"
 _CLUSTER_LINK_FILE_NAME = "cluster-mark.lnk"
 
+_LINK_LENGTH_MAX = 16 * 1024
 _RECORDING_POSITION_TYPE_ID = 100
 _COMMIT_POSITION_TYPE_ID = 203
 _RECORDING_SOURCE_LENGTH_OFFSET = 12
@@ -40,7 +42,7 @@ def _read_mark(directory: Path, name: str, link_name: str) -> MarkFileStatus | N
     try:
         link = directory / link_name
         if link.exists():
-            directory = Path(link.read_text(encoding="ascii").strip())
+            directory = Path(read_regular(link, _LINK_LENGTH_MAX).decode("ascii").strip())
         return read_mark_file(directory / name)
     except (OSError, ValueError, FileFormatError):
         return None

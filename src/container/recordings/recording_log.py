@@ -9,6 +9,7 @@ from pathlib import Path
 
 from container.errors import RecordingError
 from container.recordings.files import unreadable
+from container.regular_files import read_regular
 
 RECORDING_LOG_NAME = "recording.log"
 CONSENSUS_MODULE_SERVICE_ID = -1
@@ -23,6 +24,7 @@ ENTRY_TYPE_NAMES = {
     ENTRY_TYPE_STANDBY_SNAPSHOT: "STANDBY_SNAPSHOT",
 }
 
+_LENGTH_MAX = 256 * 1024 * 1024  # four million entries: a term or a snapshot each
 _ENTRY = struct.Struct("<qqqqqiI")
 _ENTRY_ALIGNMENT = 64
 _ENDPOINT_LENGTH = struct.Struct("<i")
@@ -66,7 +68,7 @@ def read_recording_log(cluster_dir: str | Path) -> Iterator[RecordingLogEntry]:
     """
     path = Path(cluster_dir, RECORDING_LOG_NAME)
     try:
-        content = path.read_bytes()
+        content = read_regular(path, _LENGTH_MAX)
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -216,6 +216,9 @@ class Node:
             "aeron.shared.idle.strategy": self.idle_strategy,
             "aeron.term.buffer.length": "1m",
             "aeron.ipc.term.buffer.length": "1m",
+            # A log buffer has its space before it is used, so a full disk is an error and no SIGBUS later.
+            "aeron.term.buffer.sparse.file": "false",
+            "aeron.perform.storage.checks": "true",
             "aeron.socket.so_sndbuf": str(_socket_buffer_length("wmem_max")),
             "aeron.socket.so_rcvbuf": str(_socket_buffer_length("rmem_max")),
         }

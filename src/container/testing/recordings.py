@@ -20,6 +20,7 @@ from container.recordings.recording_log import (
     RecordingLogEntry,
     read_recording_log,
 )
+from container.regular_files import read_regular
 from container.testing.recording_writer import RecordingWriter
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
 # Frames as in a log buffer (upstream: DataHeaderFlyweight.java).
 _FRAME = struct.Struct("<iBBH")
 _FRAME_HEADER_LENGTH = 32
+_SEGMENT_LENGTH_MAX = 1024**3
 _FRAME_TYPE_DATA = 1
 _FLAG_BEGIN, _FLAG_END = 0x80, 0x40
 
@@ -100,7 +102,7 @@ def recorded_messages(archive_dir: Path, recording_id: int) -> list[bytes]:
         raise ContainerError(f"{archive_dir} has no segment of recording_id={recording_id}")
     messages, parts = [], bytearray()
     for segment in segments:
-        for flags, payload in _frames(segment.read_bytes()):
+        for flags, payload in _frames(read_regular(segment, _SEGMENT_LENGTH_MAX)):
             if flags & _FLAG_BEGIN:
                 parts.clear()
             parts += payload

@@ -1,0 +1,82 @@
+"""Opens files that others write, so that whatever lies in their place neither blocks nor floods the reader.
+
+A pipe would block for ever, a device has no end, and a sparse file may be longer than all memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+    """Open a regular file and return its descriptor.
+
+    Args:
+        path: of the file.
+        flags: as for :func:`os.open`; the file is never waited for, and is closed in a child process.
+
+    Raises:
+        IsADirectoryError: it is a directory.
+        OSError: it can not be opened, or is a pipe, a device or anything else that is no regular file.
+    """
+    descriptor = os.open(path, flags | _FLAGS)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_regular(path: str | os.PathLike[str], length_max: int) -> bytes:
+    """Return the content of a regular file of at most ``length_max`` bytes.
+
+    Raises:
+        IsADirectoryError: it is a directory.
+        OSError: it can not be read, is no regular file, or is longer.
+    """
+    descriptor = open_regular(path)
+    try:
+        length = os.fstat(descriptor).st_size
+        if length > length_max:
+            text = f"it has {length} bytes, at most {length_max} are possible"
+            raise OSError(errno.EFBIG, text, os.fspath(path))
+        return read_at(descriptor, 0, length)
+    finally:
+        os.close(descriptor)
+
+
+def read_at(descriptor: int, offset: int, length: int) -> bytes:
+    """Return the bytes of a file from ``offset`` on: ``length`` of them, or fewer where the file ends before.
+
+    Raises:
+        OSError: it can not be read.
+    """
+    parts = []
+    while length > 0:
+        part = os.pread(descriptor, length, offset)
+        if not part:
+            break
+        parts.append(part)
+        offset += len(part)
+        length -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def write_at(descriptor: int, offset: int, content: bytes) -> None:
+    """Write all of ``content`` into a file from ``offset`` on.
+
+    Raises:
+        OSError: it can not be written.
+    """
+    written = os.pwrite(descriptor, content, offset)
+    while written < len(content):
+        written += os.pwrite(descriptor, memoryview(content)[written:], offset + written)
