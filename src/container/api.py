@@ -414,6 +414,9 @@ class ClusteredService(ABC):
     "All" means on every member, at the same position of the log, and again when the log is replayed.
     An exception (``Exception``) in a callback of the log is counted and logged; **that event is skipped** and the
     service goes on with the next. If the exception does not come from the event itself, the members have diverged.
+
+    A callback may take as long as it needs: the media driver keeps its member. Nothing else of the member happens
+    meanwhile, though, and the mark file looks stale after 10 s, unless the callback idles with :meth:`Cluster.idle`.
     """
 
     def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
