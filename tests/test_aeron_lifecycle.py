@@ -396,11 +396,11 @@ def test_a_driver_that_stops_without_a_word_is_missed_after_the_driver_timeout(t
         process.communicate(timeout=LIMIT_S)
 
 
-def test_a_client_that_is_not_invoked_in_time_is_closed() -> None:
+def test_a_client_whose_keepalive_interval_is_too_long_is_closed() -> None:
     errors: list[Exception] = []
     with (
         MediaDriver.launch_embedded(client_liveness_timeout_ns=100_000_000, timer_interval_ns=20_000_000) as driver,
-        AeronClient(driver.aeron_dir, error_handler=errors.append) as client,
+        AeronClient(driver.aeron_dir, keepalive_interval_ms=3_600_000, error_handler=errors.append) as client,
         AeronClient(driver.aeron_dir, use_invoker=False, keepalive_interval_ms=20) as witness,
     ):
         stream = connect(client)

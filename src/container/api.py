@@ -457,6 +457,9 @@ class ClusteredService(ABC):
     "All" means on every member, at the same position of the log, and again when the log is replayed.
     An exception in a callback of the log ends the member, unless ``callback_error_policy`` is ``skip``: see the top of
     this module.
+
+    A callback may take as long as it needs: the media driver keeps its member. Nothing else of the member happens
+    meanwhile, though, and the mark file looks stale after 10 s, unless the callback idles with :meth:`Cluster.idle`.
     """
 
     def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:

@@ -33,7 +33,7 @@ from container.service_adapter cimport ServiceAdapter
 from container.snapshot_loader cimport SnapshotImage, SnapshotLoader
 from container.snapshot_taker cimport SnapshotPublication, SnapshotTaker
 from container.transport cimport (
-    CLOSED, NOT_CONNECTED, NULL_VALUE, BufferVector, Claim, Clock, FrameHeader, Image, Publication,
+    CLOSED, COUNTER_ALLOCATED, NOT_CONNECTED, NULL_VALUE, BufferVector, Claim, Clock, FrameHeader, Image, Publication,
     SnapshotReader, SnapshotWriter, Subscription,
 )
 from container.wait_reporter cimport WaitReporter
@@ -166,7 +166,6 @@ cdef class ClusteredServiceAgent(Cluster):
 
     cdef int _start(self) except -1:
         self._owner_thread = this_thread()
-        self._client.add_listener(self._listener)
         self._counters = self._client.counters()
         self._await_commit_position()
         self._recover_state()
@@ -261,6 +260,11 @@ cdef class ClusteredServiceAgent(Cluster):
             counter_id = find_commit_position(self._counters, cluster_id)
         self._listener.commit_registration_id = self._counters.registration_id(counter_id)
         self._listener.commit_counter_id = counter_id
+        # From here on the listener is told of its end, maybe by another thread: look whether that came before.
+        self._client.add_listener(self._listener)
+        if (self._counters.state(counter_id) != COUNTER_ALLOCATED
+                or self._counters.registration_id(counter_id) != self._listener.commit_registration_id):
+            self._listener.is_commit_position_closed = True
         return 0
 
     cdef int32_t _await_recovery_state(self) except -1:
@@ -386,6 +390,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int _check_client(self) except -1:
         if self._listener.is_client_closed or self._client.is_closed():
             self._is_aborted = True
+            self._client.invoke()               # its errors, of a turn that this thread did not invoke
             raise AgentTermination("unexpected Aeron close")
         return 0
 

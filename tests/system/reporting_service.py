@@ -8,13 +8,16 @@ Its place in a cluster comes from the environment. These variables change what i
 * ``TEST_FAILING_SNAPSHOTS``: how many snapshots fail, with an exception, from the first on
 * ``TEST_SNAPSHOT_GATE``: the path of a file that a snapshot waits for
 * ``TEST_FAILING_START``: the text of an exception in ``on_start``
+* ``TEST_HOLD_START``, ``TEST_HOLD_SNAPSHOT``: for how many seconds to hold the GIL in C there
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -47,6 +50,12 @@ class State(msgspec.Struct):
     padding: bytes = b""
 
 
+def hold_the_gil(seconds: float) -> None:
+    """Sleep as a long call of C does that keeps the GIL."""
+    if seconds > 0:
+        ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+
+
 class ReportingService(ClusteredService):
     """Reports to standard output; its state is how many messages and timers there were."""
 
@@ -63,6 +72,7 @@ class ReportingService(ClusteredService):
         self.cluster = cluster
         if failure := os.environ.get("TEST_FAILING_START"):
             raise ValueError(failure)
+        hold_the_gil(float(os.environ.get("TEST_HOLD_START", "0")))
         if snapshot_image is not None:
             self.state = read_snapshot(snapshot_image, State)
         self._report(
@@ -109,6 +119,7 @@ class ReportingService(ClusteredService):
         if self.failing_snapshots > 0:
             self.failing_snapshots -= 1
             raise RuntimeError("this snapshot fails as asked")
+        hold_the_gil(float(os.environ.get("TEST_HOLD_SNAPSHOT", "0")))
         write_snapshot(snapshot_publication, self.state)
 
     def on_role_change(self, new_role: Role) -> None:
@@ -214,6 +225,10 @@ class ReportingService(ClusteredService):
     def _do_read_file(self, session: ClientSession, timestamp: int, path: str) -> str:
         """What no service may do: it depends on the machine, so that members may meet different errors."""
         return Path(path).read_text()
+
+    def _do_sleep(self, session: ClientSession, timestamp: int, seconds: float) -> float:
+        threading.Event().wait(seconds)
+        return seconds
 
     def _do_idle(self, session: ClientSession, timestamp: int, seconds: float) -> float:
         """Idles as a callback does that waits for something."""

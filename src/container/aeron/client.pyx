@@ -16,7 +16,7 @@ from container.aeron.library cimport encoded, ensure_client, last_error, lib
 from container.aeron.resources cimport (
     AeronCounter, AeronCounters, AeronExclusivePublication, AeronPublication, AeronSubscription,
 )
-from container.aeron.handle cimport ClientHandle, close_all, take_pointer
+from container.aeron.handle cimport ClientHandle, close_all, end_keepalives, take_pointer
 from container.aeron.libaeron cimport (
     AERON_ERROR_CODE_RESOURCE_TEMPORARILY_UNAVAILABLE, AERON_MAX_COUNTER_KEY_LENGTH,
     AERON_MAX_COUNTER_LABEL_LENGTH, AsyncAddFunctions, PublicationFunctions, aeron_async_t, aeron_counter_t,
@@ -60,14 +60,14 @@ cdef class AeronClient(Client):
 
     - ``aeron_dir`` (str): None for ``AERON_DIR``, else Aeron's default directory.
     - ``client_name`` (str): at most 100 bytes; shown in the label of the client's heartbeat counter.
-    - ``use_invoker`` (bool): True, and the caller's own thread conducts by calling ``invoke()`` at least as
-      often as the driver's client liveness timeout (10 s) demands; False, and a thread of the C library does.
+    - ``use_invoker`` (bool): True, and the caller's own thread conducts by calling ``invoke()``, and a thread without
+      Python does while the caller has not for half a keepalive interval; False, and a thread of the C library does.
     - ``driver_timeout_ms`` (int): how long to wait for a driver's answer, and how old its heartbeat may be.
     - ``keepalive_interval_ms`` (int): how often the client shows that it is alive, and looks whether the
       driver is.
-    - ``error_handler`` (callable): given an exception for each error of the conductor, on the conductor's
-      thread; what it raises comes out of the call that invoked the conductor, or is reported as unraisable
-      from a thread of its own. None logs errors to the logger ``container.aeron``.
+    - ``error_handler`` (callable): given an exception for each error of the conductor, by the next call that invokes
+      it, or on the library's own thread; what it raises comes out of that call, or is reported as unraisable. None
+      logs errors to the logger ``container.aeron``.
     - ``library`` (str): path of the Aeron C library; see :func:`container.aeron.load_library`.
 
     Raises DriverTimeoutError when there is no live driver within the driver timeout, AeronError when C
@@ -463,6 +463,8 @@ cdef class AeronPendingAdd(PendingAdd):
 def _close_clients():
     """Before the interpreter is torn down: a conductor's thread must not call into it any more."""
     close_all(_live_clients)
+    # A daemon thread may be in a call, which keeps its client until it ends.
+    end_keepalives()
 
 
 # Registered after media_driver has its own, and so called before: clients are closed before the drivers they

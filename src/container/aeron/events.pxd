@@ -15,10 +15,18 @@ cdef extern from "pthread.h" nogil:
 cdef void lock_mutex(pthread_mutex_t* mutex) noexcept
 
 
+cdef struct WaitingError:                   # one that waits until the client is invoked
+    WaitingError* next
+    int code
+    char message[1]                         # in fact as long as it is
+
+
 cdef class ConductorEvents:
     cdef object error_handler               # called with the exception; None logs it
-    cdef object raised                      # by the error handler on the thread that invokes the conductor
-    cdef bint raises                        # keep what the error handler raises in `raised`
+    cdef bint is_invoker                    # errors wait in `_first_error` until the client is invoked
+    cdef WaitingError* _first_error         # guarded by the client's lock, as the two below
+    cdef WaitingError* _last_error
+    cdef int _error_count
     cdef aeron_t* aeron                     # to ask whether it is closed; NULL until it is there
     cdef unsigned long _reporting_thread    # that is in the error handler; 0 for none
     cdef list _listeners                    # keeps them alive
@@ -33,9 +41,11 @@ cdef class ConductorEvents:
     cdef int _change(self, ClientListener listener, bint is_added) except -1
     cdef void tell_unavailable_counter(self, int64_t registration_id, int32_t counter_id) noexcept nogil
     cdef void tell_close(self) noexcept nogil
-    cdef void report(self, int code, const char* message) noexcept
+    cdef void keep_error(self, int code, const char* message) noexcept nogil
+    cdef WaitingError* take_errors(self) noexcept nogil
+    cdef int deliver(self, WaitingError* errors) except -1
+    cdef int report(self, int code, const char* message) except -1
     cdef bint is_reporting(self) noexcept   # the calling thread is in the error handler
-    cdef int raise_pending(self) except -1
 
 
 # Handlers for the C context; each is given a ConductorEvents as its clientd.

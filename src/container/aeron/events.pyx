@@ -1,12 +1,15 @@
 """What the C client's conductor tells: errors, counters that went away, and its end.
 
-The conductor runs on a thread of its own, or in invoker mode on the caller's. Listeners are told without the
-GIL, so that a conductor never waits for Python before it flags that a client is closed.
+The conductor runs on a thread of its own, or in invoker mode on the caller's, or while that is busy on the one of
+`keepalive`. Listeners are told without the GIL, so that a conductor never waits for Python before it flags that a
+client is closed. In invoker mode errors wait until the client is invoked: no Python runs inside a turn of the
+conductor, so whoever waits for the client's lock waits for C alone.
 """
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, strlen
 
 from container.aeron.library cimport aeron_error, lib
 from container.aeron.libaeron cimport aeron_counters_reader_t, aeron_t
@@ -20,6 +23,10 @@ cdef extern from "pthread.h" nogil:
 
 cdef extern from "sched.h" nogil:
     int sched_yield() noexcept
+
+# More may come while nobody invokes the client. The first ones say what went wrong.
+cdef enum:
+    MAX_WAITING_ERRORS = 100
 
 
 cdef void lock_mutex(pthread_mutex_t* mutex) noexcept:
@@ -36,15 +43,21 @@ cdef class ConductorEvents:
         pthread_mutex_init(&self._changing, NULL)
         self._listeners = []
 
-    def __init__(self, error_handler, bint raises):
+    def __init__(self, error_handler, bint is_invoker):
         if error_handler is not None and not callable(error_handler):
             raise TypeError(f"error_handler must be callable or None, not {error_handler!r}")
-        if error_handler is None and not raises:
+        if error_handler is None and not is_invoker:
             logger("container.aeron")  # loads `logging` now, and not on the conductor's own thread
         self.error_handler = error_handler
-        self.raises = raises
+        self.is_invoker = is_invoker
 
     def __dealloc__(self):
+        cdef WaitingError* error = self._first_error
+        cdef WaitingError* waiting
+        while error != NULL:
+            waiting = error
+            error = error.next
+            free(waiting)
         free(self._pointers)
         pthread_mutex_destroy(&self._mutex)
         pthread_mutex_destroy(&self._changing)
@@ -99,30 +112,60 @@ cdef class ConductorEvents:
                 (<ClientListener> self._pointers[index]).on_close()
         pthread_mutex_unlock(&self._mutex)
 
-    cdef void report(self, int code, const char* message) noexcept:
+    cdef void keep_error(self, int code, const char* message) noexcept nogil:
+        cdef size_t length = strlen(message)
+        cdef WaitingError* error
+        if self._error_count >= MAX_WAITING_ERRORS:
+            return
+        error = <WaitingError*> malloc(sizeof(WaitingError) + length)
+        if error == NULL:
+            return
+        error.next = NULL
+        error.code = code
+        memcpy(error.message, message, length + 1)
+        if self._first_error == NULL:
+            self._first_error = error
+        else:
+            self._last_error.next = error
+        self._last_error = error
+        self._error_count += 1
+
+    cdef WaitingError* take_errors(self) noexcept nogil:
+        cdef WaitingError* errors = self._first_error
+        self._first_error = NULL
+        self._error_count = 0
+        return errors
+
+    cdef int deliver(self, WaitingError* errors) except -1:
+        """Reports and frees them all; raises the last that the error handler raised."""
+        cdef WaitingError* error
+        raised = None
+        while errors != NULL:
+            error = errors
+            errors = error.next
+            try:
+                self.report(error.code, error.message)
+            except BaseException as refusal:
+                raised = refusal
+            free(error)
+        if raised is not None:
+            raise raised
+        return 0
+
+    cdef int report(self, int code, const char* message) except -1:
         error = aeron_error(code, message.decode("utf-8", "replace"))
         if self.error_handler is None:
             log_report("error", "%s", error, name="container.aeron")
-            return
+            return 0
         self._reporting_thread = PyThread_get_thread_ident()
         try:
             self.error_handler(error)
-        except BaseException as raised:
-            if not self.raises:
-                raise
-            self.raised = raised
         finally:
             self._reporting_thread = 0
+        return 0
 
     cdef bint is_reporting(self) noexcept:
         return self._reporting_thread == PyThread_get_thread_ident()
-
-    cdef int raise_pending(self) except -1:
-        raised = self.raised
-        if raised is not None:
-            self.raised = None
-            raise raised
-        return 0
 
 
 cdef void _report(void* clientd, int code, const char* message) noexcept with gil:
@@ -133,7 +176,10 @@ cdef void on_error(void* clientd, int code, const char* message) noexcept nogil:
     cdef aeron_t* aeron = (<ConductorEvents> clientd).aeron
     if aeron != NULL and lib.is_closed(aeron):
         (<ConductorEvents> clientd).tell_close()
-    _report(clientd, code, message)
+    if (<ConductorEvents> clientd).is_invoker:
+        (<ConductorEvents> clientd).keep_error(code, message)
+    else:
+        _report(clientd, code, message)
 
 
 cdef void on_unavailable_counter(

@@ -1,7 +1,9 @@
 # The C client that an AeronClient and what it added share, and the only place where objects of C are freed.
 from cpython.ref cimport PyObject
+from libc.stdint cimport int64_t
 
 from container.aeron.events cimport ConductorEvents, pthread_mutex_t
+from container.aeron.keepalive cimport Keepalive
 from container.aeron.libaeron cimport aeron_context_t, aeron_t
 
 # Without the GIL threads meet anywhere. Whoever uses an object of C says so first and looks at its pointer then;
@@ -52,15 +54,18 @@ cdef class ClientHandle:
     cdef ConductorEvents events             # outlives `aeron`: the conductor holds a pointer to it
     cdef bint use_invoker
     cdef int _closing
+    cdef Keepalive _keepalive
+    cdef int _keepalive_state               # 1 while its thread runs, 2 from when it is to end
     cdef int _busy                          # calls in progress that need the client: polls, adds, the conductor
-    cdef int _conducting                    # turns of the conductor in progress
     cdef int _freeing                       # a thread goes through what is deferred
     cdef list _deferred                     # what was closed while in use: (ResourceKind, address)
     cdef object _resources                  # by id, weakly: what was added and is not garbage yet
     cdef pthread_mutex_t _guard
     cdef object _pid
+    cdef object __weakref__
 
     cdef int start(self, str client_name, object driver_timeout_ms, object keepalive_interval_ms) except -1
+    cdef int _begin_keepalive(self, int64_t interval_ns) except -1
     cdef int register(self, object resource) except -1
     cdef bint is_closed(self) noexcept
     cdef int check_open(self, str what) except -1
@@ -73,9 +78,12 @@ cdef class ClientHandle:
     cdef int _left(self, int remaining) except -1
     cdef void lock(self) noexcept
     cdef void unlock(self) noexcept
+    cdef void lock_images(self) noexcept
+    cdef void unlock_images(self) noexcept
     cdef int conduct(self) except -1
     cdef int dispose(self, int kind, void* pointer) except -1
     cdef int close(self) except -1
+    cdef int end_keepalive(self) except -1
     cdef int _check(self, int result) except -1
     cdef int _configure(
         self, str client_name, object driver_timeout_ms, object keepalive_interval_ms) except -1
@@ -100,4 +108,5 @@ cdef inline void end(PyObject* client) noexcept:
         (<ClientHandle> client).leave_quietly()
 
 
+cdef int end_keepalives() except -1                 # of all clients; those still open have to be invoked from then on
 cdef int close_all(object resources) except -1      # of a WeakValueDictionary that threads may change meanwhile

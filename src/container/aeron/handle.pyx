@@ -1,11 +1,14 @@
 """The C client that an AeronClient and what it added share, and the only place where objects of C are freed.
 
-Nothing is freed under a call that uses it. What the conductor's error handler closes is freed when the
-conductor returns, and the client itself when no call that needs it is in progress; until then it answers as
-closed. A subscription that is closed while it is polled sees to that itself.
+Nothing is freed under a call that uses it: the client itself goes when no call that needs it is in progress; until
+then it answers as closed. A subscription that is closed while it is polled sees to that itself.
+
+A lock keeps the calls apart that C allows to one thread at a time: the turns of the conductor, which `keepalive` takes
+when nobody else does, and requests to the driver, which C carries out on the caller's thread in invoker mode. No Python
+runs while it is held.
 
 Without the GIL any thread may close while others call. Then every call is one in progress, and what is closed
-is freed at a moment without any; a lock keeps the calls apart that C allows to one thread at a time.
+is freed at a moment without any; the lock is also held to look for images.
 """
 import os
 import warnings
@@ -13,12 +16,13 @@ import weakref
 
 cimport cython
 from cpython.ref cimport PyObject
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from container.aeron.events cimport (
-    ConductorEvents, lock_mutex, on_close, on_error, on_unavailable_counter, pthread_mutex_destroy, pthread_mutex_t,
-    pthread_mutex_unlock,
+    ConductorEvents, WaitingError, lock_mutex, on_close, on_error, on_unavailable_counter, pthread_mutex_destroy,
+    pthread_mutex_t, pthread_mutex_unlock,
 )
+from container.aeron.keepalive cimport start_keepalive, stop_keepalive
 from container.aeron.library cimport encoded, last_error, lib
 from container.aeron.libaeron cimport (
     AERON_MAX_CLIENT_NAME_LENGTH, aeron_context_t, aeron_counter_t, aeron_image_t, aeron_subscription_t,
@@ -36,6 +40,7 @@ cdef extern from "pthread.h" nogil:
     int pthread_mutexattr_settype(pthread_mutexattr_t* attributes, int kind) noexcept
     int pthread_mutexattr_destroy(pthread_mutexattr_t* attributes) noexcept
     int pthread_mutex_init(pthread_mutex_t* mutex, const pthread_mutexattr_t* attributes) noexcept
+    int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept
 
 # How many of the calls in progress are this thread's own: what its handlers close can be freed at once.
 cdef extern from *:
@@ -74,8 +79,13 @@ cdef extern from "sched.h" nogil:
 
 cdef enum:
     NS_PER_MS = 1_000_000
+    MIN_KEEPALIVE_NS = 10_000_000       # shorter than any liveness timeout
     MAX_PATH_LENGTH = 4096
     MAX_FILE_NAME_LENGTH = 128          # of a log buffer within the driver's directory, with room to spare
+
+
+# Clients whose thread runs, by id.
+_kept_alive = weakref.WeakValueDictionary()
 
 
 # Its pointers are needed when it is deallocated, whatever cycle of garbage it is part of.
@@ -117,7 +127,26 @@ cdef class ClientHandle:
             self.aeron = NULL
         self._check(result)
         self.events.aeron = self.aeron
-        return self._check(lib.start(self.aeron))
+        self._check(lib.start(self.aeron))
+        return self._begin_keepalive(keepalive_interval_ms * NS_PER_MS // 2) if self.use_invoker else 0
+
+    cdef int _begin_keepalive(self, int64_t interval_ns) except -1:
+        cdef int result = start_keepalive(
+            &self._keepalive, self.aeron, &self._guard, max(interval_ns, <int64_t> MIN_KEEPALIVE_NS))
+        if result != 0:
+            raise AeronError(
+                f"cannot start an Aeron client in {self.aeron_dir}: no thread to keep it alive: {os.strerror(result)}",
+                code=result)
+        self._keepalive_state = 1
+        _kept_alive[id(self)] = self
+        return 0
+
+    cdef int end_keepalive(self) except -1:
+        """Waits for the end of the thread, if one runs, or leaves that to a call in progress that does so."""
+        if atomic_claim(&self._keepalive_state, 1):
+            with nogil:
+                stop_keepalive(&self._keepalive)
+        return 0
 
     cdef int _configure(
             self, str client_name, object driver_timeout_ms, object keepalive_interval_ms) except -1:
@@ -202,12 +231,24 @@ cdef class ClientHandle:
         return 0
 
     cdef void lock(self) noexcept:
-        """Until `unlock`, no other thread conducts, asks the driver, or looks for images. A thread may take it
-        again."""
+        """Until `unlock`, no other thread conducts or asks the driver. A thread may take it again."""
+        if FREE_THREADED:
+            lock_mutex(&self._guard)
+        else:
+            # With the GIL, so that nothing changes meanwhile: only the keepalive thread can have it, which never
+            # wants the GIL.
+            pthread_mutex_lock(&self._guard)
+
+    cdef void unlock(self) noexcept:
+        pthread_mutex_unlock(&self._guard)
+
+    cdef void lock_images(self) noexcept:
+        """Until `unlock_images`, no other thread conducts or looks for images. C allows one thread to look beside a
+        conductor, and with the GIL there is one."""
         if FREE_THREADED:
             lock_mutex(&self._guard)
 
-    cdef void unlock(self) noexcept:
+    cdef void unlock_images(self) noexcept:
         if FREE_THREADED:
             pthread_mutex_unlock(&self._guard)
 
@@ -216,21 +257,22 @@ cdef class ClientHandle:
         raised."""
         cdef ClientHandle this = self           # the error handler may drop the last other reference
         cdef int work_count
+        cdef WaitingError* errors
         this.enter()
         if this._closing or this.aeron == NULL:
             this.leave()
             return 0
         this.lock()
-        this._conducting += 1
+        this._keepalive.turns += 1
         work_count = lib.main_do_work(this.aeron)
-        this._conducting -= 1
+        errors = this.events.take_errors()
         this.unlock()
         try:
-            if work_count < 0:
-                raise last_error("the conductor cannot work")
-            if this._conducting == 0 and len(this._deferred) > 0:
-                this._free_deferred()
-            this.events.raise_pending()
+            refusal = last_error("the conductor cannot work") if work_count < 0 else None
+            if errors != NULL:
+                this.events.deliver(errors)
+            if refusal is not None:
+                raise refusal
         finally:
             this.leave()
         return work_count
@@ -239,10 +281,10 @@ cdef class ClientHandle:
 
     cdef int dispose(self, int kind, void* pointer) except -1:
         """Frees an object of C whose pointer is cleared: now, or when nobody can be using it."""
-        if not FREE_THREADED and self._conducting == 0:
+        if not FREE_THREADED:
             return self._free(kind, pointer)
         self._deferred.append((kind, <size_t> pointer))
-        return self._free_deferred() if self._conducting == 0 else 0
+        return self._free_deferred()
 
     cdef int _free_deferred(self) except -1:
         """What is deferred so far, unless another thread's call is in progress, whose end comes back to it."""
@@ -339,6 +381,7 @@ cdef class ClientHandle:
         if aeron != NULL:
             # Without the GIL: the conductor's thread may want it to report an error, and this waits for the
             # thread.
+            self.end_keepalive()
             with nogil:
                 result = lib.close(aeron)
         if result < 0:
@@ -346,7 +389,20 @@ cdef class ClientHandle:
             raise last_error(f"cannot close the Aeron client of {self.aeron_dir}")
         with nogil:
             lib.context_close(context)
-        return self.events.raise_pending()
+        return self.events.deliver(self.events.take_errors())
+
+
+cdef int end_keepalives() except -1:
+    cdef ClientHandle handle
+    for reference in _kept_alive.valuerefs():
+        handle = reference()
+        if handle is not None:
+            handle.enter()                      # so that C's client stays as it is meanwhile
+            try:
+                handle.end_keepalive()
+            finally:
+                handle.leave()
+    return 0
 
 
 def _is_no_image(deferred):

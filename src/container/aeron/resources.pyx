@@ -237,7 +237,11 @@ cdef class AeronSubscription(Subscription):
 
     cdef bint is_connected(self) noexcept:
         cdef aeron_subscription_t* subscription = self._begin_open()
-        cdef bint result = subscription != NULL and lib.subscription_is_connected(subscription)
+        cdef bint result = False
+        if subscription != NULL:
+            self._client.lock_images()
+            result = lib.subscription_is_connected(subscription)
+            self._client.unlock_images()
         end(<PyObject*> self._client)
         return result
 
@@ -248,7 +252,11 @@ cdef class AeronSubscription(Subscription):
 
     cdef int image_count(self) noexcept:
         cdef aeron_subscription_t* subscription = self._begin_open()
-        cdef int result = lib.subscription_image_count(subscription) if subscription != NULL else 0
+        cdef int result = 0
+        if subscription != NULL:
+            self._client.lock_images()
+            result = lib.subscription_image_count(subscription)
+            self._client.unlock_images()
         end(<PyObject*> self._client)
         return result
 
@@ -269,13 +277,13 @@ cdef class AeronSubscription(Subscription):
         if subscription == NULL:
             end(<PyObject*> self._client)
             return None
-        self._client.lock()
+        self._client.lock_images()
         try:
             if is_index:
                 return self._image(lib.subscription_image_at_index(subscription, <size_t> wanted))
             return self._image(lib.subscription_image_by_session_id(subscription, wanted))
         finally:
-            self._client.unlock()
+            self._client.unlock_images()
             end(<PyObject*> self._client)
 
     cdef AeronImage _image(self, aeron_image_t* retained):
@@ -316,13 +324,15 @@ cdef class AeronSubscription(Subscription):
             subscription = this._subscription
             if subscription == NULL:
                 return 0                        # closed since, by another thread
+            this._client.lock_images()
             count = lib.subscription_image_count(subscription)
+            this._client.unlock_images()
             index = this._next_index(count)
             for step in range(count):
-                this._client.lock()
+                this._client.lock_images()
                 image = lib.subscription_image_at_index(
                     subscription, <size_t> (index + step) % <size_t> count)
-                this._client.unlock()
+                this._client.unlock_images()
                 if image == NULL:
                     continue
                 try:

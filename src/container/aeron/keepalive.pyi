@@ -1,0 +1,1 @@
+# What type checkers see of container.aeron.keepalive, which is compiled.

@@ -1,0 +1,134 @@
+"""Conducts a client in invoker mode while the thread that should is busy with something else.
+
+A client must be conducted within the driver's client liveness timeout. A callback may run longer than that, sleep, or
+hold the GIL in C. So a thread of C, which never takes the GIL, looks twice in each keepalive interval whether anybody
+has conducted since its last look, and does so itself if nobody has. A client that is conducted in time pays for the
+lock around each turn, and a message pays nothing.
+"""
+from libc.stdint cimport int64_t
+from posix.unistd cimport getpid
+
+from container.aeron.events cimport pthread_mutex_t, pthread_mutex_unlock
+from container.aeron.library cimport lib
+from container.aeron.libaeron cimport aeron_t
+
+# Intervals are of a clock that nobody sets. Signals stay with Python's threads, whose waits they have to interrupt.
+cdef extern from * nogil:
+    """
+    #include <pthread.h>
+    #include <signal.h>
+    #include <stdint.h>
+    #include <time.h>
+
+    static int container_wake_init(pthread_cond_t* wake)
+    {
+    #ifdef __APPLE__
+        return pthread_cond_init(wake, NULL);
+    #else
+        pthread_condattr_t attributes;
+        pthread_condattr_init(&attributes);
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+        int result = pthread_cond_init(wake, &attributes);
+        pthread_condattr_destroy(&attributes);
+        return result;
+    #endif
+    }
+
+    static void container_wake_wait(pthread_cond_t* wake, pthread_mutex_t* guard, int64_t duration_ns)
+    {
+    #ifdef __APPLE__
+        struct timespec duration = { duration_ns / 1000000000, duration_ns % 1000000000 };
+        pthread_cond_timedwait_relative_np(wake, guard, &duration);
+    #else
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += duration_ns / 1000000000;
+        until.tv_nsec += duration_ns % 1000000000;
+        if (until.tv_nsec >= 1000000000)
+        {
+            until.tv_sec++;
+            until.tv_nsec -= 1000000000;
+        }
+        pthread_cond_timedwait(wake, guard, &until);
+    #endif
+    }
+
+    static int container_thread_start(pthread_t* thread, void* (*run)(void*), void* argument)
+    {
+        sigset_t all, before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        int result = pthread_create(thread, NULL, run, argument);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    #ifdef __linux__
+        if (result == 0)
+        {
+            pthread_setname_np(*thread, "aeron-keepalive");
+        }
+    #endif
+        return result;
+    }
+    """
+    int wake_init "container_wake_init" (pthread_cond_t* wake) noexcept
+    void wake_wait "container_wake_wait" (pthread_cond_t* wake, pthread_mutex_t* guard, int64_t duration_ns) noexcept
+    int thread_start "container_thread_start" (
+        pthread_t* thread, void* (*run)(void*) noexcept nogil, void* argument) noexcept
+
+cdef extern from "pthread.h" nogil:
+    int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept
+    int pthread_cond_signal(pthread_cond_t* wake) noexcept
+    int pthread_cond_destroy(pthread_cond_t* wake) noexcept
+    int pthread_join(pthread_t thread, void** result) noexcept
+
+# A turn handles one of the driver's messages, of which many may wait: those of a whole interval.
+cdef enum:
+    MAX_TURNS = 1000
+
+
+cdef void* _run(void* argument) noexcept nogil:
+    cdef Keepalive* keepalive = <Keepalive*> argument
+    cdef int64_t turns = -1
+    cdef int own_turns
+    pthread_mutex_lock(keepalive.guard)
+    while not keepalive.is_stopping:
+        wake_wait(&keepalive.wake, keepalive.guard, keepalive.interval_ns)
+        own_turns = 0
+        while not keepalive.is_stopping and keepalive.turns == turns and own_turns < MAX_TURNS:
+            own_turns += 1
+            if lib.main_do_work(keepalive.aeron) <= 0:
+                break
+            # The guard is free between two turns, for whoever waits for it.
+            pthread_mutex_unlock(keepalive.guard)
+            pthread_mutex_lock(keepalive.guard)
+        turns = keepalive.turns
+    pthread_mutex_unlock(keepalive.guard)
+    return NULL
+
+
+cdef int start_keepalive(
+        Keepalive* keepalive, aeron_t* aeron, pthread_mutex_t* guard, int64_t interval_ns) noexcept:
+    cdef int result
+    keepalive.aeron = aeron
+    keepalive.guard = guard
+    keepalive.turns = 0
+    keepalive.is_stopping = False
+    keepalive.interval_ns = interval_ns
+    keepalive.process_id = getpid()
+    result = wake_init(&keepalive.wake)
+    if result != 0:
+        return result
+    result = thread_start(&keepalive.thread, _run, keepalive)
+    if result != 0:
+        pthread_cond_destroy(&keepalive.wake)
+    return result
+
+
+cdef void stop_keepalive(Keepalive* keepalive) noexcept nogil:
+    if keepalive.process_id != getpid():
+        return
+    pthread_mutex_lock(keepalive.guard)
+    keepalive.is_stopping = True
+    pthread_mutex_unlock(keepalive.guard)
+    pthread_cond_signal(&keepalive.wake)
+    pthread_join(keepalive.thread, NULL)
+    pthread_cond_destroy(&keepalive.wake)
