@@ -17,10 +17,13 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport errno as c_errno
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
-from posix.mman cimport MAP_FAILED, MAP_SHARED, MS_SYNC, PROT_READ, PROT_WRITE, mmap, msync, munmap
+from posix.mman cimport (
+    MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, MS_SYNC, PROT_READ, PROT_WRITE, mmap, msync, munmap,
+)
 
 from container.transport cimport NULL_VALUE, Clock, MarkFile
 
+from container import forks
 from container.errors import ConfigurationError, MarkFileError
 from container.error_log import format_error_log, read_error_log
 from container.loggers import logger
@@ -131,6 +134,8 @@ cdef class ClusterMarkFile(MarkFile):
     cdef Py_ssize_t _exports            # buffers that were given out and not yet released
     cdef bint _is_closed
     cdef Clock _clock
+    cdef long _parent_id                # of the process of which this one is a fork; 0 where it was made
+    cdef object __weakref__
 
     def __cinit__(self):
         self._memory = NULL
@@ -410,7 +415,17 @@ cdef class ClusterMarkFile(MarkFile):
     def __repr__(self):
         return f"<ClusterMarkFile {self.path}{' closed' if self._is_closed else ''}>"
 
+    def _disown(self, long process_id):
+        """In a forked child: closed, and what views are left see memory of the child's own."""
+        self._parent_id = process_id
+        self._is_closed = True
+        if self._memory != NULL and mmap(self._memory, self._length, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED:
+            raise MemoryError(f"no memory in place of mark file {self.path}")
+
     cdef int _require_open(self) except -1:
+        if self._parent_id != 0:
+            raise forks.refusal("write to it", f"mark file {self.path}", self._parent_id)
         if self._is_closed:
             raise MarkFileError(f"mark file {self.path} is closed")
         return 0
@@ -423,6 +438,7 @@ cdef class ClusterMarkFile(MarkFile):
         self._memory = <uint8_t*> memory
         self._length = length
         self._is_closed = False
+        forks.own(self)
         return 0
 
     cdef void _unmap(self) noexcept:

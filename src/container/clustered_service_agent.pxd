@@ -61,10 +61,13 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef bint _is_responding_service
     cdef bint _is_running
     cdef bint _is_interrupted
-    cdef uintptr_t _owner_thread
+    cdef uintptr_t _owner_thread                # 0 in a forked child
+    cdef long _parent_id                        # of the process of which this one is a fork; 0 where it was made
+    cdef object __weakref__
     cdef uint8_t _session_header[32]
     cdef object _termination                    # what ended the agent; None while it runs
 
+    cdef int _check_process(self) except -1
     cdef int _start(self) except -1
     cdef int _await_commit_position(self) except -1
     cdef int _recover_state(self) except -1

@@ -21,6 +21,7 @@ from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
 from container.consensus_module_proxy cimport ConsensusModuleProxy
 from container.container_client_session cimport ClientSessions, ContainerClientSession
+from container import forks
 from container.errors import (
     AeronEvent, AgentInterrupted, AgentTermination, ArchiveError, Category, ClusterError, ClusterEvent,
     ClusterTermination, ContainerError,
@@ -75,6 +76,10 @@ cdef enum:
     LIFECYCLE_DO_BACKGROUND_WORK = 4
 
 cdef tuple _LIFECYCLE_NAMES = ("none", "on_start", "on_terminate", "on_role_change", "do_background_work")
+
+
+def _raise(error):
+    raise error
 
 
 cdef class ClusterIdleStrategy(IdleStrategy):
@@ -138,6 +143,7 @@ cdef class ClusteredServiceAgent(Cluster):
             publication.close()
             raise
         self._proxy = ConsensusModuleProxy(publication)
+        forks.own(self)
 
     # --- life on the agent's thread
 
@@ -205,7 +211,34 @@ cdef class ClusteredServiceAgent(Cluster):
             self._is_closed = True
             self._close()
 
+    # --- forks
+
+    def _disown(self, long process_id):
+        """In a forked child: nothing is sent any more, and the agent ends where it is."""
+        self._parent_id = process_id
+        self._owner_thread = 0                          # what sends is refused
+        self._listener.is_client_closed = True          # so is what idles or works
+        self._log_adapter._poll_end_ns = 0              # a poll in progress ends with its message
+        self._is_in_background_work = True
+        self._is_running = False
+        self._is_closed = True
+        self._failed_offers = None
+        self._on_error = self._keep_failure
+        if self._batch is not None:
+            self._batch._on_error = _raise
+
+    def _keep_failure(self, error):
+        if self._termination is None:
+            self._termination = error
+
+    cdef int _check_process(self) except -1:
+        if self._parent_id != 0:
+            raise forks.refusal("use a cluster, a session or an agent", f"service {self._ctx.service_name}",
+                                self._parent_id)
+        return 0
+
     cdef int _start(self) except -1:
+        self._check_process()
         self._owner_thread = this_thread()
         self._client.add_listener(self._listener)
         self._counters = self._client.counters()
@@ -256,6 +289,8 @@ cdef class ClusteredServiceAgent(Cluster):
         return 0
 
     def _run_termination_hook(self):
+        if self._parent_id != 0:
+            return
         try:
             self._ctx.termination_hook()
         except Exception as error:
@@ -318,6 +353,8 @@ cdef class ClusteredServiceAgent(Cluster):
         except AgentTermination:
             raise
         except BaseException as error:
+            if self._parent_id != 0:
+                raise
             failure = error
         finally:
             self._lifecycle_callback = LIFECYCLE_NONE
@@ -393,6 +430,7 @@ cdef class ClusteredServiceAgent(Cluster):
 
     cdef int _check_client(self) except -1:
         if self._listener.is_client_closed or self._client.is_closed():
+            self._check_process()
             self._is_aborted = True
             raise AgentTermination("unexpected Aeron close")
         return 0
@@ -478,6 +516,7 @@ cdef class ClusteredServiceAgent(Cluster):
         # The id counts as used from here on, whether the ack can be sent or not.
         cdef int64_t ack_id = self._ack_id
         cdef WaitReporter waiting = None
+        self._check_process()
         self._ack_id += 1
         while not self._proxy.ack(log_position, self._cluster_time, ack_id, relevant_id, self._service_id):
             if waiting is None:
@@ -724,6 +763,8 @@ cdef class ClusteredServiceAgent(Cluster):
         try:
             recording_id = self._take_snapshot(log_position, leadership_term_id)
         except BaseException as error:
+            if self._parent_id != 0:
+                raise
             failure = error
         finally:
             self._snapshot_duration_tracker.end(self._clock.nano_time())
@@ -825,6 +866,7 @@ cdef class ClusteredServiceAgent(Cluster):
         return 0
 
     cdef int _refuse_invocation(self) except -1:
+        self._check_process()
         if self._lifecycle_callback != LIFECYCLE_NONE:
             raise ClusterError("sending messages or scheduling timers is not allowed from "
                                f"{_LIFECYCLE_NAMES[self._lifecycle_callback]}")

@@ -12,6 +12,7 @@ from libc.string cimport memcpy
 
 from container.transport cimport Clock, Counter
 
+from container import forks
 from container.errors import AgentInterrupted, AgentTermination, ClusterTermination, Event, log_text
 from container.transport import SystemClock
 
@@ -92,6 +93,7 @@ cdef class DistinctErrorLog:
     cdef dict _offsets              # text of each distinct error: offset of its record
     cdef Clock _clock
     cdef object _lock
+    cdef object __weakref__
 
     def __cinit__(self):
         self._region = NULL
@@ -109,6 +111,12 @@ cdef class DistinctErrorLog:
         self._offsets = {}
         self._clock = clock if clock is not None else SystemClock()
         self._lock = threading.Lock()
+        forks.own(self)
+
+    def _disown(self, long process_id):
+        """In a forked child: closed. The region is the parent's; a thread that is not there may hold the lock."""
+        self._lock = threading.Lock()
+        self.close()
 
     def __dealloc__(self):
         if self._region != NULL:
@@ -153,7 +161,7 @@ cdef class DistinctErrorLog:
 
     @property
     def is_closed(self):
-        """True once :meth:`close` was called."""
+        """True once :meth:`close` was called, and in a forked child."""
         return self._region == NULL
 
     def close(self):

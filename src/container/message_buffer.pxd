@@ -30,4 +30,4 @@ cdef class BufferClaim:
     cdef bint _is_claimed
     cdef int _wrap(self, Publication publication, Claim* claim, size_t offset, size_t length) except -1
     cdef int _check_free(self) except -1
-    cdef int _give_up(self) except -1
+    cdef int _give_up(self, bint is_quiet) except -1

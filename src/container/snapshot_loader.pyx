@@ -10,6 +10,7 @@ from container.cluster cimport Cluster
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
 from container.decoding cimport check_codec, check_schema, decode_ascii, decode_time_unit
+from container import forks
 from container.errors import ClusterError, SnapshotError
 from container.event_handler cimport EventHandler
 from container.fragment_assembler cimport BytesAssembler, FragmentAssembler
@@ -89,11 +90,18 @@ cdef class SnapshotImage:
         self._reader = reader
         self._cluster = cluster
         self._assembler = BytesAssembler()
+        forks.own(self)
+
+    def _disown(self, long process_id):
+        self._parent_id = process_id
+        self._reader = None
 
     cdef void _end(self) noexcept:
         self._reader = None
 
     cdef Image image(self):
+        if self._parent_id != 0:
+            raise forks.refusal("use it", "a snapshot's image", self._parent_id)
         if self._reader is None:
             raise ClusterError("the snapshot image is usable only inside on_start")
         return self._reader.image

@@ -10,6 +10,7 @@ from libc.stdlib cimport free, malloc
 
 from container.aeron.library cimport aeron_error, lib
 from container.aeron.libaeron cimport aeron_counters_reader_t, aeron_t
+from container import forks
 from container.loggers import logger
 from container.transport cimport ClientListener
 
@@ -108,11 +109,15 @@ cdef class ConductorEvents:
         try:
             self.error_handler(error)
         except BaseException as raised:
-            if not self.raises:
+            if not self.raises and self.parent_id == 0:
                 raise
             self.raised = raised
         finally:
             self._reporting_thread = 0
+            if self.parent_id != 0:
+                # Its handler has forked, and this is the child: C would go on with the driver in the parent's name.
+                forks.end_child(self.raised or forks.refusal(
+                    "return from an error handler", "the Aeron client", self.parent_id))
 
     cdef bint is_reporting(self) noexcept:
         return self._reporting_thread == PyThread_get_thread_ident()
