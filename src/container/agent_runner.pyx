@@ -30,7 +30,7 @@ cdef class AgentRunner:
     @property
     def termination(self):
         """What ended the agent (BaseException), or None."""
-        return self._termination
+        return self._termination if self._termination is not None else self._agent._child_failure
 
     def run(self, IdleStrategy idle_strategy not None):
         """Runs the agent until it is stopped or terminated: start, duty cycles, close. Raises nothing.
@@ -44,7 +44,7 @@ cdef class AgentRunner:
                 self._start()
             except BaseException as error:
                 self._ended(error)
-            while self._is_running:
+            while self._is_running and self._agent._parent_id == 0:
                 try:
                     work_count = self._work()
                     idle_strategy.idle(work_count)
@@ -102,6 +102,7 @@ cdef class AgentRunner:
             self._is_busy = False
 
     cdef int _work(self) except? -1:
+        self._agent._check_process()
         if self._is_busy:
             raise ContainerError("a duty cycle is in progress: a callback of the service must not run another one")
         self._is_busy = True

@@ -25,6 +25,7 @@ from posix.unistd cimport close as close_file
 
 from container.transport cimport NULL_VALUE, Clock, MarkFile
 
+from container import forks
 from container.errors import ConfigurationError, MarkFileError
 from container.error_log import format_error_log, read_error_log
 from container.loggers import print_line, report
@@ -128,6 +129,8 @@ cdef class ClusterMarkFile(MarkFile):
     cdef bint _is_activating            # the timestamp in the file is 2^63-1 because this owner put it there
     cdef object _guard                  # held while the file is written, so that it is not closed meanwhile
     cdef Clock _clock
+    cdef long _parent_id                # of the process of which this one is a fork; 0 where it was made
+    cdef object __weakref__
 
     def __cinit__(self):
         self._file = -1
@@ -141,6 +144,7 @@ cdef class ClusterMarkFile(MarkFile):
         self.path = os.fspath(path)
         self.error_buffer_length = error_buffer_length
         self._clock = clock if clock is not None else SystemClock()
+        forks.own(self)
         try:
             self._file = os.open(self.path, os.O_RDWR | _CREATE, _FILE_MODE)
         except FileExistsError:
@@ -423,7 +427,17 @@ cdef class ClusterMarkFile(MarkFile):
         with self._guard:
             return NULL_VALUE if self._file < 0 else getattr(self, get)(SBE_HEADER_LENGTH + offset)
 
+    def _disown(self, long process_id):
+        """In a forked child: closed. A thread that is not there may hold the lock."""
+        self._parent_id = process_id
+        self._guard = threading.RLock()
+        if self._file >= 0:
+            close_file(self._file)
+            self._file = -1
+
     def _require_open(self):
+        if self._parent_id != 0:
+            raise forks.refusal("write to it", f"mark file {self.path}", self._parent_id)
         if self._file < 0:
             raise MarkFileError(f"mark file {self.path} is closed")
 

@@ -62,10 +62,14 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef bint _is_closed
     cdef bint _is_responding_service
     cdef bint _is_interrupted                   # the next idling raises AgentTermination
-    cdef uintptr_t _owner_thread
+    cdef uintptr_t _owner_thread                # 0 in a forked child
+    cdef long _parent_id                        # of the process of which this one is a fork; 0 where it was made
+    cdef object _child_failure                  # what a forked child has raised since
+    cdef object __weakref__
     cdef uint8_t _session_header[32]
 
     cdef int _open(self, object ctx) except -1
+    cdef int _check_process(self) except -1
     cdef int _start(self) except -1
     cdef int _await_commit_position(self) except -1
     cdef int _recover_state(self) except -1

@@ -21,6 +21,7 @@ from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
 from container.consensus_module_proxy cimport ConsensusModuleProxy
 from container.container_client_session cimport ClientSessions, ContainerClientSession
+from container import forks
 from container.callback_errors import HALT, is_foreign
 from container.errors import (
     AeronEvent, AgentInterrupted, AgentTermination, ArchiveError, Category, ClusterError, ClusterEvent,
@@ -162,9 +163,34 @@ cdef class ClusteredServiceAgent(Cluster):
             publication.close()
             raise
         self._proxy = ConsensusModuleProxy(publication)
+        forks.own(self)
+        return 0
+
+    # --- forks
+
+    def _disown(self, long process_id):
+        """In a forked child: nothing is sent any more, and the agent ends where it is."""
+        self._parent_id = process_id
+        self._owner_thread = 0                          # what sends is refused
+        self._listener.is_client_closed = True          # so is what idles or works
+        self._log_adapter._poll_end_ns = 0              # a poll in progress ends with its message
+        self._is_in_background_work = True
+        self._is_closed = True
+        self._failed_offers = None
+        self._on_error = self._keep_failure
+
+    def _keep_failure(self, error):
+        if self._child_failure is None:
+            self._child_failure = error
+
+    cdef int _check_process(self) except -1:
+        if self._parent_id != 0:
+            raise forks.refusal("use a cluster, a session or an agent", f"service {self._ctx.service_name}",
+                                self._parent_id)
         return 0
 
     cdef int _start(self) except -1:
+        self._check_process()
         self._owner_thread = this_thread()
         self._counters = self._client.counters()
         self._await_commit_position()
@@ -232,6 +258,8 @@ cdef class ClusteredServiceAgent(Cluster):
         return 0
 
     cdef int _run_termination_hook(self) except -1:
+        if self._parent_id != 0:
+            return 0
         try:
             self._ctx.termination_hook()
         except BaseException as error:
@@ -300,6 +328,8 @@ cdef class ClusteredServiceAgent(Cluster):
         except AgentTermination:
             raise
         except BaseException as error:
+            if self._parent_id != 0:
+                raise
             failure = error
         finally:
             self._lifecycle_callback = LIFECYCLE_NONE
@@ -389,6 +419,7 @@ cdef class ClusteredServiceAgent(Cluster):
 
     cdef int _check_client(self) except -1:
         if self._listener.is_client_closed or self._client.is_closed():
+            self._check_process()
             self._is_aborted = True
             self._client.invoke()               # its errors, of a turn that this thread did not invoke
             raise AgentTermination("unexpected Aeron close")
@@ -473,6 +504,7 @@ cdef class ClusteredServiceAgent(Cluster):
         # The id counts as used from here on, whether the ack can be sent or not.
         cdef int64_t ack_id = self._ack_id
         cdef WaitReporter waiting = None
+        self._check_process()
         self._ack_id += 1
         while not self._proxy.ack(log_position, self._cluster_time, ack_id, relevant_id, self._service_id):
             if waiting is None:
@@ -588,7 +620,7 @@ cdef class ClusteredServiceAgent(Cluster):
         except BaseException as error:
             if self._failed_offers is not None:     # of the callback that raised
                 self._report_lost_offers()
-            if isinstance(error, AgentTermination):
+            if self._parent_id != 0 or isinstance(error, AgentTermination):
                 raise
             self._end_unless_skippable(error)
             self._deliver_batch()               # what stands before the frame that is skipped
@@ -609,6 +641,8 @@ cdef class ClusteredServiceAgent(Cluster):
         return 0
 
     cdef int end_unless_skippable(self, str name, object error) except -1:
+        if self._parent_id != 0:
+            raise error
         if self._halts_on_error or is_foreign(error):
             raise AgentTermination(
                 f"{name} raised {type(error).__name__} in the event at logPosition={self._log_position} "
@@ -759,6 +793,8 @@ cdef class ClusteredServiceAgent(Cluster):
         try:
             recording_id = self._take_snapshot(log_position, leadership_term_id)
         except BaseException as error:
+            if self._parent_id != 0:
+                raise
             failure = error
         finally:
             self._snapshot_duration_tracker.end(self._clock.nano_time())
@@ -861,6 +897,8 @@ cdef class ClusteredServiceAgent(Cluster):
         except AgentTermination:
             raise
         except BaseException as error:
+            if self._parent_id != 0:
+                raise
             raise AgentTermination(f"{type(error).__name__} while the agent idled: {error}") from error
         return 0
 
@@ -870,6 +908,7 @@ cdef class ClusteredServiceAgent(Cluster):
         return 0
 
     cdef int _refuse_invocation(self) except -1:
+        self._check_process()
         if self._lifecycle_callback != LIFECYCLE_NONE:
             raise ClusterError("sending messages or scheduling timers is not allowed from "
                                f"{_LIFECYCLE_NAMES[self._lifecycle_callback]}")

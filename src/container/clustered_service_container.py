@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+from container import forks
 from container.agent_runner import AgentRunner
 from container.agent_thread import pin_to_cpu, set_timer_slack
 from container.context import Context as _Context
-from container.errors import AgentTermination, ConfigurationError, ContainerError, TimedOutError
+from container.errors import AgentTermination, ConfigurationError, ContainerError, ForkedError, TimedOutError
 from container.loggers import report
 from container.type_names import Any, Self
 
@@ -40,6 +41,8 @@ class ClusteredServiceContainer:
         self._is_invoking = False
         self._is_closing = False
         self._is_ended = threading.Event()
+        self._parent_id = 0
+        forks.own(self)
         try:
             ctx.is_starting = True
             ctx.conclude()
@@ -49,6 +52,14 @@ class ClusteredServiceContainer:
         except BaseException:
             ctx.abandon()
             raise
+
+    def _disown(self, process_id: int) -> None:
+        self._parent_id = process_id
+        self._is_ended = threading.Event()  # a thread that is not there may hold the lock of the other
+        self._is_ended.set()
+
+    def _refusal(self, what: str) -> ForkedError:
+        return forks.refusal(what, f"service {self._ctx.service_name}", self._parent_id)
 
     @classmethod
     def launch(cls, service: Any = None, **settings: Any) -> Self:
@@ -82,7 +93,7 @@ class ClusteredServiceContainer:
 
     @property
     def is_running(self) -> bool:
-        """True until the agent has ended and everything is closed."""
+        """True until the agent has ended and everything is closed; False in a forked child."""
         return not self._is_ended.is_set()
 
     @property
@@ -102,8 +113,11 @@ class ClusteredServiceContainer:
         raised.
 
         Returns how much was done (idle when 0), and 0 once the agent has ended.
-        Raises ContainerError for a container with a thread of its own, or from inside a callback.
+        Raises ContainerError for a container with a thread of its own, or from inside a callback, and ForkedError in a
+        forked child.
         """
+        if self._parent_id:
+            raise self._refusal("invoke it")
         if not self._ctx.use_agent_invoker:
             raise ContainerError("the agent runs on its own thread: launch with use_agent_invoker=True to invoke it")
         if not self.is_running:
@@ -136,11 +150,15 @@ class ClusteredServiceContainer:
             if error.__cause__ is not None and not isinstance(error.__cause__, Exception | AgentTermination):
                 raise error.__cause__ from None
         except Exception as error:
+            if self._parent_id:
+                raise
             self._ctx.counted_error_handler(error)
         return 0
 
     def _terminate(self, error: BaseException) -> None:
         self._failure = error
+        if self._parent_id:
+            raise error
         self._is_closing = True
         self._ctx.counted_error_handler(error)
 
@@ -149,7 +167,7 @@ class ClusteredServiceContainer:
 
         A duty cycle in progress is finished; after 5 seconds the agent is interrupted, so that a service that idles
         ends, and again every 5 seconds. From inside a callback the end is only asked for. A container that is driven
-        by :meth:`invoke` is closed on the thread that drives it.
+        by :meth:`invoke` is closed on the thread that drives it. In a forked child nothing happens.
 
         Args:
             timeout: seconds to wait at most; None waits as long as a callback takes, saying so in the log.
@@ -157,6 +175,8 @@ class ClusteredServiceContainer:
         Raises:
             TimedOutError: the agent has not ended in time; it will when its callback returns.
         """
+        if self._parent_id:
+            return
         if self._thread is None:
             self._is_closing = True
             if not self._is_invoking:
@@ -182,7 +202,12 @@ class ClusteredServiceContainer:
             report("warning", "%s", what)
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until the agent has ended; True when it has within ``timeout`` seconds (None: without a limit)."""
+        """Wait until the agent has ended; True when it has within ``timeout`` seconds (None: without a limit).
+
+        Raises ForkedError in a forked child.
+        """
+        if self._parent_id:
+            raise self._refusal("wait for its end")
         return self._is_ended.wait(timeout)
 
     def __enter__(self) -> Self:
@@ -195,6 +220,8 @@ class ClusteredServiceContainer:
 
     def __repr__(self) -> str:
         state = "running" if self.is_running else f"ended: {self._failure!r}"
+        if self._parent_id:
+            state = f"of process {self._parent_id}"
         return f"<ClusteredServiceContainer {self._ctx.service_name} {state}>"
 
     def start(self) -> None:
@@ -220,6 +247,8 @@ class ClusteredServiceContainer:
             what = self._ctx.bounded_text(error)
             report("critical", "agent %s was not closed in order: %s", self._ctx.service_name, what)
         finally:
+            if self._parent_id:
+                forks.end_child(self._failure or self._refusal("return from a callback of it"))
             self._ended()
 
     def _prepare_thread(self) -> None:

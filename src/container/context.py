@@ -123,8 +123,7 @@ class Context:
         self._given_settings = collect_settings(settings, config_file=config_file, environ=environ)
         self._settings: Settings | None = None
         self._counters: ServiceCounters | None = None
-        self._conclude_guard = threading.Lock()
-        self._is_concluded = False
+        self._conclude_guard = threading.Lock()  # held from conclude() on; nobody waits for it
         self._is_closed = False
 
     @property
@@ -137,7 +136,7 @@ class Context:
     @property
     def is_concluded(self) -> bool:
         """True once :meth:`conclude` was called."""
-        return self._is_concluded
+        return self._conclude_guard.locked()
 
     @property
     def is_closed(self) -> bool:
@@ -166,10 +165,8 @@ class Context:
             DriverTimeoutError: there is no media driver within the driver timeout.
             AeronError: the driver refuses a counter.
         """
-        with self._conclude_guard:
-            if self._is_concluded:
-                raise ConcurrentConcludeError("a context can be concluded once; make a new one for each container")
-            self._is_concluded = True
+        if not self._conclude_guard.acquire(blocking=False):
+            raise ConcurrentConcludeError("a context can be concluded once; make a new one for each container")
         settings = self.settings
         self._conclude_scalars(settings)
         self._conclude_directories(settings)
@@ -240,7 +237,7 @@ class Context:
 
     def __str__(self) -> str:
         found = {"service_name": self.settings.effective_service_name}
-        if self._is_concluded:
+        if self.is_concluded:
             found |= {name: str(getattr(self, name, None)) for name in ("aeron_dir", "cluster_dir", "mark_file_dir")}
         lines = [f"    {name}={value!r}" for name, value in (vars(self.settings) | found).items()]
         return "\n".join(["ClusteredServiceContainer.Context", "{", *lines, "}"])

@@ -14,6 +14,7 @@ from libc.string cimport memcpy
 
 from container.transport cimport Clock, Counter
 
+from container import forks
 from container.error_texts import error_text, identify
 from container.errors import AgentInterrupted, AgentTermination, ClusterTermination
 from container.transport import SystemClock
@@ -83,6 +84,7 @@ cdef class DistinctErrorLog:
     cdef dict _places               # type and stack: number of records
     cdef Clock _clock
     cdef object _lock
+    cdef object __weakref__
 
     def __cinit__(self):
         self._region = NULL
@@ -107,6 +109,12 @@ cdef class DistinctErrorLog:
         self._places = {}
         self._clock = clock if clock is not None else SystemClock()
         self._lock = threading.RLock()      # a signal handler may record an error, too
+        forks.own(self)
+
+    def _disown(self, long process_id):
+        """In a forked child: closed. The region is the parent's; a thread that is not there may hold the lock."""
+        self._lock = threading.RLock()
+        self.close()
 
     def __dealloc__(self):
         if self._region != NULL:
@@ -196,7 +204,7 @@ cdef class DistinctErrorLog:
 
     @property
     def is_closed(self):
-        """True once :meth:`close` was called."""
+        """True once :meth:`close` was called, and in a forked child."""
         return self._region == NULL and self._mark_file is None
 
     def close(self):

@@ -101,6 +101,10 @@ class RegistrationError(AeronError):
     """The driver refused to add a publication, subscription or counter."""
 
 
+class ForkedError(ContainerError):
+    """The object belongs to another process, of which this one is a fork."""
+
+
 class ClosedError(AeronError):
     """The object or its client is closed."""
 

@@ -37,4 +37,4 @@ cdef class BufferClaim:
     cdef int _check_free(self) except -1
     cdef bint _abort_forgotten(self) except -1      # False when nothing is claimed
     cdef object _nothing_claimed(self, str fix)
-    cdef int _give_up(self) except -1
+    cdef int _give_up(self, bint is_quiet) except -1

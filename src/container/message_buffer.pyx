@@ -12,7 +12,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
-from container.errors import ClosedError, ClusterError
+from container.errors import ClosedError, ClusterError, ForkedError
 from container.references cimport is_uniquely_referenced
 from container.transport cimport Claim, Publication
 
@@ -264,7 +264,7 @@ cdef class BufferClaim:
         try:
             self._data = bytearray(length)
         except BaseException:
-            self._give_up()
+            self._give_up(is_quiet=True)
             raise
         self._offset = offset
         self._length = length
@@ -277,7 +277,7 @@ cdef class BufferClaim:
             return False
         self._is_claimed = False
         self._is_forgotten = True
-        self._give_up()
+        self._give_up(is_quiet=True)
         return True
 
     cdef object _nothing_claimed(self, str fix):
@@ -305,7 +305,7 @@ cdef class BufferClaim:
         self._is_claimed = False
         if self._publication is not None:
             if self._publication.is_closed():
-                self._give_up()
+                self._give_up(is_quiet=False)
                 raise ClosedError("the publication was closed before the claim was committed; nothing is sent")
             source = self._data
             memcpy(self._claim.data + self._offset, source, self._length)
@@ -316,9 +316,9 @@ cdef class BufferClaim:
         """Gives the claim up; nothing is sent. Nothing happens when nothing is claimed."""
         if self._is_claimed:
             self._is_claimed = False
-            self._give_up()
+            self._give_up(is_quiet=True)
 
-    cdef int _give_up(self) except -1:
+    cdef int _give_up(self, bint is_quiet) except -1:
         cdef Publication publication = self._publication
         self._publication = None
         if publication is not None:
@@ -326,6 +326,9 @@ cdef class BufferClaim:
                 publication.abort(&self._claim)
             except ClosedError:
                 pass                            # and the claim with it
+            except ForkedError:
+                if not is_quiet:
+                    raise                       # the claim is the parent's
         return 0
 
     def __enter__(self):
@@ -341,6 +344,6 @@ cdef class BufferClaim:
     def __dealloc__(self):
         if self._is_claimed:
             try:
-                self._give_up()
+                self._give_up(is_quiet=True)
             except Exception:
                 pass

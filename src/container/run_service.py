@@ -9,6 +9,7 @@ import sys
 import threading
 from types import FrameType, TracebackType
 
+from container import forks
 from container.clustered_service_container import ClusteredServiceContainer
 from container.context import Context
 from container.error_texts import message_of, type_name
@@ -17,6 +18,24 @@ from container.loggers import info, report
 from container.type_names import Any, Self
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+_masks: dict[int, set[Any]] = {}  # of threads that are about to fork
+
+
+def _hold_signals() -> None:
+    """A signal that comes to a child before it has its handlers back would be lost there."""
+    if _End.is_catching:
+        _masks[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+
+def _let_signals_go() -> None:
+    mask = _masks.pop(threading.get_ident(), None)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+# Imported after forks, whose function is therefore called before this one in a child.
+os.register_at_fork(before=_hold_signals, after_in_parent=_let_signals_go, after_in_child=_let_signals_go)
 
 
 def run(service: Any = None, **settings: Any) -> None:
@@ -90,6 +109,8 @@ class _End:
     In place of a queue, whose module would be loaded for this alone.
     """
 
+    is_catching = False
+
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._reasons: list[signal.Signals | None] = []
@@ -118,10 +139,21 @@ class _End:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             self._previous = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+            forks.own(self)
+            _End.is_catching = True
         return self
+
+    def _disown(self, _process_id: int) -> None:
+        """In a forked child, which is to end by these signals as a child of any other program does."""
+        for number, handler in self._previous.items():
+            if signal.getsignal(number) == self._on_signal:
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        self._previous = {}
+        _End.is_catching = False
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        _End.is_catching = False
         for number, handler in self._previous.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -39,7 +39,9 @@ cdef class SnapshotLoader(FragmentHandler):
 
 cdef class SnapshotImage:                   # what on_start is given
     cdef SnapshotReader _reader
-    cdef SnapshotStream _stream             # None once the callback has returned
+    cdef SnapshotStream _stream             # None once the callback has returned, and in a forked child
+    cdef long _parent_id                    # of the process of which this one is a fork; 0 where it was made
+    cdef object __weakref__
     cdef Cluster _cluster
     cdef BytesAssembler _assembler
     cdef void _end(self) noexcept

@@ -12,6 +12,7 @@ from container.cluster cimport Cluster
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
 from container.decoding cimport check_codec, check_schema, decode_ascii, decode_time_unit
+from container import forks
 from container.errors import ClusterError, SnapshotError
 from container.event_handler cimport EventHandler
 from container.fragment_assembler cimport BytesAssembler, FragmentAssembler
@@ -203,18 +204,25 @@ cdef class SnapshotImage:
         self._stream = SnapshotStream(reader, cluster.clock())
         self._cluster = cluster
         self._assembler = BytesAssembler()
+        forks.own(self)
+
+    def _disown(self, long process_id):
+        self._parent_id = process_id
+        self._stream = None
 
     cdef void _end(self) noexcept:
         self._stream = None
 
     cdef int report_unread(self) except -1:
-        if not self.has_ended():
+        if self._parent_id == 0 and not self.has_ended():
             logger().warning(
                 "on_start returned at position %d of the snapshot, which ends at %d: the rest was not read",
                 self._stream.position, self._reader.stop_position)
         return 0
 
     cdef SnapshotStream stream(self):
+        if self._parent_id != 0:
+            raise forks.refusal("use it", "a snapshot's image", self._parent_id)
         if self._stream is None:
             raise ClusterError("the snapshot image is usable only inside on_start")
         return self._stream

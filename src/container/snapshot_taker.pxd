@@ -19,7 +19,9 @@ cdef class SnapshotTaker:
 
 
 cdef class SnapshotPublication:             # what on_take_snapshot is given
-    cdef SnapshotWriter _writer             # None once the callback has returned
+    cdef SnapshotWriter _writer             # None once the callback has returned, and in a forked child
+    cdef long _parent_id                    # of the process of which this one is a fork; 0 where it was made
+    cdef object __weakref__
     cdef Cluster _cluster
     cdef void _end(self) noexcept
     cdef Publication publication(self)      # raises once the callback has returned

@@ -9,6 +9,7 @@ from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vec
 from container.cluster cimport Cluster
 from container.codecs cimport cluster as codec
 from container.container_client_session cimport ClientSessions, ContainerClientSession
+from container import forks
 from container.errors import ClusterError
 from container.transport cimport (
     CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector, Publication, SnapshotWriter,
@@ -79,11 +80,18 @@ cdef class SnapshotPublication:
     def __init__(self, SnapshotWriter writer not None, Cluster cluster not None):
         self._writer = writer
         self._cluster = cluster
+        forks.own(self)
+
+    def _disown(self, long process_id):
+        self._parent_id = process_id
+        self._writer = None
 
     cdef void _end(self) noexcept:
         self._writer = None
 
     cdef Publication publication(self):
+        if self._parent_id != 0:
+            raise forks.refusal("use it", "a snapshot's publication", self._parent_id)
         if self._writer is None:
             raise ClusterError("the snapshot is finished: its publication is usable only inside on_take_snapshot")
         return self._writer.publication

@@ -17,8 +17,10 @@ import ctypes
 import json
 import logging
 import os
+import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ from container.api import (
     TimeUnit,
 )
 from container.errors import ClusterError
+from container.message_buffer import BufferClaim
 from container.snapshots import read_snapshot, write_snapshot
 
 
@@ -229,6 +232,42 @@ class ReportingService(ClusteredService):
     def _do_sleep(self, session: ClientSession, timestamp: int, seconds: float) -> float:
         threading.Event().wait(seconds)
         return seconds
+    def _do_fork(self, session: ClientSession, timestamp: int, way: str) -> list[Any]:
+        """A child tries all that it may not and leaves in that way; its exit code, and what was not refused."""
+        from tests.forking import Child, not_refused  # the test that asks for it says where that is
+
+        cluster, owner_id = self.cluster, os.getpid()
+        child = Child()
+        if child.fork():
+            attempts: dict[str, Callable[[], object]] = {
+                "offer": lambda: cluster.offer(b'{"do": "echo", "text": "evil"}'),
+                "send": lambda: cluster.send(b'{"do": "echo", "text": "evil"}'),
+                "try_claim": lambda: cluster.try_claim(8, BufferClaim()),
+                "timer": lambda: cluster.schedule_timer(99, timestamp),
+                "cancel": lambda: cluster.cancel_timer(99),
+                "close": session.close,
+                "close by id": lambda: cluster.close_client_session(session.id),
+                "session.send": lambda: session.send(b"evil"),
+                "session.offer": lambda: session.offer(b"evil"),
+                "idle": cluster.idle,
+            }
+            for line in not_refused(attempts, owner_id):
+                child.tell(line)
+            context: Any = cluster.context
+            context.counted_error_handler(RuntimeError("a child's error"))
+            context.mark_file.signal_terminated()
+            context.close()
+            cluster.aeron.close()
+            if way == "_exit":
+                os._exit(5)
+            if way == "exit":
+                sys.exit(6)
+            if way == "raise":
+                raise RuntimeError("in the child")
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what it reports from here on is no report of the member
+            return []
+        code, lines = child.outcome()
+        return [code, *lines]
 
     def _do_idle(self, session: ClientSession, timestamp: int, seconds: float) -> float:
         """Idles as a callback does that waits for something."""

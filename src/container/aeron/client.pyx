@@ -138,8 +138,7 @@ cdef class AeronClient(Client):
     cdef int64_t next_correlation_id(self) except? -1:
         self._handle.enter()
         try:
-            if self.is_closed():
-                raise ClosedError(f"no correlation id: the Aeron client of {self.aeron_dir} is closed")
+            self._handle.check_open("get a correlation id")
             return lib.next_correlation_id(self._handle.aeron)
         finally:
             self._handle.leave()
@@ -165,12 +164,12 @@ cdef class AeronClient(Client):
         return self._counters
 
     cdef int add_listener(self, ClientListener listener) except -1:
-        if self.is_closed():
-            raise ClosedError(f"cannot add a listener: the Aeron client of {self.aeron_dir} is closed")
+        self._handle.check_open("add a listener")
         return self._handle.events.add(listener)
 
     cdef int remove_listener(self, ClientListener listener) except -1:
-        return self._handle.events.remove(listener)
+        # In a forked child another thread of the parent's may hold its lock for ever.
+        return 0 if self._handle.is_forked() else self._handle.events.remove(listener)
 
     cdef bint is_invoker(self) noexcept nogil:
         return self._handle.use_invoker
@@ -302,6 +301,7 @@ cdef class AeronClient(Client):
             with nogil:
                 _sleep_ns(RETRY_PAUSE_NS)
             PyErr_CheckSignals()
+            self._handle.check_process(what)
 
     cdef aeron_async_t* _request(self, const AddRequest* request, str what) except NULL:
         cdef aeron_async_t* result = NULL
@@ -338,13 +338,14 @@ cdef class AeronClient(Client):
                     self._handle.conduct()
                 self._pause(what, deadline_ns)
             except BaseException:
-                if adding.cancel != NULL:
+                if adding.cancel != NULL and self._handle.aeron != NULL:
                     self._handle.lock()
                     adding.cancel(self._handle.aeron, request)
                     self._handle.unlock()
                 raise
 
     cdef int _pause(self, str what, int64_t deadline_ns) except -1:
+        self._handle.check_process(what)
         if self.is_closed():
             raise ClosedError(f"cannot {what}: the Aeron client of {self.aeron_dir} was closed meanwhile")
         if self.clock.nano_time() > deadline_ns + TIMEOUT_GRACE_NS:
@@ -352,6 +353,7 @@ cdef class AeronClient(Client):
                 f"cannot {what}: no answer of the media driver in {self.aeron_dir} within "
                 f"{self.driver_timeout_ms} ms")
         PyErr_CheckSignals()
+        self._handle.check_process(what)        # a signal's handler may have forked
         with nogil:
             _sleep_ns(AWAIT_PAUSE_NS)
         return 0
@@ -375,6 +377,9 @@ cdef class AeronPendingAdd(PendingAdd):
 
     def __dealloc__(self):
         self._cancel()
+
+    def _disown(self):
+        self._async = NULL
 
     cdef int begin(self) except -1:
         cdef ClientHandle handle = self._client._handle

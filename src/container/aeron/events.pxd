@@ -28,6 +28,7 @@ cdef class ConductorEvents:
     cdef WaitingError* _last_error
     cdef int _error_count
     cdef aeron_t* aeron                     # to ask whether it is closed; NULL until it is there
+    cdef long parent_id                     # of the process of which this one is a fork; 0 where it was made
     cdef unsigned long _reporting_thread    # that is in the error handler; 0 for none
     cdef list _listeners                    # keeps them alive
     cdef PyObject** _pointers               # the same, for the conductor; guarded by the mutex

@@ -13,6 +13,7 @@ from libc.string cimport memcpy, strlen
 
 from container.aeron.library cimport aeron_error, lib
 from container.aeron.libaeron cimport aeron_counters_reader_t, aeron_t
+from container import forks
 from container.loggers import logger, report as log_report
 from container.transport cimport ClientListener
 
@@ -158,10 +159,18 @@ cdef class ConductorEvents:
             log_report("error", "%s", error, name="container.aeron")
             return 0
         self._reporting_thread = PyThread_get_thread_ident()
+        raised = None
         try:
             self.error_handler(error)
+        except BaseException as refusal:
+            raised = refusal
+            raise
         finally:
             self._reporting_thread = 0
+            if self.parent_id != 0:
+                # Its handler has forked, and this is the child: C would go on with the driver in the parent's name.
+                forks.end_child(raised or forks.refusal(
+                    "return from an error handler", "the Aeron client", self.parent_id))
         return 0
 
     cdef bint is_reporting(self) noexcept:

@@ -61,7 +61,7 @@ cdef class ClientHandle:
     cdef list _deferred                     # what was closed while in use: (ResourceKind, address)
     cdef object _resources                  # by id, weakly: what was added and is not garbage yet
     cdef pthread_mutex_t _guard
-    cdef object _pid
+    cdef long _parent_id                    # of the process of which this one is a fork; 0 where it was made
     cdef object __weakref__
 
     cdef int start(self, str client_name, object driver_timeout_ms, object keepalive_interval_ms) except -1
@@ -69,6 +69,9 @@ cdef class ClientHandle:
     cdef int register(self, object resource) except -1
     cdef bint is_closed(self) noexcept
     cdef int check_open(self, str what) except -1
+    cdef int check_process(self, str what) except -1
+    cdef bint is_forked(self) noexcept
+    cdef int _make_private(self) except -1
     cdef void enter(self) noexcept
     cdef int enter_open(self, str what) except -1
     cdef int leave(self) except -1

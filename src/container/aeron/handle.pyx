@@ -10,13 +10,14 @@ runs while it is held.
 Without the GIL any thread may close while others call. Then every call is one in progress, and what is closed
 is freed at a moment without any; the lock is also held to look for images.
 """
-import os
 import warnings
 import weakref
 
 cimport cython
 from cpython.ref cimport PyObject
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap
+from posix.unistd cimport _SC_PAGESIZE, sysconf
 
 from container.aeron.events cimport (
     ConductorEvents, WaitingError, lock_mutex, on_close, on_error, on_unavailable_counter, pthread_mutex_destroy,
@@ -25,11 +26,12 @@ from container.aeron.events cimport (
 from container.aeron.keepalive cimport start_keepalive, stop_keepalive
 from container.aeron.library cimport encoded, last_error, lib
 from container.aeron.libaeron cimport (
-    AERON_MAX_CLIENT_NAME_LENGTH, aeron_context_t, aeron_counter_t, aeron_image_t, aeron_subscription_t,
-    aeron_t,
+    AERON_MAX_CLIENT_NAME_LENGTH, aeron_context_t, aeron_counter_t, aeron_counters_reader_buffers_t, aeron_image_t,
+    aeron_subscription_t, aeron_t,
 )
 
-from container.errors import AeronError, ClosedError
+from container import forks
+from container.errors import ClosedError
 from container.aeron.media_driver import wait_for_driver
 
 cdef extern from "pthread.h" nogil:
@@ -106,10 +108,9 @@ cdef class ClientHandle:
         self.events = ConductorEvents(error_handler, use_invoker)
         self._deferred = []
         self._resources = weakref.WeakValueDictionary()
-        self._pid = os.getpid()
 
     def __dealloc__(self):
-        if self._context != NULL and self._pid == os.getpid():
+        if self._context != NULL:
             if not self._closing:
                 self._closing = True
                 warnings.warn(f"unclosed Aeron client of {self.aeron_dir}", ResourceWarning)
@@ -121,6 +122,7 @@ cdef class ClientHandle:
         # Waiting here can be interrupted; C's own wait for a driver cannot.
         wait_for_driver(self.aeron_dir, driver_timeout_ms * NS_PER_MS)
         self._configure(client_name, driver_timeout_ms, keepalive_interval_ms)
+        forks.own(self)
         with nogil:
             result = lib.init(&self.aeron, self._context)
         if result < 0:
@@ -181,13 +183,52 @@ cdef class ClientHandle:
         return result
 
     cdef int check_open(self, str what) except -1:
-        """Raises ClosedError once closed, and AeronError in a forked child."""
+        """Raises ClosedError once closed, and ForkedError in a forked child."""
+        self.check_process(what)
         if self.is_closed():
             raise ClosedError(f"cannot {what}: the Aeron client of {self.aeron_dir} is closed")
-        if self._pid != os.getpid():
-            raise AeronError(
-                f"cannot {what}: the Aeron client of {self.aeron_dir} belongs to process {self._pid}, of "
-                "which this one is a fork; start processes by spawn, or make a client in the child")
+        return 0
+
+    # Forks
+
+    cdef int check_process(self, str what) except -1:
+        """Raises ForkedError in a forked child, where everything is closed: ask when something is."""
+        if self._parent_id != 0:
+            raise forks.refusal(what, f"the Aeron client of {self.aeron_dir}", self._parent_id)
+        return 0
+
+    cdef bint is_forked(self) noexcept:
+        return self._parent_id != 0
+
+    def _disown(self, long process_id):
+        """In a forked child: nothing of C is used or freed any more. The child has a copy of what C allocated, and
+        shares the rest with its parent."""
+        self._parent_id = process_id
+        self._closing = True
+        self.events.parent_id = process_id
+        self._deferred.clear()
+        for reference in self._resources.valuerefs():
+            resource = reference()
+            if resource is not None:
+                resource._disown()
+        if self.aeron != NULL and self._context != NULL:
+            self._make_private()
+        self.aeron = NULL
+        self._context = NULL
+
+    cdef int _make_private(self) except -1:
+        """A poll of C in progress, whose handler has forked, writes the position of its image when the handler returns:
+        in the child to memory of its own."""
+        cdef aeron_counters_reader_buffers_t buffers
+        cdef uintptr_t page = <uintptr_t> sysconf(_SC_PAGESIZE)
+        cdef uintptr_t first, end
+        if lib.counters_reader_get_buffers(lib.counters_reader(self.aeron), &buffers) < 0:
+            raise last_error(f"cannot find the counters of {self.aeron_dir}")
+        first = <uintptr_t> buffers.values & ~(page - 1)
+        end = (<uintptr_t> buffers.values + buffers.values_length + page - 1) & ~(page - 1)
+        if mmap(<void*> first, end - first, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                0) == MAP_FAILED:
+            raise MemoryError(f"no memory in place of the counters of {self.aeron_dir}")
         return 0
 
     # Calls in progress
@@ -261,6 +302,7 @@ cdef class ClientHandle:
         this.enter()
         if this._closing or this.aeron == NULL:
             this.leave()
+            this.check_process("invoke a client")
             return 0
         this.lock()
         this._keepalive.turns += 1
@@ -318,8 +360,8 @@ cdef class ClientHandle:
 
     cdef int _free(self, int kind, void* pointer) except -1:
         cdef int result
-        # Without a client its objects are gone. In a forked child the memory is shared with the parent.
-        if self.aeron == NULL or self._pid != os.getpid():
+        # Without a client its objects are gone.
+        if self.aeron == NULL:
             return 0
         self.lock()
         if kind == RESOURCE_IMAGE:
@@ -348,7 +390,7 @@ cdef class ClientHandle:
 
     cdef int _shut_down(self) except -1:
         """The end of a client that is closing; nothing while a call is in progress, whose end comes back."""
-        if self._context == NULL or self._pid != os.getpid():
+        if self._context == NULL:
             return 0
         if self.events.is_reporting():
             # From the error handler on the conductor's own thread, which cannot wait for its own end: a later

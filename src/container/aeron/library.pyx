@@ -38,6 +38,16 @@ _HOW_TO_GET_IT = (
 
 # One thread loads at a time; loading the driver loads the client first.
 _loading = threading.RLock()
+
+
+def _renew_lock():
+    """In a forked child: a thread that is not there may hold it."""
+    global _loading
+    _loading = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
 # Never closed once set: threads of the library may outlive any object.
 cdef void* _handle = NULL
 cdef void* _driver_handle = NULL

@@ -19,6 +19,7 @@ from container.aeron.libaeron cimport (
     aeron_driver_context_t, aeron_driver_t,
 )
 
+from container import forks
 from container.errors import AeronError, ConfigurationError, DriverTimeoutError
 from container.regular_files import open_regular
 
@@ -193,7 +194,6 @@ cdef class MediaDriver:
     cdef object __weakref__
     cdef readonly str aeron_dir
     cdef object _remove_tree                    # shutil.rmtree when the directory is its own
-    cdef object _pid
 
     def __init__(self):
         if self._driver == NULL:
@@ -235,7 +235,7 @@ cdef class MediaDriver:
             driver._remove_tree = rmtree
         driver.aeron_dir = _new_directory() if aeron_dir is None else os.fspath(aeron_dir)
         _refuse_live_driver(driver.aeron_dir)
-        driver._pid = os.getpid()
+        forks.own(driver)
         try:
             driver._configure(dir_delete_on_start, dir_delete_on_shutdown or aeron_dir is None)
             driver._configure_threads(threading)
@@ -322,7 +322,7 @@ cdef class MediaDriver:
             driver, context = self._driver, self._context
             self._driver = NULL
             self._context = NULL
-        if context == NULL or self._pid != os.getpid():
+        if context == NULL:
             return 0
         if driver != NULL:
             with nogil:
@@ -337,6 +337,12 @@ cdef class MediaDriver:
         if self._remove_tree is not None:
             self._remove_tree(self.aeron_dir, ignore_errors=True)
         return self._check(result, "cannot remove its directory")
+
+    def _disown(self, long process_id):
+        """In a forked child: the driver's threads and its directory are the parent's."""
+        self._driver = NULL
+        self._context = NULL
+        self._remove_tree = None
 
     def close(self):
         """Stops the driver's threads and removes its directory if so set. May be called twice; in a forked
@@ -357,7 +363,7 @@ cdef class MediaDriver:
         self.close()
 
     def __dealloc__(self):
-        if self._driver != NULL and self._pid == os.getpid():
+        if self._driver != NULL:
             warnings.warn(f"unclosed media driver in {self.aeron_dir}", ResourceWarning)
         self._stop()
 

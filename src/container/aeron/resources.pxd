@@ -16,6 +16,7 @@ cdef class AeronPublication(Publication):       # a shared one
     cdef int open(
         self, ClientHandle client, const PublicationFunctions* functions, void* publication) except -1
     cdef int _kind(self) noexcept
+    cdef int64_t _closed(self) except? -6
     cdef int64_t _refused(self, size_t length, size_t max_length, str limit, str fix) except? -6
     cdef int _finish(self, Claim* claim, bint is_committed, str what) except -1
 
@@ -36,6 +37,7 @@ cdef class AeronSubscription(Subscription):
     cdef aeron_subscription_t* _begin_open(self) noexcept
     cdef AeronImage _find_image(self, bint is_index, int32_t wanted)
     cdef AeronImage _image(self, aeron_image_t* retained)
+    cdef int _check_process(self) except -1
     cdef int _next_index(self, int count) noexcept
     cdef void begin_poll(self) noexcept
     cdef int end_poll(self) except -1
@@ -59,6 +61,7 @@ cdef class AeronImage(Image):
 cdef class AeronCounters(Counters):
     cdef void* _mapping                         # NULL with the GIL
     cdef size_t _mapping_length
+    cdef object __weakref__
     cdef int open(self, ClientHandle client) except -1
     cdef int _map(self, str aeron_dir, aeron_counters_reader_buffers_t* buffers) except -1
     cdef int64_t* address(self, int32_t counter_id) noexcept

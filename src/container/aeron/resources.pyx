@@ -32,6 +32,7 @@ from container.transport cimport (
     FragmentHandler, FrameHeader, Image, Publication, Subscription, align_frame, compute_position,
 )
 
+from container import forks
 from container.errors import AeronError, ClosedError, MessageTooLongError
 from container.regular_files import open_regular
 
@@ -190,7 +191,7 @@ cdef class AeronImage(Image):
         cdef AeronSubscription subscription = self._subscription
         cdef aeron_image_t* image
         if self._image == NULL or fragment_limit <= 0:
-            return 0
+            return subscription._check_process() if subscription is not None else 0
         subscription.begin_poll()
         try:
             image = self._image
@@ -266,6 +267,21 @@ cdef class AeronSubscription(Subscription):
             <PyObject*> self._client, <void**> &self._subscription)
         return NULL if subscription == NULL or lib.subscription_is_closed(subscription) else subscription
 
+    cdef int _check_process(self) except -1:
+        """Raises ForkedError in a forked child, else 0."""
+        if self._client is not None:
+            self._client.check_process(f"poll {self.channel} stream {self.stream_id}")
+        return 0
+
+    def _disown(self):
+        cdef AeronImage image
+        self._subscription = NULL
+        self._deferred.clear()
+        for reference in self._images.valuerefs():
+            image = reference()
+            if image is not None:
+                image._image = NULL
+
     cdef Image image_at_index(self, int index):
         return self._find_image(True, index) if index >= 0 else None
 
@@ -318,7 +334,7 @@ cdef class AeronSubscription(Subscription):
         cdef int count, index, step
         cdef int fragments = 0
         if this._subscription == NULL or fragment_limit <= 0:
-            return 0
+            return this._check_process()
         this.begin_poll()
         try:
             subscription = this._subscription
@@ -433,6 +449,15 @@ cdef class AeronPublication(Publication):
         self.term_buffer_length = <int32_t> constants.term_buffer_length
         return 0
 
+    cdef int64_t _closed(self) except? -6:
+        """What a closed publication answers. Raises ForkedError in a forked child."""
+        if self._client is not None:
+            self._client.check_process(f"send to {self.channel} stream {self.stream_id}")
+        return CLOSED
+
+    def _disown(self):
+        self._publication = NULL
+
     cdef bint is_connected(self) noexcept:
         cdef void* publication = begin(<PyObject*> self._client, &self._publication)
         cdef bint result = publication != NULL and self._functions.is_connected(publication)
@@ -458,6 +483,8 @@ cdef class AeronPublication(Publication):
             result = self._functions.offer(
                 publication, buffer if length > 0 else &NO_BYTES, length, NULL, NULL)
         end(<PyObject*> self._client)
+        if publication == NULL:
+            return self._closed()
         if result == PUBLICATION_ERROR:
             return self._refused(
                 length, self.max_message_length, "max_message_length",
@@ -475,6 +502,8 @@ cdef class AeronPublication(Publication):
         if publication != NULL:
             result = self._functions.offerv(publication, vectors, count, NULL, NULL)
         end(<PyObject*> self._client)
+        if publication == NULL:
+            return self._closed()
         if result == PUBLICATION_ERROR:
             for index in range(count):
                 length += vectors[index].length
@@ -492,6 +521,8 @@ cdef class AeronPublication(Publication):
         if result > 0:
             self._client.hold()                 # the log's memory, until it is committed or aborted
         end(<PyObject*> self._client)
+        if publication == NULL:
+            return self._closed()
         if result == PUBLICATION_ERROR:
             return self._refused(
                 length, self.max_payload_length, "max_payload_length",
@@ -522,6 +553,7 @@ cdef class AeronPublication(Publication):
             claim.frame_header = NULL
             self._client.release()
         if is_closed:
+            self._closed()
             raise ClosedError(
                 f"cannot {what} a claim: publication {self.channel} stream {self.stream_id} is closed")
         if not is_granted:
@@ -562,7 +594,11 @@ cdef class AeronCounters(Counters):
         if FREE_THREADED:
             self._map(client.aeron_dir, &buffers)
         self.wrap(buffers.metadata, buffers.metadata_length, buffers.values, buffers.values_length)
+        forks.own(self)
         return 0
+
+    def _disown(self, long process_id):
+        self.close()
 
     cdef int _map(self, str aeron_dir, aeron_counters_reader_buffers_t* buffers) except -1:
         cdef CncMetadata* cnc
@@ -620,6 +656,10 @@ cdef class AeronCounter(Counter):
         self.registration_id = constants.registration_id
         self._value = counters.address(self.counter_id) if FREE_THREADED else lib.counter_addr(counter)
         return 0
+
+    def _disown(self):
+        self._value = NULL
+        self._counter = NULL
 
     cpdef int close(self) except -1:
         """Closes the counter: the driver frees its record. May be called twice."""

@@ -38,6 +38,8 @@ cdef class AeronCluster(FragmentHandler):
     cdef object _owner                              # the thread that uses the client
     cdef long _owner_id
     cdef bint _is_guarded                           # several threads use it, one at a time: their owner sees to that
+    cdef long _parent_id                            # of the process of which this one is a fork; 0 where it was made
+    cdef object __weakref__
     # For listeners and loops in Cython. offer_message: as offer(); borrows the bytes for the call.
     cdef int64_t offer_message(self, const uint8_t* buffer, size_t length) except? -6
     cpdef int poll_egress(self, int fragment_limit=*) except -1

@@ -24,6 +24,7 @@ from container.codecs.sbe cimport (
     SBE_HEADER_LENGTH, SBE_VAR_LENGTH_LENGTH, MessageHeader, VarData, sbe_read_header,
 )
 from container.decoding cimport check_codec, decode_ascii
+from container import forks
 from container.errors import ClosedError, ClusterError, CodecError, TimedOutError
 from container.fragment_assembler cimport SessionFragmentAssembler
 from container.idle_strategy cimport IdleStrategy
@@ -152,7 +153,21 @@ cdef class AeronCluster(FragmentHandler):
         self._last_send_ns = self._client.clock.nano_time()
         codec.session_message_header_encode(
             self._session_header, HEADER_LENGTH, self.leadership_term_id, self.cluster_session_id, 0)
+        forks.own(self)
         return 0
+
+    def _disown(self, long process_id):
+        """In a forked child: closed, with nothing sent. The check for the thread refuses what uses it."""
+        self._parent_id = process_id
+        self._owner = None
+        self._owner_id = 0
+        self._is_guarded = False
+        self._state = STATE_CLOSED
+        self.close_reason = f"it belongs to process {process_id}, of which this one is a fork"
+        self._publication = None
+        self._egress_image = None
+        self._adding = None
+        self._new_leader = ()                           # a poll in progress ends with its message
 
     def __enter__(self):
         return self
@@ -688,6 +703,8 @@ cdef class AeronCluster(FragmentHandler):
         cdef long thread_id = PyThread_get_thread_ident()
         if thread_id == self._owner_id or self._is_guarded:
             return 0
+        if self._parent_id != 0:
+            raise forks.refusal("use it", f"the client of session {self.cluster_session_id}", self._parent_id)
         if self._owner is not None and self._owner.is_alive():
             raise ClusterError(
                 f"this client is used by thread {self._owner.name!r} and can not be used by "

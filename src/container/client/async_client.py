@@ -12,6 +12,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from container import forks
 from container.api import ADMIN_ACTION, CLOSED, MAX_POSITION_EXCEEDED
 from container.client.aeron_cluster import AeronCluster, ClientState
 from container.client.async_connect import AsyncConnect
@@ -80,8 +81,15 @@ class AsyncAeronCluster:
         self._ended: asyncio.Future[None] = self._loop.create_future()
         #: Replies for which nobody waited any more: their request timed out or was cancelled.
         self.unmatched_replies = 0
+        self._parent_id = 0  # of the process of which this one is a fork
         self._poller = ClientPoller(cluster, _waker(self), max_waiting)
         self._poller.start()
+        forks.own(self)
+
+    def _disown(self, process_id: int) -> None:
+        self._parent_id = process_id
+        self._thread_id = 0  # the check for the thread refuses what uses it
+        self._is_closed = True
 
     def __repr__(self) -> str:
         return f"<AsyncAeronCluster {self._cluster!r} waiting={len(self._inbox)} requests={len(self._requests)}>"
@@ -310,6 +318,8 @@ class AsyncAeronCluster:
 
         What waits in :meth:`send`, :meth:`request` or :meth:`receive` gets ClosedError; ``async for`` ends.
         """
+        if self._parent_id:
+            return
         self._check_loop()
         self._poller.stop()
         await asyncio.shield(self._ended)
@@ -338,6 +348,8 @@ class AsyncAeronCluster:
 
     def _check_loop(self) -> None:
         if threading.get_ident() != self._thread_id:
+            if self._parent_id:
+                raise forks.refusal("use it", f"the client of session {self.cluster_session_id}", self._parent_id)
             raise ClusterError(
                 f"this client belongs to the event loop of another thread than "
                 f"{threading.current_thread().name!r}: use asyncio.run_coroutine_threadsafe(...)"

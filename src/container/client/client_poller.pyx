@@ -14,6 +14,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.client.aeron_cluster cimport AeronCluster
 from container.client.egress_handler cimport EgressHandler, enumerated
+from container import forks
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EventCode
 from container.transport cimport ACTION_CONTINUE, FrameHeader
 
@@ -92,6 +93,7 @@ cdef class ClientPoller(EgressHandler):
     cdef readonly bint is_held_back             # nobody takes messages: nothing is read from egress
     cdef int _read_descriptor, _write_descriptor
     cdef Py_ssize_t _max_waiting
+    cdef object __weakref__
     cdef public Py_ssize_t waiting              # messages taken from here that nobody has asked for
     cdef readonly int64_t wake_count            # how often the event loop was woken
     cdef readonly int64_t poll_count
@@ -108,10 +110,22 @@ cdef class ClientPoller(EgressHandler):
         self._open_nudge()
         cluster._is_guarded = True
         cluster._handler = self
+        forks.own(self)
+
+    def _disown(self, long process_id):
+        """In a forked child: ended. Its thread is not there, and the descriptors would nudge the parent's."""
+        self._lock = threading.Lock()
+        self._is_stopping = self.is_ended = True
+        self._close_nudge()
 
     def __dealloc__(self):
+        self._close_nudge()
+
+    cdef int _close_nudge(self) except -1:
         for descriptor in {self._read_descriptor, self._write_descriptor} - {-1}:
             os.close(descriptor)
+        self._read_descriptor = self._write_descriptor = -1
+        return 0
 
     cdef int _open_nudge(self) except -1:
         if hasattr(os, "eventfd"):

@@ -471,6 +471,8 @@ cdef class SessionPool(FragmentHandler):
     # Closing
 
     cdef int _close_session(self, PooledSession session) except -1:
+        if self.cluster._parent_id != 0:
+            return 0                                    # a forked child's
         self.cluster._check_thread()
         if session._state == SESSION_CLOSED:
             return 0
@@ -502,6 +504,8 @@ cdef class SessionPool(FragmentHandler):
         Nothing happens the second time. Raises ClusterError from a listener's callback, and on another thread.
         """
         cdef PooledSession session
+        if self.cluster._parent_id != 0:
+            return                                      # a forked child's
         self.cluster._check_thread()
         if self.cluster.is_closed:
             return

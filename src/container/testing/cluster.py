@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from container import forks
 from container.errors import ContainerError
 from container.testing.endpoints import HOST, MemberEndpoints, PortReservation, ingress_endpoints
 from container.testing.java import JVM_FLAGS
@@ -272,6 +273,7 @@ class Cluster:
             raise ContainerError(f"member_count must be one of {MEMBER_COUNTS}, not {member_count}")
         self.network = network
         self._owns_base_dir = base_dir is None
+        forks.own(self)
         self.base_dir = base_dir or make_directory("aeron-cluster-")
         self._reservations: list[PortReservation] = []
         self.endpoints = tuple(self._take_endpoints(member_id) for member_id in range(member_count))
@@ -321,6 +323,10 @@ class Cluster:
         for member in self.members:
             member.start_services()
         return self
+
+    def _disown(self, _process_id: int) -> None:
+        """In a forked child: the directories are the parent's to remove."""
+        self._owns_base_dir = False
 
     def close(self) -> None:
         """End all processes, give the ports back and remove the directories; may be called again."""

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from container import forks
 from container.errors import ContainerError
 from container.testing.process import NAMESPACE_DIRECTORY, is_alive
 
@@ -70,6 +71,7 @@ class Network:
         base = f"{_PREFIX}-{os.getpid()}-{secrets.token_hex(3)}"
         self._hub = f"{base}-hub"
         self._made: list[str] = []
+        forks.own(self)
         self._ports = {name: f"port{number}" for number, name in enumerate(names)}
         self._macs = {name: _mac(number) for number, name in enumerate(names)}
         self._hosts = {
@@ -154,6 +156,10 @@ class Network:
         """
         for sender, receiver in ((one, other), (other, one)):
             _batch(self[sender].namespace, [self._neighbour(self[receiver], self._macs[receiver])])
+
+    def _disown(self, _process_id: int) -> None:
+        """In a forked child: the hosts are the parent's to remove."""
+        self._made = []
 
     def close(self) -> None:
         """Remove the hosts; end the programs on them first. May be called again."""

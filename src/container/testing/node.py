@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from container import forks
 from container.api import Role
 from container.cnc_file import (
     CncFile,
@@ -161,6 +162,7 @@ class Node:
         self.members = tuple(members or [MemberEndpoints.take(member_id, self._ports)])
         self.endpoints = _member(self.members, member_id)
         self._owns_base_dir = base_dir is None
+        forks.own(self)
         self.base_dir = base_dir or make_directory(f"aeron-node-{member_id}-")
         self.base_dir.mkdir(parents=True, exist_ok=True)
         self.aeron_dir = self.base_dir / "driver"
@@ -362,6 +364,10 @@ class Node:
         self.kill()
         self.await_mark_files_stale(say=say)
         return self.start()
+
+    def _disown(self, _process_id: int) -> None:
+        """In a forked child: the directories are the parent's to remove."""
+        self._owns_base_dir = False
 
     def close(self) -> None:
         """End all processes, give the ports back and remove the directories; may be called again."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from container import forks
 from container.errors import ContainerError
 
 _POLL_PAUSE_S = 0.005
@@ -81,6 +82,8 @@ class Process:
         self.out_path = directory / f"{name}.out"
         self.err_path = directory / f"{name}.err"
         self._popen: subprocess.Popen[bytes] | None = None
+        self._popen_of_parent: subprocess.Popen[bytes] | None = None
+        forks.own(self)
         self._out_start = self._err_start = self._read_offset = 0
 
     def start(self) -> Self:
@@ -188,6 +191,10 @@ class Process:
     def resume(self) -> None:
         """Let a paused program run again (SIGCONT)."""
         self.send_signal(signal.SIGCONT)
+
+    def _disown(self, _process_id: int) -> None:
+        """In a forked child: the program is the parent's to end."""
+        self._popen_of_parent, self._popen = self._popen, None
 
     def close(self) -> None:
         """Kill the program if it runs; its output files stay. May be called again."""
