@@ -13,6 +13,7 @@ from container.api import Header, MessageBuffer
 from container.client import AeronCluster, EgressListener
 from examples.auction_service import (
     Accepted,
+    Auction,
     AuctionClosed,
     AuctionState,
     OpenAuction,
@@ -67,10 +68,23 @@ class AuctionClient(EgressListener):
         return reply.reason if isinstance(reply, Refused) else ""
 
     def state(self) -> AuctionState:
-        """The state of the whole service."""
-        reply = self._request(QueryState)
+        """All auctions that the service keeps, at one position of the log."""
+        deadline = time.monotonic() + self._reply_timeout
+        while time.monotonic() <= deadline:  # until no other client changes anything between two pages
+            auctions: list[Auction] = []
+            page = self._page(0)
+            checksum = page.checksum
+            while page.checksum == checksum:
+                auctions += page.auctions
+                if page.next_auction_id is None:
+                    return AuctionState(page.request_id, auctions, checksum)
+                page = self._page(page.next_auction_id)
+        raise TimeoutError(f"client {self.name}: the state did not rest for one query in {self._reply_timeout} s")
+
+    def _page(self, first_auction_id: int) -> AuctionState:
+        reply = self._request(lambda request_id: QueryState(request_id, first_auction_id))
         if not isinstance(reply, AuctionState):
-            raise ValueError(f"the state was not told: {reply}")
+            raise ValueError(f"the state was not sent: {reply}")
         return reply
 
     def keep_alive(self) -> None:

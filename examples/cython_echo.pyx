@@ -10,6 +10,10 @@ cdef class EchoHandler(ServiceHandler):
     cdef int on_session_message(
             self, ContainerClientSession session, int64_t timestamp, const uint8_t* data, size_t length,
             const FrameHeader* header) except? -1:
-        if session is not None:
+        if session is None:
+            return 0
+        try:
             session.send_bytes(data, length)
+        except ValueError:  # longer than the client's own egress channel can carry
+            session.send(b"too long for your egress channel")
         return 0

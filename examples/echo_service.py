@@ -10,6 +10,8 @@ from __future__ import annotations
 import container
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer
 
+TOO_LONG = b"too long for your egress channel"
+
 
 class EchoService(ClusteredService):
     """Sends every message of a client back to it."""
@@ -18,8 +20,12 @@ class EchoService(ClusteredService):
         self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
     ) -> None:
         """Answers the client; a message of another service (no session) is passed over."""
-        if session is not None:
+        if session is None:
+            return
+        try:
             session.send(buffer)
+        except ValueError:  # longer than the client's own egress channel can carry
+            session.send(TOO_LONG)
 
 
 if __name__ == "__main__":

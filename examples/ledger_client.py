@@ -23,10 +23,18 @@ from typing import Any, Self
 from container.client import AsyncAeronCluster, EgressListener, aconnect
 from container.client.command import Progress
 from container.errors import ClosedError, TimedOutError
-from examples.ledger_service import ANSWER, TRANSFER, WINDOW
+from examples.ledger_service import ANSWER, TRANSFER, WINDOW, Status
 
 RESEND_S = 1.0
 RECONNECT_PAUSE_S = 0.2
+
+
+class TransferRefused(Exception):
+    """The service did not apply a transfer; ``status`` says why."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(f"the transfer was refused: {status.name}")
+        self.status = status
 
 
 class _NewLeader(EgressListener):
@@ -55,6 +63,7 @@ class LedgerClient:
         self._settings = settings
         self._resend_s = resend_s
         self._number = 0
+        self._is_refused = False  # the service has no room for this client
         self._pending: dict[int, tuple[bytes, asyncio.Future[int]]] = {}  # by number, in ascending order
         self._room = asyncio.Semaphore(WINDOW)
         self._wire = asyncio.Lock()  # what is sent again is not mixed with what is new
@@ -75,9 +84,12 @@ class LedgerClient:
     async def transfer(self, account: int, amount: int) -> int:
         """Adds ``amount`` to the account, exactly once, and returns its balance right after that.
 
-        It waits for as long as it takes. A caller that is cancelled does not take the transfer back.
+        It waits for as long as it takes. A caller that is cancelled does not take the transfer back. Raises
+        TransferRefused when the service does not apply it.
         """
         async with self._room:
+            if self._is_refused:
+                raise TransferRefused(Status.TOO_MANY_CLIENTS)
             self._number += 1
             number = self._number
             message = TRANSFER.pack(self.client_id, number, account, amount)
@@ -114,12 +126,20 @@ class LedgerClient:
 
     async def _receive(self, client: AsyncAeronCluster) -> None:
         async for message in client:
-            client_id, number, balance = ANSWER.unpack(message.payload)
-            if client_id == self.client_id and number in self._pending:
+            client_id, number, balance, status = ANSWER.unpack(message.payload)
+            if client_id != self.client_id or number not in self._pending or status == Status.OUT_OF_TURN:
+                continue  # what came ahead of its turn is sent again with what was lost
+            if status == Status.TOO_MANY_CLIENTS:
+                self._is_refused = True
+            for answered in list(self._pending) if self._is_refused else [number]:
                 self.answered += 1
-                _, answer = self._pending.pop(number)
-                if not answer.done():
+                _, answer = self._pending.pop(answered)
+                if answer.done():
+                    continue
+                if status == Status.APPLIED:
                     answer.set_result(balance)
+                else:
+                    answer.set_exception(TransferRefused(Status(status)))
         raise ClosedError(f"the session ended: {client.close_reason}")
 
     async def _resend(self, client: AsyncAeronCluster) -> None:

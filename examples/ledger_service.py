@@ -5,10 +5,16 @@ next number and nothing else: a lower one is a repetition, whose answer it still
 one that was lost, so that the client will send both again. Run it beside a consensus module::
 
     aeron-cluster run examples.ledger_service:LedgerService
+
+**What clients send is hostile until it is checked.** An exception that leaves a callback ends the member, and the log
+holds the same message for every other member. So a balance that would not fit 64 bits is refused before it is stored,
+and clients and accounts have limits, by session and in total. A transfer that is refused for its content has used its
+number, so that those behind it go on.
 """
 
 from __future__ import annotations
 
+import enum
 import struct
 
 import msgspec
@@ -16,6 +22,7 @@ import msgspec
 import container
 from container.api import (
     ClientSession,
+    CloseReason,
     Cluster,
     ClusteredService,
     Header,
@@ -27,20 +34,54 @@ from container.snapshots import read_snapshot, write_snapshot
 
 TRANSFER = struct.Struct("<qqqq")
 """Client id, number, account, amount."""
-ANSWER = struct.Struct("<qqq")
-"""Client id, number, the account's balance right after the transfer."""
+ANSWER = struct.Struct("<qqqq")
+"""Client id, number, the account's balance right after the transfer, and a :class:`Status`."""
 
 WINDOW = 1024
 """How many transfers a client may have under way: so many answers are kept for repetitions."""
+MAX_CLIENTS = 500
+MAX_CLIENTS_BY_SESSION = 10
+MAX_ACCOUNTS = 100_000
+MAX_ACCOUNTS_BY_SESSION = 1_000
+MAX_BALANCE = 2**63 - 1
+
+
+class Status(enum.IntEnum):
+    """What became of a transfer."""
+
+    APPLIED = 0
+    OUT_OF_TURN = 1
+    """One before it is missing, or it is too old."""
+    MALFORMED = 2
+    """The message is no transfer; client id and number of the answer are 0."""
+    TOO_MANY_CLIENTS = 3
+    """The first transfer of a client for whom there is no room."""
+    TOO_MANY_ACCOUNTS = 4
+    OUT_OF_RANGE = 5
+    """The balance would be above ``MAX_BALANCE`` or below ``-MAX_BALANCE``."""
+
+
+class Answer(msgspec.Struct, array_like=True):
+    """What a client hears of a transfer."""
+
+    status: int
+    balance: int
 
 
 class ClientState(msgspec.Struct):
     """What is known of one client."""
 
     applied: int = 0
-    """Number of the transfer that was applied last."""
-    balances: list[int] = []
+    """Number of the transfer that was applied, or refused for its content, last."""
+    answers: list[Answer] = []
     """The answers to the last ``WINDOW`` transfers, the newest at ``(applied - 1) % WINDOW``."""
+
+
+class SessionState(msgspec.Struct):
+    """What an open session has made the ledger keep."""
+
+    clients: int = 0
+    accounts: int = 0
 
 
 class Books(msgspec.Struct):
@@ -48,22 +89,50 @@ class Books(msgspec.Struct):
 
     accounts: dict[int, int] = {}
     clients: dict[int, ClientState] = {}
+    sessions: dict[int, SessionState] = {}
+    """Of the open sessions that have added a client or an account."""
 
-    def transfer(self, client_id: int, number: int, account: int, amount: int) -> int | None:
-        """Applies a transfer, or finds what it was answered; None when one before it is missing, or it is too old."""
-        client = self.clients.setdefault(client_id, ClientState())
+    def transfer(self, session_id: int, client_id: int, number: int, account: int, amount: int) -> Answer:
+        """Applies a transfer, or finds what it was answered."""
+        client = self.clients.get(client_id)
+        if client is None:
+            if number != 1:
+                return Answer(Status.OUT_OF_TURN, 0)
+            session = self.sessions.get(session_id, SessionState())
+            if len(self.clients) >= MAX_CLIENTS or session.clients >= MAX_CLIENTS_BY_SESSION:
+                return Answer(Status.TOO_MANY_CLIENTS, 0)
+            session.clients += 1
+            self.sessions[session_id] = session
+            client = self.clients[client_id] = ClientState()
         if number == client.applied + 1:
-            balance = self.accounts.get(account, 0) + amount
-            self.accounts[account] = balance
+            answer = self._apply(session_id, account, amount)
             client.applied = number
-            if len(client.balances) < WINDOW:
-                client.balances.append(balance)
+            if len(client.answers) < WINDOW:
+                client.answers.append(answer)
             else:
-                client.balances[(number - 1) % WINDOW] = balance
-            return balance
+                client.answers[(number - 1) % WINDOW] = answer
+            return answer
         if max(0, client.applied - WINDOW) < number <= client.applied:
-            return client.balances[(number - 1) % WINDOW]
-        return None
+            return client.answers[(number - 1) % WINDOW]
+        return Answer(Status.OUT_OF_TURN, 0)
+
+    def _apply(self, session_id: int, account: int, amount: int) -> Answer:
+        before = self.accounts.get(account, 0)
+        balance = before + amount
+        if not -MAX_BALANCE <= balance <= MAX_BALANCE:
+            return Answer(Status.OUT_OF_RANGE, before)
+        if account not in self.accounts:
+            session = self.sessions.get(session_id, SessionState())
+            if len(self.accounts) >= MAX_ACCOUNTS or session.accounts >= MAX_ACCOUNTS_BY_SESSION:
+                return Answer(Status.TOO_MANY_ACCOUNTS, 0)
+            session.accounts += 1
+            self.sessions[session_id] = session
+        self.accounts[account] = balance
+        return Answer(Status.APPLIED, balance)
+
+    def forget_session(self, session_id: int) -> None:
+        """The session is closed. Its clients and accounts outlive it, and count in the total alone."""
+        self.sessions.pop(session_id, None)
 
 
 class LedgerService(ClusteredService):
@@ -84,13 +153,19 @@ class LedgerService(ClusteredService):
     def on_session_message(
         self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
     ) -> None:
-        """Applies one transfer and answers it, if it is not ahead of its turn."""
-        if session is None or len(buffer) != TRANSFER.size:
+        """Applies one transfer and answers it, whatever it is."""
+        if session is None:
+            return
+        if len(buffer) != TRANSFER.size:
+            session.send(ANSWER.pack(0, 0, 0, Status.MALFORMED))
             return
         client_id, number, account, amount = TRANSFER.unpack(buffer)
-        balance = self.books.transfer(client_id, number, account, amount)
-        if balance is not None:
-            session.send(ANSWER.pack(client_id, number, balance))
+        answer = self.books.transfer(session.id, client_id, number, account, amount)
+        session.send(ANSWER.pack(client_id, number, answer.balance, answer.status))
+
+    def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
+        """Forgets what is kept for the session."""
+        self.books.forget_session(session.id)
 
 
 if __name__ == "__main__":

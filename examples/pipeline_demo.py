@@ -21,16 +21,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from container import read_snapshot
-from container.api import Cluster as ServiceCluster
-from container.api import SnapshotImage
 from container.errors import ContainerError
 from container.recordings import open_member, read
 from container.recordings.frame_reader import segment_file_name, segment_position
 from container.testing.cluster import Cluster, Service
 from container.testing.process import wait_until
 from examples.auction_client import AuctionClient
-from examples.auction_service import AuctionHouse, AuctionService
+from examples.auction_service import AuctionService, PlaceBid
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,29 +71,17 @@ _BEGIN = time.monotonic()
 _events: list[tuple[str, str]] = []
 
 
-class NextAuctionHouse(AuctionHouse):
-    """What the next version is to do: a bid must raise the price by no less than ``LEAST_RAISE``."""
-
-    def bid(self, auction_id: int, bidder: str, price: int) -> str:
-        """Refuses bids that raise the price by too little."""
-        auction = self.auctions.get(auction_id)
-        if auction is not None and auction.is_open and 0 < price - auction.highest_price < LEAST_RAISE:
-            return f"{price} raises the highest bid by less than {LEAST_RAISE}"
-        return super().bid(auction_id, bidder, price)
-
-
 class NextAuctionService(AuctionService):
-    """The next version of the service, before it has run anywhere: a replay shows what it would have answered."""
+    """The next version of the service, before it has run anywhere: a replay shows what it would have answered.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.house = NextAuctionHouse()
+    A bid must raise the price by no less than ``LEAST_RAISE``. The state, and so the snapshot, is the same.
+    """
 
-    def on_start(self, cluster: ServiceCluster, snapshot_image: SnapshotImage | None) -> None:
-        """Takes up the state that the version before it wrote."""
-        self.cluster = cluster
-        if snapshot_image is not None:
-            self.house = read_snapshot(snapshot_image, NextAuctionHouse)
+    def _bid(self, request: PlaceBid) -> str:
+        auction = self.house.auctions.get(request.auction_id)
+        if auction is not None and auction.is_open and 0 < request.price - auction.highest_price < LEAST_RAISE:
+            return f"{request.price} raises the highest bid by less than {LEAST_RAISE}"
+        return super()._bid(request)
 
 
 def say(text: str) -> None:

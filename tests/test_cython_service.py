@@ -11,6 +11,7 @@ import pytest
 
 from container.api import CloseReason
 from container.errors import AgentTermination, ClusterError
+from tests import hostile
 from tests.cython_module import compile_cython, compile_module, load_module
 from tests.member import Member
 from tests.replay_world import Tally, egress, of_kind, replayed
@@ -270,10 +271,13 @@ def test_the_service_of_the_document_works(tmp_path: Path) -> None:
     document = (ROOT / "docs" / "cython.md").read_text()
     found = re.search(r"```cython\n(.*?)```", document, re.DOTALL)
     assert found is not None
-    member = Member(compile_module("adder", found[1], tmp_path).Adder()).lead()
+    adder = compile_module("adder", found[1], tmp_path).Adder
+    member = Member(adder()).lead()
     member.cm.open_session(1)
-    member.deliver(number(4), number(5))
-    assert [message.payload for message in member.cm.egress(1)] == [number(4), number(9)]
+    member.deliver(number(4), b"short", number(5))
+    answers = [message.payload for message in member.cm.egress(1)]
+    assert answers == [number(4), b"error: send 8 bytes", number(9)]
+    hostile.run(adder, [lambda chance: chance.randbytes(8)], seed=7)
 
 
 @pytest.mark.timeout(300)
@@ -286,3 +290,4 @@ def test_the_echo_service_of_the_examples_works(tmp_path: Path) -> None:
     member.deliver(b"not of a session that is open", session_id=2)
     assert [message.payload for message in member.cm.egress(1)] == sent
     assert member.errors == []
+    hostile.run(module.EchoHandler, [lambda chance: chance.randbytes(chance.randrange(100))], seed=8)

@@ -11,6 +11,11 @@ import pytest
 
 from container.errors import SnapshotError
 from examples.auction_service import (
+    MAX_CLOSED,
+    MAX_OPEN,
+    MAX_OPEN_BY_SESSION,
+    MAX_PRICE,
+    PAGE_LENGTH,
     Accepted,
     Auction,
     AuctionClosed,
@@ -22,7 +27,8 @@ from examples.auction_service import (
     QueryState,
     Refused,
 )
-from examples.echo_service import EchoService
+from examples.echo_service import TOO_LONG, EchoService
+from examples.pipeline_demo import LEAST_RAISE, NextAuctionService
 from tests.member import Member
 
 ROOT = Path(__file__).parents[1]
@@ -32,9 +38,9 @@ ANSWERS: Any = msgspec.msgpack.Decoder(Accepted | Refused | AuctionState | Aucti
 class House:
     """An auction service on a leading member, with sessions 1 and 2."""
 
-    def __init__(self, member: Member | None = None) -> None:
-        self.member = member or Member(AuctionService()).lead()
-        for session_id in (1, 2):
+    def __init__(self, member: Member | None = None, *, is_new: bool = True) -> None:
+        self.member = member or Member(AuctionService(), log_term_length=1024 * 1024).lead()
+        for session_id in (1, 2) if is_new else ():
             self.member.cm.open_session(session_id)
         self.member.commit()
 
@@ -42,6 +48,17 @@ class House:
         """Sends a request; the newest answer."""
         self.member.deliver(msgspec.msgpack.encode(request), session_id=session_id)
         return self.answers(session_id)[-1]
+
+    def state(self) -> list[Auction]:
+        """All auctions, page by page."""
+        auctions: list[Auction] = []
+        first: int | None = 0
+        while first is not None:
+            page = self.ask(QueryState(99, first))
+            assert page.checksum == self.member.service.house.checksum()
+            auctions += page.auctions
+            first = page.next_auction_id
+        return auctions
 
     def answers(self, session_id: int = 1) -> list[Any]:
         """All that a session heard."""
@@ -65,7 +82,7 @@ def test_an_auction_closes_by_its_timer_and_every_client_hears_who_won() -> None
 
 def test_an_auction_below_its_reserve_price_has_no_winner() -> None:
     house = AuctionHouse()
-    house.open("a vase", 100, 5)
+    house.open(1, "a vase", 100, 5)
     assert house.bid(1, "ada", 99) == ""
     assert house.close(1) == AuctionClosed(1, "a vase", "", 0)
     assert house.close(1) is None
@@ -79,11 +96,67 @@ def test_durations_are_in_the_clusters_time_unit(unit: int, factor: int) -> None
     assert house.member.cm.scheduled_timers[-1] == (1, 1_000 + 10 * factor)
 
 
-def test_a_request_that_is_not_understood_is_refused() -> None:
+HOSTILE_REQUESTS = {
+    "no message": b"\xc1 no message",
+    "no text": msgspec.msgpack.encode(PlaceBid(1, 1, "ada", 5)).replace(b"ada", b"\xff\xfe\xfd"),
+    "a name that is no text": b"\x81\xa2\xff\xfe\x01",
+    "too long": msgspec.msgpack.encode(PlaceBid(1, 1, "a" * 600, 5)),
+    "nested too deep for the decoder": b"\x82\xa4type\xaaQueryState\xa1x" + b"\x91" * 100_000,
+    "a duration of 2**64 - 1 ms": msgspec.msgpack.encode(
+        {"type": "OpenAuction", "request_id": 1, "item": "x", "reserve_price": 0, "duration_ms": 2**64 - 1}
+    ),
+    "a price of 2**64 - 1": msgspec.msgpack.encode(
+        {"type": "PlaceBid", "request_id": 1, "auction_id": 1, "bidder": "x", "price": 2**64 - 1}
+    ),
+    "a price below 0": msgspec.msgpack.encode(PlaceBid(1, 1, "ada", -1)),
+    "no bidder": msgspec.msgpack.encode(PlaceBid(1, 1, "", 1)),
+    "an unknown field": msgspec.msgpack.encode({"type": "QueryState", "request_id": 1, "x": 1}),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_REQUESTS)
+def test_a_hostile_request_is_refused_changes_nothing_and_snapshots_go_on(name: str) -> None:
     house = House()
-    house.member.deliver(b"\xc1 no message")
+    house.ask(OpenAuction(1, "x", 1, 10))
+    before = msgspec.msgpack.encode(house.member.service.house)
+    house.member.deliver(HOSTILE_REQUESTS[name])
     assert isinstance(house.answers()[-1], Refused)
+    assert msgspec.msgpack.encode(house.member.service.house) == before
+    house.member.cm.snapshot()
+    house.member.commit()
     assert house.member.errors == []
+    assert len(house.member.store.recording_ids) == 1
+
+
+def test_open_auctions_are_limited_by_session_and_in_total() -> None:
+    house = AuctionHouse()
+    for session_id in range(MAX_OPEN // MAX_OPEN_BY_SESSION):
+        for _ in range(MAX_OPEN_BY_SESSION):
+            assert isinstance(house.open(session_id, "x", 1, 10), Auction)
+        assert house.open(session_id, "x", 1, 10) == "your session has 100 auctions open: wait until one closes"
+    assert house.open(77, "x", 1, 10) == "1000 auctions are open: wait until one closes"
+    assert house.close(1) is not None
+    assert isinstance(house.open(0, "x", 1, 10), Auction)
+    house.forget_session(0)
+    assert house.close(2) is not None
+    assert house.open_counts == dict.fromkeys(range(1, 10), MAX_OPEN_BY_SESSION)
+
+
+def test_of_the_closed_auctions_the_newest_are_kept() -> None:
+    house = AuctionHouse()
+    for _ in range(MAX_CLOSED + 5):
+        auction = house.open(1, "x", 1, 10)
+        assert isinstance(auction, Auction)
+        assert house.close(auction.auction_id) is not None
+    assert list(house.auctions) == list(range(6, MAX_CLOSED + 6))
+    assert (len(house.closed), house.open_counts) == (MAX_CLOSED, {})
+    assert house.bid(1, "ada", 5) == "no auction 1"
+
+
+def test_a_page_of_the_longest_auctions_fits_the_shortest_egress() -> None:
+    auction = Auction(2**63, 2**63, "\U0001f600" * 64, MAX_PRICE, 2**63, "\U0001f600" * 64, MAX_PRICE, 2**63)
+    answer = AuctionState(2**63, [auction] * PAGE_LENGTH, 2**32 - 1, 2**63)
+    assert len(msgspec.msgpack.encode(answer)) < 64 * 1024 // 8 - 32
 
 
 def test_a_timer_under_back_pressure_is_set_all_the_same() -> None:
@@ -98,7 +171,7 @@ def test_the_state_comes_back_from_a_snapshot() -> None:
     for index in range(50):
         house.ask(OpenAuction(index, f"item {index}", index, 1_000))
         house.ask(PlaceBid(index, index + 1, "ada", index + 5))
-    before = house.ask(QueryState(99))
+    before = house.state()
     position = house.member.cm.snapshot()
     house.member.commit()
     messages = house.member.store.messages(house.member.store.recording_ids[-1])
@@ -107,11 +180,30 @@ def test_the_state_comes_back_from_a_snapshot() -> None:
     member.start(recording_ids=[member.store.add_recording(messages)], leadership_term_id=1)
     member.cm.join_as_leader()
     member.work()
-    member.deliver(msgspec.msgpack.encode(QueryState(99)))
     after = member.service.house
-    assert list(after.auctions.values()) == before.auctions
-    assert after.checksum() == before.checksum
-    assert before.auctions[0] == Auction(1, "item 0", 0, 2_000, "ada", 5, 1)
+    assert list(after.auctions.values()) == before
+    assert after == house.member.service.house
+    assert before[0] == Auction(1, 1, "item 0", 0, 2_000, "ada", 5, 1)
+
+
+def test_the_next_version_takes_up_the_state_and_refuses_small_raises() -> None:
+    house = House()
+    house.ask(OpenAuction(1, "x", 1, 10))
+    house.ask(PlaceBid(2, 1, "ada", 100))
+    position = house.member.cm.snapshot()
+    house.member.commit()
+    messages = house.member.store.messages(house.member.store.recording_ids[-1])
+    member = Member(NextAuctionService(), log_position=position)
+    member.start(recording_ids=[member.store.add_recording(messages)], leadership_term_id=0)
+    member.cm.join_as_leader()
+    member.work()
+    for session_id in (1, 2):
+        member.cm.connect_egress(session_id, f"aeron:udp?endpoint=localhost:{20_000 + session_id}")
+    next_house = House(member, is_new=False)
+    assert next_house.ask(PlaceBid(3, 1, "ada", 101)) == Refused(
+        3, f"101 raises the highest bid by less than {LEAST_RAISE}"
+    )
+    assert next_house.ask(PlaceBid(4, 1, "ada", 100 + LEAST_RAISE)) == Accepted(4, 1)
 
 
 def test_a_snapshot_of_another_service_is_refused() -> None:
@@ -138,6 +230,14 @@ def test_the_echo_service_answers_with_the_same_bytes(length: int) -> None:
     assert member.errors == []
 
 
+def test_what_the_clients_egress_can_not_carry_is_answered_with_a_text() -> None:
+    member = Member(EchoService(), log_term_length=128 * 1024).lead()
+    member.cm.open_session(1, response_channel="aeron:ipc?term-length=64k")
+    member.deliver(bytes(8_192 - 32), bytes(8_192 - 31), session_id=1)
+    assert [message.payload for message in member.cm.egress(1)] == [bytes(8_192 - 32), TOO_LONG]
+    assert member.errors == []
+
+
 def test_the_service_of_the_readme_works_and_has_at_most_twenty_lines() -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     source = next(block for block in blocks if "ClusteredService" in block)
@@ -147,7 +247,11 @@ def test_the_service_of_the_readme_works_and_has_at_most_twenty_lines() -> None:
     member = Member(names["Counter"]()).lead()
     member.cm.open_session(1)
     member.deliver(b"40", b"2")
-    assert [message.payload for message in member.cm.egress(1)] == [b"40", b"42"]
+    member.deliver(b"", b"-1", b"1_0", b"\xd9\xa1", b" 1", b"1" * 5_000)
+    *answers, last = [message.payload for message in member.cm.egress(1)]
+    assert answers == [b"40", b"42", *[last] * 5]
+    assert last.startswith(b"error")
+    assert member.errors == []
     position = member.cm.snapshot()
     member.commit()
     messages = member.store.messages(member.store.recording_ids[-1])

@@ -1,11 +1,10 @@
 """The C-level callbacks that the agent calls, and the handler that wraps a service in Python."""
-import types
-
 from cpython.method cimport PyMethod_Check
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.api import ClusteredService, CloseReason, Role, TimeUnit
+from container.callbacks import ASYNC_GENERATOR, COROUTINE, GENERATOR, code_flags, signature_text, takes
 from container.cluster cimport Cluster
 from container.container_client_session cimport ContainerClientSession
 from container.errors import ConfigurationError
@@ -16,8 +15,6 @@ from container.snapshot_taker cimport SnapshotPublication
 from container.transport cimport FrameHeader
 
 cdef extern from "Python.h":
-    int CO_COROUTINE
-    int CO_ASYNC_GENERATOR
     size_t PY_VECTORCALL_ARGUMENTS_OFFSET
     object PyObject_Vectorcall(object callback, PyObject** arguments, size_t count, PyObject* names)
 
@@ -28,10 +25,22 @@ cdef tuple _CLOSE_REASONS = (CloseReason.CLIENT_ACTION, CloseReason.SERVICE_ACTI
 cdef tuple _ROLES = (Role.FOLLOWER, Role.CANDIDATE, Role.LEADER)
 cdef tuple _TIME_UNITS = (TimeUnit.MILLIS, TimeUnit.MICROS, TimeUnit.NANOS)
 
-_CALLBACKS = (
-    "on_start", "on_session_open", "on_session_close", "on_session_message", "on_timer_event", "on_take_snapshot",
-    "on_role_change", "on_new_leadership_term_event", "on_terminate", "do_background_work",
-)
+# The callbacks and the arguments that each is called with, by position.
+_CALLBACKS = {
+    "on_start": "cluster, snapshot_image",
+    "on_session_open": "session, timestamp",
+    "on_session_close": "session, timestamp, close_reason",
+    "on_session_message": "session, timestamp, buffer, header",
+    "on_timer_event": "correlation_id, timestamp",
+    "on_take_snapshot": "snapshot_publication",
+    "on_role_change": "new_role",
+    "on_new_leadership_term_event":
+        "leadership_term_id, log_position, timestamp, term_base_log_position, leader_member_id, log_session_id, "
+        "time_unit, app_version",
+    "on_terminate": "cluster",
+    "do_background_work": "now_ns",
+    "on_session_messages": "messages",
+}
 
 # A service that has it gets its session messages in batches.
 _BATCH_CALLBACK = "on_session_messages"
@@ -83,28 +92,32 @@ cdef class ServiceHandler:
 
 
 def check_service(service):
-    """Refuses what can not serve, with a ConfigurationError that names it: no callback, or a coroutine function."""
+    """Refuses what cannot serve, with a ConfigurationError that names it: a callback that is missing, is a coroutine
+    function or a generator function, or cannot be called with the arguments that the container passes."""
     if isinstance(service, type):
         raise ConfigurationError(f"the service must be an instance, not the class {service.__name__}: "
                                  f"pass {service.__name__}()")
-    for name in (*_CALLBACKS, _BATCH_CALLBACK):
+    for name, parameters in _CALLBACKS.items():
         callback = getattr(service, name, None)
         if name == _BATCH_CALLBACK and callback is None:
             continue
         if not callable(callback):
             raise ConfigurationError(f"{type(service).__name__} has no callback {name}(): derive it from "
                                      "container.ClusteredService")
-        if _is_coroutine_function(callback):
-            raise ConfigurationError(f"{type(service).__name__}.{name} is a coroutine function: the callbacks of a "
-                                     "replicated service run one after the other and can not be awaited; use def")
+        _check_callback(f"{type(service).__name__}.{name}", callback, name, parameters)
 
 
-def _is_coroutine_function(callback):
-    if type(callback) is types.MethodType and type(callback.__func__) is types.FunctionType:
-        return bool(callback.__func__.__code__.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
-    # What is no method may be wrapped in many ways. Importing this costs a start more than the whole container.
-    import inspect
-    return inspect.iscoroutinefunction(callback) or inspect.isasyncgenfunction(callback)
+def _check_callback(where, callback, name, parameters):
+    flags = code_flags(callback)
+    if flags & (COROUTINE | ASYNC_GENERATOR):
+        raise ConfigurationError(f"{where} is a coroutine function: the callbacks of a replicated service run one "
+                                 "after the other and can not be awaited; use def")
+    if flags & GENERATOR:
+        raise ConfigurationError(f"{where} is a generator function: a call of it runs none of its code; "
+                                 "remove the yield")
+    if not takes(callback, parameters.count(",") + 1):
+        raise ConfigurationError(f"{where}{signature_text(callback)} cannot be called with the arguments that the "
+                                 f"container passes by position: expected {name}({parameters})")
 
 
 cdef class PythonServiceHandler(ServiceHandler):

@@ -1,0 +1,82 @@
+"""Whether the container can call a callback: asked once at the start, so that a mistake does not show at each event."""
+
+from __future__ import annotations
+
+import types
+
+from container.type_names import Any
+
+# Flags of a code object, as in the module inspect. Importing that costs a start more than the whole container.
+_HAS_VARARGS = 0x04
+GENERATOR = 0x20
+COROUTINE = 0x80
+ASYNC_GENERATOR = 0x200
+
+
+def code_flags(callback: Any) -> int:
+    """The flags of the code that a call runs; 0 where it is not Python code."""
+    function = _plain_function(callback)
+    if function is None:
+        function = _plain_function(_unwrapped(callback))
+    return 0 if function is None else function.__code__.co_flags
+
+
+def takes(callback: Any, count: int) -> bool:
+    """Whether a call with ``count`` positional arguments fits the signature; True where no signature is known."""
+    function = _plain_function(callback)
+    if function is None:
+        return _signature_takes(callback, count)
+    code = function.__code__
+    if type(callback) is types.MethodType:
+        count += 1
+    required = code.co_argcount - len(function.__defaults__ or ())
+    keyword_only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    if count < required or any(name not in (function.__kwdefaults__ or {}) for name in keyword_only):
+        return False
+    return count <= code.co_argcount or bool(code.co_flags & _HAS_VARARGS)
+
+
+def signature_text(callback: Any) -> str:
+    """The signature as Python writes it, without the instance that a method is bound to."""
+    import inspect
+
+    return str(inspect.signature(callback, follow_wrapped=False)).partition(" -> ")[0]
+
+
+def _plain_function(callback: Any) -> types.FunctionType | None:
+    """The function of a function or of a method; None for everything else."""
+    if type(callback) is types.MethodType:
+        callback = callback.__func__
+    return callback if type(callback) is types.FunctionType else None
+
+
+def _signature_takes(callback: Any, count: int) -> bool:
+    import inspect
+
+    try:
+        signature = inspect.signature(callback, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
+def _unwrapped(callback: Any) -> Any:
+    """What a partial or a callable object calls in the end."""
+    import functools
+
+    for _ in range(100):  # an object whose __call__ is another such object never ends
+        if isinstance(callback, functools.partial):
+            callback = callback.func
+        elif type(callback) is types.MethodType:
+            callback = callback.__func__
+        elif type(callback) is types.FunctionType:
+            return callback
+        else:
+            callback = type(callback).__call__
+            if type(callback) is not types.FunctionType:
+                return None
+    return callback
