@@ -44,7 +44,7 @@ def fields_of(name: str, data: bytes) -> dict[str, Any]:
     block_length, _template_id, _schema_id, version = HEADER.unpack_from(data)
     layout = LAYOUTS[name]
     position = HEADER.size + block_length
-    if position > len(data):
+    if position > len(data) or block_length < _shortest_block(layout):
         raise Refused("CodecError")
     fields: dict[str, Any] = {}
     for field, slot in layout.fields.items():
@@ -58,6 +58,10 @@ def fields_of(name: str, data: bytes) -> dict[str, Any]:
         position = begin + VAR_LENGTH.unpack_from(data, position)[0]
         fields[field] = data[begin:position]
     return fields
+
+
+def _shortest_block(layout: Layout) -> int:
+    return max(slot.offset + (4 if _is_int32(slot) else 8) for slot in layout.fields.values() if not slot.since)
 
 
 def _is_int32(slot: Slot) -> bool:
