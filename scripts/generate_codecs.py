@@ -126,6 +126,11 @@ class Message:
         return max(field.end for field in self.fields if field.since <= version)
 
     @property
+    def min_block_length(self) -> int:
+        """Length of the block in the oldest version; no sender has a shorter one."""
+        return self.block_length(0)
+
+    @property
     def written_block_length(self) -> int:
         return self.block_length(self.written_version)
 
@@ -202,6 +207,8 @@ def parse_message(name: str, entry: dict[str, Any], version: int, enums: dict[st
         fixed_block_length=entry.get("block_length"),
         payload=entry.get("payload"),
     )
+    if fields[0].since:
+        raise DescriptionError(f"{name}.{fields[0].name}: the first field cannot be newer than the message")
     if fields[-1].end > message.block_length(fields[-1].since):
         raise DescriptionError(f"{name}: fields of {fields[-1].end} bytes in a shorter block")
     if message.payload and (var or message.payload != HEADER_LENGTH + message.written_block_length):
@@ -235,15 +242,16 @@ from container.codecs.sbe cimport (
 
 FLYWEIGHTS_MANUAL = """\
 #
-# <message>_wrap: SBE_OK, or SBE_TRUNCATED, SBE_SCHEMA, SBE_TEMPLATE, SBE_BLOCK. The struct borrows the bytes.
-#   encoded_length is the length of the message; after an error, the length that it needs at least, and all
-#   fixed fields are null then.
+# <message>_wrap: SBE_OK, or SBE_TRUNCATED, SBE_SCHEMA, SBE_TEMPLATE, SBE_BLOCK, SBE_SHORT_BLOCK. The struct
+#   borrows the bytes. encoded_length is the length of the message; after an error, the length that it needs at
+#   least, and all fixed fields are null then.
 # <message>_<field>: its value, or the null value of its type when the sender's version is older than the
 #   field or the sender's block ends before it.
 # <message>_encode: the encoded length with the message header, or SBE_CAPACITY and nothing is written.
 # <message>_encoded_length: the same in advance, where var data makes it vary; else <MESSAGE>_ENCODED_LENGTH.
 # <message>_put_<field>: overwrites the field in a message that was encoded here and lies at `buffer`.
-# <MESSAGE>_<FIELD>_OFFSET: of the field, from the message header. <MESSAGE>_BLOCK_LENGTH: as encoded here."""
+# <MESSAGE>_<FIELD>_OFFSET: of the field, from the message header. <MESSAGE>_BLOCK_LENGTH: as encoded here.
+# <MESSAGE>_MIN_BLOCK_LENGTH: of the oldest version; a message whose block is shorter is refused."""
 
 
 def flyweights(schema: Schema) -> Iterator[str]:
@@ -284,6 +292,7 @@ def message_constants(message: Message) -> Iterator[str]:
     yield "cdef enum:"
     yield f"    {message.constant}_TEMPLATE_ID = {message.template_id}"
     yield f"    {message.constant}_BLOCK_LENGTH = {message.written_block_length}"
+    yield f"    {message.constant}_MIN_BLOCK_LENGTH = {message.min_block_length}"
     if not message.written_var:
         yield f"    {message.constant}_ENCODED_LENGTH = {HEADER_LENGTH + message.written_block_length}"
     if message.payload is not None:
@@ -318,7 +327,7 @@ cdef inline int {message.prefix}_wrap(
     d.length = length
     result = sbe_wrap_block(
         buffer, length, {schema.name.upper()}_SCHEMA_ID, {message.constant}_TEMPLATE_ID,
-        &header, &d.encoded_length,
+        {message.constant}_MIN_BLOCK_LENGTH, &header, &d.encoded_length,
     )
     if result < 0:
         return result"""

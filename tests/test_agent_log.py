@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from container.api import CloseReason, Role, TimeUnit
@@ -126,7 +128,7 @@ def test_s22_an_image_at_another_position_is_refused() -> None:
     member.cm.session_message(1, b"x")
     start = member.cm.log_position
     member.cm.begin_log("follower")
-    member.cm.join_log(role=0)
+    member.cm.join_log(role=0, log_position=320)
     member.work()
     assert str(member.errors[0]) == (
         f"Cluster log must be contiguous for joining image: expectedPosition=320 joinPosition={start}"
@@ -135,12 +137,88 @@ def test_s22_an_image_at_another_position_is_refused() -> None:
     assert not any("log-sc" in channel for channel in _subscribed(member)), "the subscription is closed"
 
 
+CONTROL_MESSAGES: dict[str, dict[str, Any]] = {
+    "JoinLog": {
+        "log_position": 0,
+        "max_log_position": 2**63 - 1,
+        "member_id": 0,
+        "log_session_id": 1,
+        "log_stream_id": 100,
+        "is_startup": 0,
+        "role": 0,
+        "is_standby": 0,
+        "log_channel": "aeron:ipc",
+    },
+    "ServiceTerminationPosition": {"log_position": 0},
+    "RequestServiceAck": {"log_position": 0},
+}
+
+
+@pytest.mark.parametrize("name", CONTROL_MESSAGES)
+@pytest.mark.parametrize("block_length", [0, 4, 7])
+def test_a_control_message_without_its_block_is_counted_and_changes_nothing(name: str, block_length: int) -> None:
+    member = Member().lead()
+    acks = len(member.cm.acks)
+    message = encode(name, **CONTROL_MESSAGES[name])
+    member.cm.control_message(block_length.to_bytes(2, "little") + message[2:])
+    member.work(5)
+    (error,) = member.errors
+    assert isinstance(error, CodecError)
+    assert f"{name}: block is shorter than in any version" in str(error)
+    assert len(member.cm.acks) == acks
+    member.deliver(b"x")
+    assert member.service.messages == [b"x"]
+
+
+LOG_MESSAGES: dict[str, dict[str, Any]] = {
+    "SessionMessageHeader": {"leadership_term_id": 1, "cluster_session_id": 1, "timestamp": 1},
+    "TimerEvent": {"leadership_term_id": 1, "correlation_id": 1, "timestamp": 1},
+    "SessionOpenEvent": {
+        "leadership_term_id": 1,
+        "correlation_id": 1,
+        "cluster_session_id": 1,
+        "timestamp": 1,
+        "response_stream_id": 1,
+        "response_channel": "aeron:ipc",
+        "encoded_principal": b"",
+    },
+    "SessionCloseEvent": {"leadership_term_id": 1, "cluster_session_id": 1, "timestamp": 1, "close_reason": 0},
+    "ClusterActionRequest": {"leadership_term_id": 1, "log_position": 1, "timestamp": 1, "action": 2, "flags": 0},
+    "NewLeadershipTermEvent": {
+        "leadership_term_id": 1,
+        "log_position": 1,
+        "timestamp": 1,
+        "term_base_log_position": 1,
+        "leader_member_id": 1,
+        "log_session_id": 1,
+        "time_unit": 0,
+        "app_version": 1,
+    },
+}
+
+
+@pytest.mark.parametrize("name", LOG_MESSAGES)
+@pytest.mark.parametrize("block_length", [0, 8, 20])
+def test_a_message_of_the_log_without_its_block_is_counted_and_skipped(name: str, block_length: int) -> None:
+    member = Member().lead()
+    cluster = member.service.cluster
+    before = (member.service.names(), cluster.log_position, cluster.time, len(member.cm.acks))
+    member.cm.log_message(block_length.to_bytes(2, "little") + encode(name, **LOG_MESSAGES[name])[2:])
+    member.commit()
+    (error,) = member.errors
+    assert isinstance(error, CodecError)
+    assert f"{name}: block is shorter than in any version" in str(error)
+    assert (member.service.names(), cluster.log_position, cluster.time, len(member.cm.acks)) == before
+    member.deliver(b"x")
+    assert member.service.messages == [b"x"]
+
+
 def test_s22_an_event_at_another_position_is_refused() -> None:
     member = Member(log_position=320).start()
-    member.cm.join_as_follower(log_position=352)
+    member.cm.join_as_follower(log_position=288)
     member.work()
     assert str(member.errors[0]) == (
-        "Cluster log must be contiguous for active log event: expectedPosition=320 eventPosition=352"
+        "Cluster log must be contiguous for active log event: expectedPosition=320 eventPosition=288"
     )
     assert len(member.cm.acks) == 1
     member.cm.join_log(role=0)

@@ -242,13 +242,37 @@ def test_service_termination_position_tells_false_from_absent() -> None:
 
 def test_field_beyond_a_short_block_is_null_even_when_the_version_has_it() -> None:
     encoded = vector_of("ClusterActionRequest").encoded
-    for block_length in range(33):
+    for block_length in range(28, 33):
         data = HEADER.pack(block_length, 23, 111, 16) + encoded[8 : 8 + block_length]
         fields = decode_as("cluster", "ClusterActionRequest", data)
         for name, slot in GOLDEN["cluster"].layouts["ClusterActionRequest"].fields.items():
             size = 8 if slot.null < -(2**31) else 4
             is_present = slot.offset + size <= block_length
             assert fields[name] == (vector_of("ClusterActionRequest").fields[name] if is_present else None)
+
+
+def oldest_block_length(schema: str, message: str) -> int:
+    """The length of the block in the oldest version, by the reference decoders."""
+    layout = GOLDEN[schema].layouts[message]
+    if schema == "mark":
+        return layout.block_length
+    return max(slot.offset + (8 if slot.null < -(2**31) else 4) for slot in layout.fields.values() if not slot.since)
+
+
+@pytest.mark.parametrize("vectors", vectors_by_message())
+def test_a_block_shorter_than_in_any_version_is_refused_whatever_the_version_and_what_follows(
+    vectors: list[Vector],
+) -> None:
+    for vector in vectors:
+        _block_length, template_id, schema_id, own_version = HEADER.unpack_from(vector.encoded)
+        shortest = oldest_block_length(vector.schema, vector.message)
+        for block_length in range(shortest):
+            for version in (0, own_version, 99):
+                data = HEADER.pack(block_length, template_id, schema_id, version) + vector.encoded[8:] + bytes(64)
+                with pytest.raises(CodecError, match="block is shorter than in any version: needs at least "):
+                    decode_as(vector.schema, vector.message, data)
+        data = HEADER.pack(shortest, template_id, schema_id, 0) + vector.encoded[8 : 8 + shortest] + bytes(64)
+        decode_as(vector.schema, vector.message, data)
 
 
 def test_field_newer_than_the_version_is_null_even_when_the_block_reaches_over_it() -> None:
@@ -286,7 +310,7 @@ def test_session_message_payload_begins_at_byte_32_whatever_the_block_length_say
         payload=b"hello",
     )
     assert len(message) == 37
-    for block_length in (0, 8, 24, 29):
+    for block_length in (24, 29):
         data = struct.pack("<H", block_length) + message[2:]
         assert decode_as("cluster", "SessionMessageHeader", data)["payload"] == b"hello"
 
@@ -294,7 +318,8 @@ def test_session_message_payload_begins_at_byte_32_whatever_the_block_length_say
 def test_session_message_of_fewer_than_32_bytes_is_refused_even_with_a_short_block() -> None:
     data = HEADER.pack(8, 1, 111, 16) + bytes(23)
     assert refusal(data) == (
-        "SessionMessageHeader (version 16, block length 8): message is truncated: needs at least 32 bytes, got 31"
+        "SessionMessageHeader (version 16, block length 8): block is shorter than in any version: needs at least 32 "
+        "bytes, got 31"
     )
 
 

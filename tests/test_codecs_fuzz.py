@@ -100,6 +100,32 @@ def test_any_block_length_and_version_is_decoded_or_refused(vector: Vector, bloc
 
 
 @fuzz
+@given(layouts, u16, u16, st.binary(max_size=256))
+def test_what_is_decoded_has_every_field_of_its_oldest_version_from_its_own_block(
+    message: tuple[str, str, Layout], block_length: int, version: int, body: bytes
+) -> None:
+    schema, name, layout = message
+    for length in (block_length, block_length % 64, layout.block_length):
+        header = HEADER.pack(length, layout.template_id, GOLDEN[schema].schema_id, version)
+        try:
+            fields = decode_as(schema, name, MEMORY.tail(header + body))
+        except CodecError:
+            continue
+        assert length <= len(body)
+        for field, slot in layout.fields.items():
+            size = 8 if slot.null < -(2**31) else 4
+            assert slot.since or slot.offset + size <= length
+            raw = int.from_bytes(body[slot.offset : slot.offset + size], "little", signed=True)
+            assert fields[field] in (None, raw)
+        var = [fields[field] for field in layout.var if fields[field] is not None]
+        end = length
+        for value in var:
+            assert isinstance(value, bytes)
+            assert body[end + 4 : end + 4 + len(value)] == value
+            end += 4 + len(value)
+
+
+@fuzz
 @given(layouts, st.binary(max_size=96))
 def test_decoding_as_a_given_message_refuses_all_others(message: tuple[str, str, Layout], data: bytes) -> None:
     schema, name, layout = message

@@ -270,7 +270,7 @@ def test_a_replay_given_up_leaves_nothing_open(driver: MemoryDriver) -> None:
 
 
 def test_an_unknown_operation_is_refused(store: MemorySnapshotStore) -> None:
-    with pytest.raises(ConfigurationError, match="'close'.*create, open, check, complete"):
+    with pytest.raises(ConfigurationError, match="'close'.*create, open, open_log, check, complete"):
         store.script("close", [])  # type: ignore[arg-type]
 
 

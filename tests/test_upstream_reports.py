@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from container.api import Role
 from container.clustered_service_container import ClusteredServiceContainer
 from container.context import Context
 from container.errors import ClusterEvent, MarkFileError
 from container.testing.memory_stores import MemorySnapshotStore
 from container.testing.memory_transport import MemoryClient
-from tests.member import CHANNEL, RecordingService
+from tests.conformance_table import TESTS, names_of_tests
+from tests.member import CHANNEL, Member, RecordingService
 from tests.service_cluster import ChattyService, Diverged, ServiceCluster
+from tests.soak.faults import FAULTS
 from tests.test_cluster_mark_file import file_size_limit, saved_errors
 
 BACK_PRESSURED, ADMIN_ACTION = -2, -3
@@ -301,3 +305,83 @@ def test_a_full_disk_does_not_strand_the_mark_file(contexts: list[Context], tmp_
     ClusteredServiceContainer.launch(contexts[2]).close()
     (saved,) = saved_errors(mark_file)
     assert "no space left for 99" in saved.read_text()
+
+
+# --- logs that end with padding, commit positions and times that go back
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["read to the end", "lost before its end"])
+def test_a_log_that_ends_with_padding_alone_is_followed_to_its_end(is_lost: bool) -> None:
+    """Pull request 1619: a node did not start again after a kill, because the last frame of its log was padding.
+
+    Nothing is delivered for padding, so whoever counts what is delivered never comes to the end. Our container goes by
+    the position of the image, also where the padding is what it has to get from its archive.
+    """
+    member = Member().start()
+    member.cm.begin_log("follower")
+    log = member.cm.log
+    assert log is not None
+    member.store.record_log(log)
+    member.cm.join_log(role=Role.FOLLOWER)
+    member.deliver(b"before")
+    log.fill_term()
+    end = log.tail_position
+    assert end % log.term_length == 0
+    if is_lost:
+        member.cm.lose_log()
+    member.cm.commit(end)
+    member.work(5)
+    member.cm.join_as_follower()
+    member.work(5)
+    assert [ack.log_position for ack in member.cm.acks] == [0, 0, end]
+    member.deliver(b"behind")
+    assert member.service.messages == [b"before", b"behind"]
+    assert member.errors == []
+
+
+def test_a_commit_position_that_falls_back_delivers_nothing_twice() -> None:
+    """Issue solved by a9d7215d74 in 1.50: the commit position fell back when a fast follower was started again."""
+    member = Member().lead()
+    first, second, third = (member.cm.session_message(1, payload) for payload in (b"one", b"two", b"three"))
+    member.commit(second)
+    for position in (first, 0, second):
+        member.commit(position)
+        assert member.service.messages == [b"one", b"two"]
+        assert member.service.cluster.log_position == second
+    member.commit(third)
+    assert member.service.messages == [b"one", b"two", b"three"]
+
+
+def test_times_that_go_back_are_those_of_the_log() -> None:
+    """Timestamps go back after a clock correction or a fail-over: nothing keeps them in order.
+
+    They are in the log, and so the same on all members: a container that changed them would differ from one that did
+    not. A service that needs rising times keeps the greatest that it has seen.
+    """
+    member = Member().lead()
+    times = []
+    member.service.actions["on_session_message"] = lambda *_: times.append(member.service.cluster.time)
+    for timestamp in (5_000, 4_000, 4_500, 1):
+        member.cm.session_message(1, b"x", timestamp=timestamp)
+    member.commit()
+    assert times == [5_000, 4_000, 4_500, 1]
+    assert [timestamp for _id, timestamp, *_rest in member.service.of("on_session_message")] == times
+
+
+# --- the table of reports in docs/upstream.md
+
+
+def test_each_report_names_a_test_that_is_there_or_why_it_is_not_ours() -> None:
+    """The table of docs/upstream.md is in step with the tests."""
+    text = (TESTS.parent / "docs" / "upstream.md").read_text(encoding="utf-8")
+    section = text.partition("## What users of upstream reported")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")][2:]
+    assert len(rows) > 40
+    known = names_of_tests() | {f"fault {name}" for name in FAULTS}
+    for row in rows:
+        report, here, shown = row
+        assert report, row
+        assert here, row
+        named = re.findall(r"`([^`]+)`", shown)
+        assert named or shown.startswith("not ours: "), row
+        assert [name for name in named if name not in known] == [], row

@@ -30,6 +30,7 @@ cdef enum:
     SBE_SCHEMA = -2     # another schema id
     SBE_TEMPLATE = -3   # another message of the schema
     SBE_BLOCK = -4      # the block length of the header reaches beyond the bytes
+    SBE_SHORT_BLOCK = -6  # the block length of the header is less than the oldest version's
     SBE_CAPACITY = -5   # the message does not fit the buffer that it is to be written to
 
 ctypedef struct MessageHeader:
@@ -55,6 +56,8 @@ cdef inline const char* sbe_error_text(int error) noexcept nogil:
         return "message has another template id"
     if error == SBE_BLOCK:
         return "block length reaches beyond the message"
+    if error == SBE_SHORT_BLOCK:
+        return "block is shorter than in any version"
     if error == SBE_CAPACITY:
         return "message does not fit the buffer"
     return "unknown codec error"
@@ -123,11 +126,13 @@ cdef inline void sbe_put_header(
 
 cdef inline int sbe_wrap_block(
     const uint8_t* buffer, size_t length, uint16_t schema_id, uint16_t template_id,
-    MessageHeader* header, size_t* encoded_length
+    uint16_t min_block_length, MessageHeader* header, size_t* encoded_length
 ) noexcept nogil:
-    """Read the header and check that the message is the expected one and that its block fits.
+    """Read the header and check that the message is the expected one, that its block fits, and that it is a block.
 
-    `encoded_length` becomes the end of the block, where var data begins; on an error, the bytes needed.
+    `encoded_length` becomes the end of the block, where var data begins; on an error, the bytes needed. A block shorter
+    than the oldest version's is no message of anybody: fields would be missing that every version has, and var data
+    would be taken from the block's own bytes.
     """
     cdef int result = sbe_read_header(buffer, length, header)
     encoded_length[0] = SBE_HEADER_LENGTH
@@ -137,6 +142,9 @@ cdef inline int sbe_wrap_block(
         return SBE_SCHEMA
     if header.template_id != template_id:
         return SBE_TEMPLATE
+    if header.block_length < min_block_length:
+        encoded_length[0] += min_block_length
+        return SBE_SHORT_BLOCK
     encoded_length[0] += header.block_length
     return SBE_BLOCK if encoded_length[0] > length else SBE_OK
 

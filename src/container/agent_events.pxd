@@ -1,7 +1,7 @@
 # What reaches the agent between two steps of its duty cycle, and waits there to be looked at.
 from libc.stdint cimport int32_t, int64_t
 
-from container.transport cimport ClientListener
+from container.transport cimport ClientListener, Image, Subscription
 
 
 cdef class AgentListener(ClientListener):       # flags that the client's conductor sets, maybe on another thread
@@ -21,3 +21,5 @@ cdef class ActiveLogEvent:                      # a JoinLog that waits for the c
     cdef int32_t role
     cdef bint is_standby
     cdef str channel
+    cdef Subscription subscription              # None until the log is subscribed to
+    cdef Image image

@@ -1,4 +1,4 @@
-# The few archive calls that snapshots need, and the snapshot store made of them.
+# The few archive calls that a service needs, and the store of snapshots made of them.
 from libc.stdint cimport int32_t, int64_t
 
 from container.control_response_poller cimport ControlResponsePoller
@@ -73,11 +73,18 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
     cdef readonly int32_t snapshot_stream_id
     cdef readonly str replay_channel
     cdef readonly int32_t replay_stream_id
+    cdef readonly object cluster_dir            # of the recording log; None: the log's recording is found without it
     cdef Client _client
     cpdef SnapshotWriter create(self, IdleStrategy idle)
     cpdef SnapshotReader open(self, int64_t recording_id, IdleStrategy idle)
+    cpdef SnapshotReader open_log(
+        self, int64_t position, int64_t end_position, int32_t session_id, IdleStrategy idle)
+    cdef int64_t _log_recording_id(self, int32_t session_id, int64_t archive_id) except? -1
+    cdef SnapshotReader _open(
+        self, ArchiveSnapshotReader reader, int64_t recording_id, int64_t position, int64_t length, IdleStrategy idle)
     cdef int _start_recording(self, ArchiveSnapshotWriter writer, IdleStrategy idle) except -1
     cdef int _await_stop_position(
         self, ArchiveSnapshotReader reader, int64_t recording_id, IdleStrategy idle) except -1
     cdef int _start_replay(
-        self, ArchiveSnapshotReader reader, int64_t recording_id, IdleStrategy idle) except -1
+        self, ArchiveSnapshotReader reader, int64_t recording_id, int64_t position, int64_t length, IdleStrategy idle
+    ) except -1

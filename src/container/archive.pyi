@@ -1,5 +1,6 @@
 """Types of `archive`."""
 
+import os
 from typing import Any, Final, Protocol, Self
 
 from container.idle_strategy import IdleStrategy
@@ -88,6 +89,7 @@ class ArchiveSnapshotStore(SnapshotStore):
         snapshot_stream_id: int = 106,
         replay_channel: str = "aeron:ipc",
         replay_stream_id: int = 103,
+        cluster_dir: str | os.PathLike[str] | None = None,
     ) -> None: ...
     @property
     def context(self) -> ArchiveContext: ...
@@ -100,4 +102,9 @@ class ArchiveSnapshotStore(SnapshotStore):
     @property
     def replay_stream_id(self) -> int: ...
     def create(self, idle: IdleStrategy) -> ArchiveSnapshotWriter: ...
+    @property
+    def cluster_dir(self) -> str | os.PathLike[str] | None: ...
     def open(self, recording_id: int, idle: IdleStrategy) -> ArchiveSnapshotReader: ...
+    def open_log(
+        self, position: int, end_position: int, session_id: int, idle: IdleStrategy
+    ) -> ArchiveSnapshotReader: ...

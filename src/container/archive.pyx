@@ -1,5 +1,5 @@
-"""The few archive calls that snapshots need: record a publication, replay a recording, and the snapshot store
-made of these two.
+"""The few archive calls that a service needs: record a publication, replay a recording, and the store of its snapshots
+made of these two, which also replays what a service has missed of the log.
 
 Messages are of schema 101 (upstream's aeron-archive-codecs.xml). The rules are those of upstream's
 AeronArchive, but for four things that make a container live better:
@@ -579,18 +579,20 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
     connection.
 
     ``snapshot_channel`` and ``snapshot_stream_id`` are where a snapshot is published to be recorded,
-    ``replay_channel`` and ``replay_stream_id`` where it is replayed; the defaults are upstream's.
+    ``replay_channel`` and ``replay_stream_id`` where it is replayed; the defaults are upstream's. ``cluster_dir`` is
+    the consensus module's directory, whose recording log tells which recording the log is.
     """
 
     def __init__(self, Client client not None, context not None, *,
                  str snapshot_channel not None="aeron:ipc?alias=snapshot", int32_t snapshot_stream_id=106,
-                 str replay_channel not None="aeron:ipc", int32_t replay_stream_id=103):
+                 str replay_channel not None="aeron:ipc", int32_t replay_stream_id=103, cluster_dir=None):
         self._client = client
         self.context = context
         self.snapshot_channel = snapshot_channel
         self.snapshot_stream_id = snapshot_stream_id
         self.replay_channel = replay_channel
         self.replay_stream_id = replay_stream_id
+        self.cluster_dir = cluster_dir
 
     cpdef SnapshotWriter create(self, IdleStrategy idle):
         """Connects to the archive, adds the publication and waits until it is being recorded.
@@ -641,7 +643,57 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
         reader._archive = _connect_archive(self._client, self.context, idle)
         try:
             self._await_stop_position(reader, recording_id, idle)
-            self._start_replay(reader, recording_id, idle)
+        except BaseException:
+            reader._archive.close()
+            raise
+        return self._open(reader, recording_id, FROM_START, TO_THE_END, idle)
+
+    cpdef SnapshotReader open_log(
+            self, int64_t position, int64_t end_position, int32_t session_id, IdleStrategy idle):
+        """Connects to the archive, starts the replay of the log from ``position`` up to ``end_position`` (bytes) and
+        waits until it arrives.
+
+        The recording is the one of the log with ``session_id`` while that is recorded, else the one of the last
+        leadership term in the recording log. Blocks and raises as :meth:`create`, and ClusterError when neither tells
+        the recording.
+        """
+        cdef ArchiveSnapshotReader reader = ArchiveSnapshotReader.__new__(ArchiveSnapshotReader)
+        cdef int64_t recording_id
+        reader._archive = _connect_archive(self._client, self.context, idle)
+        try:
+            recording_id = self._log_recording_id(session_id, reader._archive.archive_id)
+            reader.stop_position = end_position
+        except BaseException:
+            reader._archive.close()
+            raise
+        return self._open(reader, recording_id, position, end_position - position, idle)
+
+    cdef int64_t _log_recording_id(self, int32_t session_id, int64_t archive_id) except? -1:
+        cdef Counters counters = self._client.counters()
+        cdef const uint8_t* key = counters.key(_find_counter(counters, session_id, archive_id))
+        if key != NULL:
+            return _key_int64(key, RECORDING_ID_OFFSET)
+        recording_ids = []
+        if self.cluster_dir is not None:
+            from container.recordings.recording_log import read_recording_log
+            try:
+                recording_ids = [
+                    entry.recording_id for entry in read_recording_log(self.cluster_dir)
+                    if entry.is_term and entry.is_valid and entry.recording_id != NULL_VALUE]
+            except FileNotFoundError:
+                pass                            # as if it named none
+        if not recording_ids:
+            raise ClusterError(
+                f"which recording the log is, is not known: the archive does not record session id {session_id}, and "
+                f"{self.cluster_dir} has no recording.log with a leadership term; cluster_dir must be the consensus "
+                "module's")
+        return recording_ids[len(recording_ids) - 1]
+
+    cdef SnapshotReader _open(
+            self, ArchiveSnapshotReader reader, int64_t recording_id, int64_t position, int64_t length,
+            IdleStrategy idle):
+        try:
+            self._start_replay(reader, recording_id, position, length, idle)
         except BaseException:
             if reader._subscription is not None:
                 reader._subscription.close()
@@ -663,10 +715,11 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
         return 0
 
     cdef int _start_replay(
-            self, ArchiveSnapshotReader reader, int64_t recording_id, IdleStrategy idle) except -1:
+            self, ArchiveSnapshotReader reader, int64_t recording_id, int64_t position, int64_t length,
+            IdleStrategy idle) except -1:
         # A subscription without the session id could be fed by another replay on this stream.
         cdef int32_t session_id = <int32_t> reader._archive.start_replay(
-            recording_id, FROM_START, TO_THE_END, self.replay_channel, self.replay_stream_id)
+            recording_id, position, length, self.replay_channel, self.replay_stream_id)
         cdef str channel = add_session_id(self.replay_channel, session_id)
         cdef _Wait wait = _Wait(
             self._client, idle, self.context.message_timeout_ns,

@@ -13,7 +13,7 @@ from container.idle_strategy cimport IdleStrategy
 from container.service_adapter cimport ServiceAdapter
 from container.service_handler cimport ServiceHandler
 from container.transport cimport (
-    Client, Clock, Counters, Image, MarkFile, SnapshotStore, Subscription,
+    Client, Clock, Counters, Image, MarkFile, SnapshotReader, SnapshotStore, Subscription,
 )
 
 
@@ -38,6 +38,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef AgentListener _listener
     cdef Counters _counters
     cdef ActiveLogEvent _active_log_event       # None when no log waits to be joined
+    cdef SnapshotReader _gap                    # what was missed of the log, while it is replayed; else None
 
     cdef int32_t _service_id
     cdef int32_t _member_id
@@ -52,6 +53,9 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int64_t _last_tick_ns
     cdef int64_t _mark_file_deadline_ms
     cdef int64_t _last_commit_position
+    cdef int64_t _gap_position                  # where the replay has come to, when this was last looked at
+    cdef int64_t _gap_end_position
+    cdef int64_t _gap_deadline_ns
     cdef int32_t _standby_snapshot_flags
     cdef int _lifecycle_callback                # the callback in progress from which nothing may be sent
     cdef int _event                             # the event of the log whose callback is in progress
@@ -93,6 +97,9 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef void _put_session(self, int64_t cluster_session_id) noexcept
     cdef int _ack(self, int64_t log_position, int64_t relevant_id) except -1
     cdef int _join_log(self, ActiveLogEvent event) except -1
+    cdef int _subscribe_to_log(self, ActiveLogEvent event) except -1
+    cdef int _fetch_gap(self, ActiveLogEvent event) except -1
+    cdef int _check_gap(self) except -1
     cdef Image _await_image(self, Subscription subscription, int32_t session_id)
     cdef int _close_log(self) except -1
     cdef int _set_role(self, int32_t role) except -1

@@ -28,6 +28,7 @@ from container.errors import (
     ClusterTermination, ContainerError, MarkFileError, MessageTooLongError,
 )
 from container.idle_strategy cimport IdleStrategy
+from container.loggers import logger
 from container.message_buffer cimport BufferClaim
 from container.semantic_version import format_version
 from container.service_adapter cimport ServiceAdapter
@@ -233,6 +234,9 @@ cdef class ClusteredServiceAgent(Cluster):
                 self._is_service_active = False
                 self._call_on_terminate()
             self._close_resource(self._log_adapter.leave())
+            self._close_resource(self._gap)
+            if self._active_log_event is not None:
+                self._close_resource(self._active_log_event.subscription)
             if not self._ctx.owns_aeron_client and not self._client.is_closed():
                 self._close_resource(self._service_adapter)
                 self._close_resource(self._proxy)
@@ -434,6 +438,8 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int _poll_control(self) except -1:
         cdef ActiveLogEvent event
         cdef int work_count = self._service_adapter.poll()
+        if self._gap is not None:
+            self._check_gap()
         if self._active_log_event is not None and not self._log_adapter.is_joined():
             event = self._active_log_event
             self._active_log_event = None
@@ -531,6 +537,8 @@ cdef class ClusteredServiceAgent(Cluster):
         event.channel = log_channel
         # The current image, if any, counts as finished where the new one begins.
         self._log_adapter.max_log_position = log_position
+        if self._active_log_event is not None:
+            self._close_resource(self._active_log_event.subscription)
         self._active_log_event = event
         return 0
 
@@ -544,27 +552,12 @@ cdef class ClusteredServiceAgent(Cluster):
         return 0
 
     cdef int _join_log(self, ActiveLogEvent event) except -1:
-        cdef Subscription subscription
-        cdef Image image
         cdef ContainerClientSession session
-        cdef str channel = replace_alias(event.channel, f"log-sc-{self._service_id}")
-        if event.role != ROLE_LEADER:
-            self._disconnect_egress()
-        self._standby_snapshot_flags = (
-            CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT if event.is_standby else CLUSTER_ACTION_FLAGS_DEFAULT)
-        subscription = self._client.add_subscription(channel, event.stream_id)
-        try:
-            image = self._await_image(subscription, event.session_id)
-            if image.join_position != self._log_position:
-                raise ClusterError("Cluster log must be contiguous for joining image: "
-                                   f"expectedPosition={self._log_position} joinPosition={image.join_position}")
-            if event.log_position != self._log_position:
-                raise ClusterError("Cluster log must be contiguous for active log event: "
-                                   f"expectedPosition={self._log_position} eventPosition={event.log_position}")
-        except BaseException:
-            self._close_resource(subscription)
-            raise
-        self._log_adapter.join(subscription, image, event.max_log_position)
+        if event.image is None:
+            self._subscribe_to_log(event)
+        if event.log_position > self._log_position:
+            return self._fetch_gap(event)
+        self._log_adapter.join(event.subscription, event.image, event.max_log_position)
         self._ack(event.log_position, NULL_VALUE)
 
         self._member_id = event.member_id
@@ -575,6 +568,79 @@ cdef class ClusteredServiceAgent(Cluster):
                     self._connect_egress(session)
                 session._mark_closing(False)
         return self._set_role(event.role)
+
+    cdef int _subscribe_to_log(self, ActiveLogEvent event) except -1:
+        cdef Subscription subscription
+        cdef Image image
+        cdef str channel = replace_alias(event.channel, f"log-sc-{self._service_id}")
+        if event.role != ROLE_LEADER:
+            self._disconnect_egress()
+        self._standby_snapshot_flags = (
+            CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT if event.is_standby else CLUSTER_ACTION_FLAGS_DEFAULT)
+        subscription = self._client.add_subscription(channel, event.stream_id)
+        try:
+            image = self._await_image(subscription, event.session_id)
+            if event.log_position < self._log_position:
+                raise ClusterError("Cluster log must be contiguous for active log event: "
+                                   f"expectedPosition={self._log_position} eventPosition={event.log_position}")
+            if image.join_position != event.log_position:
+                raise ClusterError("Cluster log must be contiguous for joining image: "
+                                   f"expectedPosition={event.log_position} joinPosition={image.join_position}")
+        except BaseException:
+            self._close_resource(subscription)
+            raise
+        event.subscription = subscription
+        event.image = image
+        return 0
+
+    cdef int _fetch_gap(self, ActiveLogEvent event) except -1:
+        # The log before was gone when the service had not read all of it. What is missing is committed and recorded: a
+        # consensus module has applied the log up to where it has a service join the next one. Until the service has it,
+        # the next log's image is held, and not read.
+        cdef int64_t position = self._log_position
+        cdef SnapshotReader gap
+        cdef str what = (f"the log from position {position} to {event.log_position}, which the service has missed "
+                         "because the log ended before it had read that far")
+        self._active_log_event = event
+        logger().warning("the archive replays %s", what)
+        try:
+            gap = self._snapshot_store.open_log(position, event.log_position, event.session_id, self._cluster_idle)
+        except AgentTermination:
+            raise
+        except Exception as error:
+            raise AgentTermination(f"can not get {what}: {type(error).__name__}: {error}") from error
+        self._gap = gap
+        self._gap_position = position
+        self._gap_end_position = event.log_position
+        self._gap_deadline_ns = self._clock.nano_time() + LOG_IMAGE_TIMEOUT_S * <int64_t> 1_000_000_000
+        if gap.image.join_position != position:
+            raise AgentTermination(f"can not get {what}: its replay begins at {gap.image.join_position}")
+        self._log_adapter.join(None, gap.image, event.log_position)
+        return 0
+
+    cdef int _check_gap(self) except -1:
+        cdef int64_t position = self._log_adapter.position()
+        cdef int64_t now_ns = self._clock.nano_time()
+        cdef str what = "can not get the log from position"
+        if position >= self._gap_end_position:
+            return 0
+        if position != self._gap_position:
+            self._gap_position = position
+            self._gap_deadline_ns = now_ns + LOG_IMAGE_TIMEOUT_S * <int64_t> 1_000_000_000
+        elif now_ns >= self._gap_deadline_ns:
+            raise AgentTermination(
+                f"{what} {position} to {self._gap_end_position}, which the service has missed: nothing came for "
+                f"{LOG_IMAGE_TIMEOUT_S} s; the commit position is {self._commit_position()}")
+        try:
+            self._gap.check()
+        except Exception as error:
+            raise AgentTermination(
+                f"{what} {position} to {self._gap_end_position}, which the service has missed: "
+                f"{type(error).__name__}: {error}") from error
+        if self._gap.image.is_closed() or self._gap.image.is_end_of_stream():
+            raise AgentTermination(
+                f"{what} {position} to {self._gap_end_position}, which the service has missed: its replay ended there")
+        return 0
 
     cdef Image _await_image(self, Subscription subscription, int32_t session_id):
         # An image that the driver gave up in between does not come back, and the consensus module waits for our ack.
@@ -592,8 +658,13 @@ cdef class ClusteredServiceAgent(Cluster):
         return image
 
     cdef int _close_log(self) except -1:
+        if self._gap is not None:
+            self._check_gap()
         self._log_position = max(self._log_adapter.position(), self._log_position)
         self._close_resource(self._log_adapter.leave())
+        if self._gap is not None:
+            self._close_resource(self._gap)
+            self._gap = None
         self._disconnect_egress()
         return self._set_role(ROLE_FOLLOWER)
 

@@ -360,6 +360,7 @@ class Context:
             snapshot_stream_id=settings.snapshot_stream_id,
             replay_channel=settings.replay_channel,
             replay_stream_id=settings.replay_stream_id,
+            cluster_dir=self._cluster_dir,
         )
 
     def _conclude_service(self, settings: Settings) -> None:

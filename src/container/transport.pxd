@@ -203,6 +203,10 @@ cdef class SnapshotStore:
     # Both block, idling with `idle`, until the recording or the replay has begun; the store's own time limits apply.
     cdef SnapshotWriter create(self, IdleStrategy idle)
     cdef SnapshotReader open(self, int64_t recording_id, IdleStrategy idle)
+    # The member's own recording of the log from position up to end_position; blocks as the others do. session_id is
+    # that of the log which begins at end_position, or near it.
+    cdef SnapshotReader open_log(
+        self, int64_t position, int64_t end_position, int32_t session_id, IdleStrategy idle)
 
 
 cdef class MarkFile:

@@ -396,13 +396,17 @@ cdef class SnapshotReader:
 
 
 cdef class SnapshotStore:
-    """Where snapshots are recorded and replayed from: an archive, or memory."""
+    """Where snapshots are recorded and replayed from, and the log is replayed from: an archive, or memory."""
 
     cdef SnapshotWriter create(self, IdleStrategy idle):
         raise _abstract(self, "create")
 
     cdef SnapshotReader open(self, int64_t recording_id, IdleStrategy idle):
         raise _abstract(self, "open")
+
+    cdef SnapshotReader open_log(
+            self, int64_t position, int64_t end_position, int32_t session_id, IdleStrategy idle):
+        raise _abstract(self, "open_log")
 
 
 cdef class MarkFile:

@@ -229,8 +229,10 @@ class Model:
             self.is_waiting = True
             return
         log, position = found
-        if position != self.log_position or join.log_position != self.log_position:
+        if join.log_position < self.log_position or position != join.log_position:
             raise Refused("ClusterError")
+        if join.log_position > self.log_position:
+            raise Ended("AgentTermination")  # no archive has the log
         self.log, self.position = log, position
         self._max_log_position = join.max_log_position
         self._ack(join.log_position, NULL_VALUE)

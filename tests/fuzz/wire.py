@@ -55,7 +55,7 @@ def _decode(name: str, data: bytes) -> tuple[dict[str, Any], int]:
     block_length, _template_id, _schema_id, version = HEADER.unpack_from(data)
     layout = LAYOUTS[name]
     position = HEADER.size + block_length
-    if position > len(data):
+    if position > len(data) or block_length < _shortest_block(layout):
         raise Refused("CodecError")
     fields: dict[str, Any] = {}
     for field, slot in layout.fields.items():
@@ -69,6 +69,10 @@ def _decode(name: str, data: bytes) -> tuple[dict[str, Any], int]:
         position = begin + VAR_LENGTH.unpack_from(data, position)[0]
         fields[field] = data[begin:position]
     return fields, position
+
+
+def _shortest_block(layout: Layout) -> int:
+    return max(slot.offset + (4 if _is_int32(slot) else 8) for slot in layout.fields.values() if not slot.since)
 
 
 def _is_int32(slot: Slot) -> bool:

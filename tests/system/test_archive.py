@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 import resource
+import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
 from container.aeron import AeronClient
 from container.api import ADMIN_ACTION, BACK_PRESSURED
 from container.archive import ArchiveClient, ArchiveContext, ArchiveSnapshotStore, ArchiveSnapshotWriter
-from container.errors import ArchiveError, SnapshotError
+from container.errors import ArchiveError, ClusterError, SnapshotError
 from container.fragment_assembler import FragmentAssembler
 from container.idle_strategy import BackoffIdleStrategy
 from container.testing import transport_probe as seam
@@ -229,3 +231,47 @@ def test_a_full_disk_is_told_by_its_code(node: NodeFactory) -> None:
         with pytest.raises(ArchiveError, match="start recording of .*low storage threshold") as refused:
             ArchiveSnapshotStore(client, CONTEXT).create(BackoffIdleStrategy())
         assert refused.value.code == ArchiveError.STORAGE_SPACE
+
+
+# What a service has missed of its log
+
+
+def write_term(directory: Path, recording_id: int) -> None:
+    """A recording log whose last leadership term is recorded as ``recording_id``."""
+    entries = b"".join(
+        struct.pack("<qqqqqiI", number, term, 0, -1, 0, -1, 0).ljust(64, b"\0")
+        for term, number in enumerate((recording_id + 9, recording_id))
+    )
+    (directory / "recording.log").write_bytes(entries)
+
+
+def test_a_part_of_a_log_is_replayed_while_it_is_recorded_and_when_it_was(
+    archive: Node, client: AeronClient, tmp_path: Path
+) -> None:
+    idle = BackoffIdleStrategy()
+    store = ArchiveSnapshotStore(client, CONTEXT, cluster_dir=tmp_path)
+    messages = [b"message %d" % number for number in range(100)] + [bytes(3_000)]
+    writer = store.create(idle)  # An archive records a log as it does a snapshot.
+    positions = []
+    for message in messages:
+        send(writer, client, message)
+        positions.append(seam.position(writer.publication))
+    await_complete(writer, client)
+    session_id = writer.publication.session_id
+    for begin, end in [(0, 10), (49, 100), (99, 100), (50, 51)]:
+        reader = store.open_log(positions[begin], positions[end], session_id, idle)
+        assert reader.image.join_position == positions[begin]
+        assert read_all(reader.image, client, reader.check) == messages[begin + 1 : end + 1]
+        assert seam.position(reader.image) == positions[end]
+        reader.close()
+    writer.close()
+    archive.wait_until(lambda: archive.counter(RECORDING_POSITION_TYPE_ID) is None, LIMIT_S, "the recording to stop")
+
+    with pytest.raises(ClusterError, match=f"the archive does not record session id {session_id}, and .* has no rec"):
+        store.open_log(positions[0], positions[9], session_id, idle)
+    write_term(tmp_path, writer.recording_id)
+    reader = store.open_log(positions[0], positions[9], session_id, idle)
+    assert read_all(reader.image, client, reader.check) == messages[1:10]
+    reader.close()
+    with pytest.raises(ArchiveError, match="position"):
+        store.open_log(positions[-1] + 4_096, positions[-1] + 8_192, session_id, idle)

@@ -195,12 +195,13 @@ cdef class MemoryLog:
                 result.append(b"".join(parts))
         return result
 
-    def copy(self, *, int32_t session_id, int32_t stream_id, int64_t end_position=INT64_MAX):
+    def copy(self, *, int32_t session_id, int32_t stream_id, begin_position=None, int64_t end_position=INT64_MAX):
         """A copy with other ids and the same positions, as an archive replays a recording.
 
-        Frames that begin at ``end_position`` or later are left out. The copy's stream has ended.
+        It begins with the frame at ``begin_position``, the first held when not given; frames that begin at
+        ``end_position`` or later are left out. The copy's stream has ended.
         """
-        cdef int64_t position = self.first_position()
+        cdef int64_t position = self.first_position() if begin_position is None else begin_position
         cdef MemoryLog other = MemoryLog(
             session_id=session_id, stream_id=stream_id, initial_term_id=self.initial_term_id,
             term_length=self.term_length, mtu_length=self.mtu_length, start_position=position)

@@ -34,7 +34,9 @@ cdef class MemorySnapshotStore(SnapshotStore):
     cdef MemoryClient _archive
     cdef int64_t _next_recording_id
     cdef dict _recordings                                   # recording id -> MemoryRecording
+    cdef list _logs                                         # of MemoryLog
     cdef dict _scripts                                      # operation -> iterator of what its next calls do
+    cdef SnapshotReader _replay(self, MemoryLog log, int64_t position, int64_t end_position, IdleStrategy idle)
     cdef MemoryImage _await_image(self, Subscription subscription, int32_t session_id, IdleStrategy idle)
     cdef int64_t _keep(self, MemoryRecording recording, object recording_id) except? -1
     cdef int _script(self, str operation, IdleStrategy idle) except -1

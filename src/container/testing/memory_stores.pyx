@@ -16,9 +16,10 @@ from container.transport cimport (
 cdef enum:
     UNKNOWN_RECORDING = 5                                   # the archive's error codes
     EMPTY_RECORDING = 15
+    INVALID_POSITION = 16
     MAX_IDLES = 10_000                                      # while waiting for an image
 
-_OPERATIONS = ("create", "open", "check", "complete")
+_OPERATIONS = ("create", "open", "open_log", "check", "complete")
 
 
 cdef class _Discard(FragmentHandler):
@@ -107,13 +108,14 @@ cdef class MemorySnapshotStore(SnapshotStore):
         self.replay_stream_id = replay_stream_id
         self._next_recording_id = first_recording_id
         self._recordings = {}
+        self._logs = []
         self._scripts = {operation: iter(()) for operation in _OPERATIONS}
 
     def script(self, str operation not None, steps):
         """Script the next calls of an operation, one step of the iterable ``steps`` for each.
 
-        Operations are ``create``, ``open``, ``check`` (of a writer or reader) and ``complete``. A step is
-        None (as usual), an exception that is raised, or an int: so often create and open idle before they go
+        Operations are ``create``, ``open``, ``open_log``, ``check`` (of a writer or reader) and ``complete``. A step
+        is None (as usual), an exception that is raised, or an int: so often create and open idle before they go
         on, while ``complete`` answers "not yet" to any int. Steps of several calls add up; an endless
         iterable is welcome.
         """
@@ -139,6 +141,11 @@ cdef class MemorySnapshotStore(SnapshotStore):
                 recording.log.append(message)
         recording.recorded_position = recording.log.position()
         return self._keep(recording, recording_id)
+
+    def record_log(self, MemoryLog log not None):
+        """The archive records this log of the member, which goes on where the one before ended."""
+        log.retained = True
+        self._logs.append(log)
 
     @property
     def recording_ids(self):
@@ -185,20 +192,30 @@ cdef class MemorySnapshotStore(SnapshotStore):
         return writer
 
     cdef SnapshotReader open(self, int64_t recording_id, IdleStrategy idle):
-        cdef MemorySnapshotReader reader = MemorySnapshotReader.__new__(MemorySnapshotReader)
         cdef MemoryRecording recording
-        cdef Publication replay
-        cdef int32_t session_id
-        cdef str channel
         self._script("open", idle)
         recording = self.recording(recording_id)
         if recording.recorded_position == recording.log.start_position:
             raise ArchiveError(f"cannot replay empty recording {recording_id}", code=EMPTY_RECORDING)
-        session_id = self._archive.driver.take_session_id()
-        channel = add_session_id(self.replay_channel, session_id)
+        return self._replay(recording.log, recording.log.first_position(), recording.recorded_position, idle)
+
+    cdef SnapshotReader open_log(
+            self, int64_t position, int64_t end_position, int32_t session_id, IdleStrategy idle):
+        cdef MemoryLog log
+        self._script("open_log", idle)
+        for log in reversed(self._logs):        # what was not committed of a log is overwritten by the next
+            if log.first_position() <= position < end_position <= log.position():
+                return self._replay(log, position, end_position, idle)
+        raise ArchiveError(f"no recording has the positions {position} to {end_position}", code=INVALID_POSITION)
+
+    cdef SnapshotReader _replay(self, MemoryLog log, int64_t position, int64_t end_position, IdleStrategy idle):
+        cdef MemorySnapshotReader reader = MemorySnapshotReader.__new__(MemorySnapshotReader)
+        cdef Publication replay
+        cdef int32_t session_id = self._archive.driver.take_session_id()
+        cdef str channel = add_session_id(self.replay_channel, session_id)
         replay = self._archive.publish_log(
-            recording.log.copy(session_id=session_id, stream_id=self.replay_stream_id,
-                               end_position=recording.recorded_position), channel)
+            log.copy(session_id=session_id, stream_id=self.replay_stream_id, begin_position=position,
+                     end_position=end_position), channel)
         reader._store = self
         reader.stop_position = recording.recorded_position
         reader._subscription = self._client.add_subscription(channel, self.replay_stream_id)

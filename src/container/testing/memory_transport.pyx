@@ -560,6 +560,13 @@ cdef class MemoryDriver:
                 ended += 1
         return ended
 
+    def give_up_images(self, int32_t session_id):
+        """The images of a publication go away, whether they are read to the end or not, and so does it."""
+        cdef MemoryStream stream
+        for stream in [stream for stream in self._streams if stream.log.session_id == session_id]:
+            stream.log.end_stream()
+            self._end_stream(stream)
+
     def publications(self):
         """The publications that have not ended, as a list of :class:`PublicationInfo`."""
         cdef MemoryStream stream

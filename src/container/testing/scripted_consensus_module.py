@@ -313,6 +313,17 @@ class ScriptedConsensusModule:
             self.log_publication.close()
             self.log_publication = None
 
+    def lose_log(self, log_position: int | None = None) -> None:
+        """The log's publication closes, and its images go away, whether they are read to the end or not.
+
+        The next log begins where this one ends, or at ``log_position``: what is behind that was never committed.
+        """
+        session_id = self._require_log().session_id
+        self.end_log()
+        self.driver.give_up_images(session_id)
+        if log_position is not None:
+            self._next_log_position = log_position
+
     @property
     def log_position(self) -> int:
         """Where the log ends now, in bytes."""
