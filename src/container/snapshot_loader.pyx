@@ -57,7 +57,7 @@ cdef class SnapshotStream(FragmentHandler):
             self._stalled_since_ns = NULL_VALUE
         return fragments
 
-    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+    cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef int64_t position = self.position
         cdef int64_t next_position = self._next_position
         cdef bint in_message = self._in_message

@@ -232,6 +232,7 @@ class ReportingService(ClusteredService):
     def _do_sleep(self, session: ClientSession, timestamp: int, seconds: float) -> float:
         threading.Event().wait(seconds)
         return seconds
+
     def _do_fork(self, session: ClientSession, timestamp: int, way: str) -> list[Any]:
         """A child tries all that it may not and leaves in that way; its exit code, and what was not refused."""
         from tests.forking import Child, not_refused  # the test that asks for it says where that is

@@ -10,6 +10,7 @@ runs while it is held.
 Without the GIL any thread may close while others call. Then every call is one in progress, and what is closed
 is freed at a moment without any; the lock is also held to look for images.
 """
+import os
 import warnings
 import weakref
 
@@ -31,7 +32,7 @@ from container.aeron.libaeron cimport (
 )
 
 from container import forks
-from container.errors import ClosedError
+from container.errors import AeronError, ClosedError
 from container.aeron.media_driver import wait_for_driver
 
 cdef extern from "pthread.h" nogil:

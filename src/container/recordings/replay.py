@@ -354,9 +354,12 @@ class _Run:
         return known.descriptor.term_buffer_length, known.descriptor.mtu_length, None
 
     def _on_error(self, error: BaseException) -> None:
-        if isinstance(error, RecordingError) and self._is_strict:
+        if isinstance(error, RecordingError):
             self._damage = self._damage or error
-            return
+        else:
+            self._put_error(error)
+
+    def _put_error(self, error: BaseException) -> None:
         is_warning = getattr(error, "category", None) is Category.WARN
         text = f"{type(error).__name__}: {error}"
         if error.__cause__ is not None:
@@ -403,7 +406,7 @@ class _Run:
         if self._is_strict:
             yield from self._taken(is_end=True)
             raise error
-        self._on_error(error)
+        self._put_error(error)
         self._is_ended = True
 
     def _taken(self, is_end: bool = False) -> Iterator[pa.RecordBatch]:

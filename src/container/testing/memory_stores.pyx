@@ -217,7 +217,7 @@ cdef class MemorySnapshotStore(SnapshotStore):
             log.copy(session_id=session_id, stream_id=self.replay_stream_id, begin_position=position,
                      end_position=end_position), channel)
         reader._store = self
-        reader.stop_position = recording.recorded_position
+        reader.stop_position = end_position
         reader._subscription = self._client.add_subscription(channel, self.replay_stream_id)
         replay.close()
         reader.image = self._await_image(reader._subscription, session_id, idle)
