@@ -1,8 +1,8 @@
 """Mutation testing, ``./run mutate [MODULE ...]``: small faults in the core, each of which a test must notice.
 
-One build of a copy holds all mutants, and a variable of the environment says which one is active. Each mutant gets a
-pytest process over the tests that come to it, until one fails. A crash counts, and so does a test that does not end in
-time. The exit code is 1 when a mutant survives that ``equivalent.toml`` does not explain.
+One build of a copy holds all mutants, and shared memory says which one is active. Each mutant gets a run of pytest, in a
+process of its own, over the tests that come to it, until one fails. A crash counts, and so does a test that does not
+end in time. The exit code is 1 when a mutant survives that ``equivalent.toml`` does not explain.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ class Worker:
 
     def __init__(self, files: Sequence[str]) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="mutants-")
+        Path(self._directory.name).chmod(0o755)  # some tests give up root's rights
         switch = Path(self._directory.name, "switch")
         switch.write_bytes(bytes(4 + NUMBERS_OF_A_MODULE * (len(MODULES) + 1)))
         own = {"PYTHONPATH": str(COPY / "src"), "PYTHONDONTWRITEBYTECODE": "1", "MUTANTS_SWITCH": str(switch)}

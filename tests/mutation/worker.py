@@ -16,6 +16,7 @@ import signal
 import struct
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,8 @@ def main() -> None:
     if code != 0:
         raise SystemExit(f"the tests can not be collected: {code!r}")
     gc.freeze()
+    # Arrow's allocator has a thread, and takes care of it in a fork.
+    warnings.simplefilter("ignore", DeprecationWarning)
     for line in sys.stdin:
         print(json.dumps(answer_of(switch, json.loads(line))), flush=True)
 
