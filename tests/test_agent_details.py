@@ -11,6 +11,7 @@ from container.agent_events import AgentListener
 from container.api import Role
 from container.archive import ArchiveContext, ArchiveSnapshotStore
 from container.errors import AgentTermination, ArchiveError
+from container.message_buffer import BufferClaim
 from container.testing import transport_probe as seam
 from container.transport import Publication, Subscription
 from tests.member import Member
@@ -311,3 +312,61 @@ def test_a_send_under_back_pressure_lasts_one_second() -> None:
     member.deliver(b"go")
     assert results == [BACK_PRESSURED]
     assert idles == [10]
+
+
+# the log
+
+
+def test_an_incompatible_term_leaves_the_position_where_it_was() -> None:
+    member = Member(app_version=0x010000).start()
+    member.cm.join_as_leader()
+    member.work()
+    member.cm.new_leadership_term(app_version=0x020000)
+    member.cm.commit()
+    member.terminated()
+    assert (member.agent.log_position, member.agent.time) == (0, 0)
+
+
+def test_a_poll_ends_with_the_message_after_which_it_has_lasted_just_100_ms() -> None:
+    member = Member().lead()
+    member.service.actions["on_session_message"] = lambda *_: member.clock.advance(50_000_000)
+    for _ in range(4):
+        member.cm.session_message(1, b"x")
+    member.cm.commit()
+    member.agent.do_work()
+    assert len(member.service.messages) == 2
+
+
+def test_the_first_claim_to_the_cluster_carries_the_service_id() -> None:
+    member = Member(service_id=3).lead()
+
+    def claims(*_: Any) -> None:
+        with BufferClaim() as claim:
+            member.service.cluster.try_claim(1, claim)
+            claim.buffer[:] = b"x"
+
+    member.in_callback(claims)
+    member.deliver(b"go")
+    (message,) = member.cm.service_messages
+    assert (message.cluster_session_id, message.payload) == (3, b"x")
+
+
+# the end
+
+
+def test_the_end_at_a_termination_position_comes_once() -> None:
+    member = Member().lead()
+    member.cm.termination_position()
+    member.terminated()
+    member.work(5)
+    assert member.service.of("on_terminate") == [()]
+    assert len(member.cm.acks) == 3
+
+
+def test_a_termination_ack_that_can_not_be_sent_is_an_error_and_the_end_goes_on() -> None:
+    member = Member().lead()
+    member.results(-1)
+    member.cm.termination_position()
+    assert isinstance(member.terminated(), AgentTermination)
+    assert ["is not connected" in str(error) for error in member.errors] == [True]
+    assert len(member.cm.acks) == 2

@@ -1,13 +1,14 @@
 """Mutation testing, ``./run mutate [MODULE ...]``: small faults in the core, each of which a test must notice.
 
-One build of a copy holds all mutants, and shared memory says which one is active. Each mutant gets a run of pytest, in a
-process of its own, over the tests that come to it, until one fails. A crash counts, and so does a test that does not
+One build of a copy holds all mutants, and shared memory says which one is active. Each mutant gets a run of pytest, in
+a process of its own, over the tests that come to it, until one fails. A crash counts, and so does a test that does not
 end in time. The exit code is 1 when a mutant survives that ``equivalent.toml`` does not explain.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import json
 import os
@@ -181,6 +182,16 @@ def main() -> int:
     if unknown:
         parser.error(f"unknown module {unknown[0]!r}: known are {', '.join(MODULES)}")
     modules = options.modules or list(MODULES)
+    WORK.mkdir(parents=True, exist_ok=True)
+    with (WORK / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            parser.error(f"another run is at work in {WORK}")
+        return _mutate(options, modules)
+
+
+def _mutate(options: argparse.Namespace, modules: Sequence[str]) -> int:
     mutants = prepare(modules)
     all_explained = explained_mutants(mutants)
     if options.sample is not None:
@@ -228,12 +239,15 @@ def run(
             print(f"SURVIVED {mutant}" + ("" if own else " (no test comes here)"), flush=True)
         return verdict
 
-    with ThreadPoolExecutor(jobs) as pool:
+    pool = ThreadPoolExecutor(jobs)
+    try:
         for mutant, verdict in zip(left, pool.map(test, left), strict=True):
             if verdict:
                 results.add(mutant, verdict)
             else:
                 survivors.append(mutant)
+    finally:
+        pool.shutdown(cancel_futures=True)
     for _ in range(jobs):
         workers.get().close()
     return survivors

@@ -39,7 +39,7 @@ MODULES = {
     "egress_handler": _module("client/egress_handler.pyx", "client", "client_control", "async_client", "session_pool"),
     "archive": _module("archive.pyx", "archive"),
     "control_response_poller": _module("control_response_poller.pyx", "archive"),
-    "fragment_assembler": _module("fragment_assembler.pyx", "fragment_assembler"),
+    "fragment_assembler": _module("fragment_assembler.pyx", "fragment_assembler", "client_control"),
     "mark_file": _module("cluster_mark_file.pyx", "cluster_mark_file", "file_safety"),
     "error_log": _module("error_log.pyx", "error_log"),
 }
