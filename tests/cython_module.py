@@ -31,6 +31,12 @@ def compile_cython(source: Path, directory: Path, optimisation: str = "-O2") -> 
     options = ["-3", "-X", "freethreading_compatible=True", "-I", str(package.parent), "-o", str(c_file)]
     translate = [sys.executable, "-m", "cython", *options, str(source)]
     subprocess.run(translate, check=True, cwd=directory, timeout=_LIMIT_S)
+    return compile_c(c_file, directory, optimisation)
+
+
+def compile_c(c_file: Path, directory: Path, optimisation: str = "-O0") -> Path:
+    """Compile a C file of Cython's into an extension module in ``directory`` and return its path."""
+    target = directory / f"{c_file.stem}{sysconfig.get_config_var('EXT_SUFFIX')}"
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
     flags = [optimisation, "-fPIC", "-shared", "-I", sysconfig.get_path("include")]
     if sys.platform == "darwin":

@@ -10,8 +10,16 @@ import pytest
 
 from container.api import Role, TimeUnit
 from container.codecs import messages as codecs
-from container.errors import AgentTermination, ArchiveError, ClusterError, CodecError, SnapshotError, TimedOutError
-from tests.member import CHANNEL, Member
+from container.errors import (
+    AgentTermination,
+    ArchiveError,
+    ClusterError,
+    CodecError,
+    RegistrationError,
+    SnapshotError,
+    TimedOutError,
+)
+from tests.member import Member
 
 NULL_VALUE = -1
 TYPE_ID = 2
@@ -333,16 +341,42 @@ def test_a_snapshot_image_is_of_no_use_after_on_start() -> None:
             use()
 
 
-def test_an_image_that_closes_early_is_an_error_for_the_reader() -> None:
+@pytest.mark.parametrize("way", ["poll", "iterate"])
+def test_an_image_that_closes_early_is_an_error_for_the_reader(way: str) -> None:
+    member = recovering(BEGIN, END, b"one", b"two")
+    received: list[bytes] = []
+
+    def on_start(_cluster: Any, image: Any) -> None:
+        assert image.poll(received.append, 1) == 1
+        (replay,) = [each for each in member.client.open_resources if getattr(each, "stream_id", 0) == 103]
+        replay.close()
+        if way == "poll":
+            image.poll(received.append)
+        else:
+            received.extend(image)
+
+    member.service.actions["on_start"] = on_start
+    error = failing(member).__cause__
+    assert isinstance(error, SnapshotError)
+    assert str(error).startswith("snapshot ended unexpectedly: ")
+    assert received == [b"one"]
+    assert member.cm.acks[0].relevant_id == NULL_VALUE
+
+
+def test_a_poll_of_a_snapshot_for_no_fragments_is_refused() -> None:
     member = recovering(BEGIN, END, b"one")
 
     def on_start(_cluster: Any, image: Any) -> None:
-        with pytest.raises(ValueError, match="fragment_limit must be at least 1, not 0"):
-            image.poll(print, 0)
-        raise SnapshotError("given up")
+        for limit in (0, -1):
+            with pytest.raises(ValueError, match=f"fragment_limit must be at least 1, not {limit}"):
+                image.poll(print, limit)
+        received: list[bytes] = []
+        assert image.poll(received.append, 1) == 1
+        assert received == [b"one"]
 
-    member.service.actions["on_start"] = on_start
-    assert isinstance(failing(member).__cause__, SnapshotError)
+    checked = member.in_callback(on_start, "on_start")
+    member.agent.on_start()
+    assert checked == [None]
 
 
 def test_the_first_ack_is_tried_until_sent() -> None:
@@ -356,10 +390,11 @@ def test_the_first_ack_is_tried_until_sent() -> None:
 
 def test_a_failed_add_of_the_control_subscription_closes_the_publication() -> None:
     member = Member()
+    before = member.client.open_resources
     member.driver.fail_next_add("subscription", 1, "mismatched term length")
-    with pytest.raises(Exception, match="mismatched term length"):
+    with pytest.raises(RegistrationError, match="mismatched term length"):
         type(member.agent)(member.ctx)
-    assert CHANNEL
+    assert member.client.open_resources == before
 
 
 @pytest.mark.parametrize("is_invoker", [True, False])

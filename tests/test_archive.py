@@ -548,7 +548,10 @@ def test_check_passes_over_everything_but_errors(world: World) -> None:
     archive.respond(session, -1, 5)
     archive.respond(session, -1, 5, code=ERROR, control_session_id=session.id + 1)
     archive.send(session, "Ping", control_session_id=session.id)
-    for _ in range(5):
+    archive.respond(session, -1, 11, code=ERROR, error_message="behind all these")
+    for _ in range(2):
+        client.check_for_error_response()
+    with pytest.raises(ArchiveError, match="behind all these"):
         client.check_for_error_response()
 
 

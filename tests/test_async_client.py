@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import os
 import threading
@@ -475,7 +474,7 @@ def test_a_driver_that_dies_ends_the_client(members: ThreadedMembers, member: Pa
             asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
             async with aconnect(context) as client:
                 await asyncio.to_thread(shared.close)
-                with contextlib.suppress(ClosedError):
+                with pytest.raises(ClosedError):
                     async for _ in client:
                         pass
                 assert client.is_closed

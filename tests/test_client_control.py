@@ -523,9 +523,7 @@ def test_a_blocking_connect_logs_what_it_waits_for(world: World, caplog: pytest.
     with caplog.at_level("INFO", "container.client"), pytest.raises(TimedOutError):
         world.connect(message_timeout=3.5)
     texts = [record.getMessage() for record in caplog.records]
-    assert [text[-10:] for text in texts] == ["since 1 s", "since 2 s", "since 3 s"] or [
-        text.rpartition(" since ")[2] for text in texts
-    ] == ["1 s", "2 s", "3 s"]
+    assert [text.rpartition(" since ")[2] for text in texts] == ["1 s", "2 s", "3 s"]
     assert texts[0].startswith("cluster connect: waiting for a member that listens on ingress")
     assert "0=node0:9010: nobody listens there" in texts[0]
 

@@ -43,10 +43,12 @@ cdef class AddingService(ServiceHandler):
     cdef readonly int64_t total
     cdef readonly Cluster cluster
     cdef readonly list events
+    cdef readonly list results
     cdef readonly int messages_read
 
     def __init__(self):
         self.events = []
+        self.results = []
 
     cdef int on_start(self, Cluster cluster, SnapshotImage snapshot_image) except? -1:
         cdef StateReader reader = StateReader()
@@ -83,15 +85,15 @@ cdef class AddingService(ServiceHandler):
         self.total += value
         if value == 1000:
             self.cluster.send_schedule_timer(7, timestamp + 5)
-            self.cluster.send_bytes(data, length)
-            self.cluster.offer_bytes(data, 4)
+            self.results.append(self.cluster.send_bytes(data, length))
+            self.results.append(self.cluster.offer_bytes(data, 4))
         if session is not None and value == 2000:
             vectors[1].data = vectors[2].data = <uint8_t*> data
             vectors[1].length = vectors[2].length = length
-            session.send_vectors(vectors, 3)
+            self.results.append(session.send_vectors(vectors, 3))
         elif session is not None:
-            session.send_bytes(<const uint8_t*> &self.total, sizeof(self.total))
-            session.offer_bytes(data, 0)
+            self.results.append(session.send_bytes(<const uint8_t*> &self.total, sizeof(self.total)))
+            self.results.append(session.offer_bytes(data, 0))
         return 0
 
     cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except? -1:
@@ -232,6 +234,9 @@ def test_a_service_in_cython_has_timers_sessions_and_messages_to_the_cluster(mod
     assert [timer.correlation_id for timer in member.cm.cancelled_timers] == [8]
     assert [message.payload for message in member.cm.service_messages] == [number(1_000), number(1_000)[:4]]
     assert [message.payload for message in member.cm.egress(5)] == [number(1_000), b"", number(2_000) * 2]
+    # Positions: of the stream to the consensus module, which has had an ack of each start and join, and of the egress.
+    begin = 2 * 96 + 64
+    assert member.service.results == [begin + 96, begin + 192, 96, 160, 256]
 
 
 def test_a_service_in_cython_is_replayed(module: ModuleType, tmp_path: Path) -> None:

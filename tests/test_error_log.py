@@ -277,10 +277,13 @@ def test_record_of_an_impossible_length_ends_the_list(length: int) -> None:
     assert read_error_log(good + bad[:64]) == [ErrorRecord(1, 6, 7, "readable")]
 
 
-@given(st.binary(max_size=200))
-def test_any_bytes_can_be_read(content: bytes) -> None:
-    for record in read_error_log(content):
-        assert len(record.text) <= len(content)
+@given(st.binary(max_size=200), st.integers(-1, 250))
+def test_any_bytes_can_be_read(content: bytes, length: int) -> None:
+    good = HEAD.pack(32, 1, 7, 6) + b"readable"
+    found = read_error_log(good + HEAD.pack(length, 1, 7, 6) + content)
+    assert found[0] == ErrorRecord(1, 6, 7, "readable")
+    assert (len(found) > 1) == (HEAD.size <= length <= HEAD.size + len(content))
+    assert sum(len(record.text) for record in found[1:]) <= len(content)
 
 
 @given(st.lists(st.text(max_size=60), max_size=20, unique=True))

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from container.errors import SnapshotError
+from container.errors import AgentTermination, SnapshotError
 from examples.auction_service import (
     MAX_CLOSED,
     MAX_OPEN,
@@ -214,7 +214,7 @@ def test_a_snapshot_of_another_service_is_refused() -> None:
     store = messages.store
     recording_id = member.store.add_recording([*store.messages(store.recording_ids[-1]), b"something else"])
     member.cm.start(recording_ids=[recording_id], leadership_term_id=1)
-    with pytest.raises(BaseException, match="not a state written by write_snapshot") as raised:
+    with pytest.raises(AgentTermination, match="not a state written by write_snapshot") as raised:
         member.agent.on_start()
     assert isinstance(raised.value.__cause__, SnapshotError)
 

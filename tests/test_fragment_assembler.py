@@ -93,6 +93,15 @@ def test_a_message_is_delivered_at_its_last_fragment(wire: Wire, collector: seam
     assert (header["flags"], header["reserved_value"]) == (WHOLE, 7)
 
 
+def test_what_continues_no_message_is_dropped_at_the_begin_of_a_term(
+    wire: Wire, collector: seam.CollectingHandler
+) -> None:
+    wire.term_offset = wire.term_id = 0
+    assert wire.send(b"no begin", MIDDLE) == CONTINUE
+    assert wire.send(b"and so no end", END) == CONTINUE
+    assert collector.messages == []
+
+
 def test_fragments_may_be_empty(wire: Wire, collector: seam.CollectingHandler) -> None:
     wire.send(b"", BEGIN)
     wire.send(b"", MIDDLE)

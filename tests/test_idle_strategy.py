@@ -163,16 +163,6 @@ def test_settings_of_a_strategy_can_be_read() -> None:
     assert (backoff.min_park_period_ns, backoff.max_park_period_ns) == (3, 4)
 
 
-@pytest.mark.parametrize("text", ["noop", "spin", "yield", "sleep(1ns)", "backoff"])
-@pytest.mark.parametrize("work_count", [0, 1, -1])
-def test_idling_and_resetting_raise_nothing(text: str, work_count: int) -> None:
-    strategy = parse_idle_strategy(text)
-    for _ in range(40):
-        seam.idle(strategy, work_count)
-    seam.reset_idle(strategy)
-    seam.idle(strategy, work_count)
-
-
 def elapsed_ns(strategy: IdleStrategy, work_count: int = 0) -> int:
     before = time.monotonic_ns()
     seam.idle(strategy, work_count)
@@ -209,5 +199,19 @@ def test_backoff_begins_anew_after_work_or_a_reset(by_work: bool) -> None:
     assert min(first_park_ns() for _ in range(5)) < 4_000_000
 
 
-def test_the_base_strategy_does_nothing() -> None:
-    seam.idle(IdleStrategy())
+@pytest.mark.parametrize("text", ["noop", "spin", "yield", "sleep(10s)", "backoff(0,0,10s,10s)"])
+def test_no_strategy_waits_when_there_was_work(text: str) -> None:
+    strategy = parse_idle_strategy(text)
+    assert sum(elapsed_ns(strategy, 1) for _ in range(40)) < 5_000_000_000
+    seam.reset_idle(strategy)
+    assert elapsed_ns(strategy, 2**31 - 1) < 5_000_000_000
+
+
+@pytest.mark.parametrize("text", ["sleep(20ms)", "backoff(0,0,20ms,20ms)"])
+def test_a_negative_count_of_work_is_none(text: str) -> None:
+    assert elapsed_ns(parse_idle_strategy(text), -1) >= 20_000_000
+
+
+@pytest.mark.parametrize("strategy", [IdleStrategy(), NoOpIdleStrategy(), BusySpinIdleStrategy()])
+def test_strategies_that_spin_never_wait(strategy: IdleStrategy) -> None:
+    assert min(elapsed_ns(strategy) for _ in range(1_000)) < 1_000_000

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from container.codecs.messages import encode
-from container.recordings import RecordingError, open_member, plan, read, read_partition
+from container.recordings import RecordingError, open_member, plan, read, read_partition, schema
 from tests.recordings_world import CHANNEL, World, entry, failure_of, marker, rows_of, session_message
 
 POSITION = 960
@@ -146,6 +146,16 @@ def test_without_a_recording_log_snapshots_are_found_by_their_streams(tmp_path: 
     assert rows_of(tmp_path, "snapshots") == []
 
 
+@pytest.mark.parametrize("member_column", [False, True])
+def test_batches_have_the_schema_of_the_view(tmp_path: Path, member_column: bool) -> None:
+    filled(tmp_path)
+    batches = list(read(tmp_path, "snapshots", member_column=member_column))
+    assert batches
+    for batch in batches:
+        assert batch.schema.equals(schema("snapshots", member_column=member_column), check_metadata=True)
+        batch.validate(full=True)
+
+
 def test_large_data_comes_in_bounded_batches(tmp_path: Path) -> None:
     rng = random.Random(4)
     data = [rng.randbytes(rng.randrange(8000)) for _ in range(300)]
@@ -249,6 +259,7 @@ def test_without_its_catalog_a_read_of_a_snapshot_is_one_error(tmp_path: Path) -
     world = filled(tmp_path)
     partitions = plan(open_member(tmp_path), "snapshots", mode="permissive")
     world.archive_dir.joinpath("archive.catalog").unlink()
+    assert len(partitions) == 2
     for partition in partitions:
         rows = [row for batch in read_partition(partition) for row in batch.to_pylist()]
         assert [row["item"] for row in rows[:1]] == ["ENTRY"]

@@ -200,7 +200,9 @@ def test_empty_variable_and_none_count_as_not_given() -> None:
 
 
 def test_other_variables_of_aeron_are_left_alone() -> None:
-    load_settings(environ={"AERON_CLUSTER_MEMBER_ID": "x", "AERON_CLUSTER_INGRESS_CHANNEL": "y"})
+    others = {"AERON_CLUSTER_MEMBER_ID": "x", "AERON_CLUSTER_INGRESS_CHANNEL": "y"}
+    found, expected = load_settings(environ=others), load_settings(environ={})
+    assert {name: getattr(found, name) for name in NAMES} == {name: getattr(expected, name) for name in NAMES}
 
 
 def test_paths_may_be_path_objects(tmp_path: Path) -> None:

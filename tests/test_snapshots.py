@@ -277,6 +277,13 @@ def test_what_write_snapshot_did_not_write_is_refused(first: bytes) -> None:
         read_snapshot(recording.image(), Book)
 
 
+def test_a_header_of_another_format_is_refused_with_both() -> None:
+    recording = Recording()
+    recording.messages = [b"ACCSTATE" + bytes(32)]
+    with pytest.raises(SnapshotError, match="the state is in format 0, this release reads format 1"):
+        read_snapshot(recording, Book)
+
+
 def test_an_empty_snapshot_is_refused() -> None:
     with pytest.raises(SnapshotError, match="ends where a state of type Book should begin"):
         read_snapshot(Recording().image(), Book)

@@ -1,0 +1,45 @@
+"""Which modules have mutants, and which tests must notice them: those of the module in memory, the fast ones first.
+
+The fuzzers and everything that starts a process or a JVM are left out: a fault must fail a test that says what is
+wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+AGENT = ("agent_start", "agent_log", "agent_sends", "agent_snapshot", "agent_end", "agent_thread", "agent_details")
+
+
+@dataclass(frozen=True)
+class Module:
+    """A source file and the names of its test files."""
+
+    path: str
+    tests: tuple[str, ...]
+
+
+def _module(path: str, *tests: str) -> Module:
+    return Module(f"src/container/{path}", tuple(f"tests/test_{name}.py" for name in tests))
+
+
+MODULES = {
+    "agent": _module("clustered_service_agent.pyx", *AGENT),
+    "log_adapter": _module("bounded_log_adapter.pyx", *AGENT),
+    "service_adapter": _module("service_adapter.pyx", *AGENT),
+    "proxy": _module("consensus_module_proxy.pyx", *AGENT),
+    "snapshot_loader": _module("snapshot_loader.pyx", *AGENT, "snapshots", "cython_service"),
+    "snapshot_taker": _module("snapshot_taker.pyx", *AGENT, "snapshots", "cython_service"),
+    "snapshots": _module("snapshots.py", "snapshots"),
+    "session": _module("container_client_session.pyx", *AGENT, "cython_service"),
+    "session_messages": _module("session_messages.pyx", "session_messages", *AGENT),
+    "batch_delivery": _module("batch_delivery.pyx", "session_messages", *AGENT),
+    "client": _module("client/aeron_cluster.pyx", "client", "client_control", "client_sessions", "async_client"),
+    "egress_poller": _module("client/egress_poller.pyx", "client", "client_control", "async_client"),
+    "egress_handler": _module("client/egress_handler.pyx", "client", "client_control", "async_client", "session_pool"),
+    "archive": _module("archive.pyx", "archive"),
+    "control_response_poller": _module("control_response_poller.pyx", "archive"),
+    "fragment_assembler": _module("fragment_assembler.pyx", "fragment_assembler", "client_control"),
+    "mark_file": _module("cluster_mark_file.pyx", "cluster_mark_file", "file_safety"),
+    "error_log": _module("error_log.pyx", "error_log"),
+}

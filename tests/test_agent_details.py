@@ -1,0 +1,372 @@
+"""Details of the agent over memory, one by one: what a small mistake in it would change."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+
+from container.agent_events import AgentListener
+from container.api import Role
+from container.archive import ArchiveContext, ArchiveSnapshotStore
+from container.errors import AgentTermination, ArchiveError
+from container.message_buffer import BufferClaim
+from container.testing import transport_probe as seam
+from container.transport import Publication, Subscription
+from tests.member import Member
+from tests.scripted_archive import ERROR, Recording, ScriptedArchive
+
+BACK_PRESSURED = -2
+NULL_VALUE = -1
+
+
+class SlowArchive(ScriptedArchive):
+    """Replays one message each time that it is asked to with ``release``, and closes the replay with the last."""
+
+    def __init__(self, member: Member) -> None:
+        super().__init__(member.driver)
+        self.replays: list[tuple[Publication, list[bytes]]] = []
+        member.ctx.snapshot_store = ArchiveSnapshotStore(member.client, ArchiveContext.for_service(0, 0))
+        member.agent = type(member.agent)(member.ctx)
+
+    def add(self, messages: list[bytes]) -> int:
+        """The id of a recording of these messages."""
+        subscription = seam.add_subscription(self.client, "aeron:ipc?alias=unused", 9999)
+        self.recordings[len(self.recordings)] = Recording(len(self.recordings), 106, subscription, None, list(messages))
+        return len(self.recordings) - 1
+
+    def _replay(self) -> None:
+        for publication, recording in list(self._pending_replays):
+            if seam.is_connected(publication):
+                self._pending_replays.remove((publication, recording))
+                self.replays.append((publication, list(recording.messages)))
+
+    def release(self) -> None:
+        """Sends the next message of the replay, if there is one."""
+        for publication, messages in self.replays:
+            if messages:
+                assert seam.offer(publication, messages.pop(0)) > 0
+                if not messages:
+                    publication.close()
+
+    def fail(self, text: str) -> None:
+        """Reports an error to the session that is open."""
+        (session,) = self.sessions.values()
+        self.respond(session, -1, ArchiveError.STORAGE_SPACE, code=ERROR, error_message=text)
+
+
+def snapshot_messages(*state: bytes) -> list[bytes]:
+    """What a member writes when it has no sessions."""
+    member = Member().lead()
+
+    def write(publication: Any) -> None:
+        for message in state:
+            publication.send(message)
+
+    member.in_callback(write, "on_take_snapshot")
+    member.cm.snapshot()
+    member.commit()
+    return member.store.messages(member.store.recording_ids[-1])
+
+
+def with_slow_archive(*state: bytes) -> tuple[Member, SlowArchive]:
+    """A member that finds a snapshot whose replay is slow."""
+    member = Member()
+    archive = SlowArchive(member)
+    member.cm.start(recording_ids=[archive.add(snapshot_messages(*state))], leadership_term_id=1)
+    return member, archive
+
+
+# a snapshot that comes slowly
+
+
+def test_a_snapshot_whose_messages_come_one_by_one_is_waited_for() -> None:
+    member, archive = with_slow_archive(b"one", b"two", b"three")
+    member.during_idle = [archive.release] * 1_000
+    before = member.idle_strategy.idle_count
+    member.agent.on_start()
+    assert member.service.snapshot == [b"one", b"two", b"three"]
+    assert member.idle_strategy.idle_count - before >= 5
+    assert member.cm.acks[0].relevant_id == member.client_id
+
+
+def test_a_snapshot_that_is_slow_keeps_the_mark_file_alive_and_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    member, archive = with_slow_archive(b"one")
+    member.idle_ns = 500_000_000
+    later: list[Any] = [lambda: None] * 12
+    member.during_idle = [*later, archive.release, archive.release, *later, archive.release]
+    with caplog.at_level("INFO", "container"):
+        member.agent.on_start()
+    assert member.service.snapshot == [b"one"]
+    assert len(member.mark_file.activity_timestamps) >= 12
+    texts = [record.getMessage() for record in caplog.records]
+    assert any("still waiting for the replay of snapshot recording 0" in text for text in texts)
+    assert any("still waiting for the next message of the snapshot" in text for text in texts)
+
+
+@pytest.mark.parametrize("released", [0, 1, 2, 3])
+def test_an_archive_error_while_a_slow_snapshot_is_loaded_fails_the_start(released: int) -> None:
+    member, archive = with_slow_archive(b"one", b"two")
+    releases = [archive.release] * released
+
+    def step() -> None:
+        if archive.replays:
+            if releases:
+                releases.pop()()
+            elif member.cm.acks == []:
+                archive.fail("the disk is gone")
+                archive.replays.clear()
+
+    member.during_idle = [step] * 1_000
+    with pytest.raises(AgentTermination, match="the disk is gone") as raised:
+        member.agent.on_start()
+    assert isinstance(raised.value.__cause__, ArchiveError)
+    assert member.cm.acks[0].relevant_id == NULL_VALUE
+
+
+# life and end
+
+
+def test_the_first_message_to_the_cluster_has_no_timestamp() -> None:
+    member = Member(service_id=2).follow()
+    results = member.in_callback(lambda *_: member.service.cluster.offer(b"x"), "on_timer_event")
+    member.cm.timer_event(1)
+    member.commit()
+    assert results[0] > 0
+    assert member.cm.service_messages == [(1, 2, 0, b"x")]
+
+
+def test_a_stop_ends_the_wait_for_the_consensus_module() -> None:
+    member = Member()
+    member.after_idles(3, member.agent.stop)
+    with pytest.raises(AgentTermination, match="interrupted"):
+        member.agent.on_start()
+    assert member.idle_strategy.idle_count == 4
+
+
+def test_a_stop_does_not_end_an_idle_loop_of_a_callback() -> None:
+    member = Member().start()
+
+    def idles(_role: Role) -> int:
+        member.agent.stop()
+        for _ in range(5):
+            member.service.cluster.idle()
+        return int(member.service.cluster.log_position)
+
+    positions = member.in_callback(idles, "on_role_change")
+    member.cm.join_as_leader()
+    member.work()
+    assert positions == [0]
+    assert member.errors == []
+
+
+def listens(member: Member) -> bool:
+    """Whether the client tells the agent what happens."""
+    return any(
+        isinstance(each, AgentListener)
+        for known in gc.get_referents(member.client)
+        if isinstance(known, list)
+        for each in known
+    )
+
+
+def test_the_agent_listens_to_its_client_from_its_start_to_its_end() -> None:
+    member = Member()
+    assert not listens(member)
+    member.start()
+    assert listens(member)
+    member.agent.on_close()
+    assert not listens(member)
+
+
+def test_no_background_work_is_done_from_the_end_on() -> None:
+    member = Member().lead()
+    background: list[int] = []
+
+    def idles(_cluster: Any) -> int:
+        member.service.actions["do_background_work"] = background.append
+        member.clock.advance(10_000_000)
+        member.service.cluster.idle()
+        return len(background)
+
+    counted = member.in_callback(idles, "on_terminate")
+    member.agent.on_close()
+    assert counted == [0]
+
+
+@pytest.mark.parametrize("owns_client", [False, True])
+def test_streams_are_left_to_a_client_that_is_the_agents_own(owns_client: bool) -> None:
+    member = Member().lead()
+    member.cm.open_session(1)
+    member.commit()
+    member.ctx.owns_aeron_client = owns_client
+    member.agent.on_close()
+    left = {each.stream_id for each in member.client.open_resources if hasattr(each, "stream_id")}
+    assert left == ({102, 104, 105} if owns_client else set())
+
+
+def test_the_end_of_the_log_is_told_when_its_image_is_closed_before_its_end() -> None:
+    member = Member().lead()
+    member.cm.session_message(1, b"never committed")
+    (log,) = [each for each in member.client.open_resources if getattr(each, "stream_id", 0) == 100]
+    assert isinstance(log, Subscription)
+    log.close()
+    member.work()
+    assert member.service.of("on_role_change") == [(Role.LEADER,), (Role.FOLLOWER,)]
+    assert member.errors == []
+
+
+# acks
+
+
+def test_an_ack_that_can_not_be_sent_uses_up_its_id() -> None:
+    member = Member().start()
+    member.results(-1)
+    member.cm.join_as_follower()
+    member.work()
+    assert ["is not connected" in str(error) for error in member.errors] == [True]
+    member.cm.request_service_ack(0)
+    member.work()
+    assert [ack.ack_id for ack in member.cm.acks] == [0, 2]
+
+
+def test_a_requested_ack_at_the_position_is_no_event() -> None:
+    member = Member().lead()
+    member.cm.request_service_ack(member.service.cluster.log_position)
+    member.work()
+    assert len(member.cm.acks) == 3
+    assert member.errors == []
+
+
+# snapshots
+
+
+def test_the_snapshot_store_idles_with_the_cluster() -> None:
+    member = Member().lead()
+    background: list[int] = []
+    member.service.actions["do_background_work"] = background.append
+    member.store.script("create", [7])
+    member.cm.snapshot()
+    member.cm.commit()
+    before = member.idle_strategy.idle_count
+    member.agent.do_work()
+    assert member.cm.acks[-1].relevant_id != NULL_VALUE
+    assert member.idle_strategy.idle_count - before >= 7
+    assert len(background) >= 7
+
+
+@pytest.mark.parametrize(("result", "text"), [(-1, "is not connected"), (-4, "is closed"), (-5, "at max position")])
+def test_a_send_to_a_snapshot_that_can_not_succeed_raises_and_is_not_tried_again(result: int, text: str) -> None:
+    member = Member().lead()
+
+    def write(publication: Any) -> None:
+        member.driver.publication_results("aeron:ipc?alias=snapshot", 106, [result])
+        publication.send(b"state")
+
+    member.in_callback(write, "on_take_snapshot")
+    member.cm.snapshot()
+    member.commit()
+    assert [text in str(error) for error in member.errors] == [True]
+    assert member.cm.acks[-1].relevant_id == NULL_VALUE
+    assert b"state" not in member.store.messages(member.store.recording_ids[-1])
+
+
+# sessions
+
+
+def test_a_new_client_has_one_second_to_connect() -> None:
+    member = Member().lead()
+    member.idle_ns = 100_000_000
+    idles: list[int] = []
+
+    def send(session: Any, _timestamp: int) -> int:
+        before = member.idle_strategy.idle_count
+        result = session.send(b"x")
+        idles.append(member.idle_strategy.idle_count - before)
+        return int(result)
+
+    results = member.in_callback(send, "on_session_open")
+    member.cm.open_session(1, connect_egress=False)
+    member.commit()
+    assert results == [-1]
+    assert idles == [10]
+
+
+def test_a_send_under_back_pressure_lasts_one_second() -> None:
+    member = Member().lead()
+    member.cm.open_session(1)
+    member.commit()
+    member.idle_ns = 100_000_000
+    session = member.service.cluster.get_client_session(1)
+    member.driver.publication_results(session.response_channel, 102, [BACK_PRESSURED] * 100)
+    idles: list[int] = []
+
+    def send(*_: Any) -> int:
+        before = member.idle_strategy.idle_count
+        result = session.send(b"x")
+        idles.append(member.idle_strategy.idle_count - before)
+        return int(result)
+
+    results = member.in_callback(send)
+    member.deliver(b"go")
+    assert results == [BACK_PRESSURED]
+    assert idles == [10]
+
+
+# the log
+
+
+def test_an_incompatible_term_leaves_the_position_where_it_was() -> None:
+    member = Member(app_version=0x010000).start()
+    member.cm.join_as_leader()
+    member.work()
+    member.cm.new_leadership_term(app_version=0x020000)
+    member.cm.commit()
+    member.terminated()
+    assert (member.agent.log_position, member.agent.time) == (0, 0)
+
+
+def test_a_poll_ends_with_the_message_after_which_it_has_lasted_just_100_ms() -> None:
+    member = Member().lead()
+    member.service.actions["on_session_message"] = lambda *_: member.clock.advance(50_000_000)
+    for _ in range(4):
+        member.cm.session_message(1, b"x")
+    member.cm.commit()
+    member.agent.do_work()
+    assert len(member.service.messages) == 2
+
+
+def test_the_first_claim_to_the_cluster_carries_the_service_id() -> None:
+    member = Member(service_id=3).lead()
+
+    def claims(*_: Any) -> None:
+        with BufferClaim() as claim:
+            member.service.cluster.try_claim(1, claim)
+            claim.buffer[:] = b"x"
+
+    member.in_callback(claims)
+    member.deliver(b"go")
+    (message,) = member.cm.service_messages
+    assert (message.cluster_session_id, message.payload) == (3, b"x")
+
+
+# the end
+
+
+def test_the_end_at_a_termination_position_comes_once() -> None:
+    member = Member().lead()
+    member.cm.termination_position()
+    member.terminated()
+    member.work(5)
+    assert member.service.of("on_terminate") == [()]
+    assert len(member.cm.acks) == 3
+
+
+def test_a_termination_ack_that_can_not_be_sent_is_an_error_and_the_end_goes_on() -> None:
+    member = Member().lead()
+    member.results(-1)
+    member.cm.termination_position()
+    assert isinstance(member.terminated(), AgentTermination)
+    assert ["is not connected" in str(error) for error in member.errors] == [True]
+    assert len(member.cm.acks) == 2
