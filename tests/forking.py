@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import threading
 import time
 import traceback
 import warnings
@@ -101,7 +102,7 @@ class Child:
                 self._exit_code = -signal.SIGKILL
                 raise TimeoutError(f"the child did not end within {LIMIT_S:g} s")
             else:
-                time.sleep(0.001)
+                threading.Event().wait(0.001)
         return self._exit_code
 
     def __enter__(self) -> Self:

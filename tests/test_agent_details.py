@@ -324,7 +324,7 @@ def test_an_incompatible_term_leaves_the_position_where_it_was() -> None:
     member.cm.new_leadership_term(app_version=0x020000)
     member.cm.commit()
     member.terminated()
-    assert (member.agent.log_position, member.agent.time) == (0, 0)
+    assert (member.agent.cluster.log_position, member.agent.cluster.time) == (0, 0)
 
 
 def test_a_poll_ends_with_the_message_after_which_it_has_lasted_just_100_ms() -> None:

@@ -358,7 +358,7 @@ def test_an_image_that_closes_early_is_an_error_for_the_reader(way: str) -> None
     member.service.actions["on_start"] = on_start
     error = failing(member).__cause__
     assert isinstance(error, SnapshotError)
-    assert str(error).startswith("snapshot ended unexpectedly: ")
+    assert str(error).startswith("snapshot ended unexpectedly at position 256: ")
     assert received == [b"one"]
     assert member.cm.acks[0].relevant_id == NULL_VALUE
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -161,9 +162,7 @@ def test_a_file_that_is_cut_or_zeroed_at_any_frame_is_not_loaded(
             "frame length negative": (frame.position, struct.pack("<i", -HEADER_LENGTH - len(frame.payload))),
         }
         for name, (position, data) in damages.items():
-            assert snapshot.load(lambda log, at=position, data=data: log.overwrite(at, data), read) == [], (  # type: ignore[misc]
-                f"{name} at {frame.position}"
-            )
+            assert snapshot.load(partial(_overwrite, at=position, data=data), read) == [], f"{name} at {frame.position}"
 
 
 @pytest.mark.parametrize(("write", "read", "expected"), CASES)
@@ -172,7 +171,7 @@ def test_a_frame_that_became_padding_is_not_passed_over(
 ) -> None:
     snapshot = Snapshot(write)
     for frame in snapshot.frames():
-        assert snapshot.load(lambda log, at=frame.position: log.overwrite(at + 6, bytes(2)), read) == []  # type: ignore[misc]
+        assert snapshot.load(partial(_overwrite, at=frame.position + 6, data=bytes(2)), read) == []
 
 
 @pytest.mark.parametrize(("write", "read", "expected"), CASES[:2])
@@ -185,8 +184,12 @@ def test_a_flipped_bit_in_any_frame_header_is_noticed_or_harmless(
         first = 4 if expected is RAW and index > SESSIONS + 1 else 0
         for at, bit in itertools.product(range(first, HEADER_LENGTH), range(8)):
             flipped = bytes([_header(frame)[at] ^ 1 << bit])
-            loaded = snapshot.load(lambda log, at=frame.position + at, data=flipped: log.overwrite(at, data), read)  # type: ignore[misc]
+            loaded = snapshot.load(partial(_overwrite, at=frame.position + at, data=flipped), read)
             assert loaded in ([], [expected]), f"bit {bit} of byte {at} of the frame at {frame.position}"
+
+
+def _overwrite(log: MemoryLog, at: int, data: bytes) -> None:
+    log.overwrite(at, data)
 
 
 def _header(frame: Frame) -> bytes:
@@ -210,7 +213,7 @@ def test_a_flipped_bit_in_the_state_is_noticed_by_read_snapshot() -> None:
         for at in range(0, len(frame.payload), 7):
             flipped = bytes([frame.payload[at] ^ 1 << at % 8])
             position = frame.position + HEADER_LENGTH + at
-            assert snapshot.load(lambda log, at=position, data=flipped: log.overwrite(at, data), read_structs) == []  # type: ignore[misc]
+            assert snapshot.load(partial(_overwrite, at=position, data=flipped), read_structs) == []
 
 
 def test_a_recording_that_stopped_before_its_state_was_whole_is_noticed_by_read_snapshot() -> None:

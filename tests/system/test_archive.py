@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import resource
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -149,7 +150,7 @@ def test_a_damaged_snapshot_never_ends_normally(
         for message in image:
             received.append(message)
             if pause_s and len(received) % 20 == 0:
-                time.sleep(pause_s)
+                threading.Event().wait(pause_s)
 
     with pytest.raises((SnapshotError, ArchiveError)):
         read()
