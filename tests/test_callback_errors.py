@@ -203,6 +203,31 @@ def test_a_bad_frame_is_counted_and_skipped_with_either_policy(policy: str) -> N
     assert member.service.messages == [b"1"]
 
 
+def test_a_version_validator_that_fails_ends_the_member() -> None:
+    member = Member(callback_error_policy=HALT).start()
+    member.cm.join_as_leader()
+    member.work()
+    cause = KeyError("no such version")
+
+    def fails(*_: int) -> bool:
+        raise cause
+
+    member.ctx.app_version_validator = fails
+    member.cm.new_leadership_term()
+    member.cm.commit()
+    assert member.terminated().__cause__ is cause
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), MemoryError(), KeyError(1)])
+def test_an_egress_that_can_not_be_added_for_any_reason_leaves_the_session_open(error: Exception) -> None:
+    member = Member(callback_error_policy=HALT).lead()
+    member.driver.fail_next_add("publication", error=error)
+    member.cm.open_session(9)
+    member.commit()
+    assert [session.id for session in member.service.cluster.client_sessions] == [9]
+    assert "failed to connect session response publication" in str(member.errors[0])
+
+
 @pytest.mark.parametrize("policy", [HALT, SKIP])
 @pytest.mark.parametrize("error", [ValueError("x"), MemoryError()])
 def test_on_role_change_is_no_event_of_the_log(policy: str, error: Exception) -> None:

@@ -25,7 +25,7 @@ from container import forks
 from container.callback_errors import HALT, is_foreign
 from container.errors import (
     AeronEvent, AgentInterrupted, AgentTermination, ArchiveError, Category, ClusterError, ClusterEvent,
-    ClusterTermination, ContainerError, MarkFileError, MessageTooLongError,
+    ClusterTermination, MarkFileError, MessageTooLongError,
 )
 from container.idle_strategy cimport IdleStrategy
 from container.loggers import logger
@@ -815,6 +815,7 @@ cdef class ClusteredServiceAgent(Cluster):
             self, int64_t leadership_term_id, int64_t log_position, int64_t timestamp, int64_t term_base_log_position,
             int32_t leader_member_id, int32_t log_session_id, int32_t time_unit, int32_t app_version) except -1:
         self._deliver_batch()
+        self._event = EVENT_NEW_LEADERSHIP_TERM
         if not self._ctx.app_version_validator(self._ctx.app_version, app_version):
             text = (f"incompatible version: {format_version(self._ctx.app_version)} "
                     f"log={format_version(app_version)}")
@@ -823,7 +824,6 @@ cdef class ClusteredServiceAgent(Cluster):
         codec.session_message_header_put_leadership_term_id(self._session_header, leadership_term_id)
         self._begin_event(log_position, timestamp)
         self._time_unit = time_unit
-        self._event = EVENT_NEW_LEADERSHIP_TERM
         self._handler.on_new_leadership_term_event(
             leadership_term_id, log_position, timestamp, term_base_log_position, leader_member_id, log_session_id,
             time_unit, app_version)
@@ -840,11 +840,10 @@ cdef class ClusteredServiceAgent(Cluster):
     # --- egress
 
     cdef int _connect_egress(self, ContainerClientSession session) except -1:
-        # Whatever goes wrong here concerns this member alone: the session itself is open on all of them. A channel that
-        # the client library refuses by itself is a ConfigurationError.
+        # Whatever goes wrong here concerns this member alone: the session itself is open on all of them.
         try:
             session._connect(self._client, self._clock.nano_time())
-        except ContainerError as error:
+        except Exception as error:
             self._on_error(ClusterError(
                 f"failed to connect session response publication: {error}", category=Category.WARN))
         return 0
