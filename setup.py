@@ -1,5 +1,6 @@
 """Builds the extension modules: generates the codecs, turns every .pyx into C with Cython and compiles it."""
 
+import hashlib
 import os
 import re
 import subprocess
@@ -109,7 +110,10 @@ def translate(modules: list[Extension], build: Build, jobs: int) -> dict[str, li
     with file, line and column.
     """
     settings = Path(build.c_directory, "directives")
-    changed = not settings.exists() or settings.read_text() != repr(build.directives)
+    # Cython does not see that a module depends on the codecs that it cimports by `from container.codecs cimport`.
+    codecs = b"".join(path.read_bytes() for path in sorted(Path(SOURCE, "container", "codecs").glob("*.pxd")))
+    wanted = f"{build.directives!r} {hashlib.sha256(codecs).hexdigest()}"
+    changed = not settings.exists() or settings.read_text() != wanted
     failure = ""
     with removed_unless_checked(build.c_directory) as hints, captured_stderr() as log:
         try:
@@ -130,7 +134,7 @@ def translate(modules: list[Extension], build: Build, jobs: int) -> dict[str, li
     if failure:
         raise CompileError(failure)
     settings.parent.mkdir(parents=True, exist_ok=True)
-    settings.write_text(repr(build.directives))
+    settings.write_text(wanted)
     return {module.name: module.sources for module in translated}
 
 
