@@ -103,7 +103,7 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
 
 
 class AuctionState(msgspec.Struct, tag=True, frozen=True):
-    """Auctions by ascending ids, and a checksum of the whole state, which is equal on all members at a log position."""
+    """Auctions by ascending ids, and a checksum of all of them, which is equal on all members at a log position."""
 
     request_id: int
     auctions: list[Auction]
@@ -202,8 +202,8 @@ class AuctionHouse(msgspec.Struct):
         return page[:PAGE_LENGTH], page[PAGE_LENGTH].auction_id if len(page) > PAGE_LENGTH else None
 
     def checksum(self) -> int:
-        """CRC-32 of the whole state."""
-        return zlib.crc32(msgspec.msgpack.encode(self))
+        """CRC-32 of all auctions, not of the sessions' counts: a session that closes changes no auction."""
+        return zlib.crc32(msgspec.msgpack.encode((self.next_auction_id, self.auctions, self.closed)))
 
 
 # --- the service: decodes requests, drives the state machine, answers
