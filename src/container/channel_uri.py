@@ -6,6 +6,7 @@ The grammar is that of upstream's ``ChannelUri``: ``[aeron-spy:]aeron:media[?key
 from __future__ import annotations
 
 from container.errors import ConfigurationError
+from container.values import shown
 
 SCHEME = "aeron:"
 SPY_PREFIX = "aeron-spy"
@@ -38,17 +39,19 @@ class ChannelUri:
 
         Of a parameter given twice the last value counts, as upstream.
         """
+        if not isinstance(text, str):
+            raise ConfigurationError(f"a channel must be a text, not {shown(text)}")
         if len(text) > MAX_URI_LENGTH:
-            raise ConfigurationError(
-                f"a channel may have {MAX_URI_LENGTH} characters, not {len(text)}: {text[:MAX_URI_LENGTH]!r}"
-            )
+            raise ConfigurationError(f"a channel may have {MAX_URI_LENGTH} characters, not {len(text)}: {shown(text)}")
         prefix = SPY_PREFIX if text.startswith(SPY_PREFIX + ":") else ""
         rest = text[len(prefix) + 1 :] if prefix else text
         if not rest.startswith(SCHEME):
-            raise ConfigurationError(f"a channel must begin with {SCHEME!r}, not {text!r}")
+            raise ConfigurationError(f"a channel must begin with {SCHEME!r}, not {shown(text)}")
         media, question_mark, query = rest[len(SCHEME) :].partition("?")
         if media not in _MEDIA:
-            raise ConfigurationError(f"a channel's media must be one of {', '.join(_MEDIA)}, not {media!r}: {text!r}")
+            raise ConfigurationError(
+                f"a channel's media must be one of {', '.join(_MEDIA)}, not {shown(media)}: {shown(text)}"
+            )
         return cls(media, _parse_params(query, text) if question_mark else {}, prefix=prefix)
 
     @property
@@ -113,7 +116,9 @@ def _parse_params(query: str, text: str) -> dict[str, str]:
     for item in query.split("|"):
         key, equals, value = item.partition("=")
         if not key or not equals:
-            raise ConfigurationError(f"a channel's parameters must be key=value with | between, not {item!r}: {text!r}")
+            raise ConfigurationError(
+                f"a channel's parameters must be key=value with | between, not {shown(item)}: {shown(text)}"
+            )
         params[key] = value
     return params
 

@@ -76,12 +76,13 @@ def _add_run(words: Any, run: Callable[[Any], None]) -> None:
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     from container.settings import Setting, settings_table
     from container.settings_sources import parse_text
+    from container.values import shown
 
     def value(setting: Setting, text: str) -> Any:
         try:
             return parse_text(setting, text)
         except ConfigurationError as error:
-            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+            raise argparse.ArgumentTypeError(f"{shown(text)}: {error}") from None
 
     group = parser.add_argument_group("settings")
     for setting in settings_table().values():

@@ -28,6 +28,7 @@ from container.settings import Settings
 from container.settings_sources import collect_settings, validate_settings
 from container.transport import Client, Clock, MarkFile, SnapshotStore, SystemClock
 from container.type_names import TYPE_CHECKING, Any
+from container.values import shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,6 +99,21 @@ class Context:
         environ: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
+        for name, callback in (
+            ("error_handler", error_handler),
+            ("app_version_validator", app_version_validator),
+            ("termination_hook", termination_hook),
+        ):
+            if callback is not None and not callable(callback):
+                raise ConfigurationError(f"{name}={shown(callback)}: must be callable")
+        for name, given, kind in (
+            ("client", client, Client),
+            ("clock", clock, Clock),
+            ("snapshot_store", snapshot_store, SnapshotStore),
+            ("mark_file", mark_file, MarkFile),
+        ):
+            if given is not None and not issubclass(type(given), kind):
+                raise ConfigurationError(f"{name}={shown(given)}: must be a {kind.__name__} of container.transport")
         self.service = service
         self.app_version_validator = app_version_validator
         self.termination_hook = termination_hook or _do_nothing
@@ -212,7 +228,10 @@ class Context:
     def new_idle_strategy(self) -> IdleStrategy:
         """A new instance of the configured idle strategy: agent and runner must not share one."""
         if self._idle_strategy_supplier is not None:
-            return self._idle_strategy_supplier()
+            strategy = self._idle_strategy_supplier()
+            if not isinstance(strategy, IdleStrategy):
+                raise ConfigurationError(f"idle_strategy made {shown(strategy)}: it must make an IdleStrategy")
+            return strategy
         return parse_idle_strategy(self.settings.idle_strategy)
 
     def create_service(self) -> Any:
@@ -303,6 +322,9 @@ class Context:
         delegating = self._given_delegating_error_handler
         if delegating is None and settings.delegating_error_handler:
             delegating = create_object(settings.delegating_error_handler, "delegating_error_handler")
+        for name in ("next", "on_error") if delegating is not None else ():
+            if not callable(getattr(delegating, name, None)):
+                raise ConfigurationError(f"delegating_error_handler={shown(delegating)}: must have {name}()")
         fallback = fallback_stream(settings.fallback_logger)
         log = self._logging_error_handler = LoggingErrorHandler(self.error_log, fallback, has_messages=has_messages)
         self.error_handler = chain_error_handlers(log, self._user_error_handler, delegating)
@@ -410,19 +432,20 @@ def _created_directory(setting: str, directory: str) -> str:
         _make_directory(directory)
         return os.path.realpath(directory, strict=True)
     except OSError as error:
-        raise ConfigurationError(f"{setting}={directory!r}: can not be created: {error.strerror}") from error
+        raise ConfigurationError(f"{setting}={shown(directory)}: can not be created: {error.strerror}") from error
 
 
 def _make_directory(path: str) -> None:
     """Make the directory and what it lies in; os.makedirs would make parents that everybody may write."""
-    parent = os.path.dirname(path)
-    if parent and not os.path.exists(parent):
-        _make_directory(parent)
-    try:
-        os.mkdir(path, _DIRECTORY_MODE)
-    except FileExistsError:
-        if not os.path.isdir(path):
-            raise
+    missing = [path]
+    while (parent := os.path.dirname(missing[-1])) and not os.path.exists(parent):
+        missing.append(parent)
+    for each in reversed(missing):
+        try:
+            os.mkdir(each, _DIRECTORY_MODE)
+        except FileExistsError:
+            if not os.path.isdir(each):
+                raise
 
 
 def _do_nothing() -> None:

@@ -34,4 +34,4 @@ cdef class BackoffIdleStrategy(IdleStrategy):
     cdef int64_t _park_period_ns
 
 
-cpdef IdleStrategy parse_idle_strategy(str text)
+cpdef IdleStrategy parse_idle_strategy(text)

@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t
 from posix.time cimport nanosleep, timespec
 
 from container.errors import ConfigurationError
+from container.values import shown, whole_number
 
 cdef extern from "sched.h" nogil:
     int sched_yield() noexcept
@@ -73,13 +74,25 @@ cdef class YieldingIdleStrategy(IdleStrategy):
         return "yield"
 
 
+_INT64_MAX = 2**63 - 1
+
+
+def _as_int64(what, value):
+    """The value, when it is a whole number that fits 64 bits."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = int.__int__(value)  # of a class of its own, too
+    if type(value) is not int or not -_INT64_MAX <= value <= _INT64_MAX:
+        raise ConfigurationError(f"idle strategy {what}={shown(value)}: must be a whole number that fits 64 bits")
+    return value
+
+
 cdef class SleepingIdleStrategy(IdleStrategy):
     """Sleeps for a fixed period (int, nanoseconds, at least 1)."""
 
-    def __init__(self, int64_t period_ns):
-        if period_ns < 1:
-            raise ConfigurationError(f"idle strategy sleep: period must be at least 1ns, not {period_ns}ns")
-        self.period_ns = period_ns
+    def __init__(self, period_ns):
+        self.period_ns = _as_int64("sleep: period_ns", period_ns)
+        if self.period_ns < 1:
+            raise ConfigurationError(f"idle strategy sleep: period must be at least 1ns, not {self.period_ns}ns")
 
     cdef int idle(self, int work_count) except? -1:
         if work_count <= 0:
@@ -97,22 +110,21 @@ cdef class BackoffIdleStrategy(IdleStrategy):
     The defaults are upstream's: 10 spins, 20 yields, parks from 1 microsecond to 1 millisecond.
     """
 
-    def __init__(self, int64_t max_spins=10, int64_t max_yields=20, int64_t min_park_period_ns=1_000,
-                 int64_t max_park_period_ns=1_000_000):
-        if max_spins < 0 or max_yields < 0:
+    def __init__(self, max_spins=10, max_yields=20, min_park_period_ns=1_000, max_park_period_ns=1_000_000):
+        self.max_spins = _as_int64("backoff: max_spins", max_spins)
+        self.max_yields = _as_int64("backoff: max_yields", max_yields)
+        self.min_park_period_ns = _as_int64("backoff: min_park_period_ns", min_park_period_ns)
+        self.max_park_period_ns = _as_int64("backoff: max_park_period_ns", max_park_period_ns)
+        if self.max_spins < 0 or self.max_yields < 0:
             raise ConfigurationError(
-                f"idle strategy backoff: spins and yields must not be negative: {max_spins}, {max_yields}")
-        if min_park_period_ns < 1 or max_park_period_ns < min_park_period_ns:
+                f"idle strategy backoff: spins and yields must not be negative: {self.max_spins}, {self.max_yields}")
+        if self.min_park_period_ns < 1 or self.max_park_period_ns < self.min_park_period_ns:
             raise ConfigurationError(
                 "idle strategy backoff: park periods must be 1ns <= min <= max: "
-                f"min={min_park_period_ns}ns max={max_park_period_ns}ns")
-        self.max_spins = max_spins
-        self.max_yields = max_yields
-        self.min_park_period_ns = min_park_period_ns
-        self.max_park_period_ns = max_park_period_ns
+                f"min={self.min_park_period_ns}ns max={self.max_park_period_ns}ns")
         self._state = 0
         self._count = 0
-        self._park_period_ns = min_park_period_ns
+        self._park_period_ns = self.min_park_period_ns
 
     cdef int idle(self, int work_count) except? -1:
         if work_count > 0:
@@ -153,14 +165,17 @@ _SYNTAX = ("noop, busy_spin (or spin), yield, sleep(100us) (or sleep-ns, sleep-m
            "backoff(spins,yields,min_park,max_park)")
 
 
-def parse_duration_ns(str text):
+def parse_duration_ns(text):
     """Nanoseconds of a duration such as ``100us``, ``2ms``, ``1s`` or ``500`` (nanoseconds).
 
-    Raises ConfigurationError (ValueError) when the text is none.
+    Raises ConfigurationError (ValueError) when the text is none, or stands for more than 2**63 - 1 nanoseconds.
     """
-    duration_ns = parse_quantity(text.strip(), _UNIT_NS)
+    duration_ns = parse_quantity(text.strip(), _UNIT_NS) if isinstance(text, str) else None
+    if duration_ns is not None and duration_ns > _INT64_MAX:
+        raise ConfigurationError(f"a duration of {shown(text)} is too long: at most {_INT64_MAX}ns")
     if duration_ns is None:
-        raise ConfigurationError(f"not a duration: {text!r}; write a number and one of ns, us, ms, s, such as 100us")
+        raise ConfigurationError(
+            f"not a duration: {shown(text)}; write a number and one of ns, us, ms, s, such as 100us")
     return duration_ns
 
 
@@ -170,26 +185,29 @@ def parse_quantity(str text, dict factors):
     cdef str lower = text.lower()
     for unit, factor in factors.items():
         number = lower.removesuffix(unit).rstrip()
-        if lower.endswith(unit) and number.isdecimal():
-            return int(number) * factor
+        if lower.endswith(unit) and number.isascii() and number.isdigit():
+            return whole_number(number) * factor
     return None
 
 
 def _parse_count(str text):
-    if not text.isdecimal():
-        raise ConfigurationError(f"not a count: {text!r}; write a whole number")
-    return int(text)
+    count = whole_number(text)
+    if count is None or count < 0:
+        raise ConfigurationError(f"not a count: {shown(text)}; write a whole number")
+    return count
 
 
-cpdef IdleStrategy parse_idle_strategy(str text):
+cpdef IdleStrategy parse_idle_strategy(text):
     """A new idle strategy from its name and parameters, such as ``backoff(10,20,1us,50us)``.
 
     Accepts Aeron's aliases. Raises ConfigurationError (ValueError) for an unknown name, or parameters that do not fit.
     """
+    if not isinstance(text, str):
+        raise ConfigurationError(f"idle strategy {shown(text)} is not understood; use one of: {_SYNTAX}")
     name, parenthesis, rest = text.strip().partition("(")
     name = name.rstrip().lower().replace("_", "-")
     if parenthesis and (not rest.endswith(")") or rest.count(")") > 1 or "(" in rest):
-        raise ConfigurationError(f"idle strategy {text!r} is not understood; use one of: {_SYNTAX}")
+        raise ConfigurationError(f"idle strategy {shown(text)} is not understood; use one of: {_SYNTAX}")
     cdef str parameters = rest.removesuffix(")").strip()
     cdef list arguments = [a.strip() for a in parameters.split(",")] if parameters else []
     try:
@@ -208,6 +226,6 @@ cpdef IdleStrategy parse_idle_strategy(str text):
             return BackoffIdleStrategy(
                 _parse_count(arguments[0]), _parse_count(arguments[1]),
                 parse_duration_ns(arguments[2]), parse_duration_ns(arguments[3]))
-    except (ConfigurationError, OverflowError) as error:
-        raise ConfigurationError(f"idle strategy {text!r}: {error}") from None
-    raise ConfigurationError(f"idle strategy {text!r} is not understood; use one of: {_SYNTAX}")
+    except ConfigurationError as error:
+        raise ConfigurationError(f"idle strategy {shown(text)}: {error}") from None
+    raise ConfigurationError(f"idle strategy {shown(text)} is not understood; use one of: {_SYNTAX}")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib
 
+from container.error_texts import message_of, shorten
 from container.errors import ConfigurationError
 from container.type_names import Any
+from container.values import shown
+
+_MESSAGE_LENGTH = 500
 
 
 def load_object(path: str, setting: str) -> Any:
@@ -18,20 +22,23 @@ def load_object(path: str, setting: str) -> Any:
     Raises:
         ConfigurationError: the text has another form, the module can't be imported, or has no such name.
     """
-    module_name, colon, names = path.partition(":")
+    module_name, colon, names = path.partition(":") if isinstance(path, str) else ("", "", "")
     if not colon or not module_name or not names:
-        raise ConfigurationError(f"{setting}={path!r}: must be package.module:Name")
+        raise ConfigurationError(f"{setting}={shown(path)}: must be package.module:Name")
     try:
         found: Any = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # SystemExit of a module that is a script
         raise ConfigurationError(
-            f"{setting}={path!r}: module {module_name} can not be imported: {type(error).__name__}: {error}"
+            f"{setting}={shown(path)}: module {shown(module_name)[1:-1]} can not be imported: "
+            f"{type(error).__name__}: {_plain(error)}"
         ) from error
     for name in names.split("."):
         try:
             found = getattr(found, name)
-        except AttributeError:
-            raise ConfigurationError(f"{setting}={path!r}: {module_name} has no {names}") from None
+        except Exception:  # also of a name that is no text in UTF-8
+            raise ConfigurationError(
+                f"{setting}={shown(path)}: {shown(module_name)[1:-1]} has no {shown(names)[1:-1]}"
+            ) from None
     return found
 
 
@@ -47,5 +54,9 @@ def create_object(path: str, setting: str) -> Any:
         return found()
     except Exception as error:
         raise ConfigurationError(
-            f"{setting}={path!r}: {found.__qualname__}() failed: {type(error).__name__}: {error}"
+            f"{setting}={shown(path)}: {found.__qualname__}() failed: {type(error).__name__}: {_plain(error)}"
         ) from error
+
+
+def _plain(error: BaseException) -> str:
+    return shorten(message_of(error), _MESSAGE_LENGTH).encode(errors="backslashreplace").decode()

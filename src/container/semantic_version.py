@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from container.errors import ConfigurationError
+from container.values import shown
 
 _PART_MAX = 255
 
 
 def compose_version(major: int, minor: int, patch: int) -> int:
     """The version as one number. Raises ConfigurationError unless each part is from 0 to 255 and one is not 0."""
-    parts = (major, minor, patch)
+    parts = [int.__int__(part) if isinstance(part, int) else -1 for part in (major, minor, patch)]
     if not all(0 <= part <= _PART_MAX for part in parts) or not any(parts):
         raise ConfigurationError(
-            f"version {major}.{minor}.{patch}: each part must be from 0 to {_PART_MAX}, and not all of them 0"
+            f"version {shown(major)}.{shown(minor)}.{shown(patch)}: each part must be from 0 to {_PART_MAX}, "
+            "and not all of them 0"
         )
-    return major << 16 | minor << 8 | patch
+    return parts[0] << 16 | parts[1] << 8 | parts[2]
 
 
 def parse_version(text: str) -> int:
     """The number of a version such as ``1.2.3``. Raises ConfigurationError when the text is none."""
-    parts = text.strip().split(".")
-    if len(parts) != 3 or not all(part.isdecimal() and len(part) <= 3 for part in parts):
-        raise ConfigurationError(f"not a version: {text!r}; write major.minor.patch, such as 1.2.3")
+    parts = text.strip().split(".") if isinstance(text, str) and text.isascii() else []
+    if len(parts) != 3 or not all(part.isdigit() and len(part) <= 3 for part in parts):
+        raise ConfigurationError(f"not a version: {shown(text)}; write major.minor.patch, such as 1.2.3")
     return compose_version(*map(int, parts))
 
 

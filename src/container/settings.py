@@ -11,13 +11,14 @@ from collections.abc import Callable
 from container.callback_errors import HALT, SKIP
 from container.semantic_version import format_version
 from container.type_names import Any
+from container.values import is_path
 
 MAX_SERVICE_COUNT = 10
 MAX_CLIENT_NAME_LENGTH = 100
 
 _INT32 = (-(2**31), 2**31 - 1)
 _INT32_MAX = 2**31 - 1
-_INT64_MAX = 2**63 - 1
+_MAX_DURATION_NS = 2**62  # 146 years: a time of day in nanoseconds may be added
 
 
 class Setting:
@@ -69,7 +70,7 @@ class Setting:
         if self.is_number:
             return isinstance(value, int) and not isinstance(value, bool) and self._least <= value <= self._most
         if self._choices:
-            return value in self._choices
+            return isinstance(value, str) and value in self._choices
         return isinstance(value, str) and self._accepts is not None and self._accepts(value)
 
 
@@ -82,7 +83,7 @@ def _number(prop: str, doc: str, default: int | None, least: int, most: int, *, 
 
 def _duration(prop: str, doc: str, default_ns: int | None, *, least: int = 1, shown: str = "") -> Any:
     """A setting that is a time in nanoseconds."""
-    return _number(prop, doc, default_ns, least, _INT64_MAX, unit="ns", shown=shown)
+    return _number(prop, doc, default_ns, least, _MAX_DURATION_NS, unit="ns", shown=shown)
 
 
 def _text(
@@ -96,6 +97,11 @@ def _text(
 ) -> Any:
     """A setting that is a text which the function accepts."""
     return Setting(prop, doc, default, allowed=allowed, accepts=accepts, default=shown)
+
+
+def _path(prop: str, doc: str, default: str | None, *, shown: str = "") -> Any:
+    """A setting that is the path of a file or directory."""
+    return _text(prop, doc, default, is_path, "a path in UTF-8, not empty and without NUL", shown=shown)
 
 
 def _channel(prop: str, doc: str, default: str) -> Any:
@@ -221,25 +227,25 @@ class Settings:
         0xFFFFFF,
         unit="version",
     )
-    cluster_dir: str = _text(
+    cluster_dir: str = _path(
         "aeron.cluster.dir", "Directory of the member's mark files and recording log.", "aeron-cluster"
     )
-    mark_file_dir: str | None = _text(
+    mark_file_dir: str | None = _path(
         "aeron.cluster.mark.file.dir",
         "Directory of the mark files alone, such as one in memory.",
         None,
         shown="`cluster_dir`",
     )
-    services_dir: str | None = _text(
+    services_dir: str | None = _path(
         "aeron.cluster.services.dir",
         "Where the consensus module looks for the services' mark files. Only the consensus module uses it; it is "
         "known here so that both can share their configuration.",
         None,
     )
-    aeron_dir: str | None = _text(
+    aeron_dir: str | None = _path(
         "aeron.dir", "Directory of the media driver.", None, shown="the driver's own default for this user"
     )
-    aeron_library: str | None = _text(
+    aeron_library: str | None = _path(
         "aeron.library", "Path of the Aeron C client's library.", None, shown="the one inside the package pyaeron"
     )
     driver_timeout_ms: int = _number(

@@ -14,12 +14,15 @@ from container.idle_strategy import parse_duration_ns, parse_idle_strategy, pars
 from container.semantic_version import parse_version
 from container.settings import Setting, Settings, settings_table
 from container.type_names import Any
+from container.values import is_path, shown, whole_number
 
 CONFIG_FILE_VARIABLE = "AERON_CLUSTER_CONFIG_FILE"
 
 _SIZE_FACTORS = {"k": 1024, "m": 1024**2, "g": 1024**3, "": 1}
 _NS_PER_MS = 1_000_000
 _FILE_LENGTH_MAX = 1024 * 1024
+_UNKNOWN_SHOWN = 10
+_NAME_LENGTH = 100
 
 
 class Given:
@@ -46,12 +49,16 @@ def collect_settings(
         environ: the environment; the process's by default. A variable that is empty counts as not given.
 
     Raises:
-        ConfigurationError: unknown setting, or a file that can not be read.
+        ConfigurationError: unknown setting, a file that can not be read, or an environment that is no mapping.
     """
     environ = os.environ if environ is None else environ
+    if not isinstance(environ, Mapping):
+        raise ConfigurationError(f"environ={shown(environ)}: must be a mapping of texts, such as os.environ")
     _refuse_unknown(keywords, "")
-    path = config_file or environ.get(CONFIG_FILE_VARIABLE)
-    given = _read_file(path) if path else {}
+    path, source = config_file, "config_file"
+    if path is None or (isinstance(path, str) and not path):
+        path, source = environ.get(CONFIG_FILE_VARIABLE) or None, CONFIG_FILE_VARIABLE
+    given = {} if path is None else _read_file(path, source)
     for name, setting in settings_table().items():
         if keywords.get(name) is not None:
             given[name] = Given(keywords[name], "", False)
@@ -83,7 +90,9 @@ def validate_settings(given: Mapping[str, Given]) -> Settings:
         try:
             values[name] = _convert(setting, each.value, each.is_text)
         except ConfigurationError as error:
-            problems.append(f"{name}={_shown(each.value)}{each.source}: {error}")
+            problems.append(f"{name}={shown(each.value)}{each.source}: {error}")
+        except Exception:  # of an object that raises when it is compared or converted
+            problems.append(f"{name}={shown(each.value)}{each.source}: must be {setting.allowed}")
     if problems:
         raise ConfigurationError("; ".join(problems))
     settings = Settings(**values)
@@ -102,17 +111,17 @@ def parse_text(setting: Setting, text: str) -> Any:
     if setting.unit:
         return _parse_quantity(setting, text)
     if setting.is_number or setting.is_flag:
-        digits = text[1:] if text.startswith(("+", "-")) else text
-        if setting.is_flag or not digits.isdecimal():
+        number = whole_number(text)
+        if setting.is_flag or number is None:
             raise ConfigurationError(f"must be {setting.allowed}")
-        return int(text)
+        return number
     return text
 
 
 def _convert(setting: Setting, value: Any, is_text: bool) -> Any:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
-    if is_text and setting.name == "driver_timeout_ms" and not str(value).isdecimal():
+    if is_text and setting.name == "driver_timeout_ms" and not (str(value).isascii() and str(value).isdigit()):
         # The C client would refuse it, whatever is set later.
         raise ConfigurationError("must be a plain number of milliseconds, as Aeron's C client reads this variable, too")
     if isinstance(value, str) and (is_text or setting.unit):
@@ -133,7 +142,8 @@ def _parse_quantity(setting: Setting, text: str) -> int:
         if setting.unit == "bytes":
             return _parse_size(text)
         if setting.unit == "ms":
-            return int(text) if text.isdecimal() else _whole_ms(parse_duration_ns(text))
+            number = whole_number(text)
+            return _whole_ms(parse_duration_ns(text)) if number is None else number
         return parse_duration_ns(text)
     except ConfigurationError as error:
         raise ConfigurationError(f"must be {setting.allowed}: {error}") from None
@@ -142,7 +152,7 @@ def _parse_quantity(setting: Setting, text: str) -> int:
 def _parse_size(text: str) -> int:
     size = parse_quantity(text, _SIZE_FACTORS)
     if size is None:
-        raise ConfigurationError(f"not a size: {text!r}; write a number and, if you like, one of k, m, g")
+        raise ConfigurationError(f"not a size: {shown(text)}; write a number and, if you like, one of k, m, g")
     return size
 
 
@@ -163,37 +173,44 @@ def _check_response_stream_id(settings: Settings) -> None:
         )
 
 
-def _read_file(path: str | os.PathLike[str]) -> dict[str, Given]:
+def _read_file(given_path: object, source: str) -> dict[str, Given]:
     import tomllib  # most containers have no such file
-    from pathlib import Path
 
     try:
-        with Path(path).open("rb") as file:  # a pipe, too: a shell makes one of what a command prints
+        path = os.fspath(given_path) if isinstance(given_path, os.PathLike) else given_path
+    except Exception:
+        path = None
+    if not isinstance(path, str) or not is_path(path):
+        raise ConfigurationError(f"{source}={shown(given_path)}: must be the path of a TOML file in UTF-8, without NUL")
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - a pipe, too: a shell makes one of what a command prints
             content = file.read(_FILE_LENGTH_MAX + 1)
-        if len(content) > _FILE_LENGTH_MAX:
-            raise ConfigurationError(f"config file {path} is longer than {_FILE_LENGTH_MAX} bytes")
-        values = tomllib.loads(content.decode("utf-8"))
     except OSError as error:
-        raise ConfigurationError(f"config file {path} can not be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"config file {shown(path)[1:-1]} can not be read: {error.strerror}") from error
+    if len(content) > _FILE_LENGTH_MAX:
+        raise ConfigurationError(f"config file {path} is longer than {_FILE_LENGTH_MAX} bytes")
+    try:
+        values = tomllib.loads(content.decode())
+    except RecursionError:
+        raise ConfigurationError(f"config file {path} is not TOML: its values are nested too deep") from None
+    except ValueError as error:  # also a number of too many digits, and what is not UTF-8
         raise ConfigurationError(f"config file {path} is not TOML: {error}") from error
     _refuse_unknown(values, f" in config file {path}")
     return {name: Given(value, f" from {path}", False) for name, value in values.items()}
 
 
-def _refuse_unknown(names: Collection[str], where: str) -> None:
-    unknown = [name for name in names if name not in settings_table()]
+def _refuse_unknown(names: Collection[object], where: str) -> None:
+    unknown = [name for name in names if not isinstance(name, str) or name not in settings_table()]
     if unknown:
-        raise ConfigurationError("; ".join(f"unknown setting {name!r}{where}{_suggestion(name)}" for name in unknown))
+        texts = [f"unknown setting {shown(name)}{where}{_suggestion(name)}" for name in unknown[:_UNKNOWN_SHOWN]]
+        more = [f"and {len(unknown) - _UNKNOWN_SHOWN} more"] if len(unknown) > _UNKNOWN_SHOWN else []
+        raise ConfigurationError("; ".join(texts + more))
 
 
-def _suggestion(name: str) -> str:
+def _suggestion(name: object) -> str:
     import difflib
 
+    if not isinstance(name, str) or len(name) > _NAME_LENGTH:
+        return ": see docs/settings.md"
     matches = difflib.get_close_matches(name.lower().replace("-", "_"), settings_table(), n=1)
     return f": did you mean {matches[0]!r}?" if matches else ": see docs/settings.md"
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

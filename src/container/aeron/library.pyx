@@ -18,6 +18,7 @@ from container.aeron.libaeron cimport (
 )
 
 from container.errors import AeronError, ConfigurationError, DriverTimeoutError, TimedOutError
+from container.values import shown
 
 cdef extern from "dlfcn.h" nogil:
     int RTLD_NOW
@@ -129,8 +130,8 @@ cdef int _bind(void* handle, str name, void** slot, list missing) except -1:
 
 def _refuse_missing(list missing, str path, str setting):
     if missing:
-        shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-        raise ImportError(f"{path} ({setting}) is no Aeron library that can be used: it lacks {shown}; "
+        names = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        raise ImportError(f"{path} ({setting}) is no Aeron library that can be used: it lacks {names}; "
                           f"{_HOW_TO_GET_IT}", path=path)
 
 
@@ -416,11 +417,16 @@ cdef object last_driver_error(str what):
 
 
 cdef bytes encoded(str name, str value, Py_ssize_t max_length):
-    cdef bytes result = os.fsencode(value)
+    cdef bytes result
+    try:
+        result = os.fsencode(value)
+    except UnicodeEncodeError:
+        raise ConfigurationError(
+            f"{name} {shown(value)} has half of a surrogate pair in it: give a text in UTF-8") from None
     if b"\0" in result:
         raise ConfigurationError(
-            f"{name} {value!r} has a NUL character in it; C would read only what is before it")
+            f"{name} {shown(value)} has a NUL character in it; C would read only what is before it")
     if len(result) > max_length:
         raise ConfigurationError(
-            f"{name} {value!r} is {len(result)} bytes long; at most {max_length} are allowed")
+            f"{name} {shown(value)} is {len(result)} bytes long; at most {max_length} are allowed")
     return result

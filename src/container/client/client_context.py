@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 from container.channel_uri import ENDPOINT, ChannelUri
-from container.client.egress_handler import EgressHandler, check_listener
+from container.client.egress_handler import EgressHandler
 from container.client.egress_listener import EgressListener
 from container.errors import ClusterError, ConfigurationError, ContainerError
 from container.idle_strategy import BackoffIdleStrategy, IdleStrategy, parse_duration_ns, parse_idle_strategy
 from container.settings import MAX_CLIENT_NAME_LENGTH
-
-if TYPE_CHECKING:
-    from container.transport import Client
+from container.transport import Client
+from container.values import is_path, shown, whole_number
 
 NS_PER_S = 1_000_000_000
+_MAX_S = 1_000_000_000  # 31 years: a deadline in nanoseconds fits 64 bits
+_INT32_MAX = 2**31 - 1
 
 
 class CredentialsSupplier(Protocol):
@@ -99,35 +100,12 @@ class ClientContext:
     aeron_dir: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("ingress_channel", "egress_channel"):
-            if not getattr(self, name):
-                raise ConfigurationError(f"{name} must be set, such as 'aeron:udp?endpoint=localhost:0'")
-            ChannelUri.parse(getattr(self, name))
-        if self.ingress_endpoints is not None:
-            if ChannelUri.parse(self.ingress_channel).is_ipc:
-                raise ConfigurationError(
-                    f"ingress_endpoints must be None for an IPC ingress_channel: {self.ingress_endpoints!r}"
-                )
-            parse_ingress_endpoints(self.ingress_endpoints)
-        if len(self.client_name) > MAX_CLIENT_NAME_LENGTH:
+        for name in _RULES:
+            _check(name, getattr(self, name))
+        if self.ingress_endpoints is not None and ChannelUri.parse(self.ingress_channel).is_ipc:
             raise ConfigurationError(
-                f"client_name may have {MAX_CLIENT_NAME_LENGTH} characters, not {len(self.client_name)}: "
-                f"{self.client_name!r}"
+                f"ingress_endpoints must be None for an IPC ingress_channel: {shown(self.ingress_endpoints)}"
             )
-        for name in ("message_timeout", "driver_timeout"):
-            if not getattr(self, name) > 0:
-                raise ConfigurationError(f"{name} must be more than 0 s, not {getattr(self, name)}")
-        if self.new_leader_timeout is not None and not self.new_leader_timeout > 0:
-            raise ConfigurationError(f"new_leader_timeout must be None or more than 0 s, not {self.new_leader_timeout}")
-        if not self.keep_alive_interval >= 0:
-            raise ConfigurationError(f"keep_alive_interval must be 0 or more s, not {self.keep_alive_interval}")
-        check_listener(self.listener)
-        for name in ("encoded_credentials", "on_challenge"):
-            if not callable(getattr(self.credentials_supplier, name, None)):
-                raise ConfigurationError(f"credentials_supplier must have {name}(): {self.credentials_supplier!r}")
-        for name in ("agent_invoker", "error_handler"):
-            if getattr(self, name) is not None and not callable(getattr(self, name)):
-                raise ConfigurationError(f"{name} must be callable or None, not {getattr(self, name)!r}")
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None, **settings: Any) -> Self:
@@ -141,13 +119,23 @@ class ClientContext:
         the variable.
         """
         environ = os.environ if environ is None else environ
+        if not isinstance(environ, Mapping):
+            raise ConfigurationError(f"environ={shown(environ)}: must be a mapping of texts, such as os.environ")
         values: dict[str, Any] = {}
         for name, (variable, parse) in _VARIABLES.items():
-            if name not in settings and environ.get(variable):
-                try:
-                    values[name] = parse(environ[variable])
-                except ValueError as error:
-                    raise ConfigurationError(f"{variable}={environ[variable]!r}: {error}") from None
+            text = environ.get(variable)
+            if name in settings or not text:
+                continue
+            try:
+                if not isinstance(text, str):
+                    raise ConfigurationError("must be a text")
+                values[name] = parse(text)
+                _check(name, values[name])
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{variable}={shown(text)}: {error}") from None
+        unknown = [name for name in settings if name not in cls.__dataclass_fields__]
+        if unknown:
+            raise ConfigurationError(f"unknown setting {shown(unknown[0])}: see container.client.ClientContext")
         return cls(**values, **settings)
 
     @property
@@ -175,20 +163,110 @@ class ClientContext:
         return str(uri)
 
 
-def _parse_duration(text: str) -> float:
-    return parse_duration_ns(text) / NS_PER_S
+def _check(name: str, value: Any) -> None:
+    accepts, rule = _RULES[name]
+    try:
+        is_accepted = accepts(value)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error}") from None
+    except Exception:  # of an object that raises when it is compared or asked
+        is_accepted = False
+    if not is_accepted:
+        raise ConfigurationError(f"{name} must {rule}, not {shown(value)}")
+
+
+def _is_ascii(value: Any) -> bool:
+    return isinstance(value, str) and bool(value) and value.isascii() and value.isprintable()
+
+
+def _is_channel(value: Any) -> bool:
+    return _is_ascii(value) and ChannelUri.parse(value) is not None
+
+
+def _is_int32(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -_INT32_MAX - 1 <= value <= _INT32_MAX
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_CLIENT_NAME_LENGTH and (not value or is_path(value))
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_seconds(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MAX_S
+
+
+def _is_limit(value: Any) -> bool:
+    return _is_seconds(value) and value > 0
+
+
+def _is_callback(value: Any) -> bool:
+    return value is None or callable(value)
+
+
+def _is_credentials_supplier(value: Any) -> bool:
+    return callable(value.encoded_credentials) and callable(value.on_challenge)
+
+
+_CHANNEL = "be set to a channel in ASCII, such as 'aeron:udp?endpoint=localhost:0'"
+_NUMBER = "be a whole number of 32 bits"
+
+# By setting: what accepts a value, and what an error says after "must".
+_RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "ingress_channel": (_is_channel, _CHANNEL),
+    "egress_channel": (_is_channel, _CHANNEL),
+    "ingress_endpoints": (
+        lambda value: value is None or bool(parse_ingress_endpoints(value)),
+        "be None or id=host:port with commas between",
+    ),
+    "ingress_stream_id": (_is_int32, _NUMBER),
+    "egress_stream_id": (_is_int32, _NUMBER),
+    "message_timeout": (_is_limit, f"be more than 0 s and at most {_MAX_S} s"),
+    "new_leader_timeout": (
+        lambda value: value is None or _is_limit(value),
+        f"be None, or more than 0 s and at most {_MAX_S} s",
+    ),
+    "keep_alive_interval": (_is_seconds, f"be from 0 to {_MAX_S} s"),
+    "client_name": (_is_name, f"be a text of at most {MAX_CLIENT_NAME_LENGTH} characters in UTF-8, without NUL"),
+    "is_ingress_exclusive": (_is_flag, "be True or False"),
+    "listener": (
+        lambda value: isinstance(value, EgressListener | EgressHandler),
+        "be an EgressListener, or an EgressHandler in Cython",
+    ),
+    "idle_strategy": (
+        lambda value: isinstance(value, IdleStrategy),
+        "be an IdleStrategy, such as parse_idle_strategy('backoff')",
+    ),
+    "credentials_supplier": (_is_credentials_supplier, "have encoded_credentials() and on_challenge()"),
+    "agent_invoker": (_is_callback, "be callable or None"),
+    "error_handler": (_is_callback, "be callable or None"),
+    "client": (lambda value: value is None or isinstance(value, Client), "be None or a client of the transport"),
+    "owns_client": (_is_flag, "be True or False"),
+    "driver_timeout": (_is_limit, f"be more than 0 s and at most {_MAX_S} s"),
+    "aeron_dir": (lambda value: value is None or is_path(value), "be None or a path in UTF-8, without NUL"),
+}
+
+
+def _parse_number(text: str) -> int:
+    number = whole_number(text.strip())
+    if number is None:
+        raise ConfigurationError("must be a whole number")
+    return number
 
 
 _VARIABLES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "ingress_channel": ("AERON_CLUSTER_INGRESS_CHANNEL", str),
-    "ingress_stream_id": ("AERON_CLUSTER_INGRESS_STREAM_ID", int),
+    "ingress_stream_id": ("AERON_CLUSTER_INGRESS_STREAM_ID", _parse_number),
     "ingress_endpoints": ("AERON_CLUSTER_INGRESS_ENDPOINTS", str),
     "egress_channel": ("AERON_CLUSTER_EGRESS_CHANNEL", str),
-    "egress_stream_id": ("AERON_CLUSTER_EGRESS_STREAM_ID", int),
-    "message_timeout": ("AERON_CLUSTER_MESSAGE_TIMEOUT", _parse_duration),
+    "egress_stream_id": ("AERON_CLUSTER_EGRESS_STREAM_ID", _parse_number),
+    "message_timeout": ("AERON_CLUSTER_MESSAGE_TIMEOUT", lambda text: parse_duration_ns(text) / NS_PER_S),
     "client_name": ("AERON_CLUSTER_CLIENT_NAME", str),
     "idle_strategy": ("AERON_CLUSTER_IDLE_STRATEGY", parse_idle_strategy),
-    "driver_timeout": ("AERON_DRIVER_TIMEOUT", lambda text: int(text) / 1000),
+    "driver_timeout": ("AERON_DRIVER_TIMEOUT", lambda text: _parse_number(text) / 1000),
     "aeron_dir": ("AERON_DIR", str),
 }
 
@@ -197,13 +275,14 @@ def parse_ingress_endpoints(text: str) -> dict[int, str]:
     """Endpoints by member id of ``"0=host:port,1=host:port"``; raises ConfigurationError, which names the
     text."""
     endpoints: dict[int, str] = {}
-    for item in text.split(","):
-        member_id, equals, endpoint = item.partition("=")
-        if not equals or not member_id.strip().isdecimal() or not endpoint.strip():
+    for item in text.split(",") if isinstance(text, str) else [""]:
+        member_id, _, endpoint = (part.strip() for part in item.partition("="))
+        number = whole_number(member_id)
+        if number is None or not 0 <= number <= _INT32_MAX or not _is_ascii(endpoint):
             raise ConfigurationError(
-                f"ingress endpoints must be id=host:port with commas between, not {item!r}: {text!r}"
+                f"endpoints must be id=host:port with commas between, not {shown(item)}: {shown(text)}"
             )
-        endpoints[int(member_id)] = endpoint.strip()
+        endpoints[number] = endpoint
     return endpoints
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from container.api import Header, MessageBuffer
+from container.arguments import number, seconds
 from container.client.aeron_cluster import AeronCluster
 from container.client.client_context import ClientContext
 from container.client.egress_handler import EgressHandler
@@ -36,19 +37,33 @@ def client_parser(make: Callable[..., argparse.ArgumentParser], program: str) ->
     send = words.add_parser("send", help="send messages and print what comes back, one per line")
     send.add_argument("messages", nargs="*", metavar="MESSAGE", help="without any, each line of stdin is one")
     send.add_argument("--hex", action="store_true", help="messages and answers are hexadecimal")
-    send.add_argument("--replies", type=int, metavar="N", help="answers to wait for (default: one for each message)")
-    send.add_argument("--wait", type=float, default=10.0, metavar="S", help="seconds to wait for them (default: 10)")
+    send.add_argument(
+        "--replies", type=number(0), metavar="N", help="answers to wait for (default: one for each message)"
+    )
+    send.add_argument("--wait", type=seconds, default=10.0, metavar="S", help="seconds to wait for them (default: 10)")
     send.set_defaults(command=_interruptible(_send))
     bench = words.add_parser("bench", help="measure round trips with a service that sends each message back")
-    bench.add_argument("--messages", type=int, default=100_000, metavar="N", help="messages to send (default: 100000)")
-    bench.add_argument("--length", type=int, default=32, metavar="BYTES", help="their length, at least 8 (default: 32)")
-    bench.add_argument("--window", type=int, default=64, metavar="N", help="messages under way at most (default: 64)")
-    bench.add_argument("--wait", type=float, default=10.0, metavar="S", help="seconds without an answer (default: 10)")
+    bench.add_argument(
+        "--messages", type=number(0, 2**31 - 1), default=100_000, metavar="N", help="messages to send (default: 100000)"
+    )
+    bench.add_argument(
+        "--length",
+        type=number(0, 2**31 - 1),
+        default=32,
+        metavar="BYTES",
+        help="their length, at least 8 (default: 32)",
+    )
+    bench.add_argument(
+        "--window", type=number(0, 2**31 - 1), default=64, metavar="N", help="messages under way at most (default: 64)"
+    )
+    bench.add_argument(
+        "--wait", type=seconds, default=10.0, metavar="S", help="seconds without an answer (default: 10)"
+    )
     bench.set_defaults(command=_interruptible(_bench))
     tail = words.add_parser("tail", help="print what the cluster sends to this session, until Ctrl-C")
     tail.add_argument("--hex", action="store_true", help="print payloads in hexadecimal")
-    tail.add_argument("--count", type=int, metavar="N", help="end after N messages")
-    tail.add_argument("--seconds", type=float, metavar="S", help="end after S seconds")
+    tail.add_argument("--count", type=number(0), metavar="N", help="end after N messages")
+    tail.add_argument("--seconds", type=seconds, metavar="S", help="end after S seconds")
     tail.set_defaults(command=_tail)
     return parser
 
@@ -76,7 +91,9 @@ def _add_connection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--aeron-dir", metavar="DIR", help="directory of the media driver [AERON_DIR]")
     parser.add_argument("--embedded-driver", action="store_true", help="start a media driver in this process")
     parser.add_argument("--name", metavar="NAME", help="name of the client, at most 100 characters")
-    parser.add_argument("--timeout", type=float, metavar="S", help="seconds for the connect and each send (default: 5)")
+    parser.add_argument(
+        "--timeout", type=seconds, metavar="S", help="seconds for the connect and each send (default: 5)"
+    )
     parser.add_argument("--log-level", choices=_LOG_LEVELS, default="warning", help="what is logged (default: warning)")
 
 

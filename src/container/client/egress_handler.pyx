@@ -7,6 +7,7 @@ from container.client.egress_listener import (
 from container.errors import ClusterError, ConfigurationError
 from container.message_buffer cimport Header, MessageBuffer
 from container.transport cimport ACTION_ABORT, ACTION_CONTINUE, FrameHeader
+from container.values import shown
 
 
 cdef class EgressHandler:
@@ -129,4 +130,5 @@ cdef EgressHandler egress_handler(object listener, MessageCopy message):
 def check_listener(listener):
     """Refuses what is no listener, with a ConfigurationError that names it."""
     if not isinstance(listener, (EgressListener, EgressHandler)):
-        raise ConfigurationError(f"listener must be an EgressListener, or an EgressHandler in Cython, not {listener!r}")
+        raise ConfigurationError(
+            f"listener must be an EgressListener, or an EgressHandler in Cython, not {shown(listener)}")

@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from container.arguments import number, path, seconds
 from container.errors import ConfigurationError, ContainerError
+from container.settings import MAX_SERVICE_COUNT
+from container.values import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,7 +100,7 @@ def _settings(given: list[str]) -> dict[str, str]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise ConfigurationError(f"--conf {text!r}: must be NAME=VALUE, such as spark.driver.memory=2g")
+            raise ConfigurationError(f"--conf {shown(text)}: must be NAME=VALUE, such as spark.driver.memory=2g")
         settings[name] = value
     return settings
 
@@ -134,11 +137,11 @@ def _add_ingest(words: Any) -> None:
     parser = _add_word(
         words, "ingest", "read committed messages into Parquet files, each once, also over restarts", _ingest
     )
-    parser.add_argument("--table", required=True, type=Path, metavar="DIR", help="directory of the table")
+    parser.add_argument("--table", required=True, type=path, metavar="DIR", help="directory of the table")
     parser.add_argument("--view", default="messages", help="the view to read (default: messages)")
     parser.add_argument("--cluster", metavar="NAME", help="name of the cluster in the table (default: its cluster id)")
     parser.add_argument("--decoder", metavar="package.module:name", help="function or type that decodes payloads")
-    parser.add_argument("--every", type=float, metavar="S", help="go on until Ctrl-C, and look so often, in seconds")
+    parser.add_argument("--every", type=seconds, metavar="S", help="go on until Ctrl-C, and look so often, in seconds")
     parser.add_argument("--max-bytes-per-batch", metavar="SIZE", help="bytes of log in a micro-batch, such as 256m")
     _add_mode(parser)
     parser.set_defaults(word="ingest")
@@ -205,7 +208,7 @@ def _add_audit(words: Any) -> None:
     parser = _add_word(words, "audit", "compare members, and check the history that they share", _audit)
     parser.add_argument(
         "--report",
-        type=Path,
+        type=path,
         default=Path("report.html"),
         metavar="FILE",
         help="HTML file, JSON beside it (report.html)",
@@ -249,14 +252,22 @@ def _add_diff(words: Any) -> None:
 
 
 def _add_range(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="directory of the Parquet table")
-    parser.add_argument("--service-id", type=int, default=0, metavar="N", help="whose snapshots to use (default: 0)")
+    parser.add_argument("--out", required=True, type=path, metavar="DIR", help="directory of the Parquet table")
     parser.add_argument(
-        "--begin", type=int, metavar="POSITION", help="0 or a snapshot's log position (default: the earliest)"
+        "--service-id",
+        type=number(0, MAX_SERVICE_COUNT - 1),
+        default=0,
+        metavar="N",
+        help="whose snapshots to use (default: 0)",
     )
-    parser.add_argument("--end", type=int, metavar="POSITION", help="log position (default: all that is committed)")
     parser.add_argument(
-        "--hash", type=int, action="append", default=[], metavar="POSITION", help="hash the state there, too"
+        "--begin", type=number(0), metavar="POSITION", help="0 or a snapshot's log position (default: the earliest)"
+    )
+    parser.add_argument(
+        "--end", type=number(0), metavar="POSITION", help="log position (default: all that is committed)"
+    )
+    parser.add_argument(
+        "--hash", type=number(0), action="append", default=[], metavar="POSITION", help="hash the state there, too"
     )
     parser.add_argument(
         "--continuous", action="store_true", help="go on over snapshots with the service's own state, in one task"
@@ -320,7 +331,7 @@ def _diff(spark: SparkSession, options: argparse.Namespace) -> None:
 def _add_analytics(words: Any) -> None:
     parser = _add_word(words, "analytics", "rates, sizes, sessions, timers and leaders as tables and plots", _analytics)
     parser.add_argument(
-        "--out", required=True, type=Path, metavar="DIR", help="directory of the tables and report.html"
+        "--out", required=True, type=path, metavar="DIR", help="directory of the tables and report.html"
     )
     _add_mode(parser)
     parser.set_defaults(word="analytics")

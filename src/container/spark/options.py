@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,12 +11,14 @@ import msgspec
 
 from container.errors import ConfigurationError
 from container.recordings import LOG_VIEWS, VIEWS
+from container.values import is_path, shown, whole_number
 
 MODES = ("strict", "permissive")
 DEFAULT_BATCH_ROWS = 65_536
 MAX_BATCH_ROWS = 1_048_576
 
-_SIZE = re.compile(r"(\d+)\s*([kmg]?)", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]+)\s*([kmg]?)", re.IGNORECASE | re.ASCII)
+_MAX_SIZE = 2**63 - 1
 _SIZE_FACTORS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
@@ -48,14 +49,17 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     Raises:
         ConfigurationError: an option is missing, unknown or has a value that is not allowed.
     """
+    for name, value in options.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ConfigurationError(f"option {shown(name)}={shown(value)}: names and values must be texts")
     given = {name.lower(): value for name, value in options.items()}
     paths = _paths(given.pop("path", None), given.pop("paths", None))
     values: dict[str, Any] = {"paths": paths}
     for name, text in given.items():
         if name not in _PARSERS:
-            near = difflib.get_close_matches(name, [*_PARSERS, "path"], n=1)
+            near = difflib.get_close_matches(name[:100], [*_PARSERS, "path"], n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known options: path, {', '.join(sorted(_PARSERS))}"
-            raise ConfigurationError(f"option {name!r} is unknown; {hint}")
+            raise ConfigurationError(f"option {shown(name)} is unknown; {hint}")
         field, parse = _PARSERS[name]
         values[field] = parse(name, text)
     parsed = SourceOptions(**values)
@@ -75,18 +79,20 @@ def parse_size(name: str, text: str) -> int:
     """A number of bytes, with an optional suffix k, m or g.
 
     Raises:
-        ConfigurationError: it is none, or not positive.
+        ConfigurationError: it is none, is not positive, or does not fit 64 bits.
     """
-    match = _SIZE.fullmatch(text.strip())
-    size = int(match[1]) * _SIZE_FACTORS[match[2].lower()] if match else 0
-    if size <= 0:
-        raise ConfigurationError(f"{name}={text!r}: must be a positive number of bytes, such as 1048576, 1024k or 1m")
+    match = _SIZE.fullmatch(text.strip()) if isinstance(text, str) else None
+    size = (whole_number(match[1]) or 0) * _SIZE_FACTORS[match[2].lower()] if match else 0
+    if not 0 < size <= _MAX_SIZE:
+        raise ConfigurationError(
+            f"{name}={shown(text)}: must be a positive number of bytes that fits 64 bits, such as 1048576, 1024k or 1m"
+        )
     return size
 
 
 def _paths(path: str | None, paths: str | None) -> tuple[str, ...]:
     """From ``path``, or from ``paths``, in which Spark passes the list of ``load([…])`` as JSON."""
-    found = tuple(json.loads(paths)) if paths else ()
+    found = _json_list("paths", paths) if paths else ()
     if path is not None:
         found += _directories("path", path)
     if not found:
@@ -99,20 +105,31 @@ def _paths(path: str | None, paths: str | None) -> tuple[str, ...]:
 def _directories(name: str, text: str) -> tuple[str, ...]:
     """Directories from a text: one, several with commas between them, or a list as JSON."""
     if text.lstrip().startswith("["):
-        try:
-            return msgspec.json.decode(text, type=tuple[str, ...])
-        except msgspec.DecodeError as error:
-            raise ConfigurationError(f"{name}={text!r}: is no JSON list of directories: {error}") from None
+        return _json_list(name, text)
     directories = tuple(part.strip() for part in text.split(","))
     if not all(directories):
-        raise ConfigurationError(f"{name}={text!r}: a directory is empty")
+        raise ConfigurationError(f"{name}={shown(text)}: a directory is empty")
+    return _checked_directories(name, directories)
+
+
+def _json_list(name: str, text: str) -> tuple[str, ...]:
+    try:
+        return _checked_directories(name, msgspec.json.decode(text, type=tuple[str, ...]))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise ConfigurationError(f"{name}={shown(text)}: is no JSON list of directories: {error}") from None
+
+
+def _checked_directories(name: str, directories: tuple[str, ...]) -> tuple[str, ...]:
+    for directory in directories:
+        if not is_path(directory):
+            raise ConfigurationError(f"{name}={shown(directory)}: must be a path in UTF-8, without NUL")
     return directories
 
 
 def _one_of(allowed: tuple[str, ...]) -> Callable[[str, str], str]:
     def parse(name: str, text: str) -> str:
         if text not in allowed:
-            raise ConfigurationError(f"{name}={text!r}: must be one of {', '.join(allowed)}")
+            raise ConfigurationError(f"{name}={shown(text)}: must be one of {', '.join(allowed)}")
         return text
 
     return parse
@@ -120,21 +137,21 @@ def _one_of(allowed: tuple[str, ...]) -> Callable[[str, str], str]:
 
 def _flag(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise ConfigurationError(f"{name}={text!r}: must be true or false")
+        raise ConfigurationError(f"{name}={shown(text)}: must be true or false")
     return text.lower() == "true"
 
 
 def _row_count(name: str, text: str) -> int:
-    count = int(text) if text.strip().isdecimal() else 0
+    count = whole_number(text.strip()) or 0
     if not 1 <= count <= MAX_BATCH_ROWS:
-        raise ConfigurationError(f"{name}={text!r}: must be a number of rows from 1 to {MAX_BATCH_ROWS}")
+        raise ConfigurationError(f"{name}={shown(text)}: must be a number of rows from 1 to {MAX_BATCH_ROWS}")
     return count
 
 
 def _names(name: str, text: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(","))
     if not all(names):
-        raise ConfigurationError(f"{name}={text!r}: a column's name is empty")
+        raise ConfigurationError(f"{name}={shown(text)}: a column's name is empty")
     return names
 
 

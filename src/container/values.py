@@ -1,0 +1,47 @@
+"""Values that users give: how an error shows one, whatever it is, and when a text is a whole number or a path."""
+
+from __future__ import annotations
+
+_SHOWN_LENGTH = 80
+_MAX_DIGITS = 19
+_MAX_PATH_LENGTH = 65_535
+
+TOO_LARGE = 2**64
+"""Stands for every whole number with more digits than 64 bits have; outside of every range."""
+
+
+def shown(value: object) -> str:
+    """A value as an error names it: its repr on one line, shortened. Never raises."""
+    try:
+        if type(value) is int and value.bit_length() > 256:
+            return f"<int of {value.bit_length()} bits>"  # as decimal digits it would take long, or be refused
+        if isinstance(value, str | bytes | bytearray):
+            value = value[: 2 * _SHOWN_LENGTH]
+        text = " ".join(repr(value).split("\n"))
+        text.encode()
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[: _SHOWN_LENGTH - 3]}..."
+
+
+def whole_number(text: str) -> int | None:
+    """The number that decimal digits stand for, with or without a sign; None when the text is something else.
+
+    Python refuses to convert texts of some thousand digits. Here they are :data:`TOO_LARGE`, or less than -2**63.
+    """
+    digits = text[1:] if text.startswith(("+", "-")) else text
+    if not digits.isascii() or not digits.isdigit():
+        return None
+    digits = digits.lstrip("0") or "0"
+    number = int(digits) if len(digits) <= _MAX_DIGITS else TOO_LARGE
+    return -number if text.startswith("-") else number
+
+
+def is_path(text: object) -> bool:
+    """Whether a value is a text that the system can take for a path."""
+    if not isinstance(text, str) or not text or "\0" in text:
+        return False
+    try:
+        return len(text.encode()) <= _MAX_PATH_LENGTH
+    except UnicodeEncodeError:  # a half of a surrogate pair, or a byte of the environment that is not UTF-8
+        return False
