@@ -21,6 +21,11 @@ BACK_PRESSURED = -2
 NULL_VALUE = -1
 
 
+def frame_length(message: bytes) -> int:
+    """Bytes of a message in a stream, with its frame's header and padding."""
+    return (32 + len(message) + 31) & -32
+
+
 class SlowArchive(ScriptedArchive):
     """Replays one message each time that it is asked to with ``release``, and closes the replay with the last."""
 
@@ -33,13 +38,17 @@ class SlowArchive(ScriptedArchive):
     def add(self, messages: list[bytes]) -> int:
         """The id of a recording of these messages."""
         subscription = seam.add_subscription(self.client, "aeron:ipc?alias=unused", 9999)
-        self.recordings[len(self.recordings)] = Recording(len(self.recordings), 106, subscription, None, list(messages))
+        position = sum(frame_length(message) for message in messages)
+        self.recordings[len(self.recordings)] = Recording(
+            len(self.recordings), 106, subscription, position=position, messages=list(messages)
+        )
         return len(self.recordings) - 1
 
     def _replay(self) -> None:
-        for publication, recording in list(self._pending_replays):
+        for replay in list(self._pending_replays):
+            publication, recording, _, _ = replay
             if seam.is_connected(publication):
-                self._pending_replays.remove((publication, recording))
+                self._pending_replays.remove(replay)
                 self.replays.append((publication, list(recording.messages)))
 
     def release(self) -> None:
@@ -94,7 +103,7 @@ def test_a_snapshot_whose_messages_come_one_by_one_is_waited_for() -> None:
 def test_a_snapshot_that_is_slow_keeps_the_mark_file_alive_and_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     member, archive = with_slow_archive(b"one")
     member.idle_ns = 500_000_000
-    later: list[Any] = [lambda: None] * 12
+    later: list[Any] = [lambda: None] * 16
     member.during_idle = [*later, archive.release, archive.release, *later, archive.release]
     with caplog.at_level("INFO", "container"):
         member.agent.on_start()

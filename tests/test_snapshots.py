@@ -281,7 +281,7 @@ def test_a_header_of_another_format_is_refused_with_both() -> None:
     recording = Recording()
     recording.messages = [b"ACCSTATE" + bytes(32)]
     with pytest.raises(SnapshotError, match="the state is in format 0, this release reads format 1"):
-        read_snapshot(recording, Book)
+        read_snapshot(recording.image(), Book)
 
 
 def test_an_empty_snapshot_is_refused() -> None:

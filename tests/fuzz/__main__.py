@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 from queue import Empty, Queue
 
 from tests.fuzz.cases import EPISODE_LENGTH, Episode
+from tests.fuzz.mutations import MUTATIONS, flipped
 from tests.fuzz.recording_cases import RECORDING_EPISODE_LENGTH, RecordingEpisode
 from tests.fuzz.sabotage import SABOTAGES
 from tests.fuzz.snapshot_cases import SnapshotEpisode
 
-AGENT, RECORDINGS = "agent", "recordings"
-LENGTHS = {AGENT: EPISODE_LENGTH, RECORDINGS: RECORDING_EPISODE_LENGTH}
+AGENT, FLIPS, RECORDINGS = "agent", "flips", "recordings"
+LENGTHS = {AGENT: EPISODE_LENGTH, FLIPS: EPISODE_LENGTH, RECORDINGS: RECORDING_EPISODE_LENGTH}
 """The parts that can be fuzzed, and how many cases an episode of them has."""
 
 SNAPSHOT_EPISODE_INTERVAL = 5
@@ -51,7 +52,8 @@ def run_episode(
         episode = RecordingEpisode(seed, number, counts)
     else:
         kind = SnapshotEpisode if number % SNAPSHOT_EPISODE_INTERVAL == SNAPSHOT_EPISODE_INTERVAL - 1 else Episode
-        episode = kind(seed, number, counts, SABOTAGES[sabotage])
+        mutations = {flipped.__name__: flipped} if part == FLIPS else MUTATIONS
+        episode = kind(seed, number, counts, SABOTAGES[sabotage], mutations)
     try:
         episode.run(LENGTHS[part] if cases is None else cases)
     except AssertionError as disagreement:
@@ -136,8 +138,8 @@ def main() -> int:
         "--cases",
         type=int,
         default=100_000,
-        help=f"how many bad messages, in episodes of {EPISODE_LENGTH}, or damaged files, in episodes of "
-        f"{RECORDING_EPISODE_LENGTH} (%(default)s)",
+        help=f"how many bad messages (with --part {FLIPS}: with flipped bits), in episodes of {EPISODE_LENGTH}, or "
+        f"damaged files, in episodes of {RECORDING_EPISODE_LENGTH} (%(default)s)",
     )
     parser.add_argument("--part", choices=list(LENGTHS), default=AGENT, help="what is fuzzed (%(default)s)")
     parser.add_argument("--seed", type=int, help="what all cases are drawn from; the same seed gives the same cases")

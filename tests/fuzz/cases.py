@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from container.testing.scripted_messages import raw_message
-from tests.fuzz.mutations import MUTATIONS, Frame
+from tests.fuzz.mutations import MUTATIONS, Frame, Mutation
 from tests.fuzz.world import World, encode, session_message
 from tests.member import RecordingService
 
@@ -105,12 +105,20 @@ def log_messages(world: World) -> dict[str, Callable[[], bytes]]:
 class Episode:
     """The cases of one episode, all drawn from ``seed`` and ``number``."""
 
-    def __init__(self, seed: int, number: int, counts: Counter[str], service: type[RecordingService]) -> None:
+    def __init__(
+        self,
+        seed: int,
+        number: int,
+        counts: Counter[str],
+        service: type[RecordingService],
+        mutations: Mapping[str, Mutation] = MUTATIONS,
+    ) -> None:
         self.rng = random.Random(f"{seed}/{number}")
         self.counts = counts
         self.case = ""
         """What is being done, for the report of a failure."""
         self._service = service
+        self._mutations = mutations
         self._world: World | None = None
 
     def run(self, cases: int) -> None:
@@ -123,8 +131,8 @@ class Episode:
     def _run_case(self, stream: str) -> None:
         world = self._living_world()
         messages = control_messages(world) if stream == "control" else log_messages(world)
-        name, mutation = self.rng.choice(list(messages)), self.rng.choice(list(MUTATIONS))
-        frames = MUTATIONS[mutation](self.rng, messages[name]())
+        name, mutation = self.rng.choice(list(messages)), self.rng.choice(list(self._mutations))
+        frames = self._mutations[mutation](self.rng, messages[name]())
         self.case = f"{mutation} {name} ({stream}): {[(payload.hex(), hex(flags)) for payload, flags in frames]}"
         self.counts[f"{stream}: {mutation}"] += 1
         self._send(world, stream, frames)

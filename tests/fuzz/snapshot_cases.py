@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from container.errors import AgentTermination
 from container.testing.scripted_messages import encode, raw_message
 from tests.fuzz.model import NULL_VALUE, Assembler, LogFrame, tell
-from tests.fuzz.mutations import MUTATIONS, Frame, whole
+from tests.fuzz.mutations import MUTATIONS, Frame, Mutation, whole
 from tests.fuzz.wire import NULL_INT32, Refused, fields_of, is_longer_than_its_fields, message_name, text_of
 from tests.fuzz.world import same
 from tests.member import Member, RecordingService
@@ -173,8 +173,16 @@ def _is_end(loaded: Loaded, message: bytes) -> bool:
 class SnapshotEpisode:
     """Cases of starts from a snapshot, each of a member of its own, all drawn from ``seed`` and ``number``."""
 
-    def __init__(self, seed: int, number: int, counts: Counter[str], service: type[RecordingService]) -> None:
+    def __init__(
+        self,
+        seed: int,
+        number: int,
+        counts: Counter[str],
+        service: type[RecordingService],
+        mutations: Mapping[str, Mutation] = MUTATIONS,
+    ) -> None:
         self.rng = random.Random(f"{seed}/{number}")
+        self._kinds = ["reordered", *mutations] if mutations is MUTATIONS else list(mutations)
         self.counts = counts
         self.case = ""
         """What is being done, for the report of a failure."""
@@ -183,7 +191,7 @@ class SnapshotEpisode:
     def run(self, cases: int) -> None:
         """Runs the cases. Raises Disagreement, or whatever else went wrong."""
         for _ in range(cases):
-            kind = self.rng.choice(["reordered", *MUTATIONS])
+            kind = self.rng.choice(self._kinds)
             self.run_case(kind, self._frames(kind))
 
     def run_case(self, kind: str, frames: list[Frame]) -> None:

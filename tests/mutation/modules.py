@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-AGENT = ("agent_start", "agent_log", "agent_sends", "agent_snapshot", "agent_end", "agent_thread", "agent_details")
+AGENT = (
+    *("agent_start", "agent_log", "agent_gap", "agent_sends", "agent_snapshot", "agent_end", "agent_thread"),
+    *("agent_details", "callback_errors", "slow_clients"),
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ MODULES = {
     "log_adapter": _module("bounded_log_adapter.pyx", *AGENT),
     "service_adapter": _module("service_adapter.pyx", *AGENT),
     "proxy": _module("consensus_module_proxy.pyx", *AGENT),
-    "snapshot_loader": _module("snapshot_loader.pyx", *AGENT, "snapshots", "cython_service"),
+    "snapshot_loader": _module("snapshot_loader.pyx", *AGENT, "snapshots", "snapshot_damage", "cython_service"),
     "snapshot_taker": _module("snapshot_taker.pyx", *AGENT, "snapshots", "cython_service"),
     "snapshots": _module("snapshots.py", "snapshots"),
     "session": _module("container_client_session.pyx", *AGENT, "cython_service"),
@@ -37,7 +40,7 @@ MODULES = {
     "client": _module("client/aeron_cluster.pyx", "client", "client_control", "client_sessions", "async_client"),
     "egress_poller": _module("client/egress_poller.pyx", "client", "client_control", "async_client"),
     "egress_handler": _module("client/egress_handler.pyx", "client", "client_control", "async_client", "session_pool"),
-    "archive": _module("archive.pyx", "archive"),
+    "archive": _module("archive.pyx", "archive", "agent_gap"),
     "control_response_poller": _module("control_response_poller.pyx", "archive"),
     "fragment_assembler": _module("fragment_assembler.pyx", "fragment_assembler", "client_control"),
     "mark_file": _module("cluster_mark_file.pyx", "cluster_mark_file", "file_safety"),
