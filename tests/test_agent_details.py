@@ -396,6 +396,69 @@ def test_the_longest_message_and_claim_are_what_the_egress_carries(excess: int, 
     assert len(member.errors) == 2 * excess
 
 
+class Waits:
+    """Sends inside a callback to clients that are slow, and counts for how many idles each send waits."""
+
+    def __init__(self, sessions: int, idle_ns: int) -> None:
+        self.member = Member().lead()
+        for number in range(1, sessions + 1):
+            self.member.cm.open_session(number)
+        self.member.commit()
+        self.member.clock.advance(100_000_000_000)
+        self.member.idle_ns = idle_ns
+
+    def send(self, session_id: int, refusals: int) -> tuple[int, bool]:
+        """A send that is refused so often: how many idles it took, and whether it was sent."""
+        session = self.member.service.cluster.get_client_session(session_id)
+        self.member.driver.publication_results(session.response_channel, 102, [BACK_PRESSURED] * refusals)
+        before = self.member.idle_strategy.idle_count
+        result = session.send(b"x")
+        self.member.driver.publication_results(session.response_channel, 102, [])
+        return self.member.idle_strategy.idle_count - before, result > 0
+
+    def run(self, steps: Callable[[], object]) -> None:
+        """Has ``steps`` done inside a callback."""
+        results = self.member.in_callback(lambda *_: steps())
+        self.member.deliver(b"go")
+        assert len(results) == 1
+        assert self.member.errors == []
+
+
+def test_all_sends_to_a_lone_session_wait_two_seconds_together() -> None:
+    waits = Waits(1, 500_000_000)
+
+    def steps() -> None:
+        assert [waits.send(1, 1) for _ in range(3)] == [(1, True)] * 3
+        assert waits.send(1, 100) == (1, False)
+
+    waits.run(steps)
+
+
+def test_all_sends_to_several_sessions_wait_thirty_milliseconds_together_and_a_tenth_of_the_time_after() -> None:
+    waits = Waits(3, 1_000_000)
+
+    def steps() -> None:
+        assert waits.send(1, 12) == (12, True)
+        assert waits.send(2, 11) == (11, True)
+        assert waits.send(1, 100) == (7, False)
+        assert waits.send(2, 1) == (0, False)
+        waits.member.clock.advance(110_000_000)
+        assert waits.send(3, 100) == (11, False)
+
+    waits.run(steps)
+
+
+def test_an_offer_never_waits() -> None:
+    waits = Waits(1, 1_000_000)
+    session = waits.member.service.cluster.get_client_session(1)
+    waits.member.driver.publication_results(session.response_channel, 102, [BACK_PRESSURED] * 2)
+    before = waits.member.idle_strategy.idle_count
+    results: list[int] = []
+    waits.run(lambda: results.extend([session.offer(b"x"), session.offer(b"x", b"y"), session.offer(b"x", b"y")]))
+    assert waits.member.idle_strategy.idle_count == before
+    assert [result == BACK_PRESSURED for result in results] == [True, True, False]
+
+
 # the log
 
 
