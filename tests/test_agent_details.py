@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import gc
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from container.agent_events import AgentListener
-from container.api import Role
+from container.api import CloseReason, Role, SessionMessages, TimeUnit
 from container.archive import ArchiveContext, ArchiveSnapshotStore
-from container.errors import AgentTermination, ArchiveError
+from container.errors import AgentTermination, ArchiveError, ContainerError
 from container.message_buffer import BufferClaim
 from container.testing import transport_probe as seam
+from container.testing.scripted_consensus_module import ScriptedConsensusModule
 from container.transport import Publication, Subscription
-from tests.member import Member
+from tests.member import Member, RecordingService
 from tests.scripted_archive import ERROR, Recording, ScriptedArchive
 
 BACK_PRESSURED = -2
@@ -24,6 +27,19 @@ NULL_VALUE = -1
 def frame_length(message: bytes) -> int:
     """Bytes of a message in a stream, with its frame's header and padding."""
     return (32 + len(message) + 31) & -32
+
+
+class Batches(RecordingService):
+    """Takes many messages at once, and sends each of them to the cluster."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[list[bytes]] = []
+
+    def on_session_messages(self, messages: SessionMessages) -> None:
+        self.batches.append([messages.payload(index) for index in range(len(messages))])
+        for index in messages:
+            self.cluster.offer(messages.payload(index))
 
 
 class SlowArchive(ScriptedArchive):
@@ -134,6 +150,35 @@ def test_an_archive_error_while_a_slow_snapshot_is_loaded_fails_the_start(releas
     assert member.cm.acks[0].relevant_id == NULL_VALUE
 
 
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_an_ack_of_a_start_that_can_not_be_sent_fails_the_start(*, is_restored: bool) -> None:
+    member = Member()
+    if is_restored:  # from a snapshot that is not there: then that is the reason
+        member.cm.start(recording_ids=[99], leadership_term_id=1)
+    else:
+        member.cm.start()
+    member.results(-1)
+    with pytest.raises(
+        (AgentTermination, ContainerError), match="unknown recording" if is_restored else "is not connected"
+    ):
+        member.agent.on_start()
+    assert ["is not connected" in str(error) for error in member.errors] == [True] * is_restored
+    assert member.cm.acks == []
+
+
+def test_a_start_that_leaves_a_part_of_the_snapshot_unread_says_where(caplog: pytest.LogCaptureFixture) -> None:
+    member = Member()
+    member.service.actions["on_start"] = lambda *_: None
+    recording = member.store.add_recording(snapshot_messages(b"one", b"two"))
+    with caplog.at_level("WARNING", "container"):
+        member.start(recording_ids=[recording], leadership_term_id=1)
+    (text,) = [each.getMessage() for each in caplog.records]
+    end = member.store.recording(recording).recorded_position
+    assert text == (
+        f"on_start returned at position {end - 128} of the snapshot, which ends at {end}: the rest was not read"
+    )
+
+
 # life and end
 
 
@@ -224,6 +269,16 @@ def test_the_end_of_the_log_is_told_when_its_image_is_closed_before_its_end() ->
     member.work()
     assert member.service.of("on_role_change") == [(Role.LEADER,), (Role.FOLLOWER,)]
     assert member.errors == []
+
+
+def test_a_member_is_closed_once() -> None:
+    member = Member().lead()
+    closed: list[bool] = []
+    member.ctx.close = lambda: closed.append(True)
+    member.agent.on_close()
+    member.agent.on_close()
+    assert closed == [True]
+    assert member.service.of("on_terminate") == [()]
 
 
 # acks
@@ -323,6 +378,87 @@ def test_a_send_under_back_pressure_lasts_one_second() -> None:
     assert idles == [10]
 
 
+@pytest.mark.parametrize(("excess", "results"), [(0, [True, True]), (1, [False, False])])
+def test_the_longest_message_and_claim_are_what_the_egress_carries(excess: int, results: list[bool]) -> None:
+    member = Member().lead()
+    member.cm.open_session(1)
+    member.commit()
+    session = member.service.cluster.get_client_session(1)
+
+    def send(*_: Any) -> list[bool]:
+        with BufferClaim() as claim:
+            claimed = session.try_claim(1_344 + excess, claim)
+        return [session.offer(bytes(8_160 + excess)) > 0, claimed > 0]
+
+    sent = member.in_callback(send)
+    member.deliver(b"go")
+    assert sent == [results]
+    assert len(member.errors) == 2 * excess
+
+
+class Waits:
+    """Sends inside a callback to clients that are slow, and counts for how many idles each send waits."""
+
+    def __init__(self, sessions: int, idle_ns: int) -> None:
+        self.member = Member().lead()
+        for number in range(1, sessions + 1):
+            self.member.cm.open_session(number)
+        self.member.commit()
+        self.member.clock.advance(100_000_000_000)
+        self.member.idle_ns = idle_ns
+
+    def send(self, session_id: int, refusals: int) -> tuple[int, bool]:
+        """A send that is refused so often: how many idles it took, and whether it was sent."""
+        session = self.member.service.cluster.get_client_session(session_id)
+        self.member.driver.publication_results(session.response_channel, 102, [BACK_PRESSURED] * refusals)
+        before = self.member.idle_strategy.idle_count
+        result = session.send(b"x")
+        self.member.driver.publication_results(session.response_channel, 102, [])
+        return self.member.idle_strategy.idle_count - before, result > 0
+
+    def run(self, steps: Callable[[], object]) -> None:
+        """Has ``steps`` done inside a callback."""
+        results = self.member.in_callback(lambda *_: steps())
+        self.member.deliver(b"go")
+        assert len(results) == 1
+        assert self.member.errors == []
+
+
+def test_all_sends_to_a_lone_session_wait_two_seconds_together() -> None:
+    waits = Waits(1, 500_000_000)
+
+    def steps() -> None:
+        assert [waits.send(1, 1) for _ in range(3)] == [(1, True)] * 3
+        assert waits.send(1, 100) == (1, False)
+
+    waits.run(steps)
+
+
+def test_all_sends_to_several_sessions_wait_thirty_milliseconds_together_and_a_tenth_of_the_time_after() -> None:
+    waits = Waits(3, 1_000_000)
+
+    def steps() -> None:
+        assert waits.send(1, 12) == (12, True)
+        assert waits.send(2, 11) == (11, True)
+        assert waits.send(1, 100) == (7, False)
+        assert waits.send(2, 1) == (0, False)
+        waits.member.clock.advance(110_000_000)
+        assert waits.send(3, 100) == (11, False)
+
+    waits.run(steps)
+
+
+def test_an_offer_never_waits() -> None:
+    waits = Waits(1, 1_000_000)
+    session = waits.member.service.cluster.get_client_session(1)
+    waits.member.driver.publication_results(session.response_channel, 102, [BACK_PRESSURED] * 2)
+    before = waits.member.idle_strategy.idle_count
+    results: list[int] = []
+    waits.run(lambda: results.extend([session.offer(b"x"), session.offer(b"x", b"y"), session.offer(b"x", b"y")]))
+    assert waits.member.idle_strategy.idle_count == before
+    assert [result == BACK_PRESSURED for result in results] == [True, True, False]
+
+
 # the log
 
 
@@ -358,6 +494,148 @@ def test_the_first_claim_to_the_cluster_carries_the_service_id() -> None:
     member.deliver(b"go")
     (message,) = member.cm.service_messages
     assert (message.cluster_session_id, message.payload) == (3, b"x")
+
+
+def test_each_callback_gets_the_fields_of_its_event() -> None:
+    member = Member().lead()
+    member.cm.timer_event(7, timestamp=5_001)
+    end = member.cm.new_leadership_term(
+        11,
+        leader_member_id=2,
+        term_base_log_position=64,
+        log_session_id=-9,
+        time_unit=TimeUnit.NANOS,
+        app_version=3,
+        timestamp=5_002,
+    )
+    member.cm.open_session(4, timestamp=5_003)
+    member.cm.close_session(4, CloseReason.TIMEOUT, timestamp=5_004)
+    member.commit()
+    service = member.service
+    assert service.of("on_timer_event") == [(7, 5_001)]
+    assert service.of("on_new_leadership_term_event")[1:] == [(11, end, 5_002, 64, 2, -9, TimeUnit.NANOS, 3)]
+    assert service.of("on_session_open") == [(4, 5_003)]
+    assert service.of("on_session_close") == [(4, 5_004, CloseReason.TIMEOUT)]
+
+
+def test_a_session_that_closes_has_no_egress_any_more() -> None:
+    member = Member().lead()
+    member.cm.open_session(1)
+    member.commit()
+    results = member.in_callback(lambda session, *_: (session.is_connected, session.offer(b"x")), "on_session_close")
+    member.cm.close_session(1)
+    member.commit()
+    assert results == [(False, -1)]
+
+
+def test_a_batch_is_delivered_before_a_term_that_ends_the_member() -> None:
+    service = Batches()
+    member = Member(service).lead()
+    member.cm.session_message(1, b"before")
+    member.cm.new_leadership_term(app_version=0x020000)
+    member.cm.commit()
+    member.terminated()
+    assert service.batches == [[b"before"]]
+
+
+def test_what_a_batch_sends_belongs_to_the_term_before_the_next() -> None:
+    service = Batches()
+    member = Member(service).lead()
+    member.cm.session_message(1, b"before")
+    member.cm.new_leadership_term(7)
+    member.cm.session_message(1, b"after")
+    member.commit()
+    assert [message.payload for message in member.cm.service_messages] == [b"before", b"after"]
+    assert [message.leadership_term_id for message in member.cm.service_messages] == [1, 7]
+
+
+@pytest.mark.parametrize(
+    ("name", "event"),
+    [
+        ("on_session_open", lambda cm: cm.open_session(1)),
+        ("on_session_close", lambda cm: cm.close_session(2)),
+        ("on_timer_event", lambda cm: cm.timer_event(1)),
+        ("on_new_leadership_term_event", lambda cm: cm.new_leadership_term()),
+        ("on_session_message", lambda cm: cm.session_message(2, b"x")),
+        ("on_take_snapshot", lambda cm: cm.snapshot()),
+    ],
+)
+def test_an_offer_that_was_lost_is_reported_with_the_event_that_lost_it(
+    name: str, event: Callable[[ScriptedConsensusModule], int]
+) -> None:
+    member = Member().lead()
+    member.cm.open_session(2)
+    member.commit()
+
+    def loses(*_: Any) -> int:
+        member.results(BACK_PRESSURED)
+        member.service.cluster.offer(b"lost")
+        return 0
+
+    member.in_callback(loses, name)
+    counted: list[int] = []
+    event(member.cm)
+    member.cm.session_message(2, b"next")
+    if name != "on_session_message":
+        member.in_callback(lambda *_: counted.append(len(member.errors)))
+    member.commit()
+    assert len(member.errors) == 1
+    assert counted == ([] if name == "on_session_message" else [1])
+
+
+# the gap
+
+
+def test_a_replay_of_a_gap_that_begins_elsewhere_ends_the_agent() -> None:
+    member = Member(log_fragment_limit=1)
+    archive = SlowArchive(member)
+    member.start()
+    member.cm.begin_log("follower")
+    member.cm.join_log(role=Role.FOLLOWER)
+    member.work()
+    member.cm.new_leadership_term()
+    member.commit()
+    begin = member.service.cluster.log_position
+    end = member.cm.session_message(1, b"missed")
+    member.cm.commit()
+    member.cm.lose_log()
+    member.work()
+    archive.add([b"another part of the log"])
+    member.cm.begin_log("follower")
+    log = member.cm.log
+    assert log is not None
+    seam.add_counter(archive.client, 100, archive.recording_position_key(0, log.session_id, archive.archive_id))
+    member.cm.join_log(role=Role.FOLLOWER)
+    text = f"can not get the log from position {begin} to {end}, .*: its replay begins at 0"
+    assert re.match(text, str(member.terminated()))
+    assert member.service.messages == []
+
+
+def test_a_join_that_takes_the_place_of_one_behind_a_gap_closes_its_log() -> None:
+    member = Member(log_fragment_limit=1).start()
+    member.cm.begin_log("follower")
+    assert member.cm.log is not None
+    member.store.record_log(member.cm.log)
+    member.cm.join_log(role=Role.FOLLOWER)
+    member.work()
+    member.cm.new_leadership_term()
+    member.commit()
+    for number in range(9):
+        member.cm.session_message(1, b"%d" % number)
+    member.cm.commit()
+    member.cm.lose_log()
+    for _ in range(3):
+        member.cm.join_as_follower()
+        member.work(2)
+    assert len(member.service.messages) < 9
+
+    def logs() -> int:
+        return sum(getattr(each, "stream_id", 0) == 100 for each in member.client.open_resources)
+
+    assert logs() == 0, "the next one is added when the gap is closed"
+    member.work(20)
+    assert len(member.service.messages) == 9
+    assert logs() == 1
 
 
 # the end

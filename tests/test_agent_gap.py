@@ -322,6 +322,17 @@ def test_a_gap_that_does_not_go_on_ends_the_agent_after_30_s() -> None:
     close_leaves_nothing(member)
 
 
+def test_a_gap_of_which_nothing_ever_comes_ends_the_agent_after_30_s() -> None:
+    member = following()
+    positions = log_messages(member, *PAYLOADS)
+    member.cm.lose_log(positions[-1])
+    member.cm.join_as_follower()
+    begin = member.clock.now_ns
+    assert str(member.terminated(40_000)).endswith(f"the commit position is {member.service.cluster.log_position}")
+    assert abs(member.clock.now_ns - begin - 30_000_000_000) < 100 * TICK_NS
+    close_leaves_nothing(member)
+
+
 def test_an_agent_that_is_closed_in_the_gap_leaves_nothing() -> None:
     member = following()
     lag(member, *PAYLOADS, cycles=0)

@@ -242,6 +242,13 @@ def test_a_set_is_refused_by_the_name_of_its_field() -> None:
         read_snapshot(Recording().image(), WithSetBehindANode)
 
 
+@pytest.mark.parametrize("version", [0, 2**31, 2**32 - 1])
+def test_the_versions_are_those_of_32_bits(version: int) -> None:
+    recording = Recording()
+    write_snapshot(recording, BOOK, version=version)
+    assert read_snapshot(recording.image(), Book, version=version) == BOOK
+
+
 @pytest.mark.parametrize("version", [-1, 2**32])
 def test_a_version_out_of_range_is_refused(version: int) -> None:
     with pytest.raises(ValueError, match=f"version {version}"):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 AGENT = (
     *("agent_start", "agent_log", "agent_gap", "agent_sends", "agent_snapshot", "agent_end", "agent_thread"),
-    *("agent_details", "callback_errors", "slow_clients"),
+    *("agent_details", "callback_errors", "slow_clients", "forks"),
 )
 
 
