@@ -8,6 +8,7 @@ which message is concerned; then members would diverge, and therefore the contai
 from libc.stdint cimport int64_t, uint8_t
 
 from container.cluster cimport Cluster
+from container.error_texts import type_name
 from container.errors import AgentTermination
 from container.service_handler cimport ServiceHandler
 from container.session_messages cimport new_session_messages
@@ -32,12 +33,20 @@ cdef class BatchDelivery:
             while self._messages._count > 0:
                 self._messages._begin()
                 try:
-                    self._handler.on_session_messages(self._messages)
+                    try:
+                        self._handler.on_session_messages(self._messages)
+                    finally:
+                        self._messages._end()
                 except AgentTermination:
                     raise
                 except BaseException as error:
                     self._skip_message(error)
                 else:
+                    if self._messages._is_left_early():
+                        raise AgentTermination(
+                            f"on_session_messages left its iteration at message {self._messages._current} of "
+                            f"{self._messages._count}: what became of the rest would depend on where a batch ends, and "
+                            "the members would diverge; iterate to the end, or use the columns alone")
                     self._cluster.set_event(
                         self._messages._positions._data[self._messages._count - 1],
                         self._messages._timestamps._data[self._messages._count - 1])
@@ -50,7 +59,7 @@ cdef class BatchDelivery:
     cdef int _skip_message(self, object error) except -1:
         if not self._messages._is_at_a_message():
             raise AgentTermination(
-                f"on_session_messages raised {type(error).__name__} outside of an iteration over its messages: "
+                f"on_session_messages raised {type_name(error)} outside of an iteration over its messages: "
                 "which one to skip cannot be known, and the members would diverge") from error
         self._cluster.end_unless_skippable("on_session_messages", error)
         self._cluster.report(error)

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from container.errors import AeronError, ArchiveError, MessageTooLongError, PublicationUnavailableError
+
+_cause_of = BaseException.__dict__["__cause__"].__get__
+_context_of = BaseException.__dict__["__context__"].__get__
+_members_of = BaseExceptionGroup.__dict__["exceptions"].__get__
+_LOOKED_AT_MAX = 100
+
+_FOREIGN = (MemoryError, OSError, RecursionError, AeronError, ArchiveError, PublicationUnavailableError)
+
 #: The member ends, and replays the event when it is started again.
 HALT = "halt"
 #: The event is skipped on this member, as upstream does.
@@ -11,6 +20,20 @@ SKIP = "skip"
 def is_foreign(error: BaseException) -> bool:
     """Whether an exception cannot come from the event itself, so that other members may not meet it.
 
-    Memory, stack, disks and networks differ between members, and so does the moment of an interrupt.
+    Memory, stack, disks, streams and archives differ between members, and so does the moment of an interrupt. What an
+    exception was raised from, and the members of a group, count as well.
     """
-    return isinstance(error, MemoryError | OSError | RecursionError) or not isinstance(error, Exception)
+    pending: list[BaseException] = [error]
+    for _ in range(_LOOKED_AT_MAX):
+        if not pending:
+            return False
+        each = pending.pop()
+        kind = type(each)  # what an exception says of itself may be wrong
+        if not issubclass(kind, Exception):
+            return True
+        if issubclass(kind, _FOREIGN) and not issubclass(kind, MessageTooLongError):
+            return True
+        pending.extend(part for part in (_cause_of(each), _context_of(each)) if part is not None)
+        if issubclass(kind, BaseExceptionGroup):
+            pending.extend(_members_of(each))
+    return True

@@ -9,6 +9,8 @@ from container.transport cimport (
     NOT_CONNECTED, BufferVector, Clock, Publication, publication_result_name,
 )
 
+from container.wait_reporter cimport WaitReporter
+
 cdef tuple _ROLES = (Role.FOLLOWER, Role.CANDIDATE, Role.LEADER)
 cdef tuple _TIME_UNITS = (TimeUnit.MILLIS, TimeUnit.MICROS, TimeUnit.NANOS)
 
@@ -106,8 +108,12 @@ cdef class Cluster(EventHandler):
 
     cdef int64_t send_vectors(self, BufferVector* vectors, size_t count) except? -6:
         cdef int64_t result = self.offer_vectors(vectors, count)
+        cdef WaitReporter waiting = None
         while result <= 0:
+            if waiting is None:
+                waiting = WaitReporter(self.clock(), "the consensus module to take a message of the service")
             self.idle_once(0)
+            waiting.tick()
             result = self.offer_vectors(vectors, count)
         return result
 

@@ -325,7 +325,7 @@ cdef class ClusterMarkFile(MarkFile):
                 self._write_activity_timestamp(NULL_VALUE)
                 self._write_or_fail(SBE_HEADER_LENGTH + VERSION_OFFSET, struct.pack("<i", C_VERSION_FAILED))
                 self._force()
-            except MarkFileError as error:
+            except (MarkFileError, OSError) as error:
                 report("warning", "%s", error)
 
     cpdef int update_activity_timestamp(self, int64_t now_ms) except -1:
@@ -348,7 +348,7 @@ cdef class ClusterMarkFile(MarkFile):
                 try:
                     self._require_ours()
                     self._write_or_fail(SBE_HEADER_LENGTH + MEMBER_ID_OFFSET, struct.pack("<i", member_id))
-                except MarkFileError as error:
+                except (MarkFileError, OSError) as error:
                     report("warning", "%s", error)
         return 0
 

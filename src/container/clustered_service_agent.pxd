@@ -59,6 +59,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int32_t _standby_snapshot_flags
     cdef int _lifecycle_callback                # the callback in progress from which nothing may be sent
     cdef int _event                             # the event of the log whose callback is in progress
+    cdef bint _is_gap_late                      # nothing came of the gap in time, and it is looked once more
     cdef bint _halts_on_error                   # callback_error_policy
     cdef bint _is_service_active
     cdef bint _is_in_background_work

@@ -23,12 +23,13 @@ from container.consensus_module_proxy cimport ConsensusModuleProxy
 from container.container_client_session cimport ClientSessions, ContainerClientSession
 from container import forks
 from container.callback_errors import HALT, is_foreign
+from container.error_texts import type_name
 from container.errors import (
     AeronEvent, AgentInterrupted, AgentTermination, ArchiveError, Category, ClusterError, ClusterEvent,
     ClusterTermination, MarkFileError, MessageTooLongError,
 )
 from container.idle_strategy cimport IdleStrategy
-from container.loggers import logger
+from container.loggers import report
 from container.message_buffer cimport BufferClaim
 from container.semantic_version import format_version
 from container.service_adapter cimport ServiceAdapter
@@ -443,7 +444,14 @@ cdef class ClusteredServiceAgent(Cluster):
         if self._active_log_event is not None and not self._log_adapter.is_joined():
             event = self._active_log_event
             self._active_log_event = None
-            self._join_log(event)
+            try:
+                self._join_log(event)
+            except Exception as error:
+                if self._parent_id != 0:
+                    raise
+                # The consensus module waits for the ack of the join and asks no second time.
+                raise AgentTermination(
+                    f"failed to join the log at logPosition={event.log_position}: {error}") from error
         self._check_termination()
         self._check_requested_ack()
         return work_count
@@ -512,12 +520,17 @@ cdef class ClusteredServiceAgent(Cluster):
         cdef WaitReporter waiting = None
         self._check_process()
         self._ack_id += 1
-        while not self._proxy.ack(log_position, self._cluster_time, ack_id, relevant_id, self._service_id):
-            if waiting is None:
-                waiting = WaitReporter(
-                    self._clock, f"the consensus module to take ack {ack_id} at logPosition={log_position}")
-            self.idle_once(0)
-            waiting.tick()
+        try:
+            while not self._proxy.ack(log_position, self._cluster_time, ack_id, relevant_id, self._service_id):
+                if waiting is None:
+                    waiting = WaitReporter(
+                        self._clock, f"the consensus module to take ack {ack_id} at logPosition={log_position}")
+                self.idle_once(0)
+                waiting.tick()
+        except Exception as error:
+            # Its id is used up: without it, all that follow would be out of sequence.
+            raise AgentTermination(
+                f"ack {ack_id} at logPosition={log_position} can not be sent: {error}") from error
         return 0
 
     # --- control stream
@@ -558,10 +571,16 @@ cdef class ClusteredServiceAgent(Cluster):
         if event.log_position > self._log_position:
             return self._fetch_gap(event)
         self._log_adapter.join(event.subscription, event.image, event.max_log_position)
+        self._standby_snapshot_flags = (
+            CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT if event.is_standby else CLUSTER_ACTION_FLAGS_DEFAULT)
         self._ack(event.log_position, NULL_VALUE)
 
+        # From here on nothing may be raised: a leader that is left half joined answers nobody.
         self._member_id = event.member_id
-        self._mark_file.set_member_id(event.member_id)
+        try:
+            self._mark_file.set_member_id(event.member_id)
+        except Exception as error:
+            self._on_error(error)
         if event.role == ROLE_LEADER:
             for session in self._sessions:
                 if self._is_responding_service and not event.is_startup:
@@ -575,8 +594,6 @@ cdef class ClusteredServiceAgent(Cluster):
         cdef str channel = replace_alias(event.channel, f"log-sc-{self._service_id}")
         if event.role != ROLE_LEADER:
             self._disconnect_egress()
-        self._standby_snapshot_flags = (
-            CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT if event.is_standby else CLUSTER_ACTION_FLAGS_DEFAULT)
         subscription = self._client.add_subscription(channel, event.stream_id)
         try:
             image = self._await_image(subscription, event.session_id)
@@ -602,7 +619,7 @@ cdef class ClusteredServiceAgent(Cluster):
         cdef str what = (f"the log from position {position} to {event.log_position}, which the service has missed "
                          "because the log ended before it had read that far")
         self._active_log_event = event
-        logger().warning("the archive replays %s", what)
+        report("warning", "the archive replays %s", what)
         try:
             gap = self._snapshot_store.open_log(position, event.log_position, event.session_id, self._cluster_idle)
         except AgentTermination:
@@ -612,6 +629,7 @@ cdef class ClusteredServiceAgent(Cluster):
         self._gap = gap
         self._gap_position = position
         self._gap_end_position = event.log_position
+        self._is_gap_late = False
         self._gap_deadline_ns = self._clock.nano_time() + LOG_IMAGE_TIMEOUT_S * <int64_t> 1_000_000_000
         if gap.image.join_position != position:
             raise AgentTermination(f"can not get {what}: its replay begins at {gap.image.join_position}")
@@ -627,6 +645,9 @@ cdef class ClusteredServiceAgent(Cluster):
         if position != self._gap_position:
             self._gap_position = position
             self._gap_deadline_ns = now_ns + LOG_IMAGE_TIMEOUT_S * <int64_t> 1_000_000_000
+            self._is_gap_late = False
+        elif now_ns >= self._gap_deadline_ns and not self._is_gap_late:
+            self._is_gap_late = True            # what came while the agent was busy is read before it counts
         elif now_ns >= self._gap_deadline_ns:
             raise AgentTermination(
                 f"{what} {position} to {self._gap_end_position}, which the service has missed: nothing came for "
@@ -691,7 +712,7 @@ cdef class ClusteredServiceAgent(Cluster):
         except BaseException as error:
             if self._failed_offers is not None:     # of the callback that raised
                 self._report_lost_offers()
-            if self._parent_id != 0 or isinstance(error, AgentTermination):
+            if self._parent_id != 0 or issubclass(type(error), AgentTermination):
                 raise
             self._end_unless_skippable(error)
             self._deliver_batch()               # what stands before the frame that is skipped
@@ -703,9 +724,7 @@ cdef class ClusteredServiceAgent(Cluster):
         """Raises AgentTermination when the event that ``error`` came from must not be skipped."""
         cdef int event = self._event
         self._event = EVENT_NONE
-        if event != EVENT_NONE or is_foreign(error):
-            return self.end_unless_skippable(_EVENT_CALLBACKS[event] if event != EVENT_NONE else "the container", error)
-        return 0
+        return self.end_unless_skippable(_EVENT_CALLBACKS[event] if event != EVENT_NONE else "the container", error)
 
     cdef int report(self, object error) except -1:
         self._on_error(error)
@@ -716,9 +735,10 @@ cdef class ClusteredServiceAgent(Cluster):
             raise error
         if self._halts_on_error or is_foreign(error):
             raise AgentTermination(
-                f"{name} raised {type(error).__name__} in the event at logPosition={self._log_position} "
+                f"{name} raised {type_name(error)} in the event at logPosition={self._log_position} "
                 f"clusterTime={self._cluster_time}: this member ends, as without the event its state could differ from "
-                "the other members'; after a restart it replays the log") from error
+                "the other members'. It replays the event at its next start: if all members end here, repair the "
+                "service on all of them, then start them") from error
         return 0
 
     cdef void set_event(self, int64_t log_position, int64_t timestamp) noexcept:
@@ -767,8 +787,10 @@ cdef class ClusteredServiceAgent(Cluster):
         cdef ContainerClientSession session
         self._begin_event(log_position, timestamp)
         if self._sessions.get(cluster_session_id) is not None:
-            raise ClusterError(f"clashing open clusterSessionId={cluster_session_id} "
-                               f"leadershipTermId={leadership_term_id} logPosition={log_position}")
+            # The log says so, and so to all members alike.
+            self._on_error(ClusterError(f"clashing open clusterSessionId={cluster_session_id} "
+                                        f"leadershipTermId={leadership_term_id} logPosition={log_position}"))
+            return 0
         session = ContainerClientSession(
             self, cluster_session_id, response_stream_id, response_channel, encoded_principal)
         if self._role == ROLE_LEADER and self._is_responding_service:
@@ -870,9 +892,11 @@ cdef class ClusteredServiceAgent(Cluster):
             self._snapshot_duration_tracker.end(self._clock.nano_time())
         try:
             self._ack(log_position, recording_id)
-        except BaseException as error:
+        except BaseException:
             if not isinstance(failure, AgentTermination):
-                raise error from failure
+                if failure is not None:
+                    self._on_error(failure)
+                raise
         if failure is None:
             return 0
         if isinstance(failure, ArchiveError) and failure.code == ArchiveError.STORAGE_SPACE:
@@ -953,8 +977,11 @@ cdef class ClusteredServiceAgent(Cluster):
         return 0
 
     cdef int idle_once(self, int work_count) except -1:
-        """Raises AgentTermination and nothing else: what idles is in the middle of something."""
+        """Raises AgentTermination and nothing else: what idles is in the middle of something. On another thread than the
+        agent's, ClusterError."""
         cdef int64_t now_ns
+        if this_thread() != self._owner_thread and self._owner_thread != 0:
+            self._refuse_invocation()
         try:
             self._idle_strategy.idle(work_count)
             if work_count > 0:

@@ -6,6 +6,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from container.codecs cimport cluster as codec
+from container.errors import MessageTooLongError
 from container.snapshot_taker cimport check_publication_result
 from container.transport cimport BufferVector, Claim, Publication
 
@@ -47,8 +48,17 @@ cdef class ConsensusModuleProxy:
 
     cdef int64_t offer_vectors(self, const BufferVector* vectors, size_t count) except? -6:
         cdef int64_t result = self._publication.offer_vectors(vectors, count)
+        cdef size_t length = 0
+        cdef size_t index
         if result <= 0:
             check_publication_result(result, self._publication)
+            # Whether a message fits must not depend on this member's back pressure.
+            for index in range(count):
+                length += vectors[index].length
+            if length > <size_t> self._publication.max_message_length:
+                raise MessageTooLongError(
+                    f"a message of {length} bytes is longer than the max_message_length of "
+                    f"{self._publication.max_message_length} of {self._publication!r}")
         return result
 
     cdef int64_t try_claim(self, size_t length, Claim* claim) except? -6:

@@ -27,6 +27,7 @@ cdef enum:
     SHARED_PATIENCE_REFILL = 10             # one part in so many of the time that is not spent waiting
     LONE_PATIENCE_NS = 2_000_000_000        # the same while there is one session, which holds up nobody else
     LONE_PATIENCE_REFILL = 1
+    MIN_PATIENCE_NS = 1_000_000             # a client that was waited for less than that is not backed off
     MIN_BACK_OFF_NS = 1_000_000_000
     MAX_BACK_OFF_NS = 32_000_000_000
     SESSION_HEADER_LENGTH = 32
@@ -152,9 +153,10 @@ cdef class ContainerClientSession:
                 result = self.offer_vectors(vectors, count)
         finally:
             now_ns = self._cluster.now_ns()
-            budget.remaining_ns -= now_ns - begin_ns
+            # Not below what refills soon: background work may have taken most of it, and clients have no part in that.
+            budget.remaining_ns = max(budget.remaining_ns - (now_ns - begin_ns), <int64_t> -SHARED_PATIENCE_NS)
             budget.counted_ns = now_ns
-        if self._is_worth_waiting(result, now_ns):
+        if self._is_worth_waiting(result, now_ns) and now_ns - begin_ns >= MIN_PATIENCE_NS:
             self._back_off(begin_ns, now_ns)
         return result
 

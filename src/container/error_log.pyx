@@ -16,7 +16,7 @@ from container.transport cimport Clock, Counter
 
 from container import forks
 from container.error_texts import error_text, identify
-from container.errors import AgentInterrupted, AgentTermination, ClusterTermination
+from container.errors import AgentInterrupted, AgentTermination, ClusterTermination, MarkFileError
 from container.transport import SystemClock
 
 cdef extern from *:
@@ -183,8 +183,8 @@ cdef class DistinctErrorLog:
         try:
             self._write(offset + OBSERVATION_COUNT_OFFSET, _OBSERVATIONS.pack(1, now_ms) + _TIME.pack(now_ms) + text)
             self._write(offset, _LENGTH.pack(length))   # last: a reader takes the record once it has a length
-        except BaseException:
-            self._is_full = True    # the file is broken, or another owner's
+        except MarkFileError:
+            self._is_full = True    # another owner's by now, or cut short
             raise
         self._next_offset += _align(length)
         self._records[identity] = _Record(offset)

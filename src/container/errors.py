@@ -37,6 +37,10 @@ class ClusterError(ContainerError):
     """Upstream's ``ClusterException``: a rule of the cluster was broken by the caller, the log or a peer."""
 
 
+class PublicationUnavailableError(ClusterError):
+    """The stream to the consensus module, or of a snapshot, can not be used any more; the text says why."""
+
+
 class SessionError(ClusterError):
     """The cluster refused a client's session, in a SessionEvent: ``code`` is its event code, ``detail`` its text."""
 

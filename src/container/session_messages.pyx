@@ -5,6 +5,7 @@ at the message of the iteration: so an exception concerns that message alone, as
 """
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_WRITABLE
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 
@@ -123,12 +124,19 @@ cdef class SessionMessages:
 
     cdef int _begin(self) except -1:
         self._current = -1
+        self._thread = PyThread_get_thread_ident()
         self._cluster.set_event(
             self._positions._data[self._count - 1], self._timestamps._data[self._count - 1])
         return 0
 
+    cdef bint _is_left_early(self) noexcept:
+        return 0 <= self._current < self._count - 1
+
     cdef bint _is_at_a_message(self) noexcept:
         return 0 <= self._current < self._count
+
+    cdef void _end(self) noexcept:
+        self._thread = 0
 
     cdef SessionMessages _rest(self):
         cdef SessionMessages rest = new_session_messages(self._cluster)
@@ -206,16 +214,38 @@ cdef class SessionMessages:
         return self._count
 
     def __iter__(self):
-        self._current = -1
-        return self
-
-    def __next__(self):
-        if self._current + 1 >= self._count:
-            self._current = self._count
-            raise StopIteration
-        self._current += 1
-        self._cluster.set_event(self._positions._data[self._current], self._timestamps._data[self._current])
-        return self._current
+        cdef SessionMessagesIterator iterator = SessionMessagesIterator.__new__(SessionMessagesIterator)
+        iterator._messages = self
+        iterator._at = -1
+        return iterator
 
     def __repr__(self):
         return f"<SessionMessages of {self._count} messages, {self._payloads._length} bytes>"
+
+
+cdef class SessionMessagesIterator:
+    """The indexes of a batch. On the thread that the batch is delivered on, until the callback returns, the cluster
+    follows."""
+
+    def __init__(self):
+        raise TypeError("a SessionMessagesIterator is made by the container")
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef SessionMessages messages = self._messages
+        cdef bint is_live
+        if messages is None:
+            raise StopIteration
+        is_live = messages._thread != 0 and messages._thread == PyThread_get_thread_ident()
+        if self._at + 1 >= messages._count:
+            self._messages = None
+            if is_live:
+                messages._current = messages._count
+            raise StopIteration
+        self._at += 1
+        if is_live:
+            messages._current = self._at
+            messages._cluster.set_event(messages._positions._data[self._at], messages._timestamps._data[self._at])
+        return self._at

@@ -16,7 +16,7 @@ from container import forks
 from container.errors import ClusterError, SnapshotError
 from container.event_handler cimport EventHandler
 from container.fragment_assembler cimport BytesAssembler, FragmentAssembler
-from container.loggers import logger
+from container.loggers import report
 from container.snapshot_taker cimport SERVICE_SNAPSHOT_TYPE_ID
 from container.transport cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, FRAME_FLAG_BEGIN, FRAME_FLAG_END, NULL_VALUE, Clock, FragmentHandler,
@@ -215,8 +215,8 @@ cdef class SnapshotImage:
 
     cdef int report_unread(self) except -1:
         if self._parent_id == 0 and not self.has_ended():
-            logger().warning(
-                "on_start returned at position %d of the snapshot, which ends at %d: the rest was not read",
+            report(
+                "warning", "on_start returned at position %d of the snapshot, which ends at %d: the rest was not read",
                 self._stream.position, self._reader.stop_position)
         return 0
 

@@ -10,20 +10,21 @@ from container.cluster cimport Cluster
 from container.codecs cimport cluster as codec
 from container.container_client_session cimport ClientSessions, ContainerClientSession
 from container import forks
-from container.errors import ClusterError
+from container.errors import ClusterError, PublicationUnavailableError
 from container.transport cimport (
     CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector, Publication, SnapshotWriter,
 )
+from container.wait_reporter cimport WaitReporter
 
 
 cdef int check_publication_result(int64_t result, Publication publication) except -1:
-    """Raises ClusterError for a result after which offering again is no use; upstream's texts."""
+    """Raises PublicationUnavailableError for a result after which offering again is no use; upstream's texts."""
     if result == NOT_CONNECTED:
-        raise ClusterError(f"publication is not connected: {publication!r}")
+        raise PublicationUnavailableError(f"publication is not connected: {publication!r}")
     if result == CLOSED:
-        raise ClusterError(f"publication is closed: {publication!r}")
+        raise PublicationUnavailableError(f"publication is closed: {publication!r}")
     if result == MAX_POSITION_EXCEEDED:
-        raise ClusterError(f"publication at max position: term-length={publication.term_buffer_length} "
+        raise PublicationUnavailableError(f"publication at max position: term-length={publication.term_buffer_length} "
                            f"{publication!r}")
     return 0
 
@@ -101,9 +102,13 @@ cdef class SnapshotPublication:
 
     cdef int64_t send_vectors(self, const BufferVector* vectors, size_t count) except? -6:
         cdef int64_t result = self.offer_vectors(vectors, count)
+        cdef WaitReporter waiting = None
         while result <= 0:
+            if waiting is None:
+                waiting = WaitReporter(self._cluster.clock(), "the archive to record the snapshot")
             check_publication_result(result, self.publication())
             self._cluster.idle_once(0)
+            waiting.tick()
             self._writer.check()
             result = self.offer_vectors(vectors, count)
         return result

@@ -220,20 +220,23 @@ class Model:
 
     def _join(self, join: Join) -> None:
         if len(join.channel) > _CHANNEL_MAX_LENGTH or not _CHANNEL.fullmatch(join.channel):
-            raise Refused("ConfigurationError")
+            raise Ended("AgentTermination")
         if join.role != LEADER:
             self._disconnect_all()
-        self._is_standby = join.is_standby
-        found = self.world.find_log(join.channel, join.stream_id, join.session_id)
+        try:
+            found = self.world.find_log(join.channel, join.stream_id, join.session_id)
+        except Refused:
+            raise Ended("AgentTermination") from None
         if found is None:
             self.is_waiting = True
             return
         log, position = found
         if join.log_position < self.log_position or position != join.log_position:
-            raise Refused("ClusterError")
+            raise Ended("AgentTermination")
         if join.log_position > self.log_position:
             raise Ended("AgentTermination")  # no archive has the log
         self.log, self.position = log, position
+        self._is_standby = join.is_standby
         self._max_log_position = join.max_log_position
         self._ack(join.log_position, NULL_VALUE)
         self.member_id = join.member_id
