@@ -6,6 +6,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from container.codecs cimport cluster as codec
+from container.sealed cimport seal
 from container.snapshot_taker cimport check_publication_result
 from container.transport cimport BufferVector, Claim, Publication
 
@@ -64,3 +65,6 @@ cdef class ConsensusModuleProxy:
         memcpy(claim.data, message, length)
         self._publication.commit(&claim)
         return True
+
+
+seal((ConsensusModuleProxy,))

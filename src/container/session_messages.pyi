@@ -1,16 +1,18 @@
 # What type checkers see of container.session_messages, which is compiled.
-
 from collections.abc import Iterator
+from typing import final
 
 from container.container_client_session import ContainerClientSession
 from container.message_buffer import MessageBuffer
 
+@final
 class Int64Column:
     def __init__(self) -> None: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> int: ...
 
+@final
 class SessionMessages:
     def __init__(self) -> None: ...
     def __len__(self) -> int: ...

@@ -11,6 +11,7 @@ from libc.stdlib cimport free, realloc
 from container.cluster cimport Cluster
 from container.message_buffer cimport MessageBuffer
 from container.references cimport is_uniquely_referenced
+from container.sealed cimport seal
 
 cdef enum:
     INITIAL_COUNT = 64
@@ -219,3 +220,6 @@ cdef class SessionMessages:
 
     def __repr__(self):
         return f"<SessionMessages of {self._count} messages, {self._payloads._length} bytes>"
+
+
+seal((Int64Column, SessionMessages))

@@ -6,6 +6,7 @@ from container.client.egress_listener import (
 )
 from container.errors import ClusterError, ConfigurationError
 from container.message_buffer cimport Header, MessageBuffer
+from container.sealed cimport seal
 from container.transport cimport ACTION_ABORT, ACTION_CONTINUE, FrameHeader
 
 
@@ -130,3 +131,6 @@ def check_listener(listener):
     """Refuses what is no listener, with a ConfigurationError that names it."""
     if not isinstance(listener, (EgressListener, EgressHandler)):
         raise ConfigurationError(f"listener must be an EgressListener, or an EgressHandler in Cython, not {listener!r}")
+
+
+seal((MessageCopy, PythonEgressHandler))
