@@ -45,6 +45,8 @@ RELEASE = Build(
         "initializedcheck": False,
         "cdivision": True,
         "autotestdict": False,
+        # What unpickling makes would not be initialised.
+        "auto_pickle": False,
         "freethreading_compatible": True,
         "show_performance_hints": True,
     },

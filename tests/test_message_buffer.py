@@ -175,14 +175,5 @@ def test_users_make_none_themselves(kind: type) -> None:
         kind()
 
 
-def test_an_unmade_buffer_is_empty_and_does_not_crash() -> None:
-    buffer = MessageBuffer.__new__(MessageBuffer)
-    assert bytes(buffer) == b""
-    assert bytes(memoryview(buffer)) == b""
-    assert len(buffer) == 0
-    with pytest.raises(IndexError):
-        buffer[0]
-    with pytest.raises(IndexError):
-        buffer.get_int64()
-    assert Header.__new__(Header).position == 0
+def test_an_unused_claim_is_empty() -> None:
     assert BufferClaim().length == 0

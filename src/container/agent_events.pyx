@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from container.cluster_counters cimport NULL_COUNTER_ID
+from container.sealed cimport hide, seal
 from container.transport cimport NULL_VALUE, ClientListener
 
 
@@ -22,3 +23,7 @@ cdef class AgentListener(ClientListener):
 
 cdef class ActiveLogEvent:
     """A JoinLog that waits for the current image to be drained."""
+
+
+hide((ActiveLogEvent,))
+seal((AgentListener,))

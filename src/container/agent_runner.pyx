@@ -9,6 +9,7 @@ from container.clustered_service_agent cimport new_agent
 from container.idle_strategy cimport IdleStrategy
 
 from container.errors import ContainerError
+from container.sealed cimport seal
 
 
 cdef class AgentRunner:
@@ -110,3 +111,6 @@ cdef class AgentRunner:
             return self._agent._do_work()
         finally:
             self._is_busy = False
+
+
+seal((AgentRunner,))

@@ -1,7 +1,7 @@
 """Types of `archive`."""
 
 import os
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, final
 
 from container.idle_strategy import IdleStrategy
 from container.transport import Client, SnapshotReader, SnapshotStore, SnapshotWriter
@@ -10,6 +10,7 @@ class _CredentialsSupplier(Protocol):
     def encoded_credentials(self) -> bytes: ...
     def on_challenge(self, encoded_challenge: bytes, /) -> bytes: ...
 
+@final
 class ArchiveContext:
     """Where an archive is and how to talk to it (upstream's ``AeronArchive.Context``)."""
 
@@ -44,6 +45,7 @@ class ArchiveContext:
     def for_service(cls, cluster_id: int, service_id: int, *, control_channel: str = ..., **settings: Any) -> Self: ...
     def stream_channels(self, session_id: int) -> list[str]: ...
 
+@final
 class ArchiveClient:
     """A control session with an archive, made by :meth:`connect` and ended by :meth:`close`."""
 
@@ -62,6 +64,7 @@ class ArchiveClient:
     def check_for_error_response(self) -> int: ...
     def close(self) -> int: ...
 
+@final
 class ArchiveSnapshotWriter(SnapshotWriter):
     """A snapshot that an archive records while it is published."""
 
@@ -71,12 +74,14 @@ class ArchiveSnapshotWriter(SnapshotWriter):
     def check(self) -> int: ...
     def is_complete(self) -> bool: ...
 
+@final
 class ArchiveSnapshotReader(SnapshotReader):
     """A snapshot that an archive replays."""
 
     def __init__(self) -> None: ...
     def check(self) -> int: ...
 
+@final
 class ArchiveSnapshotStore(SnapshotStore):
     """Snapshots as recordings of the archive beside the consensus module."""
 

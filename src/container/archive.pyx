@@ -28,6 +28,7 @@ from container.control_response_poller cimport ControlResponsePoller
 from container.errors import ArchiveError, ClusterError, ConfigurationError, TimedOutError
 from container.idle_strategy cimport IdleStrategy, YieldingIdleStrategy
 from container.loggers import report
+from container.sealed cimport seal
 from container.transport cimport (
     ADMIN_ACTION, BACK_PRESSURED, COUNTER_ALLOCATED, COUNTER_UNUSED, NULL_VALUE, Client, Counters,
     SnapshotReader, SnapshotStore, SnapshotWriter, publication_result_name,
@@ -731,3 +732,6 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
                 return 0
             wait.turn(0)
             reader.check()
+
+
+seal((ArchiveContext, _Wait, ArchiveClient, ArchiveSnapshotWriter, ArchiveSnapshotReader, ArchiveSnapshotStore))

@@ -10,6 +10,7 @@ from libc.stdint cimport int64_t, uint8_t
 from container.cluster cimport Cluster
 from container.error_texts import type_name
 from container.errors import AgentTermination
+from container.sealed cimport seal
 from container.service_handler cimport ServiceHandler
 from container.session_messages cimport new_session_messages
 
@@ -65,3 +66,6 @@ cdef class BatchDelivery:
         self._cluster.report(error)
         self._messages = self._messages._rest()
         return 0
+
+
+seal((BatchDelivery,))

@@ -14,6 +14,7 @@ from container.decoding cimport check_codec, check_schema, decode_ascii, decode_
 from container.errors import CodecError
 from container.event_handler cimport EventHandler
 from container.fragment_assembler cimport FragmentAssembler
+from container.sealed cimport seal
 from container.transport cimport (
     ACTION_BREAK, ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, NULL_VALUE, Clock, FragmentHandler, FrameHeader, Image,
     Subscription,
@@ -150,3 +151,6 @@ cdef class BoundedLogAdapter(FragmentHandler):
             codec.new_leadership_term_event_log_session_id(&event),
             decode_time_unit(codec.new_leadership_term_event_time_unit(&event)),
             codec.new_leadership_term_event_app_version(&event))
+
+
+seal((BoundedLogAdapter,))

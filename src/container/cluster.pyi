@@ -1,7 +1,7 @@
 # What type checkers see of container.cluster, which is compiled.
 
 from collections.abc import Buffer, Callable
-from typing import Any
+from typing import Any, final
 
 from container.api import Role, TimeUnit
 from container.container_client_session import ContainerClientSession
@@ -11,6 +11,7 @@ from container.message_buffer import BufferClaim
 class OfferResult(int):
     was_read: bool
 
+@final
 class FailedOffer: ...
 
 class Cluster(EventHandler):

@@ -4,7 +4,9 @@ from libc.stdint cimport int64_t, uint8_t
 
 from container.api import Role, TimeUnit
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
+from container.errors import ClusterError
 from container.message_buffer cimport BufferClaim
+from container.sealed cimport hide
 from container.transport cimport (
     NOT_CONNECTED, BufferVector, Clock, Publication, publication_result_name,
 )
@@ -92,7 +94,7 @@ cdef class Cluster(EventHandler):
         return False
 
     cdef int64_t offer_vectors(self, BufferVector* vectors, size_t count) except? -6:
-        return NOT_CONNECTED
+        raise ClusterError("this cluster cannot send: it is not the one that the container passes to a service")
 
     cdef int64_t offer_bytes(self, const uint8_t* data, size_t length) except? -6:
         cdef BufferVector vectors[2]
@@ -296,3 +298,6 @@ cdef class Cluster(EventHandler):
                     "best with 'with BufferClaim() as claim'")
             claim = following
         return texts
+
+
+hide((FailedOffer,))

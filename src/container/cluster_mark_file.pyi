@@ -1,6 +1,6 @@
 # The member's mark file, as type checkers see it.
 import os
-from typing import Final, TextIO
+from typing import Final, TextIO, final
 
 from container.transport import Clock, MarkFile
 
@@ -13,6 +13,7 @@ ERROR_BUFFER_MAX_LENGTH: Final[int]
 ACTIVATION_IN_PROGRESS: Final[int]
 TERMINATED: Final[int]
 
+@final
 class ClusterMarkFile(MarkFile):
     def __init__(
         self,

@@ -23,6 +23,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 from posix.unistd cimport close as close_file
 
+from container.sealed cimport seal
 from container.transport cimport NULL_VALUE, Clock, MarkFile
 
 from container import forks
@@ -138,8 +139,6 @@ cdef class ClusterMarkFile(MarkFile):
 
     def __init__(self, path, *, error_buffer_length=ERROR_BUFFER_MIN_LENGTH, page_size=_PAGE_MIN_SIZE,
                  Clock clock=None, fallback=None):
-        if self.path is not None:
-            raise TypeError("a mark file can not be initialised twice")
         length = _file_length(error_buffer_length, page_size)
         self.path = os.fspath(path)
         self.error_buffer_length = error_buffer_length
@@ -638,3 +637,6 @@ def ensure_link_file(cluster_dir, mark_file_dir, service_id):
                 raise
     except OSError as error:
         raise MarkFileError(f"link file {link} can not be written: {error.strerror}") from error
+
+
+seal((ClusterMarkFile,))

@@ -5,6 +5,7 @@ from typing import final
 from container.cluster import Cluster
 from container.idle_strategy import IdleStrategy
 
+@final
 class ClusterIdleStrategy(IdleStrategy):
     def __init__(self, agent: ClusteredServiceAgent) -> None: ...
 

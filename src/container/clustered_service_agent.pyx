@@ -31,6 +31,7 @@ from container.errors import (
 from container.idle_strategy cimport IdleStrategy
 from container.loggers import report
 from container.message_buffer cimport BufferClaim
+from container.sealed cimport seal
 from container.semantic_version import format_version
 from container.service_adapter cimport ServiceAdapter
 from container.snapshot_loader cimport SnapshotImage, SnapshotLoader
@@ -1126,3 +1127,6 @@ cdef class ClusteredServiceAgent(Cluster):
                 return True
             self.idle_once(0)
         return False
+
+
+seal((ClusterIdleStrategy, ClusteredServiceAgent))

@@ -1,7 +1,9 @@
-# What type checkers see of container.consensus_module_proxy, which is compiled.
+from typing import final
 
+# What type checkers see of container.consensus_module_proxy, which is compiled.
 from container.transport import Publication
 
+@final
 class ConsensusModuleProxy:
     def __init__(self, publication: Publication) -> None: ...
     def close(self) -> int: ...

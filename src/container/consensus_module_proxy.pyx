@@ -7,6 +7,7 @@ from libc.string cimport memcpy
 
 from container.codecs cimport cluster as codec
 from container.errors import MessageTooLongError
+from container.sealed cimport seal
 from container.snapshot_taker cimport check_publication_result
 from container.transport cimport BufferVector, Claim, Publication
 
@@ -74,3 +75,6 @@ cdef class ConsensusModuleProxy:
         memcpy(claim.data, message, length)
         self._publication.commit(&claim)
         return True
+
+
+seal((ConsensusModuleProxy,))

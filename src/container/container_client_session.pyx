@@ -17,6 +17,7 @@ from container.cluster cimport Cluster
 from container.errors import ConfigurationError
 from container.idle_strategy import parse_quantity
 from container.message_buffer cimport BufferClaim
+from container.sealed cimport seal
 from container.transport cimport (
     ADMIN_ACTION, BACK_PRESSURED, FRAME_HEADER_LENGTH, NOT_CONNECTED, BufferVector, Client, Publication,
 )
@@ -326,3 +327,6 @@ cdef class ClientSessions:
 
     def __iter__(self):
         return iter(list(self._told))
+
+
+seal((SendPatience, ContainerClientSession, ClientSessions))

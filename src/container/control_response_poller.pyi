@@ -1,7 +1,10 @@
 """Types of `control_response_poller`."""
 
+from typing import final
+
 from container.transport import FragmentHandler, Subscription
 
+@final
 class ControlResponsePoller(FragmentHandler):
     """Holds the last message that was read from ``subscription``, until the next poll."""
 

@@ -17,6 +17,7 @@ from container.codecs.sbe cimport (
 )
 from container.errors import ArchiveError, CodecError
 from container.fragment_assembler cimport SessionFragmentAssembler
+from container.sealed cimport seal
 from container.transport cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, NULL_VALUE, FragmentHandler, FrameHeader, Subscription,
 )
@@ -94,3 +95,6 @@ cdef class ControlResponsePoller(FragmentHandler):
         self.version = challenge_version(&challenge)
         self.encoded_challenge = _bytes(&challenge.encoded_challenge)
         return 0
+
+
+seal((ControlResponsePoller,))

@@ -1,7 +1,9 @@
-# What type checkers see of container.duration_tracker, which is compiled.
+from typing import final
 
+# What type checkers see of container.duration_tracker, which is compiled.
 from container.transport import Counter
 
+@final
 class DurationTracker:
     max_counter: Counter
     exceeded_counter: Counter

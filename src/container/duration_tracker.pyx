@@ -1,6 +1,7 @@
 """The longest duration seen, and how often a threshold was exceeded, in two counters: duty cycles and snapshots."""
 from libc.stdint cimport int64_t
 
+from container.sealed cimport seal
 from container.transport cimport Counter
 
 
@@ -25,3 +26,6 @@ cdef class DurationTracker:
     cdef void measure_and_begin(self, int64_t now_ns) noexcept nogil:
         self.end(now_ns)
         self._begin_ns = now_ns
+
+
+seal((DurationTracker,))

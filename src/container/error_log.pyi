@@ -1,6 +1,6 @@
 # The distinct error log of a mark file, as type checkers see it.
 from collections.abc import Buffer, Callable
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from container.cluster_mark_file import ClusterMarkFile
 from container.transport import Clock, Counter
@@ -11,6 +11,7 @@ class ErrorRecord(NamedTuple):
     last_observation_ms: int
     text: str
 
+@final
 class DistinctErrorLog:
     def __init__(
         self, region: Buffer | ClusterMarkFile, clock: Clock | None = None, *, has_messages: bool = True
@@ -20,6 +21,7 @@ class DistinctErrorLog:
     def is_closed(self) -> bool: ...
     def close(self) -> None: ...
 
+@final
 class CountedErrorHandler:
     @property
     def error_counter(self) -> Counter: ...

@@ -12,6 +12,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
+from container.sealed cimport seal
 from container.transport cimport Clock, Counter
 
 from container import forks
@@ -90,8 +91,6 @@ cdef class DistinctErrorLog:
         self._region = NULL
 
     def __init__(self, region, Clock clock=None, *, bint has_messages=True):
-        if self._lock is not None:
-            raise TypeError("an error log can not be initialised twice")
         if hasattr(region, "write_errors"):
             self._mark_file = region
             self._capacity = <size_t> region.error_buffer_length
@@ -314,3 +313,6 @@ cdef list _read_records(const uint8_t* region, size_t capacity, int64_t since_ms
                 (<const char*> region + offset + TEXT_OFFSET)[:length - TEXT_OFFSET].decode("ascii", "replace")))
         offset += _align(<size_t> length)
     return records
+
+
+seal((DistinctErrorLog, _Record, CountedErrorHandler))

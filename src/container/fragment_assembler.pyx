@@ -10,6 +10,7 @@ from libc.stdint cimport int32_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+from container.sealed cimport seal
 from container.transport cimport (
     ACTION_ABORT, ACTION_CONTINUE, FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH,
     FragmentHandler, FrameHeader, align_frame,
@@ -178,3 +179,6 @@ cdef class SessionFragmentAssembler(FragmentHandler):
             assembler = FragmentAssembler(self._delegate)
             self._assemblers[header.session_id] = assembler
         return assembler.on_fragment(buffer, length, header)
+
+
+seal((FragmentAssembler, BytesAssembler, SessionFragmentAssembler))

@@ -1,8 +1,9 @@
 # What type checkers see of container.message_buffer, which is compiled.
 
 from types import TracebackType
-from typing import Self, overload
+from typing import Self, final, overload
 
+@final
 class MessageBuffer:
     def __init__(self) -> None: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -24,6 +25,7 @@ class MessageBuffer:
     def get_uint64(self, offset: int = 0) -> int: ...
     def get_float64(self, offset: int = 0) -> float: ...
 
+@final
 class Header:
     def __init__(self) -> None: ...
     @property

@@ -14,6 +14,7 @@ from libc.string cimport memcmp, memcpy
 
 from container.errors import ClosedError, ClusterError, ForkedError
 from container.references cimport is_uniquely_referenced
+from container.sealed cimport seal
 from container.transport cimport Claim, Publication
 
 cdef enum:
@@ -347,3 +348,6 @@ cdef class BufferClaim:
                 self._give_up(is_quiet=True)
             except Exception:
                 pass
+
+
+seal((MessageBuffer, Header))

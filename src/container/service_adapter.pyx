@@ -10,6 +10,7 @@ from container.decoding cimport check_codec, check_schema, decode_ascii
 from container.errors import ClusterError
 from container.event_handler cimport EventHandler
 from container.fragment_assembler cimport SessionFragmentAssembler
+from container.sealed cimport seal
 from container.transport cimport ACTION_CONTINUE, FragmentHandler, FrameHeader, Subscription
 
 cdef enum:
@@ -70,3 +71,6 @@ cdef class ServiceAdapter(FragmentHandler):
             role,
             codec.join_log_is_standby(&join_log) == codec.BOOLEAN_TRUE,
             decode_ascii(join_log.log_channel.data, join_log.log_channel.length))
+
+
+seal((ServiceAdapter,))

@@ -1,6 +1,9 @@
+from typing import final
+
 # The container's own counters, as type checkers see them.
 from container.transport import Client, Counter
 
+@final
 class ServiceCounters:
     def __init__(self, client: Client, cluster_id: int, service_id: int) -> None: ...
     def add_error_counter(self) -> Counter: ...

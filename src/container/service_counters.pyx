@@ -6,6 +6,7 @@ import struct
 
 from libc.stdint cimport int32_t
 
+from container.sealed cimport seal
 from container.transport cimport Client, Counter
 
 from container.settings import format_duration
@@ -72,3 +73,6 @@ cdef class ServiceCounters:
         cdef Counter counter = self._client.add_counter(type_id, self._key, label)
         self._added.append(counter)
         return counter
+
+
+seal((ServiceCounters,))

@@ -1,9 +1,10 @@
 # What type checkers see of container.service_handler, which is compiled.
 
-from typing import Any
+from typing import Any, final
 
 class ServiceHandler: ...
 
+@final
 class PythonServiceHandler(ServiceHandler):
     service: Any
     def __init__(self, service: object) -> None: ...

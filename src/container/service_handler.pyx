@@ -9,6 +9,7 @@ from container.cluster cimport Cluster
 from container.container_client_session cimport ContainerClientSession
 from container.errors import ConfigurationError
 from container.message_buffer cimport Header, MessageBuffer
+from container.sealed cimport seal
 from container.session_messages cimport SessionMessages
 from container.snapshot_loader cimport SnapshotImage
 from container.snapshot_taker cimport SnapshotPublication
@@ -228,3 +229,6 @@ cdef class PythonServiceHandler(ServiceHandler):
         except TypeError:
             raise TypeError(f"do_background_work returned a {type(work_count).__name__}: return how much was done, "
                             "a number") from None
+
+
+seal((PythonServiceHandler,))

@@ -12,6 +12,7 @@ from libc.stdlib cimport free, realloc
 from container.cluster cimport Cluster
 from container.message_buffer cimport MessageBuffer
 from container.references cimport is_uniquely_referenced
+from container.sealed cimport seal
 
 cdef enum:
     INITIAL_COUNT = 64
@@ -249,3 +250,6 @@ cdef class SessionMessagesIterator:
             messages._current = self._at
             messages._cluster.set_event(messages._positions._data[self._at], messages._timestamps._data[self._at])
         return self._at
+
+
+seal((Int64Column, SessionMessages, SessionMessagesIterator))

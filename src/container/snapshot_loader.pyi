@@ -1,20 +1,23 @@
 # What type checkers see of container.snapshot_loader, which is compiled.
-
 from collections.abc import Callable, Iterator
+from typing import final
 
 from container.cluster import Cluster
 from container.event_handler import EventHandler
 from container.transport import Clock, FragmentHandler, SnapshotReader
 
+@final
 class SnapshotStream(FragmentHandler):
     def __init__(self, reader: SnapshotReader, clock: Clock) -> None: ...
 
+@final
 class SnapshotLoader(FragmentHandler):
     is_done: bool
     app_version: int
     time_unit: int
     def __init__(self, reader: SnapshotReader, handler: EventHandler, clock: Clock) -> None: ...
 
+@final
 class SnapshotImage:
     def __init__(self, reader: SnapshotReader, cluster: Cluster) -> None: ...
     @property

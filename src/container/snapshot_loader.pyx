@@ -17,6 +17,7 @@ from container.errors import ClusterError, SnapshotError
 from container.event_handler cimport EventHandler
 from container.fragment_assembler cimport BytesAssembler, FragmentAssembler
 from container.loggers import report
+from container.sealed cimport seal
 from container.snapshot_taker cimport SERVICE_SNAPSHOT_TYPE_ID
 from container.transport cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, FRAME_FLAG_BEGIN, FRAME_FLAG_END, NULL_VALUE, Clock, FragmentHandler,
@@ -277,3 +278,6 @@ cdef class SnapshotImage:
             self._await(self._assembler, True)
             if messages:
                 yield messages.pop()
+
+
+seal((SnapshotStream, SnapshotLoader, SnapshotImage))

@@ -1,14 +1,16 @@
 # What type checkers see of container.snapshot_taker, which is compiled.
-
 from collections.abc import Buffer
+from typing import final
 
 from container.cluster import Cluster
 from container.idle_strategy import IdleStrategy
 from container.transport import Client, Publication, SnapshotWriter
 
+@final
 class SnapshotTaker:
     def __init__(self, publication: Publication, idle: IdleStrategy, client: Client, cluster: Cluster) -> None: ...
 
+@final
 class SnapshotPublication:
     def __init__(self, writer: SnapshotWriter, cluster: Cluster) -> None: ...
     @property

@@ -11,6 +11,7 @@ from container.codecs cimport cluster as codec
 from container.container_client_session cimport ClientSessions, ContainerClientSession
 from container import forks
 from container.errors import ClusterError, PublicationUnavailableError
+from container.sealed cimport seal
 from container.transport cimport (
     CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector, Publication, SnapshotWriter,
 )
@@ -150,3 +151,6 @@ cdef class SnapshotPublication:
     def idle(self):
         """Idles once, as :meth:`container.api.Cluster.idle`."""
         self._cluster.idle_once(0)
+
+
+seal((SnapshotTaker, SnapshotPublication))

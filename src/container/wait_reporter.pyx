@@ -1,6 +1,7 @@
 """Says in the log what a long wait waits for: a first time after 5 seconds, then every 30 seconds."""
 from libc.stdint cimport int64_t
 
+from container.sealed cimport seal
 from container.transport cimport Clock
 
 from container.loggers import report
@@ -27,3 +28,6 @@ cdef class WaitReporter:
             report(
                 "warning", "still waiting for %s after %d s", self._what, (now_ns - self._begin_ns) // NS_PER_S)
         return 0
+
+
+seal((WaitReporter,))

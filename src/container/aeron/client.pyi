@@ -2,11 +2,12 @@
 import os
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Self, final
 
 from container.errors import ContainerError
 from container.transport import Client, PendingAdd
 
+@final
 class AeronClient(Client):
     def __init__(
         self,
@@ -31,4 +32,5 @@ class AeronClient(Client):
         traceback: TracebackType | None,
     ) -> None: ...
 
+@final
 class AeronPendingAdd(PendingAdd): ...

@@ -22,6 +22,7 @@ from container.aeron.libaeron cimport (
     AERON_MAX_COUNTER_LABEL_LENGTH, AsyncAddFunctions, PublicationFunctions, aeron_async_t, aeron_counter_t,
     aeron_subscription_t,
 )
+from container.sealed cimport hide, seal
 from container.transport cimport (
     NULL_VALUE, Client, ClientListener, Counter, Counters, PendingAdd, Publication, Subscription, SystemClock,
 )
@@ -81,8 +82,6 @@ cdef class AeronClient(Client):
     def __init__(self, aeron_dir=None, str client_name not None="", *, bint use_invoker=True,
                  int64_t driver_timeout_ms=10_000, int64_t keepalive_interval_ms=500, error_handler=None,
                  library=None):
-        if self.clock is not None:
-            raise TypeError("a client is initialised once")
         for name, value in (("driver_timeout_ms", driver_timeout_ms),
                             ("keepalive_interval_ms", keepalive_interval_ms)):
             if not 1 <= value <= MAX_TIMEOUT_MS:
@@ -93,7 +92,7 @@ cdef class AeronClient(Client):
         self.driver_timeout_ms = driver_timeout_ms
         self.clock = SystemClock()
         self._client_id = NULL_VALUE
-        self._counters = AeronCounters()
+        self._counters = AeronCounters.__new__(AeronCounters)
         self._handle = ClientHandle(self.aeron_dir, use_invoker, error_handler)
         try:
             self._handle.start(client_name, driver_timeout_ms, keepalive_interval_ms)
@@ -475,3 +474,7 @@ def _close_clients():
 # Registered after media_driver has its own, and so called before: clients are closed before the drivers they
 # use.
 atexit.register(_close_clients)
+
+
+hide((AeronPendingAdd,))
+seal((AeronClient,))

@@ -1,7 +1,9 @@
 # Types of container.aeron.events: what the C client's conductor tells.
 from collections.abc import Callable
+from typing import final
 
 from container.errors import ContainerError
 
+@final
 class ConductorEvents:
     def __init__(self, error_handler: Callable[[ContainerError], object] | None, raises: bool) -> None: ...

@@ -15,6 +15,7 @@ from container.aeron.library cimport aeron_error, lib
 from container.aeron.libaeron cimport aeron_counters_reader_t, aeron_t
 from container import forks
 from container.loggers import logger, report as log_report
+from container.sealed cimport seal
 from container.transport cimport ClientListener
 
 cdef extern from "pthread.h" nogil:
@@ -199,3 +200,6 @@ cdef void on_unavailable_counter(
 
 cdef void on_close(void* clientd) noexcept nogil:
     (<ConductorEvents> clientd).tell_close()
+
+
+seal((ConductorEvents,))

@@ -1,8 +1,10 @@
 # Types of container.aeron.handle: the C client that an AeronClient and what it added share.
 from collections.abc import Callable
+from typing import final
 
 from container.errors import ContainerError
 
+@final
 class ClientHandle:
     def __init__(
         self,

@@ -34,6 +34,7 @@ from container.aeron.libaeron cimport (
 from container import forks
 from container.errors import AeronError, ClosedError
 from container.aeron.media_driver import wait_for_driver
+from container.sealed cimport seal
 
 cdef extern from "pthread.h" nogil:
     ctypedef struct pthread_mutexattr_t:
@@ -458,3 +459,6 @@ cdef int close_all(object resources) except -1:
         if resource is not None:
             resource.close()
     return 0
+
+
+seal((ClientHandle,))

@@ -1,12 +1,13 @@
 # Types of container.aeron.media_driver: where a driver is, whether it is alive, and an embedded one.
 import os
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, final
 
 def default_aeron_dir() -> str: ...
 def wait_for_driver(aeron_dir: str | os.PathLike[str], timeout_ns: int) -> None: ...
 def read_cnc_file_page_size(aeron_dir: str | os.PathLike[str], timeout_ns: int) -> int: ...
 
+@final
 class MediaDriver:
     @staticmethod
     def launch_embedded(

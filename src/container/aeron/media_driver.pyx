@@ -22,6 +22,7 @@ from container.aeron.libaeron cimport (
 from container import forks
 from container.errors import AeronError, ConfigurationError, DriverTimeoutError
 from container.regular_files import open_regular
+from container.sealed cimport seal
 
 cdef enum:
     MAX_PATH_LENGTH = 4096
@@ -381,3 +382,6 @@ def _close_drivers():
 
 
 atexit.register(_close_drivers)
+
+
+seal((MediaDriver,))

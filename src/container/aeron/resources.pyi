@@ -1,9 +1,22 @@
+from typing import final
+
 # Types of container.aeron.resources: what an AeronClient adds.
 from container.transport import Counter, Counters, Image, Publication, Subscription
 
+@final
 class AeronPublication(Publication): ...
-class AeronExclusivePublication(AeronPublication): ...
+
+@final
+class AeronExclusivePublication(AeronPublication): ...  # type: ignore[misc]
+
+@final
 class AeronSubscription(Subscription): ...
+
+@final
 class AeronImage(Image): ...
+
+@final
 class AeronCounters(Counters): ...
+
+@final
 class AeronCounter(Counter): ...

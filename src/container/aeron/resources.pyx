@@ -27,6 +27,7 @@ from container.aeron.libaeron cimport (
     aeron_counters_reader_buffers_t, aeron_header_t, aeron_header_values_t, aeron_image_constants_t,
     aeron_image_t, aeron_publication_constants_t, aeron_subscription_constants_t, aeron_subscription_t,
 )
+from container.sealed cimport hide
 from container.transport cimport (
     ACTION_BREAK, CLOSED, FRAME_HEADER_LENGTH, PUBLICATION_ERROR, BufferVector, Claim, Counter, Counters,
     FragmentHandler, FrameHeader, Image, Publication, Subscription, align_frame, compute_position,
@@ -667,3 +668,6 @@ cdef class AeronCounter(Counter):
         self._value = NULL
         counter = take_pointer(<void**> &self._counter)
         return self._client.dispose(RESOURCE_COUNTER, counter) if counter != NULL else 0
+
+
+hide((AeronImage, AeronSubscription, AeronPublication, AeronExclusivePublication, AeronCounters, AeronCounter))

@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Buffer
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, final
 
 from container.client.async_connect import AsyncConnect
 from container.client.client_context import ClientContext
@@ -21,6 +21,7 @@ class ClientState(enum.IntEnum):
     PENDING_CLOSE = 3
     CLOSED = 4
 
+@final
 class AeronCluster(FragmentHandler):
     """A session with the cluster, made by :meth:`connect` or :class:`AsyncConnect`."""
 

@@ -29,6 +29,7 @@ from container.errors import ClosedError, ClusterError, CodecError, TimedOutErro
 from container.fragment_assembler cimport SessionFragmentAssembler
 from container.idle_strategy cimport IdleStrategy
 from container.message_buffer cimport BufferClaim
+from container.sealed cimport seal
 from container.transport cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, Claim, Client,
     FragmentHandler, FrameHeader, PendingAdd, publication_result_name,
@@ -712,3 +713,6 @@ cdef class AeronCluster(FragmentHandler):
         self._owner = threading.current_thread()
         self._owner_id = thread_id
         return 0
+
+
+seal((AeronCluster,))

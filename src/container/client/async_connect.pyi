@@ -2,7 +2,7 @@
 
 import enum
 from types import TracebackType
-from typing import Self
+from typing import Self, final
 
 from container.client.aeron_cluster import AeronCluster
 from container.client.client_context import ClientContext
@@ -19,6 +19,7 @@ class ConnectStep(enum.IntEnum):
     CONCLUDE_CONNECT = 4
     DONE = 5
 
+@final
 class AsyncConnect:
     """Connects step by step: call :meth:`poll` until it returns the client."""
 

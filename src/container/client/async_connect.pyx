@@ -18,6 +18,7 @@ from container.codecs cimport cluster as codec
 from container.errors import (
     AuthenticationError, ClosedError, ClusterError, RegistrationError, SessionError, TimedOutError,
 )
+from container.sealed cimport hide, seal
 from container.transport cimport (
     CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, NULL_VALUE, Client, PendingAdd, Publication, Subscription,
     publication_result_name,
@@ -103,7 +104,7 @@ cdef class _MemberIngress:
 
 
 cdef _MemberIngress _member_ingress(int32_t member_id, str endpoint):
-    cdef _MemberIngress member = _MemberIngress()
+    cdef _MemberIngress member = _MemberIngress.__new__(_MemberIngress)
     member.member_id = member_id
     member.endpoint = endpoint
     return member
@@ -411,3 +412,7 @@ cdef class AsyncConnect:
             if member.publication is not kept:
                 member.close()
         return 0
+
+
+hide((_MemberIngress,))
+seal((AsyncConnect,))

@@ -1,10 +1,12 @@
 """Types of `client_poller`."""
 
 from collections.abc import Buffer, Callable
+from typing import final
 
 from container.client.aeron_cluster import AeronCluster
 from container.client.egress_handler import EgressHandler
 
+@final
 class EgressMessage:
     """A message of the service."""
 
@@ -14,6 +16,7 @@ class EgressMessage:
     @property
     def timestamp(self) -> int: ...
 
+@final
 class ClientPoller(EgressHandler):
     """Polls a connected client in a thread of its own."""
 

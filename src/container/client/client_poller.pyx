@@ -16,6 +16,7 @@ from container.client.aeron_cluster cimport AeronCluster
 from container.client.egress_handler cimport EgressHandler, enumerated
 from container import forks
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EventCode
+from container.sealed cimport seal
 from container.transport cimport ACTION_CONTINUE, FrameHeader
 
 cdef extern from *:
@@ -312,3 +313,6 @@ cdef class ClientPoller(EgressHandler):
         except RuntimeError:                    # of a loop that is closed
             return False
         return True
+
+
+seal((EgressMessage, ClientPoller))

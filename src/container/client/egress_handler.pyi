@@ -1,13 +1,17 @@
 """Types of `egress_handler`."""
 
+from typing import final
+
 from container.client.egress_listener import EgressListener
 
 class EgressHandler:
     """Base of listeners written in Cython; its callbacks are declared in ``egress_handler.pxd``."""
 
+@final
 class MessageCopy:
     """A message as Python sees it."""
 
+@final
 class PythonEgressHandler(EgressHandler):
     """Calls a listener in Python."""
 

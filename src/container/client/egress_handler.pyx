@@ -6,6 +6,7 @@ from container.client.egress_listener import (
 )
 from container.errors import ClusterError, ConfigurationError
 from container.message_buffer cimport Header, MessageBuffer
+from container.sealed cimport seal
 from container.transport cimport ACTION_ABORT, ACTION_CONTINUE, FrameHeader
 from container.values import shown
 
@@ -132,3 +133,6 @@ def check_listener(listener):
     if not isinstance(listener, (EgressListener, EgressHandler)):
         raise ConfigurationError(
             f"listener must be an EgressListener, or an EgressHandler in Cython, not {shown(listener)}")
+
+
+seal((MessageCopy, PythonEgressHandler))

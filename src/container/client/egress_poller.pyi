@@ -1,7 +1,10 @@
 """Types of `egress_poller`."""
 
+from typing import final
+
 from container.transport import FragmentHandler, Subscription
 
+@final
 class EgressPoller(FragmentHandler):
     """Holds the last answer that was read from ``subscription``, until the next poll."""
 

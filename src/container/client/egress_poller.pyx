@@ -10,6 +10,7 @@ from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport SBE_NULL_INT32, SBE_NULL_INT64, MessageHeader, sbe_read_header
 from container.decoding cimport check_codec, decode_ascii
 from container.fragment_assembler cimport SessionFragmentAssembler
+from container.sealed cimport seal
 from container.transport cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, FragmentHandler, FrameHeader, Subscription,
 )
@@ -71,3 +72,6 @@ cdef class EgressPoller(FragmentHandler):
         self.encoded_challenge = (<const char*> challenge.encoded_challenge.data)[
             :challenge.encoded_challenge.length] if challenge.encoded_challenge.length > 0 else b""
         return 0
+
+
+seal((EgressPoller,))

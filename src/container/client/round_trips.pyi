@@ -1,12 +1,14 @@
 """Types of `round_trips`."""
 
 from collections.abc import Sequence
+from typing import final
 
 from container.client.aeron_cluster import AeronCluster
 from container.client.egress_handler import PythonEgressHandler
 from container.client.egress_listener import EgressListener
 
-class RoundTrips(PythonEgressHandler):
+@final
+class RoundTrips(PythonEgressHandler):  # type: ignore[misc]
     """Sends numbered messages to a service that sends each back; checks and times each answer."""
 
     def __init__(self, length: int, listener: EgressListener | None = None) -> None: ...

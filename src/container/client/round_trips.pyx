@@ -7,6 +7,7 @@ from container.client.aeron_cluster cimport AeronCluster
 from container.client.egress_handler cimport PythonEgressHandler
 from container.client.egress_listener import EgressListener
 from container.errors import ConfigurationError
+from container.sealed cimport initialise, seal
 from container.transport cimport ACTION_CONTINUE, Clock, FrameHeader, SystemClock
 
 cdef enum:
@@ -36,7 +37,7 @@ cdef class RoundTrips(PythonEgressHandler):
 
     def __init__(self, Py_ssize_t length, listener=None):
         _check_least("length", length, NUMBER_LENGTH)
-        super().__init__(EgressListener() if listener is None else listener)
+        initialise(PythonEgressHandler, self, (EgressListener() if listener is None else listener,), {})
         self.length = length
         self._clock = SystemClock()
         self._message = <uint8_t*> _resized(self._message, length, 1)
@@ -127,3 +128,6 @@ def percentile_us(ordered, double percent):
     """Below which so many percent of the durations are: of a sorted sequence in ns, in microseconds; 0 of none."""
     cdef Py_ssize_t count = len(ordered)
     return ordered[min(count - 1, <Py_ssize_t> (count * percent / 100))] / 1000 if count > 0 else 0.0
+
+
+seal((RoundTrips,))

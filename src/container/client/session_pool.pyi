@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Buffer
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, final
 
 from container.client.aeron_cluster import AeronCluster
 from container.client.client_context import ClientContext, CredentialsSupplier
@@ -18,6 +18,7 @@ class PooledSessionState(enum.IntEnum):
     CONNECTED = 1
     CLOSED = 2
 
+@final
 class PooledSession:
     """One session of a :class:`SessionPool`, made by :meth:`SessionPool.open`."""
 
@@ -41,6 +42,7 @@ class PooledSession:
     def offer(self, *buffers: Buffer) -> int: ...
     def close(self) -> None: ...
 
+@final
 class SessionPool(FragmentHandler):
     """Sessions that share one Aeron client; made by :meth:`connect`."""
 

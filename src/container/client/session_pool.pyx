@@ -24,6 +24,7 @@ from container.codecs.sbe cimport MessageHeader, sbe_read_header
 from container.decoding cimport check_codec, decode_ascii
 from container.errors import AuthenticationError, ClosedError, ClusterError, SessionError, TimedOutError
 from container.fragment_assembler cimport SessionFragmentAssembler
+from container.sealed cimport seal
 from container.transport cimport (
     ACTION_ABORT, ACTION_CONTINUE, CLOSED, NOT_CONNECTED, FragmentHandler, FrameHeader, Publication,
 )
@@ -519,3 +520,6 @@ cdef class SessionPool(FragmentHandler):
         finally:
             self._close_all("closed by this client")
             self.cluster.close()
+
+
+seal((PooledSession, SessionPool))

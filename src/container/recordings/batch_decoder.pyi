@@ -1,9 +1,10 @@
 # Types of container.recordings.batch_decoder.
-from typing import Any
+from typing import Any, final
 
 from container.recordings.message_reader import MessageReader
 
-class BatchDecoder(MessageReader):
+@final
+class BatchDecoder(MessageReader):  # type: ignore[misc]
     @property
     def rows(self) -> int: ...
     @property

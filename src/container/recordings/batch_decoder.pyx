@@ -1,6 +1,7 @@
 """Messages of a recording as batches of columns: what the decoders of logs and of snapshots share."""
 from container.recordings.columns cimport ColumnBatch, is_full
 from container.recordings.message_reader cimport MessageReader
+from container.sealed cimport hide
 
 cdef enum:
     BATCH_BYTES = 16 * 1024 * 1024
@@ -11,8 +12,6 @@ cdef class BatchDecoder(MessageReader):
 
     cdef int _open_batch(self, object columns, dict indices, int batch_rows) except -1:
         """`columns` has the types by the names of the wanted columns, `indices` where each column of the view is."""
-        if self._batch is not None:
-            raise TypeError("a decoder can not be initialised twice")
         kinds = [None] * len(indices)
         for name, kind in columns.items():
             kinds[indices[name]] = kind
@@ -36,3 +35,6 @@ cdef class BatchDecoder(MessageReader):
         The arrays own their memory. Raises MemoryError when there was too little for them.
         """
         return dict(zip(self._names, self._batch.take(), strict=True))
+
+
+hide((BatchDecoder,))

@@ -4,6 +4,8 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
+from container.sealed cimport hide, seal
+
 cdef enum:
     DATA_CAPACITY_MIN = 4096
     ROW_LIMIT_MAX = 1 << 24
@@ -119,8 +121,6 @@ cdef class ColumnBatch:
     def __init__(self, kinds, int row_limit, int64_t byte_limit):
         if not 0 < row_limit <= ROW_LIMIT_MAX:
             raise ValueError(f"a batch has 1 to {ROW_LIMIT_MAX} rows, got batch_rows={row_limit}")
-        if self.columns.columns != NULL:
-            raise TypeError("columns can not be initialised twice")
         self._kinds = tuple(kinds)
         self.columns.columns = <Column*> calloc(max(1, len(self._kinds)), sizeof(Column))
         if self.columns.columns == NULL:
@@ -206,3 +206,7 @@ cdef class ColumnBatch:
         if nulls is None:
             nulls = self._nulls[arrow_type] = pyarrow.nulls(self.columns.row_limit, arrow_type)
         return nulls.slice(0, rows)
+
+
+hide((OwnedMemory,))
+seal((ColumnBatch,))

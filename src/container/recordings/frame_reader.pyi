@@ -1,6 +1,6 @@
 # Types of container.recordings.frame_reader.
 import os
-from typing import Final
+from typing import Final, final
 
 from container.errors import RecordingError
 
@@ -8,6 +8,7 @@ FILE_FAILURES: Final[frozenset[int]]
 FRAME_FAILURES: Final[frozenset[int]]
 MESSAGE_FAILURES: Final[frozenset[int]]
 
+@final
 class FrameReader:
     recording_id: int
     start_position: int

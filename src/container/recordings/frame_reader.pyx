@@ -13,6 +13,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport strerror
 
 from container.codecs cimport sbe
+from container.sealed cimport seal
 from container.transport cimport FRAME_HEADER_LENGTH, align_frame
 
 from container.errors import RecordingError
@@ -368,3 +369,6 @@ cdef class FrameReader:
         if self.failure == FAILED_SHORT_FILE:
             return f"the file ends before byte {self.failure_value + 1}, in the middle of what was recorded"
         return _WHAT[self.failure].format(value=self.failure_value, expected=self.failure_expected)
+
+
+seal((FrameReader,))

@@ -1,14 +1,15 @@
 # Types of container.recordings.log_decoder.
 import os
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, final
 
 from container.errors import RecordingError
 from container.recordings.batch_decoder import BatchDecoder
 
 COLUMNS: Final[frozenset[str]]
 
-class LogDecoder(BatchDecoder):
+@final
+class LogDecoder(BatchDecoder):  # type: ignore[misc]
     def __init__(
         self,
         archive_dir: str | os.PathLike[str],

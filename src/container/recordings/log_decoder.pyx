@@ -18,6 +18,8 @@ from container.recordings.fields cimport (
 from container.recordings.frame_reader cimport (
     FAILED_MESSAGE, FAILED_TEXT, FRAME_TYPE_DATA, FRAME_TYPE_PAD, READ_END, READ_OK,
 )
+from container.recordings.message_reader cimport MessageReader
+from container.sealed cimport initialise, seal
 from container.transport cimport FRAME_HEADER_LENGTH
 
 cdef enum:
@@ -167,7 +169,7 @@ cdef class LogDecoder(BatchDecoder):
         leadership_term_ids=None
     ):
         self._open_batch(columns, _INDICES, batch_rows)
-        BatchDecoder.__init__(self, archive_dir, **layout)
+        initialise(MessageReader, self, (archive_dir,), layout)
         self.seek(begin)
         self._end = end
         self._read_end = max(end, read_end)
@@ -512,3 +514,6 @@ cdef class LogDecoder(BatchDecoder):
         put_bytes(&self._batch.columns, PAYLOAD, self.message + sbe.SBE_HEADER_LENGTH, length)
         end_row(&self._batch.columns)
         return READ_OK
+
+
+seal((LogDecoder,))

@@ -1,4 +1,7 @@
+from typing import final
+
 # Types of container.recordings.message_reader.
 from container.recordings.frame_reader import FrameReader
 
-class MessageReader(FrameReader): ...
+@final
+class MessageReader(FrameReader): ...  # type: ignore[misc]

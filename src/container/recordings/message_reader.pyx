@@ -12,6 +12,7 @@ from container.codecs cimport sbe
 from container.recordings.frame_reader cimport (
     FAILED_INCOMPLETE, FAILED_NO_MEMORY, FAILED_ORPHAN, FAILED_TOO_LONG, FRAME_TYPE_PAD, READ_END, READ_OK, FrameReader,
 )
+from container.sealed cimport initialise, seal
 from container.transport cimport (
     FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH,
 )
@@ -37,7 +38,7 @@ cdef class MessageReader(FrameReader):
         self._parts = NULL
 
     def __init__(self, archive_dir, **layout):
-        FrameReader.__init__(self, archive_dir, **layout)
+        initialise(FrameReader, self, (archive_dir,), layout)
         self._message_length_max = min(<int64_t> self.term_length >> TERM_SHARE_BITS, <int64_t> MESSAGE_LENGTH_LIMIT)
         self._is_open = False
         self._is_in_tail = True
@@ -136,3 +137,6 @@ cdef class MessageReader(FrameReader):
         FrameReader.seek(self, position)
         self._is_open = False
         self._is_in_tail = True
+
+
+seal((MessageReader,))

@@ -1,7 +1,7 @@
 # Types of container.recordings.replay_transport.
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, final
 
 from container.cluster import Cluster
 from container.service_handler import ServiceHandler
@@ -23,6 +23,7 @@ SERVICE_STREAM_ID: Final[int]
 CONSENSUS_MODULE_STREAM_ID: Final[int]
 LOG_STREAM_ID: Final[int]
 
+@final
 class ReplayRows:
     def __init__(self, columns: Mapping[str, str], batch_rows: int) -> None: ...
     @property
@@ -32,16 +33,25 @@ class ReplayRows:
     def take(self, is_end: bool = False) -> list[tuple[int, dict[str, Any]]]: ...
     def put_error(self, kind: str, text: str) -> None: ...
 
+@final
 class StateHash:
     def __init__(self) -> None: ...
     def update(self, message: bytes) -> None: ...
     def hexdigest(self) -> str: ...
 
+@final
 class ReplayPublication(Publication): ...
-class EgressPublication(ReplayPublication): ...
-class ControlPublication(ReplayPublication): ...
-class StatePublication(ReplayPublication): ...
 
+@final
+class EgressPublication(ReplayPublication): ...  # type: ignore[misc]
+
+@final
+class ControlPublication(ReplayPublication): ...  # type: ignore[misc]
+
+@final
+class StatePublication(ReplayPublication): ...  # type: ignore[misc]
+
+@final
 class ReplayImage(Image):
     def __init__(
         self,
@@ -57,22 +67,35 @@ class ReplayImage(Image):
     def inject(self, message: bytes, position: int) -> None: ...
     def close(self) -> None: ...
 
+@final
 class LogSubscription(Subscription): ...
+
+@final
 class ControlSubscription(Subscription): ...
+
+@final
 class ReplaySnapshotWriter(SnapshotWriter): ...
+
+@final
 class ReplaySnapshotReader(SnapshotReader): ...
 
+@final
 class ReplaySnapshotStore(SnapshotStore):
     def __init__(
         self, rows: ReplayRows, recorded: Callable[[int], tuple[int, int, str | None]], begin: ReplayImage | None
     ) -> None: ...
 
+@final
 class ReplayClock(Clock):
     def advance(self) -> None: ...
 
+@final
 class ReplayCounter(Counter): ...
+
+@final
 class ReplayMarkFile(MarkFile): ...
 
+@final
 class ReplayClient(Client):
     @property
     def clock(self) -> ReplayClock: ...

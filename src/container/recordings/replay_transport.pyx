@@ -17,6 +17,7 @@ from container.recordings.columns cimport ColumnBatch, Columns, end_row, is_full
 from container.recordings.fields cimport put_text
 from container.recordings.frame_reader cimport READ_END
 from container.recordings.message_reader cimport MessageReader
+from container.sealed cimport hide, seal
 from container.service_handler cimport ServiceHandler
 from container.testing.memory_counters cimport CounterBuffers, MemoryCounters
 from container.transport cimport (
@@ -575,13 +576,13 @@ cdef class ReplayClient(Client):
     def __init__(self, ReplayRows rows not None, ReplayImage log not None, bytes join_log not None,
                  bytes recovery_key not None, int32_t cluster_id):
         cdef bytes cluster_key = (<const char*> &cluster_id)[:4]
-        self.clock = ReplayClock()
+        self.clock = ReplayClock.__new__(ReplayClock)
         self.client_name = "replay"
         self._rows = rows
         self._log = log
         self._join_log = join_log
         self._buffers = CounterBuffers(self.clock, COUNTERS_CAPACITY)
-        self._counters = MemoryCounters()
+        self._counters = MemoryCounters.__new__(MemoryCounters)
         self._counters.open(self._buffers)
         self._commit_counter_id = self._buffers.allocate(
             COMMIT_POSITION_TYPE_ID, cluster_key, "commit position", CONTROL_REGISTRATION_ID, CLIENT_ID)
@@ -654,3 +655,10 @@ cdef class ReplayClient(Client):
 def takes_batches(ServiceHandler handler not None):
     """Whether a service gets its session messages in batches (bool)."""
     return bool(handler.takes_batches())
+
+
+hide((
+    ReplayPublication, EgressPublication, ControlPublication, StatePublication, LogSubscription,
+    ControlSubscription, ReplaySnapshotWriter, ReplaySnapshotReader, ReplayClock, ReplayCounter,
+))
+seal((ReplayRows, StateHash, ReplayImage, ReplaySnapshotStore, ReplayMarkFile, ReplayClient))

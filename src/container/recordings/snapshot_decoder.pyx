@@ -16,6 +16,8 @@ from container.recordings.frame_reader cimport (
     FAILED_MESSAGE, FAILED_NO_BEGIN_MARKER, FAILED_NO_END_MARKER, FAILED_SECOND_BEGIN_MARKER, FAILED_SNAPSHOT_POSITION,
     FAILED_SNAPSHOT_TYPE, FAILED_TEXT, READ_END, READ_OK,
 )
+from container.recordings.message_reader cimport MessageReader
+from container.sealed cimport initialise, seal
 from container.transport cimport NULL_VALUE
 
 cdef enum:
@@ -110,7 +112,7 @@ cdef class SnapshotDecoder(BatchDecoder):
         int64_t log_position=NULL_VALUE
     ):
         self._open_batch(columns, _INDICES, batch_rows)
-        BatchDecoder.__init__(self, archive_dir, **layout)
+        initialise(MessageReader, self, (archive_dir,), layout)
         self._end = end
         self._type_id = NULL_VALUE
         if is_consensus_module is not None:
@@ -336,3 +338,6 @@ cdef class SnapshotDecoder(BatchDecoder):
             "PENDING_MESSAGE", self.message + codec.SESSION_MESSAGE_HEADER_PAYLOAD_OFFSET,
             self.message_length - codec.SESSION_MESSAGE_HEADER_PAYLOAD_OFFSET)
         return READ_OK
+
+
+seal((SnapshotDecoder,))

@@ -1,10 +1,11 @@
 # What type checkers see of container.testing.manual_time, which is compiled.
-
 from collections.abc import Callable
+from typing import final
 
 from container.idle_strategy import IdleStrategy
 from container.transport import Clock
 
+@final
 class ManualClock(Clock):
     auto_advance_ns: int
     def __init__(
@@ -17,6 +18,7 @@ class ManualClock(Clock):
     def advance(self, duration_ns: int) -> None: ...
     def set_epoch_ms(self, epoch_ms: int) -> None: ...
 
+@final
 class SteppingIdleStrategy(IdleStrategy):
     def __init__(self, step: Callable[[], object] | None = None, *, max_idles: int = 10_000) -> None: ...
     @property

@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t
 
 from container.errors import TimedOutError
 from container.idle_strategy cimport IdleStrategy
+from container.sealed cimport seal
 from container.transport cimport Clock
 
 
@@ -76,3 +77,6 @@ cdef class SteppingIdleStrategy(IdleStrategy):
 
     def __repr__(self):
         return f"stepping({self.step!r})"
+
+
+seal((ManualClock, SteppingIdleStrategy))

@@ -1,12 +1,14 @@
 # What type checkers see of container.testing.memory_counters, which is compiled.
 
-from typing import Self
+from typing import Self, final
 
 from container.transport import Clock, Counters
 
+@final
 class CounterBuffers:
     def __new__(cls, clock: Clock, capacity: int) -> Self: ...
     @property
     def capacity(self) -> int: ...
 
+@final
 class MemoryCounters(Counters): ...

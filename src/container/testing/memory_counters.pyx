@@ -8,6 +8,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from container.errors import RegistrationError
+from container.sealed cimport hide, seal
 from container.transport cimport COUNTER_ALLOCATED, COUNTER_RECLAIMED, Clock, Counters
 
 cdef enum:
@@ -107,3 +108,7 @@ cdef class MemoryCounters(Counters):
 
     cdef void close(self) noexcept:
         self.wrap(NULL, 0, NULL, 0)
+
+
+hide((MemoryCounters,))
+seal((CounterBuffers,))

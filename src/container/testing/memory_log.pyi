@@ -1,6 +1,6 @@
 # What type checkers see of container.testing.memory_log, which is compiled.
 
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, final
 
 from container.transport import Image
 
@@ -15,9 +15,11 @@ class Frame(NamedTuple):
     reserved_value: int
     payload: bytes
 
+@final
 class MemoryTerm:
     def __new__(cls, length: int) -> Self: ...
 
+@final
 class MemoryLog:
     def __init__(
         self,
@@ -78,6 +80,7 @@ class MemoryLog:
         end_position: int = 9_223_372_036_854_775_807,
     ) -> MemoryLog: ...
 
+@final
 class MemoryImage(Image):
     def __init__(self, log: MemoryLog, join_position: int | None = None) -> None: ...
     @property

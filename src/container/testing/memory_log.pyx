@@ -12,6 +12,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from container.errors import AeronError, ConfigurationError
+from container.sealed cimport seal
 from container.transport cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_COMMIT, ACTION_CONTINUE, ADMIN_ACTION, FRAME_FLAG_BEGIN,
     FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, BufferVector,
@@ -462,3 +463,6 @@ cdef class MemoryImage(Image):
         raise AeronError(
             f"impossible frame length {frame_length} at position {position}: session {self.log.session_id}, "
             f"stream {self.log.stream_id}")
+
+
+seal((MemoryTerm, MemoryLog, MemoryImage))

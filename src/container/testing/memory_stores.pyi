@@ -1,12 +1,13 @@
 # What type checkers see of container.testing.memory_stores, which is compiled.
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, final
 
 from container.testing.memory_log import Frame, MemoryLog
 from container.testing.memory_transport import MemoryClient
 from container.transport import MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
 
+@final
 class MemoryRecording:
     @property
     def log(self) -> MemoryLog: ...
@@ -14,9 +15,13 @@ class MemoryRecording:
     def recorded_position(self) -> int: ...
     def __call__(self) -> None: ...
 
+@final
 class MemorySnapshotWriter(SnapshotWriter): ...
+
+@final
 class MemorySnapshotReader(SnapshotReader): ...
 
+@final
 class MemorySnapshotStore(SnapshotStore):
     def __init__(
         self,
@@ -57,6 +62,7 @@ class MemorySnapshotStore(SnapshotStore):
     def messages(self, recording_id: int) -> list[bytes]: ...
     def frames(self, recording_id: int) -> list[Frame]: ...
 
+@final
 class MemoryMarkFile(MarkFile):
     error: BaseException | None
     @property

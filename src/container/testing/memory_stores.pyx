@@ -6,6 +6,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from container.channel_uri import add_session_id
 from container.errors import ArchiveError, ClusterError, ConfigurationError, TimedOutError
 from container.idle_strategy cimport IdleStrategy
+from container.sealed cimport hide, seal
 from container.testing.memory_log cimport MemoryImage, MemoryLog
 from container.testing.memory_transport cimport MemoryClient, MemoryPublication
 from container.transport cimport (
@@ -294,3 +295,7 @@ cdef class MemoryMarkFile(MarkFile):
     cpdef int close(self) except -1:
         self.is_closed = True
         return 0
+
+
+hide((MemoryRecording, MemorySnapshotWriter, MemorySnapshotReader))
+seal((_Discard, MemorySnapshotStore, MemoryMarkFile))

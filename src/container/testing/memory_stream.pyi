@@ -1,8 +1,10 @@
-# What type checkers see of container.testing.memory_stream, which is compiled.
+from typing import final
 
+# What type checkers see of container.testing.memory_stream, which is compiled.
 from container.testing.memory_channel import MemoryChannel
 from container.testing.memory_log import MemoryLog
 
+@final
 class MemoryStream:
     @property
     def log(self) -> MemoryLog: ...

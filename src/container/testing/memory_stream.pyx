@@ -1,6 +1,7 @@
 """A publication as a driver in memory knows it: its log, who shares it, who subscribes, how far it may go."""
 from libc.stdint cimport INT64_MAX, int64_t
 
+from container.sealed cimport hide
 from container.testing.memory_log cimport MemoryImage
 from container.transport cimport (
     BACK_PRESSURED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, NOT_CONNECTED,
@@ -50,3 +51,6 @@ cdef class MemoryStream:
             if not image.is_end_of_stream():
                 return False
         return True
+
+
+hide((MemoryStream,))

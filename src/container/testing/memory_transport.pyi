@@ -1,7 +1,7 @@
 # What type checkers see of container.testing.memory_transport, which is compiled.
 
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, final
 
 from container.testing.manual_time import ManualClock as ManualClock
 from container.testing.manual_time import SteppingIdleStrategy as SteppingIdleStrategy
@@ -23,6 +23,7 @@ __all__ = [
 
 type _Kind = Literal["publication", "exclusive_publication", "subscription", "counter"]
 
+@final
 class MemoryPendingAdd(PendingAdd): ...
 
 class PublicationInfo(NamedTuple):
@@ -34,13 +35,18 @@ class PublicationInfo(NamedTuple):
     position: int
     subscriber_count: int
 
+@final
 class MemoryPublication(Publication):
     @property
     def log(self) -> MemoryLog: ...
 
+@final
 class MemorySubscription(Subscription): ...
+
+@final
 class MemoryCounter(Counter): ...
 
+@final
 class MemoryClient(Client):
     @property
     def driver(self) -> MemoryDriver: ...
@@ -51,6 +57,7 @@ class MemoryClient(Client):
     def publish_log(self, log: MemoryLog, channel: str) -> MemoryPublication: ...
     def force_close_resources(self) -> None: ...
 
+@final
 class MemoryDriver:
     def __init__(
         self,

@@ -20,6 +20,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from container.errors import (
     ClosedError, ConfigurationError, DriverTimeoutError, MessageTooLongError, RegistrationError,
 )
+from container.sealed cimport hide, seal
 from container.testing.manual_time import ManualClock, SteppingIdleStrategy
 from container.testing.memory_channel import MemoryChannel
 from container.testing.memory_counters cimport CounterBuffers, MemoryCounters
@@ -454,7 +455,7 @@ cdef class MemoryDriver:
         self.publication_window = publication_window
         self.is_alive = True
         self._counter_buffers = CounterBuffers(self.clock, counters_capacity)
-        self.counters = MemoryCounters()
+        self.counters = MemoryCounters.__new__(MemoryCounters)
         self.counters.open(self._counter_buffers)
         self._next_id = 0
         self._next_session_id = first_session_id
@@ -483,7 +484,7 @@ cdef class MemoryDriver:
         client._client_id = self.take_id()
         client._is_invoker = is_invoker
         client._image_delay = image_delay if is_invoker else 0
-        client._counters = MemoryCounters()
+        client._counters = MemoryCounters.__new__(MemoryCounters)
         client._counters.open(self._counter_buffers)
         client._resources = {}
         client._listeners = []
@@ -773,3 +774,7 @@ cdef int _confirm_match(object channel, MemoryStream stream) except -1:
                 f"existing publication has different '{name}': existing={existing} requested={wanted} "
                 f"existingChannel={stream.channel.text} channel={channel.text}")
     return 0
+
+
+hide((MemoryPublication, MemorySubscription, MemoryCounter, MemoryPendingAdd, MemoryClient))
+seal((MemoryDriver,))

@@ -1,7 +1,9 @@
 # Types of container.testing.recording_writer.
 import os
 from collections.abc import Buffer
+from typing import final
 
+@final
 class RecordingWriter:
     recording_id: int
     start_position: int

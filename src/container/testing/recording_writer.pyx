@@ -14,6 +14,7 @@ from libc.string cimport memcpy, memset
 
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
+from container.sealed cimport seal
 from container.transport cimport FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH
 
 from container.recordings.frame_reader import segment_file_name
@@ -281,3 +282,6 @@ cdef void fill_payload(uint8_t* payload, int64_t length, uint64_t* state) noexce
     for index in range(0, length, 8):
         value = next_random(state)
         memcpy(payload + index, &value, sizeof(value))
+
+
+seal((RecordingWriter,))

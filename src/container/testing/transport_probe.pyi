@@ -1,6 +1,6 @@
 # Types of container.testing.transport_probe: the seam's C-level methods as plain functions, for tests.
 from collections.abc import Buffer, Callable
-from typing import TypedDict, type_check_only
+from typing import TypedDict, final, type_check_only
 
 from container.idle_strategy import IdleStrategy
 from container.snapshot_loader import SnapshotImage
@@ -45,6 +45,7 @@ class CounterRecord(TypedDict):
 
 type _NextAction = int | Callable[[bytes, HeaderFields], int | None] | None
 
+@final
 class CollectingHandler(FragmentHandler):
     def __init__(self, action: _NextAction = None) -> None: ...
     @property
@@ -52,18 +53,21 @@ class CollectingHandler(FragmentHandler):
     @property
     def action(self) -> _NextAction: ...
 
+@final
 class CountingHandler(FragmentHandler):
     @property
     def fragments(self) -> int: ...
     @property
     def total_length(self) -> int: ...
 
+@final
 class RecordingListener(ClientListener):
     @property
     def unavailable(self) -> list[tuple[int, int]]: ...
     @property
     def close_count(self) -> int: ...
 
+@final
 class OpenClaim:
     @property
     def position(self) -> int: ...

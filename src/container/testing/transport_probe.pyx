@@ -9,6 +9,7 @@ from libc.string cimport memcpy
 
 from container.cluster cimport Cluster
 from container.idle_strategy cimport IdleStrategy
+from container.sealed cimport hide, seal
 from container.snapshot_loader cimport SnapshotImage
 from container.transport cimport (
     ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, BufferVector, Claim,
@@ -226,7 +227,7 @@ cdef class OpenClaim:
 
 def claim(Publication publication not None, size_t length):
     """An OpenClaim, or the negative result (int) when there is no room."""
-    cdef OpenClaim result = OpenClaim()
+    cdef OpenClaim result = OpenClaim.__new__(OpenClaim)
     result._publication = publication
     result.position = publication.try_claim(length, &result._claim)
     return result if result.position >= 0 else result.position
@@ -426,3 +427,7 @@ def set_member_id(MarkFile mark_file not None, int32_t member_id):
 
 def signal_terminated(MarkFile mark_file not None):
     mark_file.signal_terminated()
+
+
+hide((OpenClaim, _IdlingCluster))
+seal((CollectingHandler, CountingHandler, RecordingListener))
