@@ -325,7 +325,14 @@ public final class SequencedLedgerService implements ClusteredService
                 break;
 
             case OP_ARM:
-                armed.add(key);
+                if (value < 0)
+                {
+                    armed.remove(key);
+                }
+                else
+                {
+                    armed.add(key);
+                }
                 break;
 
             case OP_SESSIONS:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 
 from container.api import Role
-from container.testing.cluster import CounterType
+from container.testing.cluster import CounterType, Member
 from container.testing.process import wait_until
-from tests.soak.ledger import Armed, Op
-from tests.soak.scenario import END_LIMIT_S, RECOVERY_LIMIT_S, Fault, Need, Scenario
+from tests.soak import repairs
+from tests.soak.ledger import SLOW_CALLBACK_MS, Armed, Op
+from tests.soak.scenario import END_LIMIT_S, PROGRESS, RECOVERY_LIMIT_S, Fault, Need, Scenario
+from tests.soak.slow_clients import MANY
 
 # Longer than the leader's heartbeat timeout (2 s), shorter than what driver and clients wait for each other (4 s, 5 s).
 SHORT_PAUSE_S = 3.0
@@ -18,6 +21,17 @@ LONG_PAUSE_S = 8.0
 _CUT_S = 5.0
 # Fifty times this is what a process must go through without holding more than before.
 LIVE_VISITS, LIVE_SNAPSHOTS = 20, 2
+
+_SLOW_CLIENTS = 8
+# Without an election, no answer to another client may take longer beside slow ones, which cost a tenth of the time.
+_SLOW_CLIENTS_LIMIT_S = 5.0
+_FORKS = 6
+# How far a service is behind that is held when its leader dies, in bytes.
+_LAG = 16 * 1024
+
+# Errors without end: what is recorded of one place, and what is printed at once and per second (docs/reliability.md).
+_RECORDED_ERRORS = 21
+_PRINTED_BYTES, _PRINTED_BYTES_PER_S = 64 * 1024, 8 * 1024
 
 # What our container writes into its error log when …
 _DRIVER_GONE = (  # … its media driver does not answer any more, which takes archive and consensus module with it.
@@ -34,6 +48,7 @@ _MODULE_GONE = (  # … its consensus module has ended by itself, or is gone.
     r"ClusterEvent: WARN - service terminate: logPosition=\d+ > terminationPosition=0",
     r"ClusterTermination: ERROR - unexpected termination",
 )
+_FAILING = (r"^__main__\.ArmedError",)
 _NO_SPACE = (r"AgentTermination: ERROR - the archive is out of storage space: start recording",)
 
 
@@ -288,6 +303,47 @@ def snapshot_on_full_disk(scenario: Scenario, choice: random.Random) -> None:
     scenario.recover(member)
 
 
+@fault("disk", errors=(*_FAILING, *_MODULE_GONE))
+def fill_log_disk(scenario: Scenario, choice: random.Random) -> None:
+    """Background work fails for ever while standard error and mark file of a member are on a full disk: it goes on."""
+    assert scenario.base_disk is not None
+    scenario.base_disk.fill()
+    _flood_with_errors(scenario, choice.uniform(1.0, SHORT_PAUSE_S))
+    scenario.base_disk.free()
+    scenario.recover(scenario.limited_member)
+
+
+@fault("disk", errors=(*_MODULE_GONE, *_DRIVER_GONE))
+def fill_driver_directory(scenario: Scenario, choice: random.Random) -> None:
+    """Where a member's driver has its log buffers (``/dev/shm``) is full: the member is lost, the others go on."""
+    assert scenario.base_disk is not None
+    member = scenario.limited_member
+    scenario.base_disk.fill()
+    scenario.leader().node.cluster_tool("snapshot")
+    wait_until(
+        lambda: not member.is_running or scenario.has_error(member, "insufficient usable storage"),
+        RECOVERY_LIMIT_S,
+        "the driver to refuse a log buffer",
+    )
+    member.kill()
+    scenario.await_progress()
+    scenario.base_disk.free()
+    scenario.recover(member)
+
+
+@fault()
+def tear_log(scenario: Scenario, choice: random.Random) -> None:
+    """A follower dies in the middle of a write to its log: its archive refuses to start until the log is truncated."""
+    scenario.cluster.take_snapshot()
+    follower = scenario.follower(choice)
+    follower.kill()
+    before = scenario.repairs.total()
+    scenario.say(f"     member {follower.member_id}: {repairs.tear_log(follower).name} is torn")
+    scenario.revive(follower)
+    scenario.recover(follower)
+    assert scenario.repairs.total() == before + 1, "the archive has not refused a torn recording"
+
+
 # Services that misbehave
 
 
@@ -370,7 +426,110 @@ def raise_at_end(scenario: Scenario, choice: random.Random) -> None:
     scenario.recover(*scenario.cluster.members)
 
 
+@fault(errors=_FAILING)
+def fail_in_background(scenario: Scenario, choice: random.Random) -> None:
+    """Background work of all members raises for ever, also during a snapshot and an election: nothing is cut short."""
+    _flood_with_errors(scenario, choice.uniform(0.0, 2.0))
+    scenario.fail_for_ever(Armed.BACKGROUND_WORK)
+    scenario.cluster.take_snapshot()
+    leader = scenario.leader()
+    leader.kill()
+    scenario.cluster.await_leader(RECOVERY_LIMIT_S, other_than=leader)
+    scenario.await_progress()
+    scenario.fail_no_more(Armed.BACKGROUND_WORK)
+    scenario.recover(leader)
+
+
+def _flood_with_errors(scenario: Scenario, seconds: float) -> None:
+    """Let background work fail each time, with another text each time, and check that what is told of it has limits."""
+    printed = {member: _printed_bytes(member) for member in scenario.ours}
+    begin = time.monotonic()
+    scenario.fail_for_ever(Armed.BACKGROUND_WORK)
+    scenario.await_our_error("ArmedError: BACKGROUND_WORK")
+    scenario.pass_time(seconds)
+    scenario.await_progress()
+    scenario.fail_no_more(Armed.BACKGROUND_WORK)
+    scenario.await_progress()
+    for member, before in printed.items():
+        errors = scenario.service_errors(member, "ArmedError: BACKGROUND_WORK")
+        assert len(errors) <= _RECORDED_ERRORS, f"member {member.member_id}: {len(errors)} errors of one place"
+        limit = 2 * _PRINTED_BYTES + _PRINTED_BYTES_PER_S * (time.monotonic() - begin)
+        grown = _printed_bytes(member) - before
+        assert grown <= limit, f"member {member.member_id} has printed {grown} bytes of errors"
+
+
+def _printed_bytes(member: Member) -> int:
+    return member.service.err_path.stat().st_size
+
+
+@fault()
+def block_service_long(scenario: Scenario, choice: random.Random) -> None:
+    """A callback of one of our members takes longer than driver and clients wait, asleep or with the GIL held."""
+    member = choice.choice(scenario.ours)
+    milliseconds = choice.randrange(SLOW_CALLBACK_MS - 1_000, SLOW_CALLBACK_MS + 1_000)
+    scenario.command(Op.BLOCK, member.member_id, choice.choice((1, -1)) * milliseconds)
+    scenario.recover()
+
+
+@fault()
+def load_slowly(scenario: Scenario, choice: random.Random) -> None:
+    """Our members take longer to write a snapshot, and one to load it, than driver and clients wait."""
+    for member in scenario.ours:
+        (member.node.base_dir / "slow-on-snapshot").touch()
+    scenario.cluster.take_snapshot()
+    follower = scenario.our_follower()
+    follower.kill()
+    (follower.node.base_dir / "slow-on-start").touch()
+    scenario.recover(follower)
+
+
+@fault()
+def fork_in_callbacks(scenario: Scenario, choice: random.Random) -> None:
+    """Callbacks of our members fork; the children try to send, and end: all of it is refused, and nothing is seen."""
+    for number in range(_FORKS):
+        scenario.command(Op.FORK, number)
+    scenario.recover()
+
+
+@fault()
+def kill_leader_while_services_lag(scenario: Scenario, choice: random.Random) -> None:
+    """Services of followers are held in a callback when their leader dies, and for seconds after: nothing is lost."""
+    leader = scenario.leader()
+    held = [member for member in scenario.ours if member is not leader]
+    try:
+        scenario.hold(_LAG, *held)
+        scenario.pass_time(choice.uniform(0.0, SHORT_PAUSE_S))
+        leader.kill()
+        scenario.pass_time(choice.uniform(1.0, LONG_PAUSE_S))
+    finally:
+        scenario.release(*held)
+    scenario.recover(leader)
+
+
 # Clients
+
+
+@fault()
+def slow_clients(scenario: Scenario, choice: random.Random) -> None:
+    """Clients send, and read no answers or few: the others get theirs."""
+    scenario.let_ours_lead()
+    term_id = _leadership_term_id(scenario)
+    stalls = sum(client.stalls for client in scenario.clients)
+    for client in scenario.clients:
+        client.longest_wait_s = 0.0
+    with scenario.slow_clients(_SLOW_CLIENTS) as slow:
+        slow.await_sent(MANY, RECOVERY_LIMIT_S)
+        scenario.await_progress(5 * PROGRESS)
+        longest_wait_s = max(client.longest_wait_s for client in scenario.clients)
+        is_calm = term_id == _leadership_term_id(scenario)
+        assert not is_calm or slow.session_count == _SLOW_CLIENTS, f"only {slow.session_count} are left"
+    scenario.stalls += sum(client.stalls for client in scenario.clients) - stalls
+    assert not is_calm or longest_wait_s < _SLOW_CLIENTS_LIMIT_S, f"a client waited {longest_wait_s:.1f} s"
+    scenario.recover()
+
+
+def _leadership_term_id(scenario: Scenario) -> int | None:
+    return scenario.leader().node.counter_value(CounterType.LEADERSHIP_TERM_ID)
 
 
 @fault()
@@ -448,6 +607,22 @@ def wipe_follower(scenario: Scenario, choice: random.Random) -> None:
     scenario.keep_errors(follower)
     follower.wipe()
     scenario.await_progress()
+    scenario.recover(follower)
+
+
+@fault(errors=[r"AgentTermination: ERROR - failed to start service=.*: (SnapshotError|ArchiveError)"])
+def damage_snapshot(scenario: Scenario, choice: random.Random) -> None:
+    """A follower's snapshot is damaged while it is down: it refuses to start, and gets all from the others, wiped."""
+    scenario.cluster.take_snapshot()
+    follower = scenario.our_follower()
+    follower.kill()
+    scenario.say(f"     member {follower.member_id}: {repairs.damage_snapshot(follower, choice)}")
+    scenario.revive(follower)
+    assert follower.service.wait(RECOVERY_LIMIT_S) == 1
+    scenario.note_end()
+    scenario.await_our_error("failed to start service", follower)
+    scenario.revive(follower, wiped=True)
+    scenario.note_repair("members wiped after their snapshot was damaged", follower)
     scenario.recover(follower)
 
 

@@ -30,6 +30,7 @@ class Op(enum.IntEnum):
     HOLD = 10
     TERMINATE = 11
     SESSIONS = 12
+    FORK = 13
 
 
 class Status(enum.IntEnum):
@@ -58,7 +59,7 @@ class Kind(enum.IntEnum):
 
 
 class Armed(enum.IntEnum):
-    """Callbacks that ARM lets fail once, after they have changed the state."""
+    """Callbacks that ARM lets fail, after they have changed the state."""
 
     TIMER = 1
     SESSION_OPEN = 2
@@ -70,12 +71,21 @@ class Armed(enum.IntEnum):
     TERMINATE = 8
 
 
+class Times(enum.IntEnum):
+    """How often a callback fails after ARM. Java's fails once for ALWAYS, too."""
+
+    NEVER = -1
+    ONCE = 0
+    ALWAYS = 1
+
+
 class Anomaly(enum.IntEnum):
     """What a service found wrong by itself."""
 
     TIMER_NOT_SCHEDULED = 1
     RELAY_NOT_SENT = 2
     SESSIONS_DIFFER = 3
+    FORK_NOT_REFUSED = 4
 
 
 COMMAND = struct.Struct("<Bqqqq")
@@ -93,6 +103,9 @@ JOURNAL_RECORD = struct.Struct("<qqqqQ")
 SNAPSHOT_HEADER = struct.Struct("<qQqqqqqqqqqq")
 SNAPSHOT_ENTRY = struct.Struct("<qqq")
 SNAPSHOT_MAGIC = int.from_bytes(b"LEDGER02", "little")
+
+SLOW_CALLBACK_MS = 7_000
+"""How long a slow callback takes: longer than driver and clients of QUICK_FAILOVER wait for each other."""
 
 _SERVICE_ID_SHIFT = 56
 _PRIME = 0x9E3779B97F4A7C15

@@ -1,18 +1,22 @@
 """The sequenced ledger as a clustered service, with a journal of all that it applied; Java's twin does the same.
 
 Its place in a cluster comes from the environment. It journals to ``journal/<start>.bin`` beside the cluster directory,
-and writes what its process holds, when it is asked, to ``holdings/<pid>.jsonl``. A file ``fail-on-start`` or
-``fail-on-snapshot`` there lets the next start or snapshot fail, once, and a file ``terminate`` lets the next TERMINATE
-end the service. Where a member has several services (``TEST_SERVICE_COUNT``), those after the first are its replicas:
-see ``services.py``. They answer nobody, and the names of their journals and switches end with ``-<service id>``.
+and writes what its process holds, when it is asked, to ``holdings/<pid>.jsonl``. A file there changes what comes next,
+once: with ``fail-on-start`` or ``fail-on-snapshot`` a start or a snapshot fails, with ``slow-on-start`` or
+``slow-on-snapshot`` it takes its time, with ``terminate`` a TERMINATE ends the service. Where a member has several
+services (``TEST_SERVICE_COUNT``), those after the first are its replicas: see ``services.py``. They answer nobody, and
+the names of their journals and switches end with ``-<service id>``.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
+import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
 
@@ -29,25 +33,29 @@ from container.api import (
     SnapshotPublication,
     TimeUnit,
 )
-from container.errors import ClusterTermination
+from container.errors import ClusterTermination, ForkedError
 from tests.resources import append_holdings
 from tests.soak.ledger import (
     ANSWER,
     COMMAND,
     JOURNAL_RECORD,
     RELAY,
+    SLOW_CALLBACK_MS,
     Anomaly,
     Armed,
     Kind,
     Ledger,
     Op,
     Status,
+    Times,
     of_service,
     service_id_of,
     suffix,
 )
 
-_EGRESS_ATTEMPTS = 3
+# How a forked child ends, after all that it tried was refused: by the key of the command, modulo their number.
+_CHILD_CODES = (5, 6, 1)
+_CHILD_NOT_REFUSED = 9
 
 
 class ArmedError(Exception):
@@ -74,6 +82,8 @@ class SequencedLedgerService(ClusteredService):
         self._service_count = service_count
         self._journal = Journal(member_dir / f"journal{suffix(service_id)}")
         self._armed: set[int] = set()
+        self._failing: set[int] = set()
+        self._failures = 0
         self.ledger = Ledger()
         self.cluster: Cluster
 
@@ -82,12 +92,14 @@ class SequencedLedgerService(ClusteredService):
     def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
         self.cluster = cluster
         self._raise_if_switched("start")
+        self._wait_if_switched("start")
         if snapshot_image is not None:
             self.ledger = Ledger.from_frames(list(snapshot_image))
         self._note(Kind.START, 0, 0)
 
     def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
         self._check_sessions()
+        self._wait_if_switched("snapshot")
         for frame in self.ledger.frames():
             snapshot_publication.send(frame)
         self._journal.write(Kind.SNAPSHOT, self.cluster.log_position, 0, 0, self.ledger.digest())
@@ -167,6 +179,8 @@ class SequencedLedgerService(ClusteredService):
         self.ledger.clients[client_id] = sequence
         self.ledger.totals.messages += 1
         self._carry_out(number, timestamp, client_id, sequence, key, value)
+        if number == Op.FORK:
+            self._fork(session, key)
         self._event(Kind.MESSAGE, timestamp, client_id, sequence, crc32(buffer))
         if number == Op.RAISE:
             raise ArmedError("on_session_message")
@@ -187,7 +201,7 @@ class SequencedLedgerService(ClusteredService):
             if self._service_id == 0:
                 self._relay(client_id, sequence, key, value)
         elif number == Op.ARM:
-            self._armed.add(key)
+            self._arm(key, value)
         elif number == Op.COUNT:
             append_holdings(self._member_dir, key, self.cluster)
         elif number == Op.SESSIONS:
@@ -208,12 +222,43 @@ class SequencedLedgerService(ClusteredService):
         return self.cluster.member_id + 100 * self._service_id
 
     def _wait(self, number: int, milliseconds: int) -> None:
+        if number == Op.BLOCK and milliseconds < 0:
+            ctypes.PyDLL(None).usleep(-1000 * milliseconds)  # a long call of C that keeps the GIL
+            return
         if number == Op.BLOCK:
             threading.Event().wait(milliseconds / 1000)  # a service that does not care for its container
             return
         deadline = time.monotonic() + milliseconds / 1000
         while time.monotonic() < deadline:
             self.cluster.idle()
+
+    def _fork(self, session: ClientSession, key: int) -> None:
+        way = key % len(_CHILD_CODES)
+        child = os.fork()
+        if child == 0:
+            self._end_as_child(session, way)
+        _pid, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if code != _CHILD_CODES[way]:
+            self._anomaly(Anomaly.FORK_NOT_REFUSED, code)
+
+    def _end_as_child(self, session: ClientSession, way: int) -> None:
+        attempts: tuple[Callable[[], object], ...] = (
+            lambda: self.cluster.send(b"of a child"),
+            lambda: session.send(b"of a child"),
+            lambda: self.cluster.schedule_timer(1, 1),
+        )
+        for attempt in attempts:
+            try:
+                attempt()
+            except ForkedError:
+                continue
+            os._exit(_CHILD_NOT_REFUSED)
+        if way == 0:
+            os._exit(_CHILD_CODES[0])
+        if way == 1:
+            sys.exit(_CHILD_CODES[1])
+        raise ArmedError("forked")
 
     def _read(self, session: ClientSession, client_id: int) -> None:
         self._check_sessions()
@@ -228,11 +273,7 @@ class SequencedLedgerService(ClusteredService):
         if self._service_id:
             return
         answer = ANSWER.pack(status, client_id, number, self.cluster.log_position, value)
-        for _attempt in range(_EGRESS_ATTEMPTS):
-            if session.offer(answer) > 0:
-                return
-            self.cluster.idle()
-        # A client that does not get its answer sends its command again.
+        session.send(answer)  # A client that does not get its answer sends its command again.
 
     # Journal
 
@@ -257,7 +298,16 @@ class SequencedLedgerService(ClusteredService):
         switch.unlink(missing_ok=True)
         return is_there
 
+    def _arm(self, callback: int, times: int) -> None:
+        self._armed.discard(callback)
+        self._failing.discard(callback)
+        if times >= Times.ONCE:
+            (self._failing if times >= Times.ALWAYS else self._armed).add(callback)
+
     def _raise_if_armed(self, callback: Armed) -> None:
+        if callback in self._failing:
+            self._failures += 1
+            raise ArmedError(f"{callback.name} {self._failures}")
         if callback in self._armed:
             self._armed.discard(callback)
             raise ArmedError(callback.name)
@@ -265,6 +315,10 @@ class SequencedLedgerService(ClusteredService):
     def _raise_if_switched(self, name: str) -> None:
         if self._is_switched(f"fail-on-{name}{suffix(self._service_id)}"):
             raise ArmedError(f"on_{name}")
+
+    def _wait_if_switched(self, name: str) -> None:
+        if self._is_switched(f"slow-on-{name}{suffix(self._service_id)}"):
+            self._wait(Op.BLOCK, SLOW_CALLBACK_MS)
 
 
 if __name__ == "__main__":

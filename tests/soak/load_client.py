@@ -53,6 +53,8 @@ class LoadClient(EgressListener):
         self.acknowledged = 0
         self.sessions_opened = 0
         self.resent = 0
+        #: How often no answer came for a second while commands were under way.
+        self.stalls = 0
         #: The longest time from the making of a command to its acknowledgement, since somebody set it to 0.
         self.longest_wait_s = 0.0
         self.failure: BaseException | None = None
@@ -191,6 +193,7 @@ class LoadClient(EgressListener):
                 self._read_sent_s = now_s
             return 1
         if self._outstanding and now_s - self._last_progress_s >= _RESEND_AFTER_S:
+            self.stalls += 1
             self._rewind()
         if self._next > self.sent and not self._make(now_s):
             return 0

@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,11 +22,12 @@ from container.cnc_file import MARK_FILE_TERMINATED
 from container.testing.cluster import Cluster, JavaService, Member, Service
 from container.testing.network import Network
 from container.testing.process import ProcessEndedError, wait_until
-from tests.soak import checks, services
+from tests.soak import checks, repairs, services
 from tests.soak.disk import SmallDisk
-from tests.soak.ledger import Kind, Ledger, Op
+from tests.soak.ledger import Armed, Kind, Ledger, Op, Times, suffix
 from tests.soak.load_client import LoadClient, State
 from tests.soak.resource_watch import ResourceWatch
+from tests.soak.slow_clients import SlowClients
 
 type Need = Literal["network", "disk", "separate"]
 
@@ -48,9 +50,11 @@ RECOVERY_LIMIT_S = 90.0
 START_ATTEMPTS = 3
 PROGRESS = 200
 CRASHING_CLIENT_IDS = 1000
+SLOW_CLIENT_IDS = 2000
 DISK_MIB = 2048
+BASE_DISK_MIB = 1024
 LIMITED_MEMBER_ID = 1
-"""The member whose archive has a disk that can be full, and whose driver, archive and consensus module are separate."""
+"""The member whose disks can be full, and whose driver, archive and consensus module are separate."""
 
 # What the error log of our container may hold after any fault, each with the reason; a fault adds its own.
 EXPECTED_ERRORS = (
@@ -113,14 +117,21 @@ class Scenario:
         self.clients: list[LoadClient] = []
         #: Sessions that a test has opened beside those of the clients, and that are to stay.
         self.other_session_count = 0
+        #: Of the limited member: its archive's, and that of its driver, its mark files and its outputs.
         self.disk: SmallDisk | None = None
-        self._crash_count = 0
+        self.base_disk: SmallDisk | None = None
+        self._disks: list[SmallDisk] = []
+        self._crash_count = self._slow_count = 0
         self._begin_s = self._end_s = 0.0
         self._expected_errors: set[str] = set()
         self.timings: dict[str, list[Timing]] = {}
         self.resources = ResourceWatch()
         self.error_texts: list[tuple[int, str, str]] = []
         self.failed_starts = 0
+        #: What was done for members as an operator does it.
+        self.repairs: Counter[str] = Counter()
+        #: How often clients got no answer for a second beside clients that read slowly.
+        self.stalls = 0
         #: When members were started that have not been whole since.
         self._starting: dict[Member, int] = {}
 
@@ -152,7 +163,7 @@ class Scenario:
         # end before that.
         self._stack.callback(self._close)
         if self._has_small_disk:
-            self.disk = SmallDisk(self.limited_member.node.archive_dir, DISK_MIB)
+            self._mount_disks(self.limited_member)
         for member in self.cluster.members:
             self._start_member(member)
         wait_until(self._have_started, RECOVERY_LIMIT_S, "all members to have started")
@@ -167,6 +178,17 @@ class Scenario:
             error.add_note(self.cluster.report())
             raise
 
+    def _mount_disks(self, member: Member) -> None:
+        """What fills one leaves those below it alone. The journals, which belong to the checks, are never full."""
+        self.base_disk = self._mount(member.node.base_dir, BASE_DISK_MIB)
+        self.disk = self._mount(member.node.archive_dir, DISK_MIB)
+        for service_id in range(self._service_count):
+            self._mount(member.node.base_dir / f"journal{suffix(service_id)}", BASE_DISK_MIB)
+
+    def _mount(self, path: Path, size_mib: int) -> SmallDisk:
+        self._disks.append(SmallDisk(path, size_mib))
+        return self._disks[-1]
+
     def _services(self, member_id: int) -> Sequence[Service | JavaService]:
         first = JAVA_LEDGER if member_id in self._java_members else PYTHON_LEDGER
         return services.with_further(first, PYTHON_LEDGER, self._service_count)
@@ -176,8 +198,8 @@ class Scenario:
             client.close()
         for member in self.cluster.members:
             member.kill()
-        if self.disk is not None:
-            self.disk.close()
+        for disk in reversed(self._disks):
+            disk.close()
         self.cluster.close()
 
     def add_client(self, client_id: int) -> LoadClient:
@@ -215,6 +237,11 @@ class Scenario:
             self.recover(leader)
             leader = self.leader()
         return leader
+
+    @property
+    def ours(self) -> list[Member]:
+        """The members that run our container."""
+        return [member for member in self.cluster.members if self.is_ours(member)]
 
     def our_follower(self) -> Member:
         """A follower that runs our container."""
@@ -272,6 +299,42 @@ class Scenario:
                 client.read_line(RECOVERY_LIMIT_S)
             driver.kill()
 
+    def slow_clients(self, count: int) -> SlowClients:
+        """Connect clients that send and read slowly or not at all."""
+        first = SLOW_CLIENT_IDS + self._slow_count
+        self._slow_count += count
+        return SlowClients(self.cluster.client_settings(), first, count)
+
+    def fail_for_ever(self, callback: Armed) -> None:
+        """Let a callback of all members raise each time, until :meth:`fail_no_more`."""
+        self.command(Op.ARM, callback, Times.ALWAYS)
+
+    def fail_no_more(self, callback: Armed) -> None:
+        """Let a callback of all members work again."""
+        self.command(Op.ARM, callback, Times.NEVER)
+
+    def hold(self, behind: int, *members: Member) -> None:
+        """Let the services of members stand still, idling, while the log goes on, until :meth:`release`.
+
+        Returns when they are more than ``behind`` bytes behind.
+        """
+        for member in members:
+            (member.node.base_dir / "hold").touch()
+        self.command(Op.HOLD, 0)
+        leader = self.leader()
+
+        def are_behind() -> bool:
+            committed = leader.node.commit_position or 0
+            return all(committed - services.log_position(member) > behind for member in members)
+
+        wait_until(are_behind, RECOVERY_LIMIT_S, f"the services of {members} to be {behind} bytes behind")
+
+    @staticmethod
+    def release(*members: Member) -> None:
+        """Let services that are held go on."""
+        for member in members:
+            (member.node.base_dir / "hold").unlink(missing_ok=True)
+
     @staticmethod
     def pass_time(seconds: float) -> None:
         """Let a fault last; nothing is awaited."""
@@ -281,6 +344,12 @@ class Scenario:
     def has_error(member: Member, text: str) -> bool:
         """Whether an error log of a member holds a text."""
         return any(text in record.text for records in member.node.errors().values() for record in records)
+
+    @staticmethod
+    def service_errors(member: Member, text: str) -> list[str]:
+        """What the error log of a member's first service holds with a text in it."""
+        path = member.node.cluster_dir / "cluster-mark-service-0.dat"
+        return [record.text for record in member.node.errors().get(path, []) if text in record.text]
 
     def await_our_error(self, text: str, *members: Member) -> None:
         """Wait until the error logs of our containers hold a text: of those among ``members``, or of all."""
@@ -318,6 +387,7 @@ class Scenario:
 
     def _start_member(self, member: Member) -> None:
         for _attempt in range(START_ATTEMPTS):
+            self._repair_archive(member)
             self.keep_errors(member)
             self._starting[member] = time.time_ns()
             try:
@@ -328,8 +398,24 @@ class Scenario:
         raise AssertionError(f"member {member.member_id} did not start\n{member.node.report()}")
 
     def _count_failed_start(self, member: Member, reason: str) -> None:
+        if repairs.torn_recording(member.node.archive.errors()) is not None:
+            return  # The repair counts it.
         self.failed_starts += 1
         self.say(f"     the start of member {member.member_id} failed, and is tried again: {reason}")
+
+    def _repair_archive(self, member: Member) -> None:
+        """Truncate the recording for which a member's archive refused its last start, if there is one."""
+        recording_id = repairs.torn_recording(member.node.archive.errors())
+        if recording_id is None:
+            return
+        member.kill()
+        repairs.truncate_torn_recording(member, recording_id)
+        self.note_repair("torn recordings truncated by ArchiveTool", member)
+
+    def note_repair(self, what: str, member: Member) -> None:
+        """Count what was done by hand for a member."""
+        self.repairs[what] += 1
+        self.say(f"     member {member.member_id} was repaired: {what}")
 
     def _have_started(self) -> bool:
         for member in self.cluster.members:

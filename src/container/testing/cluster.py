@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from container import forks
+from container.cnc_file import CncFile
 from container.errors import ContainerError
 from container.testing.endpoints import HOST, MemberEndpoints, PortReservation, ingress_endpoints
 from container.testing.java import JVM_FLAGS
@@ -546,10 +547,18 @@ class Cluster:
 
     def report(self) -> str:
         """Return the ends of all outputs, and all error logs, for the text of a failure."""
-        parts = [driver.tail() for driver in self._drivers]
+        parts = [part for driver in self._drivers for part in (driver.tail(), *self._client_driver_errors(driver))]
         for member in self.members:
             parts += [f"=== member {member.member_id}", member.node.report()]
         return "\n".join(parts)
+
+    def _client_driver_errors(self, driver: Process) -> list[str]:
+        cnc_file = CncFile.open_ready(self.client_aeron_dir(driver.name))
+        if cnc_file is None:
+            return []
+        records = cnc_file.errors()
+        cnc_file.close()
+        return [f"--- {driver.name}: {record.count} x {record.text}" for record in records]
 
 
 _CLIENT_HOST = "clients"
