@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import struct
+import threading
 from array import array
 from collections import Counter
 from collections.abc import Callable
@@ -13,21 +15,27 @@ from typing import Any
 
 import pytest
 
+from container.errors import ClusterError, ForkedError
 from container.testing.cluster import JavaService, Service
-from tests.soak import resource_watch, services
+from container.testing.process import ProcessEndedError, wait_until
+from tests.soak import faults, repairs, resource_watch, scenario, services, slow_clients
 from tests.soak.__main__ import schedule
-from tests.soak.checks import Run, check_journals, read_runs
+from tests.soak.checks import Run, check_journals, read_journal, read_runs
 from tests.soak.faults import FAULTS
 from tests.soak.ledger import (
     JOURNAL_RECORD,
+    Anomaly,
+    Armed,
     JournalRecord,
     Kind,
     Ledger,
+    Times,
     mix,
     of_service,
     service_id_of,
     wrapped,
 )
+from tests.soak.ledger_service import ArmedError, SequencedLedgerService
 from tests.soak.resource_watch import KINDS, Holdings, ResourceWatch, State
 
 
@@ -338,3 +346,282 @@ def test_messages_that_a_member_has_not_counted_are_found(tmp_path: Path) -> Non
     lost = member_with(tmp_path, other, tracker, module_message(107, "qqii", second + 7, second + 6, 0, 1), member_id=2)
     with pytest.raises(AssertionError, match=r"service messages at the snapshot of member 2: .*, of 0: "):
         services.check_pending(SimpleNamespace(members=[*members, lost]))  # type: ignore[arg-type]
+
+
+# Repairs
+
+TORN = (
+    'Exception in thread "main" io.aeron.archive.client.ArchiveException: ERROR - Found potentially incomplete last '
+    "fragment straddling page boundary in file: /dev/shm/a cluster/member-1/archive/12-16777216.rec\n"
+    "Run `ArchiveTool verify` for corrective action!\n"
+)
+
+
+def test_a_torn_recording_is_found_in_what_the_archive_prints() -> None:
+    assert repairs.torn_recording(TORN) == 12
+    assert repairs.torn_recording("io.aeron.archive.client.ArchiveException: ERROR - active Mark file detected") is None
+
+
+class TornMember:
+    """A member whose archive refuses its first ``refusals`` starts."""
+
+    member_id = 1
+
+    def __init__(self, refusals: int, text: str = TORN) -> None:
+        self._refusals, self._text = refusals, text
+        self.errors = ""
+        self.repaired: list[int] = []
+        self.node = SimpleNamespace(
+            archive=SimpleNamespace(errors=lambda: self.errors), errors=dict, report=lambda: "nothing"
+        )
+
+    def kill(self) -> None:
+        """Nothing runs."""
+
+    def restart(self) -> None:
+        self._refusals -= 1
+        self.errors = self._text if self._refusals >= 0 else ""
+        if self.errors:
+            raise ProcessEndedError("the archive has ended")
+
+    def truncate(self, _member: object, recording_id: int) -> None:
+        """Stands for ArchiveTool."""
+        self.repaired.append(recording_id)
+
+
+def started(member: TornMember, monkeypatch: pytest.MonkeyPatch) -> scenario.Scenario:
+    """A scenario that has started a member."""
+    monkeypatch.setattr(repairs, "truncate_torn_recording", member.truncate)
+    made = scenario.Scenario(Path())
+    made._start_member(member)  # type: ignore[arg-type]
+    return made
+
+
+def test_a_torn_recording_is_repaired_and_counts_as_no_failed_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = TornMember(2)
+    made = started(member, monkeypatch)
+    assert (member.repaired, made.failed_starts, made.repairs.total()) == ([12, 12], 0, 2)
+
+
+def test_another_failed_start_counts_as_such_and_is_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = TornMember(1, "driver timeout")
+    made = started(member, monkeypatch)
+    assert (member.repaired, made.failed_starts, made.repairs.total()) == ([], 1, 0)
+    with pytest.raises(AssertionError, match="member 1 did not start"):
+        started(TornMember(scenario.START_ATTEMPTS), monkeypatch)
+
+
+def frame(payload: bytes) -> bytes:
+    """A frame of a recording, aligned."""
+    content = struct.pack("<i", 32 + len(payload)) + bytes([7]) * 28 + payload
+    return content + bytes(-len(content) % 32)
+
+
+@pytest.fixture
+def segment(tmp_path: Path) -> Path:
+    """A segment file with two frames."""
+    path = tmp_path / "3-0.rec"
+    path.write_bytes((frame(b"first") + frame(b"second" * 10)).ljust(65536, b"\0"))
+    return path
+
+
+def test_a_torn_frame_is_after_the_last_one_and_crosses_a_page(segment: Path) -> None:
+    end = len(frame(b"first") + frame(b"second" * 10))
+    before = segment.read_bytes()
+    repairs.tear_file(segment)
+    torn = segment.read_bytes()
+    assert torn[:end] == before[:end]
+    assert torn[end : end + 32] == struct.pack("<i", 8192) + bytes([7]) * 28
+    assert not any(torn[end + 32 :])
+    assert len(torn) == len(before)
+
+
+@pytest.mark.parametrize("damage", repairs.DAMAGES)
+def test_damage_hits_the_frame_and_nothing_before_it(segment: Path, damage: str) -> None:
+    offset = len(frame(b"first"))
+    before = segment.read_bytes()
+    repairs.damage_frame(segment, offset, damage)
+    after = segment.read_bytes()
+    assert after[:offset] == before[:offset]
+    assert after[offset : offset + 4] == (b"" if damage == "file cut" else bytes(4))
+    assert after[offset + 32 :] == (b"" if damage == "file cut" else before[offset + 32 :])
+
+
+def test_a_damaged_snapshot_is_that_of_the_service(segment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repairs, "latest_snapshot", lambda _directory: SimpleNamespace(recording_id=3))
+    monkeypatch.setattr(repairs, "recorded_messages", lambda *_: [b"first", b"second" * 10])
+    node = SimpleNamespace(cluster_dir=segment.parent, archive_dir=segment.parent)
+    before = segment.read_bytes()
+    told = repairs.damage_snapshot(SimpleNamespace(node=node), random.Random(1))  # type: ignore[arg-type]
+    assert "at message 1 of 2 of 3-0.rec" in told
+    assert segment.read_bytes()[: len(frame(b"first"))] == before[: len(frame(b"first"))]
+    assert segment.read_bytes() != before
+
+
+# The ledger's service
+
+
+def ledger_service(tmp_path: Path, **cluster: Any) -> SequencedLedgerService:
+    """A service in a cluster that has these."""
+    made = SequencedLedgerService(tmp_path)
+    made.cluster = SimpleNamespace(log_position=64, **cluster)
+    return made
+
+
+def failures(service: SequencedLedgerService, count: int) -> list[str]:
+    """What background work raises, called so often."""
+    texts = []
+    for _ in range(count):
+        try:
+            service.do_background_work(0)
+        except ArmedError as error:
+            texts.append(str(error))
+    return texts
+
+
+def test_a_callback_fails_once_or_for_ever_or_no_more(tmp_path: Path) -> None:
+    service = ledger_service(tmp_path)
+    service._arm(Armed.BACKGROUND_WORK, Times.ONCE)
+    assert failures(service, 3) == ["BACKGROUND_WORK"]
+    service._arm(Armed.BACKGROUND_WORK, Times.ALWAYS)
+    assert failures(service, 3) == ["BACKGROUND_WORK 1", "BACKGROUND_WORK 2", "BACKGROUND_WORK 3"]
+    service._arm(Armed.BACKGROUND_WORK, Times.NEVER)
+    assert failures(service, 3) == []
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_child_that_may_send_is_an_anomaly(tmp_path: Path, *, refuses: bool) -> None:
+    def call(*_arguments: object) -> None:
+        if refuses:
+            raise ForkedError("of the parent")
+
+    service = ledger_service(tmp_path, send=call, schedule_timer=call)
+    service._fork(SimpleNamespace(send=call), 3)
+    (journal,) = (tmp_path / "journal").iterdir()
+    assert [(record.kind, record.first) for record in read_journal(journal)] == (
+        [] if refuses else [(Kind.ANOMALY, Anomaly.FORK_NOT_REFUSED)]
+    )
+
+
+@pytest.mark.parametrize("callback", ["start", "snapshot"])
+def test_a_switch_makes_a_callback_slow_once(tmp_path: Path, callback: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = ledger_service(tmp_path, client_sessions=[])
+    waits: list[int] = []
+    monkeypatch.setattr(service, "_wait", lambda _number, milliseconds: waits.append(milliseconds))
+    (tmp_path / f"slow-on-{callback}").touch()
+    for _ in range(2):
+        if callback == "start":
+            service.on_start(service.cluster, None)
+        else:
+            service.on_take_snapshot(SimpleNamespace(send=lambda _frame: 0))
+    assert waits == [7_000]
+
+
+# Errors without end
+
+
+class FloodedMember:
+    """A member whose service prints to a file."""
+
+    member_id = 1
+
+    def __init__(self, path: Path) -> None:
+        self.service = SimpleNamespace(err_path=path)
+
+
+class Flooded:
+    """A scenario with one member, which prints and records so much while its background work fails."""
+
+    def __init__(self, path: Path, printed: int, recorded: int) -> None:
+        self._printed, self._recorded = printed, recorded
+        self._path = path
+        path.write_bytes(b"before")
+        self.ours = [FloodedMember(path)]
+        self.calls: list[str] = []
+
+    def fail_for_ever(self, callback: Armed) -> None:
+        self.calls.append(f"fail {callback.name}")
+        self._path.write_bytes(b"before" + bytes(self._printed))
+
+    def fail_no_more(self, callback: Armed) -> None:
+        self.calls.append(f"work {callback.name}")
+
+    def service_errors(self, _member: object, text: str) -> list[str]:
+        return [text] * self._recorded
+
+    def await_our_error(self, _text: str) -> None:
+        """It is there."""
+
+    def await_progress(self) -> None:
+        """There is some."""
+
+    def pass_time(self, _seconds: float) -> None:
+        """None passes."""
+
+
+def test_errors_without_end_have_limits(tmp_path: Path) -> None:
+    flooded = Flooded(tmp_path / "err", 130_000, 21)
+    faults._flood_with_errors(flooded, 1.0)  # type: ignore[arg-type]
+    assert flooded.calls == ["fail BACKGROUND_WORK", "work BACKGROUND_WORK"]
+    with pytest.raises(AssertionError, match="22 errors of one place"):
+        faults._flood_with_errors(Flooded(tmp_path / "err", 0, 22), 1.0)  # type: ignore[arg-type]
+    with pytest.raises(AssertionError, match="has printed 1000000 bytes"):
+        faults._flood_with_errors(Flooded(tmp_path / "err", 1_000_000, 21), 1.0)  # type: ignore[arg-type]
+
+
+# Slow clients
+
+
+class SlowSession:
+    """A session that takes ``limit`` commands and then has lost its leader."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.sent = 0
+        self.polls = 0
+        self.is_closed = threading.Event()
+
+    def offer(self, command: bytes) -> int:
+        _op, _client_id, sequence, _key, _value = struct.unpack("<Bqqqq", command)
+        assert sequence == self.sent + 1
+        if self.sent == self._limit:
+            raise ClusterError("the leader is gone")
+        self.sent += 1
+        return self.sent
+
+    def poll_egress(self) -> int:
+        self.polls += 1
+        return 0
+
+    def close(self) -> None:
+        self.is_closed.set()
+
+
+def test_slow_clients_send_and_read_little_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = [SlowSession(10**9), SlowSession(10**9), SlowSession(2)]
+    made = iter(sessions)
+    monkeypatch.setattr(slow_clients, "AeronCluster", SimpleNamespace(connect=lambda **_settings: next(made)))
+    with slow_clients.SlowClients({"egress_channel": "aeron:udp?endpoint=localhost:0"}, 2_000, 3) as slow:
+        slow.await_sent(50, 10.0)
+        wait_until(lambda: sessions[2].is_closed.is_set(), 10.0, "the session without a leader to be closed")
+        wait_until(lambda: sessions[1].polls, 10.0, "the second client to read")
+        wait_until(lambda: slow.session_count == 2, 10.0, "two sessions to be left")
+    assert (sessions[0].polls, sessions[2].sent) == (0, 2)
+    assert all(session.is_closed.is_set() for session in sessions)
+    assert slow.failure is None
+
+
+def test_slow_clients_that_cannot_connect_leave_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = SlowSession(1)
+    made: list[Any] = [first, ClusterError("no leader")]
+
+    def connect(**_settings: object) -> SlowSession:
+        session = made.pop(0)
+        if isinstance(session, Exception):
+            raise session
+        return session  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(slow_clients, "AeronCluster", SimpleNamespace(connect=connect))
+    with pytest.raises(ClusterError, match="no leader"):
+        slow_clients.SlowClients({"egress_channel": "aeron:udp?endpoint=localhost:0"}, 2_000, 2)
+    assert first.is_closed.is_set()

@@ -56,7 +56,8 @@ class SlowClients:
                         **{**settings, "egress_channel": egress_channel},
                     )
                 )
-        except BaseException:
+        except BaseException as error:
+            error.add_note(f"slow client {len(self._sessions) + 1} of {count}")
             self._close_sessions()
             raise
         self._thread.start()
