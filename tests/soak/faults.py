@@ -49,6 +49,7 @@ _MODULE_GONE = (  # … its consensus module has ended by itself, or is gone.
     r"ClusterTermination: ERROR - unexpected termination",
 )
 _FAILING = (r"^__main__\.ArmedError",)
+_NO_LOG_BUFFER = (r"RegistrationError: ERROR - cannot add .*: ERROR - insufficient usable storage for new log",)
 _NO_SPACE = (r"AgentTermination: ERROR - the archive is out of storage space: start recording",)
 
 
@@ -313,7 +314,7 @@ def fill_log_disk(scenario: Scenario, choice: random.Random) -> None:
     scenario.recover(scenario.limited_member)
 
 
-@fault("disk", errors=(*_MODULE_GONE, *_DRIVER_GONE))
+@fault("disk", errors=(*_MODULE_GONE, *_DRIVER_GONE, *_NO_LOG_BUFFER))
 def fill_driver_directory(scenario: Scenario, choice: random.Random) -> None:
     """Where a member's driver has its log buffers (``/dev/shm``) is full: the member is lost, the others go on."""
     assert scenario.base_disk is not None
