@@ -48,7 +48,7 @@ _MODULE_GONE = (  # … its consensus module has ended by itself, or is gone.
     r"ClusterEvent: WARN - service terminate: logPosition=\d+ > terminationPosition=0",
     r"ClusterTermination: ERROR - unexpected termination",
 )
-_FAILING = (r"^__main__\.ArmedError",)
+_FAILING = (r"^(another than the \d+ recorded messages of )?__main__\.ArmedError",)
 _NO_LOG_BUFFER = (r"RegistrationError: ERROR - cannot add .*: ERROR - insufficient usable storage for new log",)
 _NO_SPACE = (r"AgentTermination: ERROR - the archive is out of storage space: start recording",)
 

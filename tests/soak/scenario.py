@@ -258,6 +258,7 @@ class Scenario:
         try:
             fault.run(self, choice)
         except Exception as error:
+            error.add_note("\n".join(self._describe(member) for member in self.cluster.members))
             error.add_note(self.cluster.report())
             raise
         longest_wait_s = max(client.longest_wait_s for client in self.clients)
@@ -490,7 +491,8 @@ class Scenario:
     def _describe(member: Member) -> str:
         node = member.node
         running = [process.name for process in node.processes if process.is_running]
-        return f"member {member.member_id}: running {running}, {node.module_state}, committed {node.commit_position}"
+        role = f"{node.role} {node.module_state}"
+        return f"member {member.member_id}: running {running}, {role}, committed {node.commit_position}"
 
     # Checks
 

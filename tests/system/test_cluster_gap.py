@@ -9,8 +9,6 @@ import pytest
 
 from container.testing.cluster import Member
 from container.testing.process import wait_until
-from tests.soak import services
-from tests.soak.ledger import Op
 from tests.soak.scenario import RECOVERY_LIMIT_S, Scenario
 from tests.system.harness import Scenarios
 
@@ -29,26 +27,6 @@ REPLAYED = "the archive replays the log from position"
 pytestmark = pytest.mark.timeout(400)
 
 
-def hold(scenario: Scenario, behind: int, members: list[Member]) -> None:
-    """Let the services of these members stand still, idling, until they are released, while the log goes on."""
-    for member in members:
-        (member.node.base_dir / "hold").touch()
-    scenario.command(Op.HOLD, 0)
-    leader = scenario.leader()
-
-    def are_behind() -> bool:
-        committed = leader.node.commit_position or 0
-        return all(committed - services.log_position(member) > behind for member in members)
-
-    wait_until(are_behind, RECOVERY_LIMIT_S, f"the services of {members} to be {behind} bytes behind")
-
-
-def release(members: list[Member]) -> None:
-    """Let these services go on."""
-    for member in members:
-        (member.node.base_dir / "hold").unlink()
-
-
 def replays(member: Member) -> int:
     """How often a member's service got from its archive what it had missed of the log."""
     return member.service.err_path.read_text().count(REPLAYED)
@@ -58,7 +36,7 @@ def kill_leader_while_followers_are(scenario: Scenario, behind: int) -> list[Mem
     """One round: followers fall behind, the leader dies, the others elect and catch up. Returns the followers."""
     leader = scenario.leader()
     followers = [member for member in scenario.cluster.members if member is not leader]
-    hold(scenario, behind, followers)
+    scenario.hold(behind, *followers)
     scenario.pass_time(2.5)  # Longer than the driver's patience with a slow reader.
     leader.kill()
 
@@ -66,7 +44,7 @@ def kill_leader_while_followers_are(scenario: Scenario, behind: int) -> list[Mem
         return not any(member.node.election_is_closed for member in followers)
 
     wait_until(elect, RECOVERY_LIMIT_S, "the others to hold an election")
-    release(followers)
+    scenario.release(*followers)
     scenario.recover(leader)
     return followers
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from container.api import Role
 from container.client import AeronCluster
-from container.errors import ContainerError
+from container.errors import ClusterError, ContainerError
 from container.testing.cluster import Cluster, CounterType, JavaService, ModuleState, Service
 from container.testing.endpoints import HOST
 from container.testing.process import ProcessEndedError, is_alive
@@ -124,6 +125,18 @@ def test_what_a_failure_says_holds_the_outputs_of_all_members(cluster: ClusterFa
         TimeoutError, match="its last value is 0: .*CONSENSUS_MODULE_STATE of member 0 to be at least 9"
     ):
         node.await_counter(CounterType.CONSENSUS_MODULE_STATE, 9, 0.1)
+
+
+def test_what_a_failure_says_holds_the_errors_of_client_drivers(cluster: ClusterFactory) -> None:
+    made = cluster([JAVA_ECHO], member_count=1)
+    made.start_client_driver()
+    made.start_client_driver("another").kill()
+    settings = {**made.client_settings(), "ingress_channel": "aeron:udp?mtu=99999999"}
+    with pytest.raises(ClusterError, match="refused by the driver"):
+        AeronCluster.connect(message_timeout=LIMIT_S, **settings)
+    report = made.report()
+    assert re.search(r"--- client-driver: 1 x (.|\n)*mtuLength=99999999", report), report
+    assert "--- another: pid" in report
 
 
 def test_a_driver_that_does_not_start_is_told_with_what_it_said(cluster: ClusterFactory) -> None:
