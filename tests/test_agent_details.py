@@ -452,6 +452,17 @@ def test_all_sends_to_a_lone_session_wait_two_seconds_together() -> None:
     waits.run(steps)
 
 
+def test_the_time_that_passes_without_waits_may_all_be_waited_for_a_lone_session() -> None:
+    waits = Waits(1, 250_000_000)
+
+    def steps() -> None:
+        assert [waits.send(1, 2) for _ in range(3)] == [(2, True)] * 3
+        waits.member.clock.advance(500_000_000)
+        assert waits.send(1, 100) == (4, False)
+
+    waits.run(steps)
+
+
 def test_all_sends_to_several_sessions_wait_thirty_milliseconds_together_and_a_tenth_of_the_time_after() -> None:
     waits = Waits(3, 1_000_000)
 
