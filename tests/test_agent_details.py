@@ -357,6 +357,24 @@ def test_a_new_client_has_one_second_to_connect() -> None:
     assert idles == [10]
 
 
+def test_a_client_that_has_had_its_second_is_not_waited_for() -> None:
+    member = Member().lead()
+    idles: list[int] = []
+
+    def send(session: Any, _timestamp: int) -> int:
+        member.clock.advance(1_000_000_000)
+        before = member.idle_strategy.idle_count
+        result = session.send(b"x")
+        idles.append(member.idle_strategy.idle_count - before)
+        return int(result)
+
+    results = member.in_callback(send, "on_session_open")
+    member.cm.open_session(1, connect_egress=False)
+    member.commit()
+    assert results == [-1]
+    assert idles == [0]
+
+
 def test_a_send_under_back_pressure_lasts_one_second() -> None:
     member = Member().lead()
     member.cm.open_session(1)
@@ -430,6 +448,17 @@ def test_all_sends_to_a_lone_session_wait_two_seconds_together() -> None:
     def steps() -> None:
         assert [waits.send(1, 1) for _ in range(3)] == [(1, True)] * 3
         assert waits.send(1, 100) == (1, False)
+
+    waits.run(steps)
+
+
+def test_the_time_that_passes_without_waits_may_all_be_waited_for_a_lone_session() -> None:
+    waits = Waits(1, 250_000_000)
+
+    def steps() -> None:
+        assert [waits.send(1, 2) for _ in range(3)] == [(2, True)] * 3
+        waits.member.clock.advance(500_000_000)
+        assert waits.send(1, 100) == (4, False)
 
     waits.run(steps)
 

@@ -176,6 +176,11 @@ def test_an_archive_before_1_11_is_not_asked_for_its_id(world: World) -> None:
     assert archive.request_names() == ["AuthConnectRequest"]
 
 
+def test_an_archive_of_1_11_is_asked_for_its_id(world: World) -> None:
+    world.archive(version=1 << 16 | 11 << 8)
+    assert world.connect().archive_id == 42
+
+
 def test_what_is_no_answer_is_passed_over_while_connecting(world: World) -> None:
     archive = world.archive()
 

@@ -40,7 +40,7 @@ MODULES = {
     "client": _module("client/aeron_cluster.pyx", "client", "client_control", "client_sessions", "async_client"),
     "egress_poller": _module("client/egress_poller.pyx", "client", "client_control", "async_client"),
     "egress_handler": _module("client/egress_handler.pyx", "client", "client_control", "async_client", "session_pool"),
-    "archive": _module("archive.pyx", "archive", "agent_gap"),
+    "archive": _module("archive.pyx", "archive", "agent_details"),
     "control_response_poller": _module("control_response_poller.pyx", "archive"),
     "fragment_assembler": _module("fragment_assembler.pyx", "fragment_assembler", "client_control"),
     "mark_file": _module("cluster_mark_file.pyx", "cluster_mark_file", "file_safety"),
