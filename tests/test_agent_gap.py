@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import random
 from collections.abc import Callable
 from typing import Any
@@ -402,3 +403,56 @@ def append_any(member: Member, choice: random.Random, number: int) -> int:
             return member.cm.session_message(number, choice.randbytes(choice.randrange(6_000)))
         case _:
             return member.cm.session_message(number, b"message %d" % number, timestamp=3_000 + number)
+
+
+def test_a_gap_that_came_while_the_agent_was_busy_is_read_before_it_counts_as_late() -> None:
+    member = following()
+    positions = log_messages(member, *PAYLOADS)
+    member.cm.commit(positions[2])
+    member.cm.lose_log(positions[-1])
+    member.cm.join_as_follower()
+    settle(member)
+
+    def busy(_now: int) -> int:
+        del member.service.actions["do_background_work"]
+        member.clock.advance(35_000_000_000)
+        member.cm.commit(positions[-1])
+        return 0
+
+    member.service.actions["do_background_work"] = busy
+    settle(member)
+    assert member.service.messages[-len(PAYLOADS) :] == list(PAYLOADS)
+
+
+def test_a_logging_handler_that_raises_does_not_keep_a_gap_from_being_read() -> None:
+    class Raises(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise RuntimeError("no log today")
+
+    handler = Raises()
+    logging.getLogger("container").addHandler(handler)
+    try:
+        member = following()
+        lag(member, *PAYLOADS, cycles=2)
+        member.work()
+        member.cm.join_as_follower()
+        settle(member)
+    finally:
+        logging.getLogger("container").removeHandler(handler)
+    assert member.service.messages[-len(PAYLOADS) :] == list(PAYLOADS)
+
+
+def test_a_gap_has_the_standby_flags_of_its_own_log() -> None:
+    member = following()
+    log_messages(member, *PAYLOADS)
+    member.cm.snapshot(flags=1)
+    member.cm.session_message(1, b"x")
+    member.cm.commit()
+    member.work(1)
+    member.cm.lose_log()
+    member.work(2)
+    member.cm.begin_log("follower")
+    member.store.record_log(log_of(member))
+    member.cm.join_log(role=Role.FOLLOWER, is_standby=True)
+    settle(member)
+    assert member.service.of("on_take_snapshot") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -193,14 +194,124 @@ def test_one_member_that_fails_alone_ends_and_agrees_again_after_its_replay() ->
     assert again.service.total == others.service.total == 210
 
 
-@pytest.mark.parametrize("policy", [HALT, SKIP])
-def test_a_bad_frame_is_counted_and_skipped_with_either_policy(policy: str) -> None:
-    member = Member(callback_error_policy=policy).lead()
-    member.cm.log_message(b"\x08\x00\x01\x00\x05\x00\x10\x00" + bytes(40))
+BAD_FRAME = b"\x08\x00\x01\x00\x05\x00\x10\x00" + bytes(40)
+
+
+def test_with_skip_a_bad_frame_is_counted_and_skipped() -> None:
+    member = Member(callback_error_policy=SKIP).lead()
+    member.cm.log_message(BAD_FRAME)
     logged(member, b"1")
     member.work()
     assert len(member.errors) == 1
     assert member.service.messages == [b"1"]
+
+
+def test_with_halt_a_bad_frame_ends_the_member_because_the_others_may_have_a_good_one() -> None:
+    member = Member(callback_error_policy=HALT).lead()
+    member.cm.log_message(BAD_FRAME)
+    logged(member, b"1")
+    assert "the container raised container.errors.ClusterError in the event" in str(member.terminated())
+    assert member.service.messages == []
+
+
+def test_a_clash_that_the_log_says_is_no_reason_to_end() -> None:
+    member = Member(callback_error_policy=HALT).lead()
+    member.cm.open_session(3)
+    member.cm.open_session(3)
+    logged(member, b"1")
+    member.work()
+    assert ["clashing open" in str(error) for error in member.errors] == [True]
+    assert member.service.messages == [b"1"]
+
+
+class Lies(Exception):
+    """Says of itself what is not so."""
+
+    __class__ = property(lambda _self: AgentTermination)
+
+
+class Unnamed(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise RuntimeError("no name")
+
+
+class Nameless(Exception, metaclass=Unnamed):
+    pass
+
+
+@pytest.mark.parametrize("cause", [Lies(), Nameless()])
+def test_what_an_exception_says_of_itself_does_not_count(cause: Exception) -> None:
+    termination = failing_at("on_session_message", cause, HALT).terminated()
+    assert type(termination) is AgentTermination
+    assert termination.__cause__ is cause
+
+
+def chained(cause: BaseException) -> Exception:
+    try:
+        raise ValueError("x") from cause
+    except ValueError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    "cause", [ExceptionGroup("g", [OSError(28, "full")]), chained(MemoryError()), ArchiveError("x")], ids=repr
+)
+def test_with_skip_a_foreign_cause_ends_the_member_as_well(cause: Exception) -> None:
+    assert failing_at("on_timer_event", cause, SKIP).terminated().__cause__ is cause
+
+
+def test_with_skip_a_consensus_module_that_is_gone_ends_the_member() -> None:
+    member = Member(callback_error_policy=SKIP).lead()
+    member.in_callback(lambda *_: member.service.cluster.offer(b"x"))
+    member.cm.session_message(1, b"1")
+    member.results(-1)
+    member.cm.commit()
+    assert "is not connected" in str(member.terminated().__cause__)
+
+
+@pytest.mark.parametrize("result", [-2, 1])
+def test_a_message_to_the_cluster_that_is_too_long_raises_whatever_the_back_pressure(result: int) -> None:
+    member = Member().lead()
+
+    def sends(*_: Any) -> str:
+        if result < 0:
+            member.results(result)
+        return refusal(ValueError, lambda: member.service.cluster.offer(bytes(20_000)))
+
+    raised = member.in_callback(sends)
+    member.deliver(b"1")
+    assert "max_message_length" in raised[0]
+
+
+def test_a_join_that_cannot_be_made_ends_the_member() -> None:
+    member = Member().start()
+    member.driver.fail_next_add("subscription", text="no space")
+    member.cm.join_as_leader()
+    assert "failed to join the log" in str(member.terminated())
+
+
+def test_a_mark_file_that_does_not_take_the_member_id_leaves_no_join_half_done() -> None:
+    member = Member().start()
+    member.mark_file.error = OSError(5, "I/O")
+    member.cm.join_as_leader()
+    member.work()
+    assert member.service.cluster.role is Role.LEADER
+    assert [str(error) for error in member.errors] == ["[Errno 5] I/O"]
+
+
+def test_idling_on_another_thread_is_refused() -> None:
+    member = Member().lead()
+    texts: list[str] = []
+
+    def elsewhere(*_: Any) -> None:
+        thread = threading.Thread(target=lambda: texts.append(refusal(ClusterError, member.service.cluster.idle)))
+        thread.start()
+        thread.join(20)
+
+    member.in_callback(elsewhere)
+    member.deliver(b"1")
+    assert "another thread" in texts[0]
 
 
 def test_a_version_validator_that_fails_ends_the_member() -> None:
@@ -301,6 +412,54 @@ def test_a_bad_frame_in_the_middle_of_a_batch_delivers_all_around_it_once() -> N
     member.work()
     assert [payload for batch in member.service.seen for payload in batch] == [b"1", b"2"]
     assert len(member.errors) == 1
+
+
+def test_an_iteration_that_is_left_early_ends_the_member() -> None:
+    class Leaves(Batches):
+        def on_session_messages(self, messages: SessionMessages) -> None:
+            for index in messages:
+                if messages.payload(index) == b"2":
+                    break
+
+    member = Member(Leaves()).lead()
+    logged(member, b"1", b"2", b"3")
+    assert "left its iteration at message 1 of 3" in str(member.terminated())
+
+
+def test_a_batch_that_is_kept_does_not_move_the_cluster() -> None:
+    class Keeps(Batches):
+        kept: SessionMessages | None = None
+
+        def on_session_messages(self, messages: SessionMessages) -> None:
+            self.kept = self.kept or messages
+            super().on_session_messages(messages)
+
+    member = Member(Keeps()).lead()
+    member.deliver(b"1", b"2")
+    cluster = member.service.cluster
+    before = (cluster.log_position, cluster.time)
+    assert list(member.service.kept) == [0, 1]
+    assert (cluster.log_position, cluster.time) == before
+
+
+def test_a_batch_on_another_thread_skips_nothing() -> None:
+    class Hands(Batches):
+        def on_session_messages(self, messages: SessionMessages) -> None:
+            def iterate() -> None:
+                for _index in messages:
+                    pass
+
+            thread = threading.Thread(target=iterate)
+            for index in messages:
+                if index == 0:
+                    thread.start()
+                    thread.join(20)
+                self.total += int(messages.payload(index))
+
+    member = Member(Hands()).lead()
+    logged(member, b"1", b"2", b"3")
+    member.work()
+    assert member.service.total == 6
 
 
 # --- what runs inside an idle
@@ -465,7 +624,8 @@ def test_the_cause_of_a_failed_start_survives_an_ack_that_fails_too() -> None:
     with pytest.raises(AgentTermination, match="failed to start service") as raised:
         member.agent.on_start()
     assert raised.value.__cause__ is cause
-    assert [type(error) for error in member.errors] == [ClusterError], "and why the ack failed is reported"
+    assert [type(error) for error in member.errors] == [AgentTermination], "and why the ack failed is reported"
+    assert "can not be sent" in str(member.errors[0])
 
 
 def test_the_cause_of_a_failed_snapshot_survives_an_ack_that_fails_too() -> None:
@@ -479,10 +639,8 @@ def test_the_cause_of_a_failed_snapshot_survives_an_ack_that_fails_too() -> None
     member.in_callback(fails, "on_take_snapshot")
     member.cm.snapshot()
     member.cm.commit()
-    member.work(1)
-    (error,) = member.errors
-    assert isinstance(error, ClusterError)
-    assert error.__cause__ is cause
+    assert "can not be sent" in str(member.terminated())
+    assert member.errors == [cause]
 
 
 # --- the end

@@ -52,14 +52,8 @@ def test_a_session_that_can_not_be_answered_opens_all_the_same(member: RealMembe
 @pytest.mark.parametrize(
     "channel", ["", "aeron:ipc?alias", "aeron:udp?endpoint=localhost:99999", "aeron:ipc?tags=a\0b"]
 )
-def test_a_log_that_is_no_channel_is_counted_and_the_next_is_followed(member: RealMember, channel: str) -> None:
+def test_a_log_that_is_no_channel_ends_the_container(member: RealMember, channel: str) -> None:
     member.cm.begin_log("leader")
     member.cm.join_log(role=2, log_channel=channel)
-    member.until(lambda: member.errors, "the join to be refused")
-    acks = len(member.cm.acks)
-    member.cm.join_log(role=2)
-    member.until(lambda: len(member.cm.acks) > acks, "the ack of the right join")
-    member.cm.session_message(1, b"good")
-    member.deliver()
-    assert member.service.messages == [b"good"]
-    assert len(member.errors) == 1
+    member.until(lambda: not member.container.is_running, "the container to end")
+    assert "failed to join the log" in str(member.container.failure)

@@ -316,3 +316,21 @@ def test_a_new_publication_forgets_how_slow_the_client_was() -> None:
     stick(member, 1, results=1)
     member.deliver(b"go")
     assert member.service.results[1][-1] > 0
+
+
+def test_background_work_inside_a_wait_does_not_use_up_the_budget_of_later_ones() -> None:
+    member = answering()
+    open_sessions(member, 1, 2)
+    stick(member, 1, results=3)
+
+    def busy() -> None:
+        member.service.background = lambda: None
+        member.clock.advance(5_000 * MS)
+
+    member.service.timer = lambda: None
+    member.service.background = busy
+    member.deliver(b"q", session_id=1)
+    member.clock.advance(1_000 * MS)
+    stick(member, 2, results=1)
+    member.deliver(b"q", session_id=2)
+    assert member.service.results[2][-1] > 0

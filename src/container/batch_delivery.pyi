@@ -1,6 +1,6 @@
+# What type checkers see of container.batch_delivery, which is compiled.
 from typing import final
 
-# What type checkers see of container.batch_delivery, which is compiled.
 from container.cluster import Cluster
 from container.service_handler import ServiceHandler
 

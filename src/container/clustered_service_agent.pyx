@@ -22,14 +22,14 @@ from container.codecs cimport sbe
 from container.consensus_module_proxy cimport ConsensusModuleProxy
 from container.container_client_session cimport ClientSessions, ContainerClientSession
 from container import forks
-from container.callback_errors import HALT, is_foreign
+from container import callback_errors
 from container.error_texts import type_name
 from container.errors import (
     AeronEvent, AgentInterrupted, AgentTermination, ArchiveError, Category, ClusterError, ClusterEvent,
     ClusterTermination, MarkFileError, MessageTooLongError,
 )
 from container.idle_strategy cimport IdleStrategy
-from container.loggers import report
+from container import loggers
 from container.message_buffer cimport BufferClaim
 from container.sealed cimport seal
 from container.semantic_version import format_version
@@ -143,7 +143,7 @@ cdef class ClusteredServiceAgent(Cluster):
         self._is_responding_service = ctx.is_responding_service
         self._sessions = ClientSessions()
         self._log_adapter = BoundedLogAdapter(self, ctx.log_fragment_limit, self._clock)
-        self._halts_on_error = ctx.callback_error_policy == HALT
+        self._halts_on_error = ctx.callback_error_policy == callback_errors.HALT
         self._batch = BatchDelivery(self._handler, self) if self._handler.takes_batches() else None
         self._listener = AgentListener()
         self._member_id = NULL_VALUE
@@ -620,7 +620,7 @@ cdef class ClusteredServiceAgent(Cluster):
         cdef str what = (f"the log from position {position} to {event.log_position}, which the service has missed "
                          "because the log ended before it had read that far")
         self._active_log_event = event
-        report("warning", "the archive replays %s", what)
+        loggers.report("warning", "the archive replays %s", what)
         try:
             gap = self._snapshot_store.open_log(position, event.log_position, event.session_id, self._cluster_idle)
         except AgentTermination:
@@ -734,7 +734,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int end_unless_skippable(self, str name, object error) except -1:
         if self._parent_id != 0:
             raise error
-        if self._halts_on_error or is_foreign(error):
+        if self._halts_on_error or callback_errors.is_foreign(error):
             raise AgentTermination(
                 f"{name} raised {type_name(error)} in the event at logPosition={self._log_position} "
                 f"clusterTime={self._cluster_time}: this member ends, as without the event its state could differ from "
@@ -978,8 +978,10 @@ cdef class ClusteredServiceAgent(Cluster):
         return 0
 
     cdef int idle_once(self, int work_count) except -1:
-        """Raises AgentTermination and nothing else: what idles is in the middle of something. On another thread than the
-        agent's, ClusterError."""
+        """Raises AgentTermination and nothing else: what idles is in the middle of something.
+
+        On another thread than the agent's: ClusterError.
+        """
         cdef int64_t now_ns
         if this_thread() != self._owner_thread and self._owner_thread != 0:
             self._refuse_invocation()

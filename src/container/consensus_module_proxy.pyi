@@ -1,6 +1,6 @@
+# What type checkers see of container.consensus_module_proxy, which is compiled.
 from typing import final
 
-# What type checkers see of container.consensus_module_proxy, which is compiled.
 from container.transport import Publication
 
 @final

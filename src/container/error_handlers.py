@@ -125,7 +125,7 @@ class LoggingErrorHandler:
             return
 
     def _print(self, error: BaseException) -> None:
-        if self._fallback is None or not (isinstance(error, AgentTermination) or self._printed.has_room()):
+        if self._fallback is None or not (issubclass(type(error), AgentTermination) or self._printed.has_room()):
             return
         self._print_left_out()
         reason = "closed" if self._error_log.is_closed else "full"
@@ -139,7 +139,7 @@ class LoggingErrorHandler:
             print_line(f"{count} errors left out: too many in too short a time", self._fallback)
 
     def _log(self, error: BaseException, count: int) -> None:
-        if not (isinstance(error, AgentTermination) or self._logged.has_room()):  # the end is always reported
+        if not (issubclass(type(error), AgentTermination) or self._logged.has_room()):  # the end is always reported
             return
         self._log_left_out()
         message = message_of(error, is_shown=self._has_messages)

@@ -38,6 +38,7 @@ cdef enum:
     TEXT_OFFSET = 24
     RECORD_ALIGNMENT = 8
     MESSAGES_PER_PLACE = 20
+    RETRY_INTERVAL_MS = 1_000
 
 _FURTHER = f"another than the {MESSAGES_PER_PLACE} recorded messages of "
 _LENGTH = struct.Struct("<i")
@@ -80,6 +81,7 @@ cdef class DistinctErrorLog:
     cdef size_t _capacity
     cdef size_t _next_offset
     cdef bint _is_full
+    cdef int64_t _retry_ms          # after a write that failed
     cdef bint _has_messages
     cdef dict _records              # what a distinct error is told by: its _Record
     cdef dict _places               # type and stack: number of records
@@ -142,7 +144,7 @@ cdef class DistinctErrorLog:
         if record is not None:
             with self._lock:
                 return self._observe(record, now_ms)
-        if self._is_full:
+        if self._is_full or 0 < self._retry_ms - now_ms <= RETRY_INTERVAL_MS:
             return 0
         # Without the lock: a traceback may take long, and asks objects of the service's.
         cdef bint is_further = self._places.get(place, 0) >= MESSAGES_PER_PLACE
@@ -184,6 +186,9 @@ cdef class DistinctErrorLog:
             self._write(offset, _LENGTH.pack(length))   # last: a reader takes the record once it has a length
         except MarkFileError:
             self._is_full = True    # another owner's by now, or cut short
+            raise
+        except BaseException:
+            self._retry_ms = now_ms + RETRY_INTERVAL_MS     # until then no text is made that cannot be written
             raise
         self._next_offset += _align(length)
         self._records[identity] = _Record(offset)

@@ -1,6 +1,6 @@
+# What type checkers see of container.service_adapter, which is compiled.
 from typing import final
 
-# What type checkers see of container.service_adapter, which is compiled.
 from container.event_handler import EventHandler
 from container.transport import FragmentHandler, Subscription
 

@@ -1,6 +1,6 @@
+# The container's own counters, as type checkers see them.
 from typing import final
 
-# The container's own counters, as type checkers see them.
 from container.transport import Client, Counter
 
 @final

@@ -4,7 +4,8 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.api import ClusteredService, CloseReason, Role, TimeUnit
-from container.callbacks import ASYNC_GENERATOR, COROUTINE, GENERATOR, code_flags, signature_text, takes
+from container import callbacks
+from container.callbacks import code_flags, signature_text, takes
 from container.cluster cimport Cluster
 from container.container_client_session cimport ContainerClientSession
 from container.errors import ConfigurationError
@@ -110,10 +111,10 @@ def check_service(service):
 
 def _check_callback(where, callback, name, parameters):
     flags = code_flags(callback)
-    if flags & (COROUTINE | ASYNC_GENERATOR):
+    if flags & (callbacks.COROUTINE | callbacks.ASYNC_GENERATOR):
         raise ConfigurationError(f"{where} is a coroutine function: the callbacks of a replicated service run one "
                                  "after the other and can not be awaited; use def")
-    if flags & GENERATOR:
+    if flags & callbacks.GENERATOR:
         raise ConfigurationError(f"{where} is a generator function: a call of it runs none of its code; "
                                  "remove the yield")
     if not takes(callback, parameters.count(",") + 1):

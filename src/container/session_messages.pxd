@@ -31,7 +31,7 @@ cdef class SessionMessages:
                      const uint8_t* data, size_t length) except -1
     cdef bint _is_full(self) noexcept
     cdef int _begin(self) except -1         # before the callback: the cluster is at the last message
-    cdef bint _is_left_early(self) noexcept # the callback has returned, and its iteration is not at the end
+    cdef bint _is_left_early(self) noexcept     # the callback has returned, and its iteration is not at the end
     cdef bint _is_at_a_message(self) noexcept
     cdef SessionMessages _rest(self)        # a new one with what follows the message that the iteration is at
     cdef Py_ssize_t _at(self, Py_ssize_t index) except -1

@@ -25,8 +25,8 @@ cdef int check_publication_result(int64_t result, Publication publication) excep
     if result == CLOSED:
         raise PublicationUnavailableError(f"publication is closed: {publication!r}")
     if result == MAX_POSITION_EXCEEDED:
-        raise PublicationUnavailableError(f"publication at max position: term-length={publication.term_buffer_length} "
-                           f"{publication!r}")
+        raise PublicationUnavailableError(
+            f"publication at max position: term-length={publication.term_buffer_length} {publication!r}")
     return 0
 
 

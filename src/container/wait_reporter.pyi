@@ -1,6 +1,6 @@
+# What type checkers see of container.wait_reporter, which is compiled.
 from typing import final
 
-# What type checkers see of container.wait_reporter, which is compiled.
 from container.transport import Clock
 
 @final

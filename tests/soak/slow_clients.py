@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -104,7 +103,7 @@ class SlowClients:
                 for number, session in enumerate(self._sessions):
                     if session is not None:
                         self._work(number, session, number_of_round)
-                time.sleep(_ROUND_S)
+                threading.Event().wait(_ROUND_S)
         except BaseException as error:
             self.failure = error
         finally:

@@ -1,6 +1,6 @@
+# Types of container.aeron.resources: what an AeronClient adds.
 from typing import final
 
-# Types of container.aeron.resources: what an AeronClient adds.
 from container.transport import Counter, Counters, Image, Publication, Subscription
 
 @final

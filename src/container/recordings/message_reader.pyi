@@ -1,6 +1,6 @@
+# Types of container.recordings.message_reader.
 from typing import final
 
-# Types of container.recordings.message_reader.
 from container.recordings.frame_reader import FrameReader
 
 @final

@@ -1,6 +1,6 @@
+# What type checkers see of container.testing.memory_stream, which is compiled.
 from typing import final
 
-# What type checkers see of container.testing.memory_stream, which is compiled.
 from container.testing.memory_channel import MemoryChannel
 from container.testing.memory_log import MemoryLog
 
