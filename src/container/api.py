@@ -15,12 +15,15 @@ used only on that thread, and only from inside a callback.
 ends the member: an event that one member skips and another applies makes their states differ for ever. The error log
 names the callback, the position and the cause. After a restart the member loads its last snapshot and replays the log,
 with that event. So **check what a client sends, and answer with an error; do not raise**: every member raises for the
-same message, and again in each replay, until the service is repaired.
+same message, and again in each replay. To recover, stop all members, install a version of the service that answers
+this message, on all of them, and start them.
 
-The setting ``callback_error_policy = "skip"`` keeps upstream's rule instead: the exception is counted and logged, the
-event is skipped as far as it was not applied, and the service goes on. Choose it only for a service whose callbacks
-fail on all members alike, or not at all. MemoryError, RecursionError, OSError and what is no ``Exception``
-(``SystemExit``, an interrupt) cannot come from the event: they end the member with either policy.
+The setting ``callback_error_policy = "skip"`` keeps upstream's rule instead: the exception is counted and logged, and
+the service goes on with the next event. Changes made before the exception stay; the rest of the callback does not
+run. Choose it only for a service whose callbacks fail on all members alike, or not at all. MemoryError,
+RecursionError, OSError and what is no ``Exception`` (``SystemExit``, an interrupt) cannot come from the event, nor
+can what was raised from one of these: they end the member with either policy. So does a stream to the consensus
+module that is gone.
 
 What an exception of another callback does is said there. A callback must not swallow
 :class:`~container.errors.AgentTermination`; as it is no ``Exception``, ``except Exception`` lets it pass. An exception
@@ -165,14 +168,15 @@ class SessionMessages(Protocol):
     **The result must not depend on where a batch begins and ends**: that follows from the timing of polls, and differs
     between members and in a replay. Two ways to write such a service:
 
-    * ``for index in messages:`` handles one message after the other. While it is at a message, the cluster's time and
-      log position are that message's, as without batches. Where the policy is to skip, an exception skips that message
-      alone; those after it come again in another call.
+    * ``for index in messages:`` handles one message after the other, to the end: to leave the loop early ends the
+      container. While it is at a message, the cluster's time and log position are that message's, as without batches.
+      Where the policy is to skip, an exception skips that message alone; those after it come again in another call.
     * The columns handle all messages at once: ``numpy.asarray(messages.timestamps)``,
       ``numpy.frombuffer(messages.payloads, dtype)``. The cluster's time and log position are the last message's. An
       exception outside of an iteration ends the container: nobody could tell which message to skip.
 
-    All of it are copies, which stay as they are while you refer to them.
+    Everything returned is a copy and does not change while you hold it. A batch that is kept, or handed to another
+    thread, can be read; only the callback's own iteration moves the cluster.
     """
 
     def __len__(self) -> int: ...
