@@ -172,8 +172,10 @@ class SessionMessages(Protocol):
       container. While it is at a message, the cluster's time and log position are that message's, as without batches.
       Where the policy is to skip, an exception skips that message alone; those after it come again in another call.
     * The columns handle all messages at once: ``numpy.asarray(messages.timestamps)``,
-      ``numpy.frombuffer(messages.payloads, dtype)``. The cluster's time and log position are the last message's. An
-      exception outside of an iteration ends the container: nobody could tell which message to skip.
+      ``numpy.frombuffer(messages.payloads, dtype)``. Look at :attr:`offsets` first: a message of another length than
+      the dtype's shifts all that follow it, and how many those are differs between members. The cluster's time and
+      log position are the last message's. An exception outside of an iteration ends the container: nobody could tell
+      which message to skip.
 
     Everything returned is a copy and does not change while you hold it. A batch that is kept, or handed to another
     thread, can be read; only the callback's own iteration moves the cluster.
@@ -377,7 +379,8 @@ class Cluster(Protocol):
         """Claims ``length`` bytes of the stream to the cluster for a :class:`container.BufferClaim`.
 
         Returns and raises as :meth:`offer`; ValueError above 1,344 bytes with an MTU of 1,408. A claim that is open
-        when the callback ends is aborted, and reported as a lost message is.
+        when the callback ends is aborted, and reported as a lost message is. Commit it within seconds: the driver gives
+        up a claim that is open for 15 s, and the commit does not notice.
         """
 
     def idle(self, work_count: int = 0) -> None:
