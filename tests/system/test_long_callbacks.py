@@ -28,6 +28,7 @@ from tests.system.harness import (
 PATIENT_SESSIONS = {"aeron.cluster.session.timeout": "120s"}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_member_survives_callbacks_longer_than_the_liveness_timeout(node: NodeFactory) -> None:
     # With Aeron's defaults, at once on three nodes: one handles a message, one loads a snapshot, one writes one. The
