@@ -142,6 +142,18 @@ def test_the_same_offset_in_another_term_does_not_continue_a_message(
     assert assembled(collector) == [b"c"]
 
 
+def test_after_a_loss_a_fragment_that_comes_late_continues_nothing(
+    wire: Wire, collector: seam.CollectingHandler
+) -> None:
+    wire.send(b"a", BEGIN)
+    offset = wire.term_offset
+    wire.send(b"b", MIDDLE, lost=True)
+    wire.send(b"c", END)
+    wire.term_offset = offset
+    assert wire.send(b"b", END) == CONTINUE
+    assert assembled(collector) == []
+
+
 @pytest.mark.parametrize("flags", [MIDDLE, END])
 def test_a_stream_that_begins_inside_a_message_waits_for_the_next(
     wire: Wire, collector: seam.CollectingHandler, flags: int
@@ -282,9 +294,15 @@ def test_an_exception_of_the_callback_drops_the_message_and_no_other() -> None:
         wire.send(b"whole", WHOLE)
     assembler.callback = kept.append
     assert wire.send(b"c", END) == CONTINUE
+    wire.send(b"x", BEGIN)
+    offset, assembler.callback = wire.term_offset, refuse
+    with pytest.raises(LookupError):
+        wire.send(b"y", END)
+    wire.term_offset, assembler.callback = offset, kept.append
+    assert wire.send(b"y", END) == CONTINUE, "it does not come again"
     wire.send(b"d", BEGIN)
     wire.send(b"e", END)
-    assert kept == [b"ab", b"whole", b"de"]
+    assert kept == [b"ab", b"whole", b"xy", b"de"]
 
 
 def test_a_message_that_is_dropped_half_way_leaves_nothing_behind() -> None:
