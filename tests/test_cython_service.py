@@ -91,6 +91,8 @@ cdef class AddingService(ServiceHandler):
             vectors[1].data = vectors[2].data = <uint8_t*> data
             vectors[1].length = vectors[2].length = length
             self.results.append(session.send_vectors(vectors, 3))
+        elif session is not None and value == 3000:
+            self.results.append(session.offer_bytes(data, length))
         elif session is not None:
             self.results.append(session.send_bytes(<const uint8_t*> &self.total, sizeof(self.total)))
             self.results.append(session.offer_bytes(data, 0))
@@ -193,6 +195,14 @@ def test_a_service_in_cython_is_called_answers_and_is_snapshotted(module: Module
     second = Member(module.AddingService(), log_position=position)
     second.start(recording_ids=[second.store.add_recording(messages)], leadership_term_id=1)
     assert (second.service.total, second.service.messages_read) == (42, 30)
+
+
+def test_a_service_in_cython_offers_bytes_to_a_session(module: ModuleType) -> None:
+    member = Member(module.AddingService()).lead()
+    member.cm.open_session(1)
+    member.deliver(number(3_000))
+    assert [message.payload for message in member.cm.egress(1)] == [number(3_000)]
+    assert member.service.results == [96]
 
 
 @pytest.mark.timeout(300)
