@@ -449,6 +449,16 @@ def test_what_was_written_to_a_snapshot_is_the_services_own_again(name: str) -> 
     assert (member.errors, len(buffer)) == ([], 6)
 
 
+def test_a_snapshot_whose_streams_fail_to_close_is_given_up() -> None:
+    member = Member().lead()
+    error = ArchiveError("the session is gone")
+    member.store.script("close", [error])
+    member.cm.snapshot()
+    member.commit()
+    assert member.errors == [error]
+    assert member.cm.acks[-1].relevant_id == NULL_VALUE
+
+
 # sessions
 
 

@@ -477,3 +477,15 @@ def test_the_replay_of_a_gap_is_closed_when_it_was_read() -> None:
     settle(member)
     assert member.service.messages == list(PAYLOADS)
     assert [each for each in member.client.open_resources if getattr(each, "stream_id", 0) == 103] == []
+
+
+def test_a_replay_of_a_gap_that_fails_to_close_is_an_error_and_the_member_goes_on() -> None:
+    member = following()
+    error = ArchiveError("the session is gone")
+    member.store.script("close", [error])
+    lag(member, *PAYLOADS, cycles=0)
+    member.cm.join_as_follower()
+    settle(member)
+    assert member.errors == [error]
+    member.deliver(b"behind")
+    assert member.service.messages == [*PAYLOADS, b"behind"]

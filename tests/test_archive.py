@@ -40,6 +40,7 @@ from tests.scripted_archive import ERROR, RECORDING_UNKNOWN, Request, ScriptedAr
 
 MS = 1_000_000
 ABORT, BREAK = 1, 2
+FRAME_BEGIN = 0x80
 CONTEXT = ArchiveContext.for_service(0, 0, client_name="test-service")
 SNAPSHOT_CHANNEL = "aeron:ipc?alias=snapshot"
 
@@ -1047,6 +1048,25 @@ def test_a_replay_that_stalls_is_an_error_after_a_minute(world: World) -> None:
         next(messages)
     assert 60_000 * MS <= world.clock.now_ns - begin_ns < 60_100 * MS
     assert received == MESSAGES[:50]
+
+
+def test_a_recording_that_ends_inside_a_message_is_an_error_at_once(world: World) -> None:
+    class HalfMessage(ScriptedArchive):
+        def _replay(self) -> None:
+            for replay in list(self._pending_replays):
+                publication = replay[0]
+                if seam.is_connected(publication):
+                    self._pending_replays.remove(replay)
+                    publication.log.append_frame(b"half", flags=FRAME_BEGIN)  # and the stream stays open
+
+    archive = HalfMessage(world.driver)
+    recording_id = recorded(world, [b"one"])
+    archive.stop_positions[recording_id] = 64
+    image = seam.snapshot_image(world.store().open(recording_id, world.idle), world.client, world.idle)
+    begin_ns = world.clock.now_ns
+    with pytest.raises(SnapshotError, match="ended unexpectedly at position 64: its recording ends at 64"):
+        next(iter(image))
+    assert world.clock.now_ns - begin_ns < 100 * MS
 
 
 def test_an_image_that_is_closed_before_all_was_read_never_ends_normally(world: World) -> None:

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from container.api import CloseReason
-from container.errors import AgentTermination, ClusterError
+from container.errors import AgentTermination, ArchiveError, ClusterError
 from tests import hostile
 from tests.cython_module import compile_cython, compile_module, load_module
 from tests.member import Member
@@ -203,6 +203,17 @@ def test_a_service_in_cython_offers_bytes_to_a_session(module: ModuleType) -> No
     member.deliver(number(3_000))
     assert [message.payload for message in member.cm.egress(1)] == [number(3_000)]
     assert member.service.results == [96]
+
+
+def test_a_snapshot_that_is_all_there_is_read_before_the_archive_is_asked_about_it(module: ModuleType) -> None:
+    taken = Member(module.AddingService()).lead()
+    taken.cm.snapshot()
+    taken.commit()
+    member = Member(module.AddingService())
+    member.store.script("check", [ArchiveError("the disk is gone")])
+    recording_id = member.store.add_recording(taken.store.messages(taken.store.recording_ids[-1]))
+    member.start(recording_ids=[recording_id], leadership_term_id=1)
+    assert member.service.messages_read == 30
 
 
 @pytest.mark.timeout(300)
