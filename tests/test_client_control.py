@@ -534,9 +534,7 @@ def test_a_blocking_connect_logs_what_it_waits_for(world: World, caplog: pytest.
 # A driver that takes its time
 
 
-def test_a_blocking_connect_logs_each_second_to_the_nanosecond(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_blocking_connect_logs_each_second_to_the_nanosecond(world: World, caplog: pytest.LogCaptureFixture) -> None:
     idle = SteppingIdleStrategy(lambda: world.clock.advance(1 * S))
     with caplog.at_level("INFO", "container.client"), pytest.raises(TimedOutError):
         world.connect(message_timeout=3.5, idle_strategy=idle)

@@ -305,9 +305,7 @@ def test_page_by_page_reserving_keeps_what_is_in_the_file(
     assert take().candidate_term_id == 77
 
 
-def test_a_start_that_is_interrupted_leaves_no_new_file(
-    path: Path, take: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_that_is_interrupted_leaves_no_new_file(path: Path, take: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
     def interrupt(fd: int, *_range: int) -> None:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 AGENT = (
     *("agent_start", "agent_log", "agent_gap", "agent_sends", "agent_snapshot", "agent_end", "agent_thread"),
-    *("agent_details", "callback_errors", "slow_clients", "forks"),
+    *("agent_details", "agent_client", "callback_errors", "slow_clients", "forks"),
 )
+CLIENT = ("client", "client_control", "async_client")
 
 
 @dataclass(frozen=True)
@@ -34,20 +35,12 @@ MODULES = {
     "snapshot_loader": _module("snapshot_loader.pyx", *AGENT, "snapshots", "snapshot_damage", "cython_service"),
     "snapshot_taker": _module("snapshot_taker.pyx", *AGENT, "snapshots", "cython_service"),
     "snapshots": _module("snapshots.py", "snapshots"),
-    "session": _module("container_client_session.pyx", *AGENT, "cython_service"),
+    "session": _module("container_client_session.pyx", *AGENT, "client_sessions", "cython_service"),
     "session_messages": _module("session_messages.pyx", "session_messages", *AGENT),
     "batch_delivery": _module("batch_delivery.pyx", "session_messages", *AGENT),
-    "client": _module(
-        "client/aeron_cluster.pyx",
-        "client",
-        "client_control",
-        "client_sessions",
-        "async_client",
-        "cython_client",
-        "forks",
-    ),
-    "egress_poller": _module("client/egress_poller.pyx", "client", "client_control", "async_client"),
-    "egress_handler": _module("client/egress_handler.pyx", "client", "client_control", "async_client", "session_pool"),
+    "client": _module("client/aeron_cluster.pyx", *CLIENT, "cython_client", "forks"),
+    "egress_poller": _module("client/egress_poller.pyx", *CLIENT),
+    "egress_handler": _module("client/egress_handler.pyx", *CLIENT, "session_pool"),
     "archive": _module("archive.pyx", "archive", "agent_details"),
     "control_response_poller": _module("control_response_poller.pyx", "archive"),
     "fragment_assembler": _module("fragment_assembler.pyx", "fragment_assembler", "client_control"),
