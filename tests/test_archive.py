@@ -1054,7 +1054,7 @@ def test_a_recording_that_ends_inside_a_message_is_an_error_at_once(world: World
     class HalfMessage(ScriptedArchive):
         def _replay(self) -> None:
             for replay in list(self._pending_replays):
-                publication = replay[0]
+                publication: Any = replay[0]
                 if seam.is_connected(publication):
                     self._pending_replays.remove(replay)
                     publication.log.append_frame(b"half", flags=FRAME_BEGIN)  # and the stream stays open
