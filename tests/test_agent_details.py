@@ -687,6 +687,19 @@ def test_the_first_claim_to_the_cluster_carries_the_service_id() -> None:
     assert (message.cluster_session_id, message.payload) == (3, b"x")
 
 
+def test_a_claim_to_the_cluster_may_be_empty() -> None:
+    member = Member().lead()
+
+    def claim(*_: Any) -> int:
+        with BufferClaim() as claim:
+            return int(member.service.cluster.try_claim(0, claim))
+
+    results = member.in_callback(claim)
+    member.deliver(b"go")
+    assert results[0] > 0
+    assert [message[3] for message in member.cm.service_messages] == [b""]
+
+
 def test_each_callback_gets_the_fields_of_its_event() -> None:
     member = Member().lead()
     member.cm.timer_event(7, timestamp=5_001)

@@ -1090,3 +1090,19 @@ def test_waits_idle_with_the_callers_strategy_and_keep_the_conductor_going(world
         world.store().create(world.idle)
     assert world.idle.idle_count >= 10_000 // 5
     assert world.client.invoke_count >= 10_000 // 5
+
+
+@pytest.mark.parametrize("busy_turns", [0, 5])
+def test_a_turn_that_finds_work_for_the_conductor_does_not_idle(world: World, busy_turns: int) -> None:
+    other = world.driver.connect("other")
+    left = [None] * busy_turns
+
+    def work() -> None:
+        if left:
+            left.pop()
+            seam.add_counter(other, 1101).close()  # of which the conductor has to tell
+
+    world.driver.add_task(work)
+    with pytest.raises(TimedOutError):
+        world.connect()
+    assert world.client.invoke_count - world.idle.idle_count == busy_turns

@@ -12,6 +12,7 @@ AGENT = (
     *("agent_start", "agent_log", "agent_gap", "agent_sends", "agent_snapshot", "agent_end", "agent_thread"),
     *("agent_details", "agent_client", "callback_errors", "slow_clients", "forks"),
 )
+SNAPSHOTS = ("snapshots", "cython_service")
 CLIENT = ("client", "client_control", "async_client")
 
 
@@ -32,8 +33,8 @@ MODULES = {
     "log_adapter": _module("bounded_log_adapter.pyx", *AGENT),
     "service_adapter": _module("service_adapter.pyx", *AGENT),
     "proxy": _module("consensus_module_proxy.pyx", *AGENT),
-    "snapshot_loader": _module("snapshot_loader.pyx", *AGENT, "snapshots", "snapshot_damage", "cython_service"),
-    "snapshot_taker": _module("snapshot_taker.pyx", *AGENT, "snapshots", "cython_service"),
+    "snapshot_loader": _module("snapshot_loader.pyx", *AGENT, *SNAPSHOTS, "snapshot_damage", "archive"),
+    "snapshot_taker": _module("snapshot_taker.pyx", *AGENT, *SNAPSHOTS),
     "snapshots": _module("snapshots.py", "snapshots"),
     "session": _module("container_client_session.pyx", *AGENT, "client_sessions", "cython_service"),
     "session_messages": _module("session_messages.pyx", "session_messages", *AGENT),
