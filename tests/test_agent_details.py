@@ -639,6 +639,41 @@ def test_all_sends_to_several_sessions_wait_thirty_milliseconds_together_and_a_t
     waits.run(steps)
 
 
+@pytest.mark.parametrize(("waited_ns", "expected"), [(1_000_000, (0, False)), (999_999, (1, True))])
+def test_a_client_that_was_waited_for_a_millisecond_is_backed_off(waited_ns: int, expected: tuple[int, bool]) -> None:
+    waits = Waits(3, 30_000_000 - waited_ns)
+
+    def steps() -> None:
+        assert waits.send(1, 1) == (1, True)
+        waits.member.idle_ns = waited_ns
+        assert waits.send(2, 2) == (1, False), "all that was left"
+        waits.member.clock.advance(100_000_000)
+        assert waits.send(2, 1) == expected
+
+    waits.run(steps)
+
+
+@pytest.mark.parametrize("more", [(), (b"y",)])
+@pytest.mark.parametrize("name", ["session.offer", "session.send", "cluster.offer", "cluster.send"])
+def test_what_was_sent_is_the_services_own_again(name: str, more: tuple[bytes, ...]) -> None:
+    member = Member().lead()
+    member.cm.open_session(1)
+    member.commit()
+    buffer = bytearray(b"message")
+    target, _, method = name.partition(".")
+
+    def send(session: Any, *_: Any) -> int:
+        sender = session if target == "session" else member.service.cluster
+        result = int(getattr(sender, method)(buffer, *more))
+        buffer.append(1)  # raises BufferError while somebody holds it
+        return result
+
+    results = member.in_callback(send)
+    member.deliver(b"go")
+    assert results[0] > 0
+    assert len(buffer) == 8
+
+
 def test_an_offer_never_waits() -> None:
     waits = Waits(1, 1_000_000)
     session = waits.member.service.cluster.get_client_session(1)
