@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -257,6 +262,35 @@ def test_bytes_that_somebody_keeps_stay_as_they_are() -> None:
     assert kept == [part for message in sent for part in (message, b"whole")]
     assert all(type(message) is bytes for message in kept)
     assert len({hash(message) for message in kept}) == len(sent) + 1
+
+
+@contextlib.contextmanager
+def no_memory() -> Iterator[None]:
+    """The process gets no more memory than it has."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the limit does not hold")
+@pytest.mark.parametrize("begun", [b"", b"begun"])
+@pytest.mark.parametrize("kind", [FragmentAssembler, SessionFragmentAssembler, BytesAssembler])
+def test_a_message_for_which_there_is_no_memory_is_dropped_and_no_other(kind: Any, begun: bytes) -> None:
+    collector = seam.CollectingHandler()
+    kept: list[bytes] = []
+    wire = Wire(kind(kept.append if kind is BytesAssembler else collector))
+    huge = bytes(256 * 1024 * 1024)
+    if begun:
+        wire.send(begun, BEGIN)
+    with no_memory(), pytest.raises(MemoryError, match="no memory to reassemble a message of more than"):
+        wire.send(huge, MIDDLE if begun else BEGIN)
+    assert wire.send(b"end", END) == CONTINUE
+    wire.send(b"ne", BEGIN)
+    wire.send(b"xt", END)
+    assert kept + assembled(collector) == [b"next"]
 
 
 @pytest.mark.parametrize("length", [0, 1, MAX_PAYLOAD, MAX_PAYLOAD + 1, 100_000, 16 * 1024 * 1024])
