@@ -514,8 +514,10 @@ def test_send_ends_at_its_limit_and_says_why(
     world: World, client: AeronCluster, timeout: float | None, limit: str
 ) -> None:
     world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED] * 5000)
+    begin_ns = world.clock.now_ns
     with pytest.raises(TimedOutError, match=f"within {limit} s: last result BACK_PRESSURED, state CONNECTED"):
         client.send(b"x", timeout=timeout)
+    assert world.clock.now_ns - begin_ns == float(limit) * S
 
 
 def test_send_polls_egress_meanwhile(world: World, client: AeronCluster, member: ScriptedMember) -> None:
@@ -754,7 +756,9 @@ def test_a_keep_alive_is_sent_on_demand(world: World, client: AeronCluster, memb
 @pytest.mark.parametrize(("failures", "sent"), [(2, True), (3, False)])
 def test_a_keep_alive_is_tried_three_times(world: World, client: AeronCluster, failures: int, sent: bool) -> None:
     world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED] * failures)
+    before = world.idle.idle_count
     assert client.send_keep_alive() is sent
+    assert world.idle.idle_count - before == 2, "between the attempts"
 
 
 def test_polls_keep_an_idle_session_alive(world: World, client: AeronCluster, member: ScriptedMember) -> None:

@@ -473,6 +473,13 @@ def test_an_agent_invoker_works_while_the_client_waits_and_polls(world: World, m
     assert calls[-1] == ClientState.CONNECTED
 
 
+@pytest.mark.parametrize("work", [None, 0, 3])
+def test_the_work_of_an_agent_invoker_counts(world: World, member: ScriptedMember, work: int | None) -> None:
+    client = world.connect(agent_invoker=lambda: work)
+    world.poll(client)
+    assert client.poll_egress() == (work or 0)
+
+
 @pytest.mark.parametrize("owns_client", [False, True])
 def test_a_shared_client_is_closed_only_when_owned(world: World, member: ScriptedMember, owns_client: bool) -> None:
     client = world.connect(owns_client=owns_client)

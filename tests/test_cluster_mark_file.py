@@ -678,6 +678,14 @@ def test_legacy_file_gets_the_layout_of_today(path: Path, take: Any, monkeypatch
     assert taken == path.read_bytes()
 
 
+def test_nothing_of_a_legacy_header_shows_through(path: Path, take: Any) -> None:
+    content = bytearray(left_file(is_legacy=True))
+    content[128:8192] = b"x" * (8192 - 128)
+    path.write_bytes(content)
+    take()
+    assert path.read_bytes()[128 + 8 : 8192] == bytes(8192 - 128 - 8)
+
+
 # --- the header
 
 

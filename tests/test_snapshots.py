@@ -304,6 +304,17 @@ def test_a_missing_part_is_refused_with_how_much_there_was() -> None:
         read_snapshot(recording.image(), Book)
 
 
+@pytest.mark.parametrize("part", [1, 2, -1])
+@pytest.mark.parametrize("excess", [-1, 1])
+def test_a_part_of_another_length_is_refused_with_both(part: int, excess: int) -> None:
+    recording = Recording()
+    write_snapshot(recording, BOOK)
+    written = len(recording.messages[part])
+    recording.messages[part] = (recording.messages[part] + b"x")[: written + excess]
+    with pytest.raises(SnapshotError, match=f"has {written + excess} bytes where {written} were written: the snapshot"):
+        read_snapshot(recording.image(), Book)
+
+
 def test_every_flipped_bit_is_noticed() -> None:
     recording = Recording(max_message_length=200)
     write_snapshot(recording, Book({1: Order(1, {"a": [1]})}))
