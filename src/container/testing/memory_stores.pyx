@@ -267,7 +267,7 @@ cdef class MemorySnapshotStore(SnapshotStore):
 
 cdef class MemoryMarkFile(MarkFile):
     """What an agent wrote to its mark file: ``activity_timestamps`` and ``member_ids`` (lists, oldest first),
-    ``is_terminated`` and ``is_closed``. ``error``, when set, is raised by the next activity timestamp, or by the end."""
+    ``is_terminated`` and ``is_closed``. ``error``, when set, is raised by the next activity timestamp or the end."""
 
     def __cinit__(self):
         self.activity_timestamps = []
