@@ -57,6 +57,6 @@ cdef class Cluster(EventHandler):
 
 cdef class FailedSend:
     cdef object result                      # the OfferResult that the service was given; None: a request returned False
-    cdef object what                        # to know a retry by: payload (bytes) of an offer, length (int) of a claim,
-                                            # (is_timer, id) of a request
+    # To know a retry by: payload (bytes) of an offer, length (int) of a claim, (is_timer, id) of a request.
+    cdef object what
     cdef str text

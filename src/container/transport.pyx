@@ -46,9 +46,9 @@ cdef enum:
 
 cdef object lost_claim(Publication publication, size_t length):
     return ClaimLostError(
-        f"a claim of {length} bytes of {publication.channel} stream {publication.stream_id} is lost: it was open for so "
-        "long that the media driver gave it up and went on (after aeron.publication.unblock.timeout, 15 s by default); "
-        "commit sooner, or offer the message")
+        f"a claim of {length} bytes of {publication.channel} stream {publication.stream_id} is lost: it was open for "
+        "so long that the media driver gave it up and went on (after aeron.publication.unblock.timeout, 15 s by "
+        "default); commit sooner, or offer the message")
 
 
 cdef str publication_result_name(int64_t result):
