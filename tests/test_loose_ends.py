@@ -16,9 +16,12 @@ from container.callback_errors import HALT, SKIP
 from container.errors import ClaimLostError, ClusterError, ClusterEvent
 from container.message_buffer import BufferClaim
 from container.testing import transport_probe as probe
-from container.testing.memory_transport import MemoryPublication
+from container.testing.memory_log import MemoryLog
+from container.testing.memory_transport import MemoryClient, MemoryPublication
 from tests.aeron_session import Stream, connect, until
+from tests.client_world import MEMBER_0, World
 from tests.member import CHANNEL, Member, RecordingService
+from tests.scripted_member import ScriptedMember
 
 TERM_LENGTH = 64 * 1024
 
@@ -122,11 +125,12 @@ def test_a_claim_that_was_given_up_writes_nothing_to_what_its_memory_is_used_for
 # The same inside of an agent
 
 
-def give_up(member: Member, channel: str, stream_id: int, position: int, length: int) -> None:
+def give_up(client: MemoryClient, channel: str, stream_id: int, position: int, length: int) -> MemoryLog:
     """Does what the driver does with a claim of ``length`` bytes, frame and all, that ends at ``position``."""
-    publications = [resource for resource in member.client.open_resources if isinstance(resource, MemoryPublication)]
+    publications = [resource for resource in client.open_resources if isinstance(resource, MemoryPublication)]
     (publication,) = [each for each in publications if (each.channel, each.stream_id) == (channel, stream_id)]
     publication.log.overwrite(position - -(-length // 32) * 32, struct.pack("<iBBH", length, 0, 0xC0, 0))
+    return publication.log
 
 
 @pytest.mark.parametrize("policy", [HALT, SKIP])
@@ -136,14 +140,17 @@ def test_a_service_whose_claim_was_given_up_ends_its_member(policy: str, target:
     member = Member(Each() if in_batches else None, callback_error_policy=policy).lead()
     session = opened(member)
 
+    logs: list[MemoryLog] = []
+
     def too_late(*_: Any) -> None:
         with BufferClaim() as claim:
             if target == "session":
                 position = session.try_claim(4, claim)
-                give_up(member, session.response_channel, session.response_stream_id, position, 68)
+                logs.append(give_up(member.client, session.response_channel, session.response_stream_id, position, 68))
             else:
                 position = member.service.cluster.try_claim(4, claim)
-                give_up(member, CHANNEL, 105, position, 68)
+                logs.append(give_up(member.client, CHANNEL, 105, position, 68))
+            claim.buffer[:] = b"late"
 
     member.in_callback(too_late)
     member.cm.session_message(1, b"go")
@@ -151,6 +158,8 @@ def test_a_service_whose_claim_was_given_up_ends_its_member(policy: str, target:
     termination = member.terminated()
     assert "raised container.errors.ClaimLostError in the event at logPosition=" in str(termination)
     assert isinstance(termination.__cause__, ClaimLostError)
+    frame = logs[0].frames()[-1]
+    assert (frame.type, frame.payload[32:]) == (0, bytes(4)), "the bytes of the message are not written either"
     assert member.cm.service_messages == []
     assert member.cm.egress(1) == []
 
@@ -162,7 +171,7 @@ def test_a_claim_that_was_given_up_and_is_not_to_be_sent_does_no_harm(ending: st
 
     def gives_up(*_: Any) -> None:
         claim = BufferClaim()
-        give_up(member, CHANNEL, 105, cluster.try_claim(4, claim), 68)
+        give_up(member.client, CHANNEL, 105, cluster.try_claim(4, claim), 68)
         if ending == "abort":
             claim.abort()
         elif ending == "exception":
@@ -175,6 +184,22 @@ def test_a_claim_that_was_given_up_and_is_not_to_be_sent_does_no_harm(ending: st
     member.in_callback(lambda *_: cluster.send(b"next"))
     member.deliver(b"go")
     assert [message.payload for message in member.cm.service_messages] == [b"next"]
+
+
+def test_a_client_hears_that_its_claim_was_given_up() -> None:
+    world = World()
+    member = ScriptedMember(world.driver, 0, MEMBER_0)
+    client = world.connect()
+    world.poll(client, 1)
+    claim = BufferClaim()
+    position = client.try_claim(4, claim)
+    ingress = [each for each in world.client.open_resources if isinstance(each, MemoryPublication)][-1]
+    give_up(world.client, ingress.channel, ingress.stream_id, position, 68)
+    with pytest.raises(ClaimLostError, match="a claim of 36 bytes of .* is lost"):
+        claim.commit()
+    assert client.offer(b"next") > 0
+    client.poll_egress()
+    assert member.payloads() == [b"next"]
 
 
 # A claim that outlives its event: one rule for single messages and for batches
