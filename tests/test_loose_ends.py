@@ -78,7 +78,7 @@ def test_a_claim_that_the_driver_gave_up_is_an_error_and_the_stream_goes_on(stre
     claim = given_up(stream)
     if call == "commit":
         with pytest.raises(
-            ClaimLostError, match=r"a claim of 5 bytes of aeron:ipc stream \d+ is lost: it was open for"
+            ClaimLostError, match=r"a claim of aeron:ipc stream \d+ is lost: it was open for"
         ):
             claim.commit()
     else:
@@ -195,7 +195,7 @@ def test_a_client_hears_that_its_claim_was_given_up() -> None:
     position = client.try_claim(4, claim)
     ingress = [each for each in world.client.open_resources if isinstance(each, MemoryPublication)][-1]
     give_up(world.client, ingress.channel, ingress.stream_id, position, 68)
-    with pytest.raises(ClaimLostError, match="a claim of 36 bytes of .* is lost"):
+    with pytest.raises(ClaimLostError, match="a claim of .* is lost"):
         claim.commit()
     assert client.offer(b"next") > 0
     client.poll_egress()

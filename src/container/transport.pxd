@@ -270,7 +270,7 @@ cdef inline bint end_claim(Claim* claim, bint is_committed) noexcept nogil:
     return _end_frame(<int32_t*> claim.frame_header, FRAME_HEADER_LENGTH + <int32_t> claim.length)
 
 
-cdef object lost_claim(Publication publication, size_t length)      # the error for the caller to raise
+cdef object lost_claim(Publication publication)     # the error for the caller to raise
 
 
 cdef str publication_result_name(int64_t result)

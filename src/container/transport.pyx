@@ -44,9 +44,9 @@ cdef enum:
     VALUE_OWNER_ID_OFFSET = 16
 
 
-cdef object lost_claim(Publication publication, size_t length):
+cdef object lost_claim(Publication publication):
     return ClaimLostError(
-        f"a claim of {length} bytes of {publication.channel} stream {publication.stream_id} is lost: it was open for "
+        f"a claim of {publication.channel} stream {publication.stream_id} is lost: it was open for "
         "so long that the media driver gave it up and went on (after aeron.publication.unblock.timeout, 15 s by "
         "default); commit sooner, or offer the message")
 

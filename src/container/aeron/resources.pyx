@@ -563,7 +563,7 @@ cdef class AeronPublication(Publication):
             raise AeronError(
                 f"cannot {what} a claim that was not granted, or is committed or aborted already")
         if is_lost and is_committed:
-            raise lost_claim(self, claim.length)
+            raise lost_claim(self)
         return 0
 
     cpdef int close(self) except -1:

@@ -109,7 +109,7 @@ cdef class MemoryPublication(Publication):
 
     cdef int commit(self, Claim* claim) except -1:
         if not end_claim(claim, True):
-            raise lost_claim(self, claim.length)
+            raise lost_claim(self)
         return 0
 
     cdef int abort(self, Claim* claim) except -1:
