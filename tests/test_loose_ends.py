@@ -77,9 +77,7 @@ def claimed(stream: Stream) -> probe.OpenClaim | None:
 def test_a_claim_that_the_driver_gave_up_is_an_error_and_the_stream_goes_on(stream: Stream, call: str) -> None:
     claim = given_up(stream)
     if call == "commit":
-        with pytest.raises(
-            ClaimLostError, match=r"a claim of aeron:ipc stream \d+ is lost: it was open for"
-        ):
+        with pytest.raises(ClaimLostError, match=r"a claim of aeron:ipc stream \d+ is lost: it was open for"):
             claim.commit()
     else:
         claim.abort()
