@@ -7,12 +7,18 @@ from container.transport cimport BufferVector, Clock, Publication
 
 
 cdef class Cluster(EventHandler):
-    # FailedOffers of the callback in progress; None when neither an offer failed nor anything was claimed.
-    cdef list _failed_offers
-    cdef BufferClaim _claims                # the last one made in the callback, then the one before
-    cdef object _tracked(self, int64_t result, str name, object what)
-    # Before the callback ends: aborts the claims that are open. The texts say what was lost; forgets all.
+    # FailedSends of the event in progress; None when neither a send failed nor anything was claimed.
+    cdef list _loose_ends
+    cdef BufferClaim _claims                # the last one made in the event, then the one before
+    cdef object _tracked(self, int64_t result, str name, object what, str consequence)
+    cdef int _keep(self, FailedSend failed) except -1
+    # A request that was not sent, by name and id. It counts as lost unless one for the same thing is sent after it.
+    cdef bint request_failed(self, str name, int64_t request_id) except -1      # always False
+    cdef int request_sent(self, str name, int64_t request_id) except -1         # call it while there are loose ends
+    # When an event ends: aborts the claims that are open. The texts say what was lost; forgets all. An event is handled
+    # by a callback, or by one turn of a batch's iteration.
     cdef list take_loose_ends(self)
+    cdef int report_loose_ends(self) except -1
     cdef int keep_claim(self, BufferClaim claim, int64_t cluster_session_id) except -1      # < 0: to the cluster
 
     cdef Clock clock(self)
@@ -49,7 +55,8 @@ cdef class Cluster(EventHandler):
     cdef object get_aeron(self)
 
 
-cdef class FailedOffer:
-    cdef object result                      # the OfferResult that the service was given
-    cdef object what                        # payload (bytes) of an offer, length (int) of a claim: to know a retry by
+cdef class FailedSend:
+    cdef object result                      # the OfferResult that the service was given; None: a request returned False
+    # To know a retry by: payload (bytes) of an offer, length (int) of a claim, (is_timer, id) of a request.
+    cdef object what
     cdef str text

@@ -109,7 +109,6 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int _close_resource(self, object resource) except -1
     cdef int64_t _take_snapshot(self, int64_t log_position, int64_t leadership_term_id) except? -1
     cdef int _snapshot(self, int64_t log_position, int64_t leadership_term_id) except -1
-    cdef int _report_lost_offers(self) except -1
     cdef int64_t _report_too_long(self, ContainerClientSession session, size_t length, int32_t limit) except? -6
     cdef int _terminate_service(self) except -1
     cdef int _close(self) except -1

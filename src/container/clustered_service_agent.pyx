@@ -26,7 +26,7 @@ from container import callback_errors
 from container.error_texts import type_name
 from container.errors import (
     AeronEvent, AgentInterrupted, AgentTermination, ArchiveError, Category, ClusterError, ClusterEvent,
-    ClusterTermination, MarkFileError, MessageTooLongError,
+    ClusterTermination, MarkFileError, MessageTooLongError, SnapshotError,
 )
 from container.idle_strategy cimport IdleStrategy
 from container import loggers
@@ -35,7 +35,7 @@ from container.sealed cimport seal
 from container.semantic_version import format_version
 from container.service_adapter cimport ServiceAdapter
 from container.snapshot_loader cimport SnapshotImage, SnapshotLoader
-from container.snapshot_taker cimport SnapshotPublication, SnapshotTaker
+from container.snapshot_taker cimport RecordingWait, SnapshotPublication, SnapshotTaker
 from container.transport cimport (
     CLOSED, COUNTER_ALLOCATED, NOT_CONNECTED, NULL_VALUE, BufferVector, Claim, Clock, FrameHeader, Image, Publication,
     SnapshotReader, SnapshotWriter, Subscription,
@@ -78,8 +78,10 @@ cdef enum:
     LIFECYCLE_ON_TERMINATE = 2
     LIFECYCLE_ON_ROLE_CHANGE = 3
     LIFECYCLE_DO_BACKGROUND_WORK = 4
+    LIFECYCLE_ON_TAKE_SNAPSHOT = 5
 
-cdef tuple _LIFECYCLE_NAMES = ("none", "on_start", "on_terminate", "on_role_change", "do_background_work")
+cdef tuple _LIFECYCLE_NAMES = (
+    "none", "on_start", "on_terminate", "on_role_change", "do_background_work", "on_take_snapshot")
 
 # Callbacks of events of the log.
 cdef enum:
@@ -179,7 +181,7 @@ cdef class ClusteredServiceAgent(Cluster):
         self._log_adapter._poll_end_ns = 0              # a poll in progress ends with its message
         self._is_in_background_work = True
         self._is_closed = True
-        self._failed_offers = None
+        self._loose_ends = None
         self._on_error = self._keep_failure
 
     def _keep_failure(self, error):
@@ -711,11 +713,15 @@ cdef class ClusteredServiceAgent(Cluster):
         try:
             polled = self._log_adapter.poll(self._commit_position())
         except BaseException as error:
-            if self._failed_offers is not None:     # of the callback that raised
-                self._report_lost_offers()
-            if self._parent_id != 0 or issubclass(type(error), AgentTermination):
+            try:
+                if self._parent_id != 0 or issubclass(type(error), AgentTermination):
+                    raise
+                self._end_unless_skippable(error)
+            except BaseException:
+                self.take_loose_ends()          # nothing of them is lost: the event is replayed
                 raise
-            self._end_unless_skippable(error)
+            if self._loose_ends is not None:    # of the callback that raised
+                self.report_loose_ends()
             self._deliver_batch()               # what stands before the frame that is skipped
             raise
         self._deliver_batch()
@@ -754,8 +760,6 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int _deliver_batch(self) except -1:
         if self._batch is not None:
             self._batch.deliver()
-            if self._failed_offers is not None:
-                self._report_lost_offers()
         return 0
 
     cdef int on_session_message(
@@ -769,8 +773,8 @@ cdef class ClusteredServiceAgent(Cluster):
         self._handler.on_session_message(
             self._sessions.get(cluster_session_id), timestamp, payload, length, header)
         self._event = EVENT_NONE
-        if self._failed_offers is not None:
-            self._report_lost_offers()
+        if self._loose_ends is not None:
+            self.report_loose_ends()
         return 0
 
     cdef int on_timer_event(self, int64_t log_position, int64_t correlation_id, int64_t timestamp) except -1:
@@ -778,8 +782,8 @@ cdef class ClusteredServiceAgent(Cluster):
         self._event = EVENT_TIMER
         self._handler.on_timer_event(correlation_id, timestamp)
         self._event = EVENT_NONE
-        if self._failed_offers is not None:
-            self._report_lost_offers()
+        if self._loose_ends is not None:
+            self.report_loose_ends()
         return 0
 
     cdef int on_session_open(
@@ -800,8 +804,8 @@ cdef class ClusteredServiceAgent(Cluster):
         self._event = EVENT_SESSION_OPEN
         self._handler.on_session_open(session, timestamp)
         self._event = EVENT_NONE
-        if self._failed_offers is not None:
-            self._report_lost_offers()
+        if self._loose_ends is not None:
+            self.report_loose_ends()
         return 0
 
     cdef int on_session_close(
@@ -819,8 +823,8 @@ cdef class ClusteredServiceAgent(Cluster):
         self._event = EVENT_SESSION_CLOSE
         self._handler.on_session_close(session, timestamp, close_reason)
         self._event = EVENT_NONE
-        if self._failed_offers is not None:
-            self._report_lost_offers()
+        if self._loose_ends is not None:
+            self.report_loose_ends()
         return 0
 
     cdef int on_service_action(
@@ -830,8 +834,6 @@ cdef class ClusteredServiceAgent(Cluster):
         if action == codec.CLUSTER_ACTION_SNAPSHOT and (
                 flags == CLUSTER_ACTION_FLAGS_DEFAULT or flags & self._standby_snapshot_flags):
             self._snapshot(log_position, leadership_term_id)
-            if self._failed_offers is not None:
-                self._report_lost_offers()
         return 0
 
     cdef int on_new_leadership_term_event(
@@ -851,13 +853,8 @@ cdef class ClusteredServiceAgent(Cluster):
             leadership_term_id, log_position, timestamp, term_base_log_position, leader_member_id, log_session_id,
             time_unit, app_version)
         self._event = EVENT_NONE
-        if self._failed_offers is not None:
-            self._report_lost_offers()
-        return 0
-
-    cdef int _report_lost_offers(self) except -1:
-        for text in self.take_loose_ends():
-            self._on_error(ClusterEvent(text, category=Category.ERROR))
+        if self._loose_ends is not None:
+            self.report_loose_ends()
         return 0
 
     # --- egress
@@ -911,28 +908,32 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int64_t _take_snapshot(self, int64_t log_position, int64_t leadership_term_id) except? -1:
         cdef SnapshotWriter writer = self._snapshot_store.create(self._cluster_idle)
         cdef SnapshotPublication publication
-        cdef WaitReporter waiting
+        cdef RecordingWait waiting
         cdef SnapshotTaker taker
+        cdef list lost
         cdef int32_t app_version = self._ctx.app_version
         # Without a term before it, the unit is not known: then null is written, which a loader takes for milliseconds.
         cdef int32_t time_unit = self._time_unit if self._time_unit != NULL_VALUE else sbe.SBE_NULL_INT32
         try:
-            taker = SnapshotTaker(writer.publication, self)
+            taker = SnapshotTaker(writer, self)
             taker.mark(codec.SNAPSHOT_MARK_BEGIN, log_position, leadership_term_id, time_unit, app_version)
             taker.write_sessions(self._sessions)
             taker.mark(codec.SNAPSHOT_MARK_END, log_position, leadership_term_id, time_unit, app_version)
             self._tick(self._clock.nano_time())
             writer.check()
             publication = SnapshotPublication(writer, self)
+            self._lifecycle_callback = LIFECYCLE_ON_TAKE_SNAPSHOT
             try:
                 self._handler.on_take_snapshot(publication)
             finally:
+                self._lifecycle_callback = LIFECYCLE_NONE
                 publication._end()
-            waiting = WaitReporter(self._clock, f"the archive to finish snapshot recording {writer.recording_id}")
+                lost = self.take_loose_ends()
+            if lost:
+                raise SnapshotError("; ".join(lost))
+            waiting = RecordingWait(writer, self, f"the archive to finish snapshot recording {writer.recording_id}")
             while not writer.is_complete():
-                self.idle_once(0)
-                writer.check()
-                waiting.tick()
+                waiting.turn()
             return writer.recording_id
         finally:
             writer.close()
@@ -1102,14 +1103,23 @@ cdef class ClusteredServiceAgent(Cluster):
         if correlation_id == INT64_MAX or deadline == INT64_MAX:
             raise ValueError(f"schedule_timer({correlation_id}, {deadline}): 2**63 - 1 is no correlation id and no "
                              "deadline, the consensus module uses it for 'none'")
-        return self._proxy.schedule_timer(correlation_id, deadline)
+        if not self._proxy.schedule_timer(correlation_id, deadline):
+            return self.request_failed("schedule_timer", correlation_id)
+        if self._loose_ends is not None:
+            self.request_sent("schedule_timer", correlation_id)
+        return True
 
     cdef bint send_cancel_timer(self, int64_t correlation_id) except -1:
         self._check_valid_invocation()
-        return self._proxy.cancel_timer(correlation_id)
+        if not self._proxy.cancel_timer(correlation_id):
+            return self.request_failed("cancel_timer", correlation_id)
+        if self._loose_ends is not None:
+            self.request_sent("cancel_timer", correlation_id)
+        return True
 
     cdef int close_session(self, object session) except -1:
         cdef int64_t cluster_session_id = (<ContainerClientSession> session).id
+        self._check_valid_invocation()
         if self._sessions.get(cluster_session_id) is not None:
             self.close_session_by_id(cluster_session_id)
         return 0
@@ -1126,9 +1136,11 @@ cdef class ClusteredServiceAgent(Cluster):
         for _attempt in range(CLOSE_SESSION_ATTEMPTS):
             if self._proxy.close_session(cluster_session_id):
                 session._mark_closing(True)
+                if self._loose_ends is not None:
+                    self.request_sent("close_client_session", cluster_session_id)
                 return True
             self.idle_once(0)
-        return False
+        return self.request_failed("close_client_session", cluster_session_id)
 
 
 seal((ClusterIdleStrategy, ClusteredServiceAgent))

@@ -113,6 +113,10 @@ class ClosedError(AeronError):
     """The object or its client is closed."""
 
 
+class ClaimLostError(AeronError):
+    """A claim was committed so late that the media driver had given it up: its message is not sent."""
+
+
 class MessageTooLongError(AeronError, ValueError):
     """A message or claim is longer than its publication can carry; the text gives both lengths."""
 

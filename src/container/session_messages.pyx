@@ -240,6 +240,8 @@ cdef class SessionMessagesIterator:
         if messages is None:
             raise StopIteration
         is_live = messages._thread != 0 and messages._thread == PyThread_get_thread_ident()
+        if is_live and messages._cluster._loose_ends is not None:
+            messages._cluster.report_loose_ends()           # the turn before ends as a callback of its own would
         if self._at + 1 >= messages._count:
             self._messages = None
             if is_live:

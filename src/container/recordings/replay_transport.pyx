@@ -23,7 +23,7 @@ from container.testing.memory_counters cimport CounterBuffers, MemoryCounters
 from container.transport cimport (
     ACTION_ABORT, ACTION_BREAK, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, NULL_VALUE, BufferVector, Claim, Client,
     ClientListener, Clock, Counter, Counters, FragmentHandler, FrameHeader, Image, MarkFile, Publication,
-    SnapshotReader, SnapshotStore, SnapshotWriter, Subscription,
+    SnapshotReader, SnapshotStore, SnapshotWriter, Subscription, begin_claim,
 )
 
 cdef enum:
@@ -266,6 +266,8 @@ cdef class ReplayPublication(Publication):
         claim.frame_header = <uint8_t*> begin
         claim.data = claim.frame_header + FRAME_HEADER_LENGTH
         claim.length = length
+        (<int32_t*> begin)[0] = -<int32_t> (FRAME_HEADER_LENGTH + length)
+        begin_claim(claim)
         self._claims[<size_t> begin] = memory
         return self._advance(length)
 
@@ -455,6 +457,9 @@ cdef class ReplaySnapshotWriter(SnapshotWriter):
 
     cdef int check(self) except -1:
         return 0
+
+    cdef int64_t recorded_position(self) except? -1:
+        return self.publication.position()
 
     cdef bint is_complete(self) except -1:
         self._rows.put_state_hash((<StatePublication> self.publication)._hash.hexdigest(), self._recorded)
