@@ -92,6 +92,7 @@ class ScriptedArchive:
         """One turn: answers requests, records, replays."""
         for data, _ in seam.poll(self._control, 10):
             name, request = codecs.decode("archive", data)
+            assert codecs.encode("archive", name, **request) == data, f"{name} and something behind it: {data!r}"
             self.requests.append((name, request))
             session = self.sessions.get(request.get("control_session_id", 0))
             hook = self.hooks.get(name)

@@ -50,6 +50,8 @@ class ScriptedMember:
             name, request = codecs.decode("cluster", data)
             if name == "SessionMessageHeader":
                 request["payload"] = data[SESSION_HEADER_LENGTH:]
+            else:
+                assert codecs.encode("cluster", name, **request) == data, f"{name} and something behind it: {data!r}"
             self.requests.append((name, request))
             hook = self.hooks.get(name, getattr(self, f"on_{name}", None))
             if hook is not None:

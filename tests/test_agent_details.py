@@ -15,6 +15,7 @@ from container.archive import ArchiveContext, ArchiveSnapshotStore
 from container.errors import AgentTermination, ArchiveError, ContainerError
 from container.message_buffer import BufferClaim
 from container.testing import transport_probe as seam
+from container.testing.manual_time import SteppingIdleStrategy
 from container.testing.scripted_consensus_module import ScriptedConsensusModule
 from container.transport import Publication, Subscription
 from tests.member import Member, RecordingService
@@ -79,6 +80,11 @@ class SlowArchive(ScriptedArchive):
         """Reports an error to the session that is open."""
         (session,) = self.sessions.values()
         self.respond(session, -1, ArchiveError.STORAGE_SPACE, code=ERROR, error_message=text)
+
+
+def open_streams(member: Member, stream_id: int) -> int:
+    """How many streams with this id the agent has open."""
+    return sum(getattr(each, "stream_id", 0) == stream_id for each in member.client.open_resources)
 
 
 def snapshot_messages(*state: bytes) -> list[bytes]:
@@ -179,7 +185,75 @@ def test_a_start_that_leaves_a_part_of_the_snapshot_unread_says_where(caplog: py
     )
 
 
+def test_the_replay_of_a_snapshot_is_closed_when_it_was_read() -> None:
+    member = Member()
+    replays = member.in_callback(lambda *_: open_streams(member, 103), "on_start")
+    recording = member.store.add_recording(snapshot_messages(b"one"))
+    member.start(recording_ids=[recording], leadership_term_id=1)
+    assert (replays, open_streams(member, 103)) == ([1], 0)
+
+
+def test_a_snapshot_that_is_all_there_is_read_before_the_archive_is_asked_about_it() -> None:
+    member = Member()
+    member.store.script("check", [ArchiveError("the disk is gone")])
+    recording = member.store.add_recording(snapshot_messages(b"one", b"two"))
+    member.start(recording_ids=[recording], leadership_term_id=1)
+    assert member.service.snapshot == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_the_version_validator_is_asked_for_the_containers_version_and_then_for_the_other(version: int) -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def validator(*versions: int) -> bool:
+        asked.append(versions)
+        return True
+
+    taken = Member(app_version=version).lead()
+    taken.cm.snapshot()
+    taken.commit()
+    member = Member(app_version=5)
+    member.ctx.app_version_validator = validator
+    recording = member.store.add_recording(taken.store.messages(taken.store.recording_ids[-1]))
+    member.start(recording_ids=[recording], leadership_term_id=1)
+    member.cm.join_as_leader()
+    member.cm.new_leadership_term(app_version=version + 1)
+    member.commit()
+    assert asked == [(5, version), (5, version + 1)]
+
+
 # life and end
+
+
+def test_the_first_duty_cycle_updates_the_mark_file_at_once() -> None:
+    member = Member()
+    member.cm.start()
+    begin_ns = member.clock.now_ns
+    member.agent.on_start()
+    member.agent.do_work()
+    assert member.clock.now_ns == begin_ns
+    assert len(member.mark_file.activity_timestamps) == 1
+
+
+@pytest.mark.parametrize("kind", ["offer", "try_claim"])
+def test_a_message_before_the_first_term_carries_the_term_of_the_snapshot(kind: str) -> None:
+    member = Member()
+    recording = member.store.add_recording(snapshot_messages(b"one"))
+    member.start(recording_ids=[recording], leadership_term_id=6)
+    member.cm.join_as_leader()
+
+    def send(*_: Any) -> None:
+        if kind == "offer":
+            member.service.cluster.offer(b"x")
+        else:
+            with BufferClaim() as claim:
+                member.service.cluster.try_claim(1, claim)
+                claim.buffer[:] = b"x"
+
+    member.in_callback(send, "on_timer_event")
+    member.cm.timer_event(1)
+    member.commit()
+    assert [message[0] for message in member.cm.service_messages] == [6]
 
 
 def test_the_first_message_to_the_cluster_has_no_timestamp() -> None:
@@ -284,6 +358,18 @@ def test_a_member_is_closed_once() -> None:
 # acks
 
 
+def test_an_ack_that_waits_long_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    member = Member().lead()
+    member.idle_ns = 1_000_000_000
+    member.results(*[BACK_PRESSURED] * 8)
+    member.cm.request_service_ack(member.service.cluster.log_position)
+    with caplog.at_level("INFO", "container"):
+        member.work()
+    assert len(member.cm.acks) == 3
+    texts = [record.getMessage() for record in caplog.records]
+    assert ["still waiting for the consensus module to take ack 2 at logPosition=" in text for text in texts] == [True]
+
+
 def test_an_ack_that_can_not_be_sent_uses_up_its_id() -> None:
     member = Member().start()
     member.results(-1)
@@ -335,6 +421,44 @@ def test_a_send_to_a_snapshot_that_can_not_succeed_raises_and_is_not_tried_again
     assert b"state" not in member.store.messages(member.store.recording_ids[-1])
 
 
+def test_the_first_frames_of_a_snapshot_wait_with_the_whole_agent_idling() -> None:
+    member = Member().lead()
+    background: list[int] = []
+    member.service.actions["do_background_work"] = background.append
+    member.driver.publication_results("aeron:ipc?alias=snapshot", 106, [BACK_PRESSURED] * 4)
+    member.cm.snapshot()
+    member.cm.commit()
+    before = member.idle_strategy.idle_count
+    member.agent.do_work()
+    assert member.cm.acks[-1].relevant_id != NULL_VALUE
+    assert (member.idle_strategy.idle_count - before, len(background)) == (4, 5)
+
+
+@pytest.mark.parametrize("name", ["send", "offer"])
+def test_what_was_written_to_a_snapshot_is_the_services_own_again(name: str) -> None:
+    member = Member().lead()
+    buffer = bytearray(b"state")
+
+    def write(publication: Any) -> None:
+        getattr(publication, name)(buffer)
+        buffer.append(1)  # raises BufferError while somebody holds it
+
+    member.in_callback(write, "on_take_snapshot")
+    member.cm.snapshot()
+    member.commit()
+    assert (member.errors, len(buffer)) == ([], 6)
+
+
+def test_a_snapshot_whose_streams_fail_to_close_is_given_up() -> None:
+    member = Member().lead()
+    error = ArchiveError("the session is gone")
+    member.store.script("close", [error])
+    member.cm.snapshot()
+    member.commit()
+    assert member.errors == [error]
+    assert member.cm.acks[-1].relevant_id == NULL_VALUE
+
+
 # sessions
 
 
@@ -356,12 +480,13 @@ def test_a_new_client_has_one_second_to_connect() -> None:
     assert idles == [10]
 
 
-def test_a_client_that_has_had_its_second_is_not_waited_for() -> None:
+@pytest.mark.parametrize(("waited_ns", "expected"), [(999_999_999, 1), (1_000_000_000, 0)])
+def test_a_client_that_has_had_its_second_is_not_waited_for(waited_ns: int, expected: int) -> None:
     member = Member().lead()
     idles: list[int] = []
 
     def send(session: Any, _timestamp: int) -> int:
-        member.clock.advance(1_000_000_000)
+        member.clock.advance(waited_ns)
         before = member.idle_strategy.idle_count
         result = session.send(b"x")
         idles.append(member.idle_strategy.idle_count - before)
@@ -371,7 +496,7 @@ def test_a_client_that_has_had_its_second_is_not_waited_for() -> None:
     member.cm.open_session(1, connect_egress=False)
     member.commit()
     assert results == [-1]
-    assert idles == [0]
+    assert idles == [expected]
 
 
 def test_a_send_under_back_pressure_lasts_one_second() -> None:
@@ -441,6 +566,44 @@ class Waits:
         assert self.member.errors == []
 
 
+@pytest.mark.parametrize("count", [64, 65, 1_000])
+def test_sessions_close_in_any_order(count: int) -> None:
+    member = Member().lead()
+    ids = list(range(1, count + 1))
+    for number in ids:
+        member.cm.open_session(number, connect_egress=False)
+    member.commit()
+    cluster = member.service.cluster
+    while ids:
+        number = ids.pop(-1 if len(ids) % 3 else 0)
+        member.cm.close_session(number)
+        member.commit()
+        member.work(1)  # the end of a term takes a poll of its own
+        assert cluster.get_client_session(number) is None
+        assert [session.id for session in cluster.client_sessions] == ids
+    assert member.errors == []
+
+
+def test_each_wait_of_a_send_begins_with_the_shortest_idling() -> None:
+    member = Member()
+    member.ctx.idle_strategy = SteppingIdleStrategy(max_idles=5)  # more in a row end the agent
+    member.agent = type(member.agent)(member.ctx)
+    member.lead()
+    member.cm.open_session(1)
+    member.commit()
+
+    def steps(session: Any, *_: Any) -> list[bool]:
+        sent = []
+        for _send in range(3):
+            member.driver.publication_results(session.response_channel, 102, [BACK_PRESSURED] * 5)
+            sent.append(session.send(b"x") > 0)
+        return sent
+
+    sent = member.in_callback(steps)
+    member.deliver(b"go")
+    assert sent == [[True] * 3]
+
+
 def test_all_sends_to_a_lone_session_wait_two_seconds_together() -> None:
     waits = Waits(1, 500_000_000)
 
@@ -474,6 +637,41 @@ def test_all_sends_to_several_sessions_wait_thirty_milliseconds_together_and_a_t
         assert waits.send(3, 100) == (11, False)
 
     waits.run(steps)
+
+
+@pytest.mark.parametrize(("waited_ns", "expected"), [(1_000_000, (0, False)), (999_999, (1, True))])
+def test_a_client_that_was_waited_for_a_millisecond_is_backed_off(waited_ns: int, expected: tuple[int, bool]) -> None:
+    waits = Waits(3, 30_000_000 - waited_ns)
+
+    def steps() -> None:
+        assert waits.send(1, 1) == (1, True)
+        waits.member.idle_ns = waited_ns
+        assert waits.send(2, 2) == (1, False), "all that was left"
+        waits.member.clock.advance(100_000_000)
+        assert waits.send(2, 1) == expected
+
+    waits.run(steps)
+
+
+@pytest.mark.parametrize("more", [(), (b"y",)])
+@pytest.mark.parametrize("name", ["session.offer", "session.send", "cluster.offer", "cluster.send"])
+def test_what_was_sent_is_the_services_own_again(name: str, more: tuple[bytes, ...]) -> None:
+    member = Member().lead()
+    member.cm.open_session(1)
+    member.commit()
+    buffer = bytearray(b"message")
+    target, _, method = name.partition(".")
+
+    def send(session: Any, *_: Any) -> int:
+        sender = session if target == "session" else member.service.cluster
+        result = int(getattr(sender, method)(buffer, *more))
+        buffer.append(1)  # raises BufferError while somebody holds it
+        return result
+
+    results = member.in_callback(send)
+    member.deliver(b"go")
+    assert results[0] > 0
+    assert len(buffer) == 8
 
 
 def test_an_offer_never_waits() -> None:
@@ -522,6 +720,19 @@ def test_the_first_claim_to_the_cluster_carries_the_service_id() -> None:
     member.deliver(b"go")
     (message,) = member.cm.service_messages
     assert (message.cluster_session_id, message.payload) == (3, b"x")
+
+
+def test_a_claim_to_the_cluster_may_be_empty() -> None:
+    member = Member().lead()
+
+    def claim(*_: Any) -> int:
+        with BufferClaim() as claim:
+            return int(member.service.cluster.try_claim(0, claim))
+
+    results = member.in_callback(claim)
+    member.deliver(b"go")
+    assert results[0] > 0
+    assert [message[3] for message in member.cm.service_messages] == [b""]
 
 
 def test_each_callback_gets_the_fields_of_its_event() -> None:
@@ -656,14 +867,10 @@ def test_a_join_that_takes_the_place_of_one_behind_a_gap_closes_its_log() -> Non
         member.cm.join_as_follower()
         member.work(2)
     assert len(member.service.messages) < 9
-
-    def logs() -> int:
-        return sum(getattr(each, "stream_id", 0) == 100 for each in member.client.open_resources)
-
-    assert logs() == 0, "the next one is added when the gap is closed"
+    assert open_streams(member, 100) == 0, "the next one is added when the gap is closed"
     member.work(20)
     assert len(member.service.messages) == 9
-    assert logs() == 1
+    assert open_streams(member, 100) == 1
 
 
 # the end

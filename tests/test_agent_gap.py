@@ -456,3 +456,36 @@ def test_a_gap_has_the_standby_flags_of_its_own_log() -> None:
     member.cm.join_log(role=Role.FOLLOWER, is_standby=True)
     settle(member)
     assert member.service.of("on_take_snapshot") == []
+
+
+def test_an_end_while_the_archive_is_asked_for_what_is_missing_is_no_fault_of_the_archive() -> None:
+    member = following()
+    member.store.script("open_log", [5])
+    lag(member, *PAYLOADS, cycles=0)
+    member.after_idles(2, member.driver.kill)
+    member.cm.join_as_follower()
+    termination = member.terminated()
+    assert "unexpected Aeron close" in str(termination)
+    assert "can not get" not in str(termination)
+    assert member.service.messages == []
+
+
+def test_the_replay_of_a_gap_is_closed_when_it_was_read() -> None:
+    member = following()
+    lag(member, *PAYLOADS, cycles=0)
+    member.cm.join_as_follower()
+    settle(member)
+    assert member.service.messages == list(PAYLOADS)
+    assert [each for each in member.client.open_resources if getattr(each, "stream_id", 0) == 103] == []
+
+
+def test_a_replay_of_a_gap_that_fails_to_close_is_an_error_and_the_member_goes_on() -> None:
+    member = following()
+    error = ArchiveError("the session is gone")
+    member.store.script("close", [error])
+    lag(member, *PAYLOADS, cycles=0)
+    member.cm.join_as_follower()
+    settle(member)
+    assert member.errors == [error]
+    member.deliver(b"behind")
+    assert member.service.messages == [*PAYLOADS, b"behind"]

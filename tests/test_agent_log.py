@@ -478,6 +478,17 @@ def test_s30_the_log_position_after_the_end_is_the_images() -> None:
     assert member.service.cluster.log_position == end
 
 
+def test_during_on_role_change_the_role_is_the_new_one() -> None:
+    member = Member().start()
+    seen: list[tuple[Role, Role]] = []
+    member.service.actions["on_role_change"] = lambda role: seen.append((role, member.service.cluster.role))
+    member.cm.join_as_leader()
+    member.work()
+    member.cm.end_log()
+    member.work()
+    assert seen == [(Role.LEADER, Role.LEADER), (Role.FOLLOWER, Role.FOLLOWER)]
+
+
 def test_an_exception_in_on_role_change_leaves_the_role_changed() -> None:
     member = Member().start()
     member.in_callback(lambda *_: 1 // 0, "on_role_change")

@@ -403,3 +403,9 @@ def test_the_agent_conducts_the_client_only_in_invoker_mode(is_invoker: bool) ->
     before = member.client.invoke_count
     member.work(5)
     assert member.client.invoke_count - before == (5 if is_invoker else 0)
+
+
+def test_a_flag_of_a_frame_that_is_not_known_ends_no_message() -> None:
+    member = recovering((BEGIN[:8], 0x81), (BEGIN[8:], 0x41), END)  # type: ignore[arg-type]
+    member.agent.on_start()
+    assert member.cm.acks[0].relevant_id == member.client_id

@@ -4,6 +4,7 @@ transport."""
 from __future__ import annotations
 
 import logging
+import signal
 import struct
 from collections.abc import Callable
 from functools import partial
@@ -12,8 +13,15 @@ from typing import Any
 import pytest
 
 from container.api import ADMIN_ACTION, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED
-from container.archive import ArchiveClient, ArchiveContext, ArchiveSnapshotStore
+from container.archive import (
+    ArchiveClient,
+    ArchiveContext,
+    ArchiveSnapshotReader,
+    ArchiveSnapshotStore,
+    ArchiveSnapshotWriter,
+)
 from container.codecs import messages as codecs
+from container.control_response_poller import ControlResponsePoller
 from container.errors import (
     AgentTermination,
     ArchiveError,
@@ -24,12 +32,15 @@ from container.errors import (
     SnapshotError,
     TimedOutError,
 )
+from container.idle_strategy import YieldingIdleStrategy
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver, SteppingIdleStrategy
 from container.transport import Subscription
 from tests.scripted_archive import ERROR, RECORDING_UNKNOWN, Request, ScriptedArchive, Session
 
 MS = 1_000_000
+ABORT, BREAK = 1, 2
+FRAME_BEGIN = 0x80
 CONTEXT = ArchiveContext.for_service(0, 0, client_name="test-service")
 SNAPSHOT_CHANNEL = "aeron:ipc?alias=snapshot"
 
@@ -251,7 +262,7 @@ def answer_challenge(archive: ScriptedArchive, session: Session | None, request:
     archive.respond(session, request["correlation_id"], session.id)
 
 
-@pytest.mark.parametrize("challenge", [b"who?", b""])
+@pytest.mark.parametrize("challenge", [b"who?", b"?", b""])
 def test_a_challenge_is_answered_with_a_new_correlation_id(world: World, challenge: bytes) -> None:
     archive = world.archive()
     archive.hooks["AuthConnectRequest"] = challenging(challenge)
@@ -357,9 +368,56 @@ def test_the_end_of_the_agent_ends_a_connect_and_closes_its_streams(world: World
     assert world.client.open_resources == []
 
 
-def test_a_client_is_not_made_by_hand() -> None:
+def test_clients_writers_and_readers_are_not_made_by_hand() -> None:
     with pytest.raises(TypeError, match="connect"):
         ArchiveClient()
+    with pytest.raises(TypeError, match=r"made by ArchiveSnapshotStore.create\(\)"):
+        ArchiveSnapshotWriter()
+    with pytest.raises(TypeError, match=r"made by ArchiveSnapshotStore.open\(\)"):
+        ArchiveSnapshotReader()
+
+
+def test_a_signal_ends_a_wait(world: World) -> None:
+    class Signalled(Exception):
+        pass
+
+    def on_signal(*_: object) -> None:
+        raise Signalled
+
+    # Nothing in this wait is Python's, which would look for signals by itself.
+    world.idle = YieldingIdleStrategy()  # type: ignore[assignment]
+    before = signal.signal(signal.SIGALRM, on_signal)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(Signalled):
+            world.connect()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert world.client.open_resources == []
+
+
+# Answers
+
+
+def test_a_second_answer_waits_until_the_first_was_read(world: World) -> None:
+    poller = ControlResponsePoller(seam.add_subscription(world.client, "aeron:ipc", 1))
+    first, second = (
+        codecs.encode(
+            "archive",
+            "ControlResponse",
+            control_session_id=1,
+            correlation_id=number,
+            relevant_id=0,
+            code=0,
+            version=0,
+            error_message="",
+        )
+        for number in (1, 2)
+    )
+    assert seam.on_fragment(poller, first, session_id=1) == BREAK
+    assert seam.on_fragment(poller, second, session_id=2) == ABORT
+    assert poller.correlation_id == 1
 
 
 # Requests
@@ -396,8 +454,11 @@ def test_an_error_for_another_request_is_logged_and_passed_over(world: World, ca
         archive, "StartRecordingRequest2", correlation_id=-99, relevant_id=4, code=ERROR, error_message="late"
     )
     assert client.start_recording("aeron:ipc", 106) == 9000
-    assert "code 4 correlation id -99" in caplog.text
-    assert "late" in caplog.text
+    (text,) = [record.getMessage() for record in caplog.records]
+    assert text == (
+        "archive error, code 4 correlation id -99, while waiting for the answer to start recording of aeron:ipc "
+        "stream 106: late"
+    )
 
 
 def test_a_response_to_another_control_session_is_passed_over(world: World) -> None:
@@ -464,8 +525,10 @@ def test_a_request_that_finds_no_room_three_times_fails(world: World) -> None:
     world.archive()
     client = world.connect()
     world.driver.publication_results(CONTEXT.control_channel, 10, [BACK_PRESSURED, ADMIN_ACTION, BACK_PRESSURED])
+    before = world.client.invoke_count
     with pytest.raises(ArchiveError, match="failed to send start recording of .*: no room after 3 attempts"):
         client.start_recording("aeron:ipc", 106)
+    assert world.client.invoke_count - before == 2, "between the attempts"
 
 
 @pytest.mark.parametrize(
@@ -597,13 +660,19 @@ def test_close_ends_the_session_once(world: World) -> None:
             call()
 
 
-@pytest.mark.parametrize("result", [BACK_PRESSURED, CLOSED])
-def test_close_does_not_mind_that_its_request_can_not_be_sent(world: World, result: int) -> None:
+@pytest.mark.parametrize(("result", "text"), [(BACK_PRESSURED, "failed to send close session"), (CLOSED, "CLOSED")])
+def test_close_does_not_mind_that_its_request_can_not_be_sent(
+    world: World, caplog: pytest.LogCaptureFixture, result: int, text: str
+) -> None:
     world.archive()
     client = world.connect()
     world.driver.publication_results(CONTEXT.control_channel, 10, [result] * 3)
-    client.close()
+    with caplog.at_level("INFO", "container"):
+        client.close()
     assert world.client.open_resources == []
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith("archive session was not closed, the archive will time it out: ")
+    assert text in told
 
 
 def test_a_dead_driver_leaves_nothing_to_close(world: World) -> None:
@@ -981,6 +1050,25 @@ def test_a_replay_that_stalls_is_an_error_after_a_minute(world: World) -> None:
     assert received == MESSAGES[:50]
 
 
+def test_a_recording_that_ends_inside_a_message_is_an_error_at_once(world: World) -> None:
+    class HalfMessage(ScriptedArchive):
+        def _replay(self) -> None:
+            for replay in list(self._pending_replays):
+                publication: Any = replay[0]
+                if seam.is_connected(publication):
+                    self._pending_replays.remove(replay)
+                    publication.log.append_frame(b"half", flags=FRAME_BEGIN)  # and the stream stays open
+
+    archive = HalfMessage(world.driver)
+    recording_id = recorded(world, [b"one"])
+    archive.stop_positions[recording_id] = 64
+    image = seam.snapshot_image(world.store().open(recording_id, world.idle), world.client, world.idle)
+    begin_ns = world.clock.now_ns
+    with pytest.raises(SnapshotError, match="ended unexpectedly at position 64: its recording ends at 64"):
+        next(iter(image))
+    assert world.clock.now_ns - begin_ns < 100 * MS
+
+
 def test_an_image_that_is_closed_before_all_was_read_never_ends_normally(world: World) -> None:
     world.archive()
     reader = world.store().open(recorded(world, MESSAGES), world.idle)
@@ -1002,3 +1090,19 @@ def test_waits_idle_with_the_callers_strategy_and_keep_the_conductor_going(world
         world.store().create(world.idle)
     assert world.idle.idle_count >= 10_000 // 5
     assert world.client.invoke_count >= 10_000 // 5
+
+
+@pytest.mark.parametrize("busy_turns", [0, 5])
+def test_a_turn_that_finds_work_for_the_conductor_does_not_idle(world: World, busy_turns: int) -> None:
+    other = world.driver.connect("other")
+    left = [None] * busy_turns
+
+    def work() -> None:
+        if left:
+            left.pop()
+            seam.add_counter(other, 1101).close()  # of which the conductor has to tell
+
+    world.driver.add_task(work)
+    with pytest.raises(TimedOutError):
+        world.connect()
+    assert world.client.invoke_count - world.idle.idle_count == busy_turns

@@ -214,6 +214,16 @@ def test_with_halt_a_bad_frame_ends_the_member_because_the_others_may_have_a_goo
     assert member.service.messages == []
 
 
+@pytest.mark.parametrize("callback", EVENTS)
+def test_a_bad_frame_is_not_put_down_to_the_callback_before_it(callback: str) -> None:
+    member = Member(callback_error_policy=HALT).lead()
+    member.cm.open_session(7)
+    EVENTS[callback](member)
+    member.cm.log_message(BAD_FRAME)
+    member.cm.commit()
+    assert str(member.terminated()).startswith("the container raised container.errors.ClusterError in the event at ")
+
+
 def test_a_clash_that_the_log_says_is_no_reason_to_end() -> None:
     member = Member(callback_error_policy=HALT).lead()
     member.cm.open_session(3)

@@ -22,6 +22,7 @@ from container.client import (
     EventCode,
 )
 from container.client.client_context import parse_ingress_endpoints
+from container.client.egress_poller import EgressPoller
 from container.codecs import messages as codecs
 from container.errors import (
     AeronError,
@@ -37,8 +38,10 @@ from container.errors import (
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import SteppingIdleStrategy
 from tests import scripted_member
-from tests.client_world import ENDPOINTS, MEMBER_0, MEMBER_1, MS, Collecting, S, World, elect
+from tests.client_world import EGRESS, ENDPOINTS, MEMBER_0, MEMBER_1, MS, Collecting, S, World, elect
 from tests.scripted_member import ERROR, OK, Request, ScriptedMember
+
+ABORT, BREAK = 1, 2
 
 
 @pytest.fixture
@@ -300,6 +303,36 @@ def test_what_is_no_answer_is_passed_over_while_connecting(world: World, member:
     assert world.listener.messages == []
     world.poll(client, 1)
     assert world.listener.messages == [b"first of the session"]
+
+
+def test_an_answer_on_another_stream_of_the_same_poll_is_not_lost(world: World, member: ScriptedMember) -> None:
+    other = ScriptedMember(world.driver, 1, MEMBER_1)
+
+    def hook(request: Request) -> None:
+        member.connect_egress(request)
+        other.connect_egress(request)
+        member.session_event(request["correlation_id"] - 1, ERROR, "of another request")
+        other.session_event(request["correlation_id"], OK, leader=1)
+
+    member.hooks["SessionConnectRequest"] = hook
+    assert world.connect().leader_member_id == 1
+
+
+def test_a_poller_holds_an_answer_until_the_next_poll(world: World) -> None:
+    poller = EgressPoller(seam.add_subscription(world.client, EGRESS, 102))
+    event = codecs.encode(
+        "cluster",
+        "SessionEvent",
+        cluster_session_id=8,
+        correlation_id=1,
+        leadership_term_id=3,
+        leader_member_id=0,
+        code=OK,
+        version=768,
+        leader_heartbeat_timeout_ns=0,
+        detail="",
+    )
+    assert [seam.on_fragment(poller, event, session_id=number) for number in (1, 2)] == [BREAK, ABORT]
 
 
 def test_without_a_cluster_the_error_tells_what_was_awaited(world: World) -> None:
@@ -668,6 +701,14 @@ def test_the_cluster_closes_the_client(world: World, client: AeronCluster, membe
             call()
 
 
+def test_a_closed_client_asks_for_nothing(world: World, client: AeronCluster) -> None:
+    client.close()
+    with pytest.raises(ClosedError, match="the client is closed: closed by this client"):
+        client.send_admin_request_to_take_a_snapshot(55)
+    with pytest.raises(ClosedError, match="the client is closed: closed by this client"):
+        client.send_keep_alive()
+
+
 def test_a_snapshot_is_asked_for_and_the_answer_delivered(
     world: World, client: AeronCluster, member: ScriptedMember
 ) -> None:
@@ -721,7 +762,7 @@ def test_polls_keep_an_idle_session_alive(world: World, client: AeronCluster, me
         world.advance(100 * MS)
         client.poll_egress()
     client.poll_egress()
-    assert len(member.received("SessionKeepAlive")) == 4
+    assert member.received("SessionKeepAlive") == [{"leadership_term_id": 3, "cluster_session_id": 8}] * 4
 
 
 def test_a_busy_session_needs_no_keep_alive(world: World, client: AeronCluster, member: ScriptedMember) -> None:
@@ -762,7 +803,7 @@ def test_a_keep_alive_that_meets_back_pressure_is_tried_by_the_next_poll(
 
 def test_a_new_leader_is_followed(world: World, client: AeronCluster, member: ScriptedMember) -> None:
     leader = elect(world, member)
-    client.poll_egress()
+    assert client.poll_egress() == 2, "its message was read, and it was followed"
     assert (client.leadership_term_id, client.leader_member_id) == (4, 1)
     assert world.listener.events == [("new_leader", 8, 4, 1, ENDPOINTS)]
     assert world.ingress_channels() == [MEMBER_1]

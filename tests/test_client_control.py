@@ -338,13 +338,14 @@ def test_results_of_others_are_tracked(client: AeronCluster) -> None:
     assert client.ingress_publication is None
 
 
+@pytest.mark.parametrize("result", [1, 64])
 def test_a_result_of_others_ends_the_wait_for_a_new_leaders_connection(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: ScriptedMember, result: int
 ) -> None:
     elect(world, member).ingress.close()
     client.poll_egress()
     assert state_of(client) == ClientState.AWAIT_NEW_LEADER_CONNECTION
-    client.track_ingress_publication_result(64)
+    client.track_ingress_publication_result(result)
     assert state_of(client) == ClientState.CONNECTED
 
 
@@ -474,8 +475,10 @@ def test_an_agent_invoker_works_while_the_client_waits_and_polls(world: World, m
 
 @pytest.mark.parametrize("owns_client", [False, True])
 def test_a_shared_client_is_closed_only_when_owned(world: World, member: ScriptedMember, owns_client: bool) -> None:
-    world.connect(owns_client=owns_client).close()
+    client = world.connect(owns_client=owns_client)
+    client.close()
     assert bool(world.client.is_closed()) is owns_client
+    assert client.ingress_publication is None
 
 
 # Errors and progress
@@ -529,6 +532,14 @@ def test_a_blocking_connect_logs_what_it_waits_for(world: World, caplog: pytest.
 
 
 # A driver that takes its time
+
+
+def test_a_blocking_connect_logs_each_second_to_the_nanosecond(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    idle = SteppingIdleStrategy(lambda: world.clock.advance(1 * S))
+    with caplog.at_level("INFO", "container.client"), pytest.raises(TimedOutError):
+        world.connect(message_timeout=3.5, idle_strategy=idle)
+    texts = [record.getMessage() for record in caplog.records]
+    assert [text.rpartition(" since ")[2] for text in texts] == ["1 s", "2 s", "3 s"]
 
 
 @pytest.mark.parametrize("kind", ["subscription", "exclusive_publication"])

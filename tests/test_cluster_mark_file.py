@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ SBE_HEADER = struct.pack("<HHHH", 128, 200, 110, 2)
 # module stream id, ingress stream id, member id, service id, header length, error buffer length, cluster id
 BLOCK = struct.Struct("<iiqqqqiiiiiiiii")
 TIMESTAMP_OFFSET = 16
+FILE_MAX_LENGTH = 2**31
 LEGACY_TIMESTAMP_OFFSET = 8
 
 WRITTEN: dict[str, Any] = {
@@ -304,6 +305,20 @@ def test_page_by_page_reserving_keeps_what_is_in_the_file(
     assert take().candidate_term_id == 77
 
 
+def test_a_start_that_is_interrupted_leaves_no_new_file(path: Path, take: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def interrupt(fd: int, *_range: int) -> None:
+        seen.extend(BLOCK.unpack(os.pread(fd, BLOCK.size, len(SBE_HEADER)).ljust(BLOCK.size, b"\0"))[:3])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "posix_fallocate", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        take()
+    assert seen == [0, CONTAINER, NOW_MS], "what a killed start would leave is a container's file"
+    assert not path.exists()
+
+
 def test_missing_directory_is_named(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "missing" / mark_file_name(0)
     with pytest.raises(MarkFileError, match=rf"{path} can not be created: No such file or directory"):
@@ -555,6 +570,40 @@ def test_longer_error_region_of_the_last_owner_is_saved_and_cleared_whole(path: 
     assert len(mark_file.error_buffer) == header_of(path)["error_buffer_length"] == MIB
 
 
+@pytest.mark.parametrize("header_length", [128, 8192])
+def test_the_shortest_header_that_there_can_be_is_taken(path: Path, take: Any, header_length: int) -> None:
+    path.write_bytes(left_file(header_length=header_length, error_buffer_length=512, is_legacy=True))
+    assert take().candidate_term_id == 5
+
+
+def test_the_longest_file_that_an_owner_can_have_asked_for_is_taken(
+    path: Path, take: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "posix_fallocate", lambda *_: None)
+    path.write_bytes(left_file())
+    os.truncate(path, FILE_MAX_LENGTH)
+    take()
+    path.write_bytes(left_file())
+    os.truncate(path, FILE_MAX_LENGTH + 1)
+    with pytest.raises(MarkFileError, match=f"it has {FILE_MAX_LENGTH + 1} bytes, at most {FILE_MAX_LENGTH} are"):
+        take()
+
+
+def test_a_machine_without_memory_for_the_claim_leaves_the_file_as_it_was(
+    path: Path, take: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = left_file()
+    path.write_bytes(content)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    monkeypatch.setattr(os, "posix_fallocate", lambda *_: resource.setrlimit(resource.RLIMIT_AS, (1, limits[1])))
+    try:
+        with pytest.raises(MarkFileError, match="can not be opened with 1056768 bytes: Cannot allocate memory"):
+            take()
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert path.read_bytes() == content
+
+
 def test_shorter_file_of_the_last_owner_is_extended(path: Path, take: Any) -> None:
     path.write_bytes(left_file())
     take(error_buffer_length=3 * MIB)
@@ -677,6 +726,13 @@ def test_longer_texts_of_the_last_owner_do_not_show_through(path: Path, take: An
     assert header_of(path)["services_cluster_dir"] == b""
 
 
+def test_the_header_leaves_the_errors_alone(path: Path, take: Any) -> None:
+    mark_file = take()
+    mark_file.write_errors(0, b"an error")
+    mark_file.write_header(**WRITTEN)
+    assert mark_file.error_buffer[:8] == b"an error"
+
+
 def test_directory_that_is_not_ascii_is_shown_as_upstream_does(path: Path, take: Any) -> None:
     take().write_header(**WRITTEN | {"aeron_dir": "/dev/shm/äron"})
     assert header_of(path)["aeron_directory"] == b"/dev/shm/?ron"
@@ -728,6 +784,77 @@ def test_s8_failed_start_frees_the_file_at_once(path: Path, take: Any, is_new: b
     assert header_of(path)["activity_timestamp"] == TERMINATED
     assert header_of(path)["version"] == -1
     assert take().version == -1
+
+
+END: dict[str, Callable[[ClusterMarkFile], object]] = {
+    "ready": ClusterMarkFile.signal_ready,
+    "failed": ClusterMarkFile.signal_failed_start,
+    "terminated": ClusterMarkFile.signal_terminated,
+}
+
+
+@pytest.mark.parametrize("end", END)
+def test_what_ends_a_start_or_a_run_is_forced_to_the_disk(
+    path: Path, take: Any, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    mark_file = take()
+    forced: list[tuple[int, int]] = []
+
+    def fsync(fd: int) -> None:
+        assert os.fstat(fd).st_ino == path.stat().st_ino
+        header = header_of(path)
+        forced.append((header["version"], header["activity_timestamp"]))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    END[end](mark_file)
+    expected = {"ready": (READY, NOW_MS), "failed": (-1, TERMINATED), "terminated": (0, TERMINATED)}
+    assert forced == [expected[end]]
+
+
+@pytest.mark.parametrize("end", END)
+def test_a_disk_that_takes_nothing_is_told(
+    path: Path, take: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, end: str
+) -> None:
+    def fsync(_fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    mark_file = take()
+    monkeypatch.setattr(os, "fsync", fsync)
+    text = f"mark file {path} can not be written to its disk: Input/output error"
+    if end == "failed":
+        END[end](mark_file)
+        assert [record.getMessage() for record in caplog.records] == [text]
+    else:
+        with pytest.raises(MarkFileError, match=re.escape(text)):
+            END[end](mark_file)
+
+
+@pytest.mark.parametrize("use", ["set_member_id", "signal_terminated", "signal_failed_start"])
+def test_what_another_owner_prevents_is_logged(
+    path: Path, take: Any, caplog: pytest.LogCaptureFixture, use: str
+) -> None:
+    mark_file = take()
+    path.unlink()
+    other = take()
+    content = path.read_bytes()
+    getattr(mark_file, use)(*[3] * (use == "set_member_id"))
+    (text,) = [record.getMessage() for record in caplog.records]
+    assert text.startswith(f"mark file {path} is not this container's any more: another file is in its place; ")
+    assert path.read_bytes() == content
+    other.close()
+
+
+def test_a_file_that_nobody_holds_is_closed_with_its_owner(path: Path, clock: ManualClock) -> None:
+    def free_descriptor() -> int:
+        descriptor = os.open(os.devnull, os.O_RDONLY)
+        os.close(descriptor)
+        return descriptor
+
+    free = free_descriptor()
+    mark_file = ClusterMarkFile(path, clock=clock)
+    assert free_descriptor() > free
+    del mark_file
+    assert free_descriptor() == free
 
 
 def test_closed_file_is_left_alone(path: Path, take: Any) -> None:

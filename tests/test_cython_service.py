@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from container.api import CloseReason
-from container.errors import AgentTermination, ClusterError
+from container.errors import AgentTermination, ArchiveError, ClusterError
 from tests import hostile
 from tests.cython_module import compile_cython, compile_module, load_module
 from tests.member import Member
@@ -91,6 +91,8 @@ cdef class AddingService(ServiceHandler):
             vectors[1].data = vectors[2].data = <uint8_t*> data
             vectors[1].length = vectors[2].length = length
             self.results.append(session.send_vectors(vectors, 3))
+        elif session is not None and value == 3000:
+            self.results.append(session.offer_bytes(data, length))
         elif session is not None:
             self.results.append(session.send_bytes(<const uint8_t*> &self.total, sizeof(self.total)))
             self.results.append(session.offer_bytes(data, 0))
@@ -193,6 +195,25 @@ def test_a_service_in_cython_is_called_answers_and_is_snapshotted(module: Module
     second = Member(module.AddingService(), log_position=position)
     second.start(recording_ids=[second.store.add_recording(messages)], leadership_term_id=1)
     assert (second.service.total, second.service.messages_read) == (42, 30)
+
+
+def test_a_service_in_cython_offers_bytes_to_a_session(module: ModuleType) -> None:
+    member = Member(module.AddingService()).lead()
+    member.cm.open_session(1)
+    member.deliver(number(3_000))
+    assert [message.payload for message in member.cm.egress(1)] == [number(3_000)]
+    assert member.service.results == [96]
+
+
+def test_a_snapshot_that_is_all_there_is_read_before_the_archive_is_asked_about_it(module: ModuleType) -> None:
+    taken = Member(module.AddingService()).lead()
+    taken.cm.snapshot()
+    taken.commit()
+    member = Member(module.AddingService())
+    member.store.script("check", [ArchiveError("the disk is gone")])
+    recording_id = member.store.add_recording(taken.store.messages(taken.store.recording_ids[-1]))
+    member.start(recording_ids=[recording_id], leadership_term_id=1)
+    assert member.service.messages_read == 30
 
 
 @pytest.mark.timeout(300)

@@ -35,6 +35,7 @@ from container.errors import (
     ClusterEvent,
     ClusterTermination,
     ContainerError,
+    MarkFileError,
 )
 from container.loggers import info, report
 from container.service_counters import ServiceCounters
@@ -43,6 +44,7 @@ from container.testing.memory_transport import MemoryDriver
 
 NOW_MS = 1_700_000_000_000
 MS = 1_000_000
+RETRY_NS = 1_000 * MS
 HEAD = struct.Struct("<iiqq")
 
 
@@ -644,7 +646,30 @@ def test_an_error_log_that_can_not_be_written_leads_to_the_fallback(clock: Manua
     for number in range(10):
         handler(ClusterEvent("y" * number))
     assert file.attempts == 1
+    clock.advance(RETRY_NS - 1 * MS)
+    assert (log.record(ClusterEvent("z")), file.attempts) == (0, 1)
+    clock.advance(1 * MS)
+    assert (log.record(ClusterEvent("z")), file.attempts) == (0, 2)
     log.close()
+    clock.advance(RETRY_NS)
+    assert (log.record(ClusterEvent("z")), file.attempts) == (0, 2)
+
+
+def test_an_error_log_that_is_another_owners_by_now_is_not_tried_again(clock: ManualClock) -> None:
+    class LostFile:
+        error_buffer_length = 1_000_000
+        attempts = 0
+
+        def write_errors(self, offset: int, data: bytes) -> None:
+            self.attempts += 1
+            raise MarkFileError("another process has taken it over")
+
+    file = LostFile()
+    log = DistinctErrorLog(file, clock)  # type: ignore[arg-type]
+    for _attempt in range(3):
+        assert log.record(ClusterEvent("x")) == 0
+        clock.advance(10 * RETRY_NS)
+    assert file.attempts == 1
 
 
 def test_a_full_standard_error_and_none_at_all_leave_the_handlers_going() -> None:
@@ -755,6 +780,44 @@ def test_further_messages_of_one_place_count_as_one_error(log: DistinctErrorLog,
     assert "position" not in records[20].text.replace("fail(f", "")[:200]
     assert log.record(caught(lambda: fail("position 3"))) >= 1
     assert log.record(caught(fail_elsewhere)) == 1, "there is room for other errors"
+
+
+def fail_with(message: str) -> BaseException:
+    return caught(lambda: fail(message))
+
+
+def test_a_recorded_message_counts_as_itself_when_there_were_further_ones(
+    log: DistinctErrorLog, region: bytearray
+) -> None:
+    for number in range(22):
+        log.record(fail_with(f"position {number}"))
+    assert log.record(fail_with("position 3")) == 2
+    assert log.record(fail_with("position 21")) == 3
+    assert [record.observation_count for record in read_error_log(region)] == [1, 1, 1, 2, *[1] * 16, 3]
+
+
+def test_a_further_message_that_is_counted_is_not_made_a_text(
+    log: DistinctErrorLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(21):
+        log.record(fail_with(f"position {number}"))
+    monkeypatch.setattr("container.error_log.error_text", lambda *_, **__: pytest.fail("a text was made"))
+    assert log.record(fail_with("position 99")) == 2
+
+
+def test_an_error_that_another_thread_records_while_its_text_is_made_is_one(
+    log: DistinctErrorLog, region: bytearray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(error: BaseException, *, has_message: bool) -> str:
+        monkeypatch.undo()
+        threading.Thread(target=log.record, args=(error,)).start()
+        while not region[0]:
+            threading.Event().wait(0.001)  # until the other has recorded it
+        return error_text(error, has_message=has_message)
+
+    monkeypatch.setattr("container.error_log.error_text", make)
+    assert log.record(ClusterEvent("seen twice")) == 2
+    assert [record.observation_count for record in read_error_log(region)] == [2]
 
 
 def test_further_events_that_differ_by_numbers_count_as_one(log: DistinctErrorLog, region: bytearray) -> None:

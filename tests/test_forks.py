@@ -188,6 +188,32 @@ def test_a_batch_that_fails_in_a_child_is_not_delivered_again(child: Child) -> N
     assert (calls, member.errors) == ([3], [])
 
 
+def test_a_child_of_on_start_is_refused_by_the_snapshots_image(child: Child) -> None:
+    taken = Member().lead()
+    taken.in_callback(lambda publication: publication.send(b"state"), "on_take_snapshot")
+    taken.cm.snapshot()
+    taken.commit()
+    member = Member()
+    owner_id = os.getpid()
+
+    def on_start(_cluster: object, image: Any) -> None:
+        if child.fork():
+            uses = {
+                "poll": lambda: image.poll(print),
+                "iterate": lambda: list(image),
+                "position": lambda: image.position,
+                "is_end_of_stream": lambda: image.is_end_of_stream,
+            }
+            child.end(*not_refused(uses, owner_id))
+        assert list(image) == [b"state"]
+
+    member.service.actions["on_start"] = on_start
+    recording = member.store.add_recording(taken.store.messages(taken.store.recording_ids[-1]))
+    member.start(recording_ids=[recording], leadership_term_id=1)
+    assert child.outcome() == (0, [])
+    assert member.cm.acks[0].relevant_id == member.client_id
+
+
 # A member over a driver
 
 
@@ -598,6 +624,10 @@ def test_a_child_does_not_spoil_its_parents_session(members: ThreadedMembers, ch
             with client:
                 child.tell(client.state.name)
             client.close()
+            if client.close_reason != f"it belongs to process {owner_id}, of which this one is a fork":
+                child.tell(str(client.close_reason))
+            if client.ingress_publication is not None:
+                child.tell("has a publication")
             if place == "outside":
                 child.end(*wrong)
             child.tell(str(wrong or "returns"))

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -142,6 +147,18 @@ def test_the_same_offset_in_another_term_does_not_continue_a_message(
     assert assembled(collector) == [b"c"]
 
 
+def test_after_a_loss_a_fragment_that_comes_late_continues_nothing(
+    wire: Wire, collector: seam.CollectingHandler
+) -> None:
+    wire.send(b"a", BEGIN)
+    offset = wire.term_offset
+    wire.send(b"b", MIDDLE, lost=True)
+    wire.send(b"c", END)
+    wire.term_offset = offset
+    assert wire.send(b"b", END) == CONTINUE
+    assert assembled(collector) == []
+
+
 @pytest.mark.parametrize("flags", [MIDDLE, END])
 def test_a_stream_that_begins_inside_a_message_waits_for_the_next(
     wire: Wire, collector: seam.CollectingHandler, flags: int
@@ -247,6 +264,35 @@ def test_bytes_that_somebody_keeps_stay_as_they_are() -> None:
     assert len({hash(message) for message in kept}) == len(sent) + 1
 
 
+@contextlib.contextmanager
+def no_memory() -> Iterator[None]:
+    """The process gets no more memory than it has."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the limit does not hold")
+@pytest.mark.parametrize("begun", [b"", b"begun"])
+@pytest.mark.parametrize("kind", [FragmentAssembler, SessionFragmentAssembler, BytesAssembler])
+def test_a_message_for_which_there_is_no_memory_is_dropped_and_no_other(kind: Any, begun: bytes) -> None:
+    collector = seam.CollectingHandler()
+    kept: list[bytes] = []
+    wire = Wire(kind(kept.append if kind is BytesAssembler else collector))
+    huge = bytes(256 * 1024 * 1024)
+    if begun:
+        wire.send(begun, BEGIN)
+    with no_memory(), pytest.raises(MemoryError, match="no memory to reassemble a message of more than"):
+        wire.send(huge, MIDDLE if begun else BEGIN)
+    assert wire.send(b"end", END) == CONTINUE
+    wire.send(b"ne", BEGIN)
+    wire.send(b"xt", END)
+    assert kept + assembled(collector) == [b"next"]
+
+
 @pytest.mark.parametrize("length", [0, 1, MAX_PAYLOAD, MAX_PAYLOAD + 1, 100_000, 16 * 1024 * 1024])
 def test_messages_of_any_length_become_bytes(length: int) -> None:
     log = MemoryLog(term_length=256 * 1024 * 1024)
@@ -282,9 +328,15 @@ def test_an_exception_of_the_callback_drops_the_message_and_no_other() -> None:
         wire.send(b"whole", WHOLE)
     assembler.callback = kept.append
     assert wire.send(b"c", END) == CONTINUE
+    wire.send(b"x", BEGIN)
+    offset, assembler.callback = wire.term_offset, refuse
+    with pytest.raises(LookupError):
+        wire.send(b"y", END)
+    wire.term_offset, assembler.callback = offset, kept.append
+    assert wire.send(b"y", END) == CONTINUE, "it does not come again"
     wire.send(b"d", BEGIN)
     wire.send(b"e", END)
-    assert kept == [b"ab", b"whole", b"de"]
+    assert kept == [b"ab", b"whole", b"xy", b"de"]
 
 
 def test_a_message_that_is_dropped_half_way_leaves_nothing_behind() -> None:

@@ -269,9 +269,22 @@ def test_a_replay_given_up_leaves_nothing_open(driver: MemoryDriver) -> None:
     assert driver.open_resources() == []
 
 
+def test_a_close_that_fails_leaves_nothing_open(driver: MemoryDriver, store: MemorySnapshotStore) -> None:
+    writer = seam.create_snapshot(store, SteppingIdleStrategy())
+    assert seam.offer(writer.publication, b"state") > 0
+    store.script("close", [ArchiveError("the session is gone")] * 2)
+    with pytest.raises(ArchiveError, match="the session is gone"):
+        writer.close()
+    reader = seam.open_snapshot(store, writer.recording_id, SteppingIdleStrategy())
+    assert [data for data, _ in seam.poll(reader.image)] == [b"state"]
+    with pytest.raises(ArchiveError, match="the session is gone"):
+        reader.close()
+    assert driver.open_resources() == []
+
+
 def test_an_unknown_operation_is_refused(store: MemorySnapshotStore) -> None:
-    with pytest.raises(ConfigurationError, match="'close'.*create, open, open_log, check, complete"):
-        store.script("close", [])  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="'delete'.*create, open, open_log, check, complete, close"):
+        store.script("delete", [])  # type: ignore[arg-type]
 
 
 # Mark file

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from Cython.Build import cythonize
+from Cython.Compiler.TreeFragment import parse_from_strings
 from setuptools import Extension
 
 from tests.cython_module import compile_c
@@ -143,11 +144,12 @@ def test_a_planted_fault_whose_statements_are_not_there_is_refused(original: str
         Source("sample.pyx", MODULE, [(1, planted)])
 
 
-def test_the_planted_faults_are_where_they_say() -> None:
+def test_the_planted_faults_are_where_they_say_and_leave_what_cython_can_read() -> None:
     planted = planted_mutants()
     assert planted
     for plant in planted:
-        Source(plant.file, (ROOT / plant.file).read_text(), [(1, plant)])
+        source = Source(plant.file, (ROOT / plant.file).read_text(), [(1, plant)])
+        parse_from_strings(plant.name, str(source))  # type: ignore[no-untyped-call]
 
 
 def test_an_explanation_is_of_all_mutants_like_it_or_of_one() -> None:

@@ -175,6 +175,16 @@ def batches(action: Callable[[SessionMessages], object]) -> Member:
     return member
 
 
+def test_without_an_iteration_the_cluster_is_at_the_last_message() -> None:
+    places: list[tuple[int, int]] = []
+    member = batches(lambda _messages: places.append((member.agent.cluster.log_position, member.agent.cluster.time)))
+    for timestamp in (2_001, 2_002, 2_003):
+        position = member.cm.session_message(1, b"x", timestamp=timestamp)
+    member.commit()
+    assert places == [(position, 2_003)]
+    assert (member.agent.cluster.log_position, member.agent.cluster.time) == (position, 2_003)
+
+
 def test_messages_of_one_poll_come_in_one_call() -> None:
     lengths: list[int] = []
     member = batches(lambda messages: lengths.append(len(messages)))

@@ -239,6 +239,28 @@ def test_the_only_client_is_waited_for_a_second_and_then_not_for_a_while() -> No
     assert member.service.waits[1][-1] > 0, "forgotten after a while without a wait that failed"
 
 
+def test_back_offs_end_to_the_nanosecond() -> None:
+    member = answering()
+    open_sessions(member, 1)
+    stick(member, 1)
+    service = member.service
+    ends: list[bool] = []
+
+    def steps() -> None:
+        session = service.cluster.get_client_session(1)
+        service.handle(session)
+        for back_off in (1, 2, 4, 8, 16, 32, 32):
+            for advance_ns in (back_off * SECOND - 1, 1):
+                member.clock.advance(advance_ns)
+                service.handle(session)
+                ends.append(service.waits[1][-1] > 0)
+
+    service.timer = steps
+    member.cm.timer_event(1)
+    member.commit()
+    assert ends == [False, True] * 7
+
+
 def test_one_accepted_message_does_not_clear_the_back_off_and_time_does() -> None:
     member = answering()
     open_sessions(member, 1)

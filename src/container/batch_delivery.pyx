@@ -50,9 +50,6 @@ cdef class BatchDelivery:
                             f"on_session_messages left its iteration at message {self._messages._current} of "
                             f"{self._messages._count}: what became of the rest would depend on where a batch ends, and "
                             "the members would diverge; iterate to the end, or use the columns alone")
-                    self._cluster.set_event(
-                        self._messages._positions._data[self._messages._count - 1],
-                        self._messages._timestamps._data[self._messages._count - 1])
                     self._messages = self._messages._emptied()
         except BaseException:
             self._messages = new_session_messages(self._cluster)

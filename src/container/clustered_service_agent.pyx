@@ -157,7 +157,7 @@ cdef class ClusteredServiceAgent(Cluster):
         self._last_commit_position = NULL_VALUE
         self._last_tick_ns = self._clock.nano_time() - SLOW_TICK_NS - 1
         self._standby_snapshot_flags = CLUSTER_ACTION_FLAGS_DEFAULT
-        codec.session_message_header_encode(self._session_header, SESSION_HEADER_LENGTH, NULL_VALUE, 0, 0)
+        codec.session_message_header_encode(self._session_header, sizeof(self._session_header), NULL_VALUE, 0, 0)
 
         publication = self._client.add_publication(
             ctx.control_channel, ctx.consensus_module_stream_id)
@@ -1071,7 +1071,7 @@ cdef class ClusteredServiceAgent(Cluster):
         result = publication.try_claim(SESSION_HEADER_LENGTH + length, &claim)
         if result > 0:
             self._put_session((<ContainerClientSession> session).id)
-            memcpy(claim.data, self._session_header, SESSION_HEADER_LENGTH)
+            memcpy(claim.data, self._session_header, sizeof(self._session_header))
             buffer_claim._wrap(publication, &claim, SESSION_HEADER_LENGTH, length)
             self.keep_claim(buffer_claim, (<ContainerClientSession> session).id)
         return result
@@ -1093,7 +1093,7 @@ cdef class ClusteredServiceAgent(Cluster):
         result = self._proxy.try_claim(SESSION_HEADER_LENGTH + length, &claim)
         if result > 0:
             codec.session_message_header_put_cluster_session_id(self._session_header, self._service_id)
-            memcpy(claim.data, self._session_header, SESSION_HEADER_LENGTH)
+            memcpy(claim.data, self._session_header, sizeof(self._session_header))
             buffer_claim._wrap(self._proxy.publication(), &claim, SESSION_HEADER_LENGTH, length)
             self.keep_claim(buffer_claim, NULL_VALUE)
         return result

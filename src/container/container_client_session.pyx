@@ -40,11 +40,11 @@ cdef enum:
 cdef dict _SIZE_FACTORS = {"k": 1024, "m": 1024 * 1024, "g": 1024 * 1024 * 1024, "": 1}
 
 
-cdef int64_t _size_of(object uri, str name, int64_t least, int64_t most, int64_t default) except -1:
+cdef int64_t _size_of(object uri, str name, int64_t least, int64_t most) except -1:
     # What is no such size the driver refuses, on every member.
     text = uri.get(name)
     size = None if text is None else parse_quantity(text, _SIZE_FACTORS)
-    return size if size is not None and least <= size <= most else default
+    return size if size is not None and least <= size <= most else most
 
 
 cdef class SendPatience:
@@ -94,9 +94,8 @@ cdef class ContainerClientSession:
             except ConfigurationError:
                 pass                            # no driver takes it
             else:
-                term_length = _size_of(uri, "term-length", TERM_LENGTH_MIN, TERM_LENGTH_MAX, term_length)
-                mtu_length = _size_of(
-                    uri, "mtu", FRAME_HEADER_LENGTH + SESSION_HEADER_LENGTH, MTU_LENGTH_MAX, mtu_length)
+                term_length = _size_of(uri, "term-length", TERM_LENGTH_MIN, TERM_LENGTH_MAX)
+                mtu_length = _size_of(uri, "mtu", FRAME_HEADER_LENGTH + SESSION_HEADER_LENGTH, MTU_LENGTH_MAX)
         self._max_length = <size_t> (min(term_length // 8, <int64_t> MAX_MESSAGE_LENGTH) - SESSION_HEADER_LENGTH)
         self._max_claim_length = <Py_ssize_t> (mtu_length - FRAME_HEADER_LENGTH - SESSION_HEADER_LENGTH)
         return 0

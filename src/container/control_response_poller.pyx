@@ -51,11 +51,8 @@ cdef class ControlResponsePoller(FragmentHandler):
 
     cdef void _clear(self) noexcept:
         self.is_complete = False
-        self.control_session_id = NULL_VALUE
-        self.correlation_id = NULL_VALUE
         self.relevant_id = NULL_VALUE
         self.code = SBE_NULL_INT32
-        self.version = 0
         self.error_message = ""
         self.encoded_challenge = None
 

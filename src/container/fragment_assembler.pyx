@@ -31,7 +31,6 @@ cdef class FragmentAssembler(FragmentHandler):
 
     def __cinit__(self):
         self._buffer = NULL
-        self._length = 0
         self._capacity = 0
         self._next_term_offset = NOT_BEGUN
 

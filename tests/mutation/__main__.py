@@ -204,8 +204,14 @@ def _mutate(options: argparse.Namespace, modules: Sequence[str]) -> int:
 
 
 def drawn(mutants: Sequence[Mutant], seed: int) -> list[Mutant]:
-    """The mutants in an order of chance, in which each keeps its place when others come and go."""
-    return sorted(mutants, key=lambda mutant: hashlib.sha256(f"{seed} {mutant.key}".encode()).digest())
+    """The mutants in an order of chance, in which each keeps its place when other lines, and mutants, come and go."""
+    seen: Counter[tuple[str, ...]] = Counter()
+    places: dict[Mutant, bytes] = {}
+    for mutant in sorted(mutants, key=lambda mutant: (mutant.file, mutant.line, mutant.column)):
+        name = (mutant.file, mutant.function, mutant.mutation, mutant.original)
+        seen[name] += 1
+        places[mutant] = hashlib.sha256(f"{seed} {seen[name]} {name}".encode()).digest()
+    return sorted(mutants, key=places.__getitem__)
 
 
 def run(

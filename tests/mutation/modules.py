@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 AGENT = (
     *("agent_start", "agent_log", "agent_gap", "agent_sends", "agent_snapshot", "agent_end", "agent_thread"),
-    *("agent_details", "callback_errors", "slow_clients", "forks"),
+    *("agent_details", "agent_client", "callback_errors", "slow_clients", "forks"),
 )
+SNAPSHOTS = ("snapshots", "cython_service")
+CLIENT = ("client", "client_control", "async_client")
 
 
 @dataclass(frozen=True)
@@ -27,22 +29,22 @@ def _module(path: str, *tests: str) -> Module:
 
 
 MODULES = {
-    "agent": _module("clustered_service_agent.pyx", *AGENT),
+    "agent": _module("clustered_service_agent.pyx", *AGENT, "session_messages"),
     "log_adapter": _module("bounded_log_adapter.pyx", *AGENT),
     "service_adapter": _module("service_adapter.pyx", *AGENT),
     "proxy": _module("consensus_module_proxy.pyx", *AGENT),
-    "snapshot_loader": _module("snapshot_loader.pyx", *AGENT, "snapshots", "snapshot_damage", "cython_service"),
-    "snapshot_taker": _module("snapshot_taker.pyx", *AGENT, "snapshots", "cython_service"),
+    "snapshot_loader": _module("snapshot_loader.pyx", *AGENT, *SNAPSHOTS, "snapshot_damage", "archive"),
+    "snapshot_taker": _module("snapshot_taker.pyx", *AGENT, *SNAPSHOTS),
     "snapshots": _module("snapshots.py", "snapshots"),
-    "session": _module("container_client_session.pyx", *AGENT, "cython_service"),
+    "session": _module("container_client_session.pyx", *AGENT, "client_sessions", "cython_service"),
     "session_messages": _module("session_messages.pyx", "session_messages", *AGENT),
     "batch_delivery": _module("batch_delivery.pyx", "session_messages", *AGENT),
-    "client": _module("client/aeron_cluster.pyx", "client", "client_control", "client_sessions", "async_client"),
-    "egress_poller": _module("client/egress_poller.pyx", "client", "client_control", "async_client"),
-    "egress_handler": _module("client/egress_handler.pyx", "client", "client_control", "async_client", "session_pool"),
+    "client": _module("client/aeron_cluster.pyx", *CLIENT, "cython_client", "forks"),
+    "egress_poller": _module("client/egress_poller.pyx", *CLIENT),
+    "egress_handler": _module("client/egress_handler.pyx", *CLIENT, "session_pool"),
     "archive": _module("archive.pyx", "archive", "agent_details"),
     "control_response_poller": _module("control_response_poller.pyx", "archive"),
     "fragment_assembler": _module("fragment_assembler.pyx", "fragment_assembler", "client_control"),
-    "mark_file": _module("cluster_mark_file.pyx", "cluster_mark_file", "file_safety"),
-    "error_log": _module("error_log.pyx", "error_log"),
+    "mark_file": _module("cluster_mark_file.pyx", "cluster_mark_file", "file_safety", "forks"),
+    "error_log": _module("error_log.pyx", "error_log", "forks"),
 }

@@ -153,7 +153,7 @@ cdef class AeronCluster(FragmentHandler):
         self._state = STATE_CONNECTED
         self._last_send_ns = self._client.clock.nano_time()
         codec.session_message_header_encode(
-            self._session_header, HEADER_LENGTH, self.leadership_term_id, self.cluster_session_id, 0)
+            self._session_header, sizeof(self._session_header), self.leadership_term_id, self.cluster_session_id, 0)
         forks.own(self)
         return 0
 
@@ -264,7 +264,7 @@ cdef class AeronCluster(FragmentHandler):
             return CLOSED if self._state == STATE_CLOSED else NOT_CONNECTED
         result = self._publication.try_claim(HEADER_LENGTH + length, claim)
         if result > 0:
-            memcpy(claim.data, self._session_header, HEADER_LENGTH)
+            memcpy(claim.data, self._session_header, sizeof(self._session_header))
             self._last_send_ns = self._client.clock.nano_time()
         self._track_result(result)
         return result

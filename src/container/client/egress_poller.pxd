@@ -10,9 +10,9 @@ cdef class EgressPoller(FragmentHandler):
     cdef bint is_complete                       # the last poll read a message, whose fields follow
     cdef int64_t correlation_id
     cdef int64_t cluster_session_id
-    cdef int64_t leadership_term_id
+    cdef int64_t leadership_term_id             # from here to detail of a session event alone
     cdef int32_t leader_member_id
-    cdef int32_t code                           # EVENT_CODE_*; SBE_NULL_INT32 of a challenge
+    cdef int32_t code                           # EVENT_CODE_*
     cdef int64_t leader_heartbeat_timeout_ns    # SBE_NULL_INT64 of a cluster before schema version 13
     cdef int32_t session_id                     # of the stream that the message came on
     cdef str detail

@@ -7,7 +7,7 @@ over.
 from libc.stdint cimport uint8_t
 
 from container.codecs cimport cluster as codec
-from container.codecs.sbe cimport SBE_NULL_INT32, SBE_NULL_INT64, MessageHeader, sbe_read_header
+from container.codecs.sbe cimport MessageHeader, sbe_read_header
 from container.decoding cimport check_codec, decode_ascii
 from container.fragment_assembler cimport SessionFragmentAssembler
 from container.sealed cimport seal
@@ -64,11 +64,6 @@ cdef class EgressPoller(FragmentHandler):
         check_codec(codec.challenge_wrap(&challenge, buffer, length), "Challenge")
         self.correlation_id = codec.challenge_correlation_id(&challenge)
         self.cluster_session_id = codec.challenge_cluster_session_id(&challenge)
-        self.leadership_term_id = SBE_NULL_INT64
-        self.leader_member_id = SBE_NULL_INT32
-        self.code = SBE_NULL_INT32
-        self.leader_heartbeat_timeout_ns = SBE_NULL_INT64
-        self.detail = ""
         self.encoded_challenge = (<const char*> challenge.encoded_challenge.data)[
             :challenge.encoded_challenge.length] if challenge.encoded_challenge.length > 0 else b""
         return 0

@@ -46,7 +46,7 @@ class MemorySnapshotStore(SnapshotStore):
     def recording_ids(self) -> list[int]: ...
     def script(
         self,
-        operation: Literal["create", "open", "open_log", "check", "complete"],
+        operation: Literal["create", "open", "open_log", "check", "complete", "close"],
         steps: Iterable[BaseException | int | None],
     ) -> None: ...
     def add_recording(

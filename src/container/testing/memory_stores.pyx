@@ -20,7 +20,7 @@ cdef enum:
     INVALID_POSITION = 16
     MAX_IDLES = 10_000                                      # while waiting for an image
 
-_OPERATIONS = ("create", "open", "open_log", "check", "complete")
+_OPERATIONS = ("create", "open", "open_log", "check", "complete", "close")
 
 
 cdef class _Discard(FragmentHandler):
@@ -79,6 +79,7 @@ cdef class MemorySnapshotWriter(SnapshotWriter):
             self._recording._image = None
             self._subscription.close()
             self._subscription = None
+            self._store._script("close", None)
         return 0
 
 
@@ -91,6 +92,7 @@ cdef class MemorySnapshotReader(SnapshotReader):
 
     cpdef int close(self) except -1:
         self._subscription.close()
+        self._store._script("close", None)
         return 0
 
 
@@ -118,7 +120,8 @@ cdef class MemorySnapshotStore(SnapshotStore):
     def script(self, str operation not None, steps):
         """Script the next calls of an operation, one step of the iterable ``steps`` for each.
 
-        Operations are ``create``, ``open``, ``open_log``, ``check`` (of a writer or reader) and ``complete``. A step
+        Operations are ``create``, ``open``, ``open_log``, ``check`` (of a writer or reader), ``complete`` and
+        ``close`` (of a writer or reader, which raises when its streams are closed). A step
         is None (as usual), an exception that is raised, or an int: so often create and open idle before they go
         on, while ``complete`` answers "not yet" to any int. Steps of several calls add up; an endless
         iterable is welcome.

@@ -1,0 +1,129 @@
+"""An agent whose Aeron client lets something happen just when it is asked for a listener, or fails at that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+from container.errors import ClusterTermination, RegistrationError
+from tests.cython_module import compile_module
+from tests.member import Member
+
+SOURCE = '''
+from libc.stdint cimport int32_t, int64_t
+
+from container.transport cimport (
+    Client, ClientListener, Counter, Counters, PendingAdd, Publication, Subscription,
+)
+
+
+cdef class Between(Client):
+    """Hands all to another client, and calls ``adding`` and ``removing`` before that has a listener, or has it not."""
+
+    cdef Client client
+    cdef object adding
+    cdef object removing
+
+    def __init__(self, Client client not None, adding, removing):
+        self.client = client
+        self.clock = client.clock
+        self.client_name = client.client_name
+        self.adding = adding
+        self.removing = removing
+
+    cdef int add_listener(self, ClientListener listener) except -1:
+        self.adding()
+        return self.client.add_listener(listener)
+
+    cdef int remove_listener(self, ClientListener listener) except -1:
+        self.removing()
+        return self.client.remove_listener(listener)
+
+    cdef int64_t client_id(self) noexcept:
+        return self.client.client_id()
+
+    cdef int64_t next_correlation_id(self) except? -1:
+        return self.client.next_correlation_id()
+
+    cdef int32_t next_session_id(self, int32_t stream_id) except? -1:
+        return self.client.next_session_id(stream_id)
+
+    cdef Publication add_publication(self, str channel, int32_t stream_id):
+        return self.client.add_publication(channel, stream_id)
+
+    cdef Publication add_exclusive_publication(self, str channel, int32_t stream_id):
+        return self.client.add_exclusive_publication(channel, stream_id)
+
+    cdef Subscription add_subscription(self, str channel, int32_t stream_id):
+        return self.client.add_subscription(channel, stream_id)
+
+    cdef Counter add_counter(self, int32_t type_id, bytes key, str label):
+        return self.client.add_counter(type_id, key, label)
+
+    cdef Counters counters(self):
+        return self.client.counters()
+
+    cdef bint is_invoker(self) noexcept nogil:
+        return self.client.is_invoker()
+
+    cdef int invoke(self) except -1:
+        return self.client.invoke()
+
+    cpdef bint is_closed(self) noexcept:
+        return self.client.is_closed()
+
+    cpdef int close(self) except -1:
+        return self.client.close()
+
+    cdef PendingAdd begin_add_publication(self, str channel, int32_t stream_id, bint is_exclusive):
+        return self.client.begin_add_publication(channel, stream_id, is_exclusive)
+
+    cdef PendingAdd begin_add_subscription(self, str channel, int32_t stream_id):
+        return self.client.begin_add_subscription(channel, stream_id)
+'''
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The compiled client."""
+    return compile_module("client_between", SOURCE, tmp_path_factory.mktemp("client_between"))
+
+
+def nothing() -> None:
+    """Nothing happens."""
+
+
+def member_with(
+    module: ModuleType, *, adding: Callable[[Member], object] | None = None, removing: Callable[[], object] = nothing
+) -> Member:
+    """A member that has not started, with such a client."""
+    member = Member()
+    client = module.Between(member.client, nothing if adding is None else lambda: adding(member), removing)
+    member.ctx.client = client
+    member.agent = type(member.agent)(member.ctx)
+    return member
+
+
+@pytest.mark.timeout(300)
+def test_a_commit_counter_that_goes_just_before_the_agent_listens_is_noticed(module: ModuleType) -> None:
+    member = member_with(module, adding=lambda member: member.cm.remove_commit_counter())
+    member.cm.start()
+    member.agent.on_start()
+    assert isinstance(member.terminated(1), ClusterTermination)
+    assert [str(event) for event in member.events] == ["commit-pos counter unexpectedly closed, terminating"]
+
+
+def test_a_client_that_fails_to_forget_the_listener_keeps_nothing_open(module: ModuleType) -> None:
+    error = RegistrationError("the driver is gone")
+
+    def fail() -> None:
+        raise error
+
+    member = member_with(module, removing=fail).lead()
+    member.agent.on_close()
+    assert member.errors == [error]
+    assert member.mark_file.is_terminated
+    assert member.is_context_closed
+    assert member.service.of("on_terminate") == [()]
