@@ -9,7 +9,9 @@ from types import SimpleNamespace
 
 from container import not_built_error
 from container.errors import ConfigurationError, ContainerError
-from container.loggers import log_to_stderr, print_line, report
+from container.error_texts import stack_text
+from container.line_printer import print_line
+from container.loggers import log_to_stderr, report
 from container.type_names import Any
 
 PROGRAM = "aeron-cluster"
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(error: Exception, code: int) -> int:
-    report("debug", "failed", error=error)
+    report("debug", "failed:\n%s", stack_text(error))
     print_line(f"{PROGRAM}: error: {' '.join(str(error).split())}", sys.stderr)
     return code
 

@@ -29,7 +29,8 @@ from container.transport cimport NULL_VALUE, Clock, MarkFile
 from container import forks
 from container.errors import ConfigurationError, MarkFileError
 from container.error_log import format_error_log, read_error_log
-from container.loggers import print_line, report
+from container.line_printer import print_line
+from container.loggers import report
 from container.regular_files import open_regular, read_at, write_at
 from container.transport import SystemClock
 

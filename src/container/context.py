@@ -20,7 +20,8 @@ from container.error_log import CountedErrorHandler, DistinctErrorLog
 from container.error_texts import error_text
 from container.errors import ConcurrentConcludeError, ConfigurationError
 from container.idle_strategy import IdleStrategy, parse_idle_strategy
-from container.loggers import print_line, report
+from container.line_printer import print_line
+from container.loggers import report
 from container.object_path import create_object
 from container.semantic_version import is_version_compatible
 from container.service_counters import ServiceCounters

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from container.error_log import DistinctErrorLog
 from container.error_texts import category_of, error_text, has_stack, is_plain_end, message_of, stack_text
 from container.errors import AgentTermination, Category
-from container.loggers import print_line
+from container.line_printer import print_line
+from container.loggers import handle
 from container.type_names import Protocol, TextIO
 
 type ErrorHandler = Callable[[BaseException], object]
@@ -167,7 +168,7 @@ def _log_record(level: int, message: str, stack: str | None) -> None:
         return
     record = logger.makeRecord(logger.name, level, __file__, 0, "%s", (message,), None)
     record.exc_text = stack  # made already: a formatter would make it without any bound
-    logger.handle(record)
+    handle(record)
 
 
 def _is_power_of_ten(count: int) -> bool:

@@ -11,7 +11,9 @@ import os
 import sys
 from weakref import WeakValueDictionary
 
+from container.error_texts import stack_text
 from container.errors import AgentTermination, ForkedError
+from container.line_printer import print_line
 from container.type_names import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -56,11 +58,9 @@ def end_child(error: BaseException | None) -> NoReturn:
         if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
             code = error.code or 0
         elif isinstance(error, SystemExit):
-            print(error.code, file=sys.stderr)
+            print_line(str(error.code), sys.stderr)
         elif error is not None:
-            import traceback  # slow to import, and most processes have no such child
-
-            traceback.print_exception(error)
+            print_line(stack_text(error), sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
     finally:

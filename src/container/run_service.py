@@ -14,6 +14,7 @@ from container.clustered_service_container import ClusteredServiceContainer
 from container.context import Context
 from container.error_texts import message_of, type_name
 from container.errors import AgentTermination
+from container.line_printer import non_blocking_copy
 from container.loggers import info, report
 from container.type_names import Any, Self
 
@@ -80,12 +81,12 @@ def _report_crashes() -> None:
     """Have a fatal signal, such as SIGBUS when the disk behind a log buffer is full, print where it came.
 
     A set-up of the user's stays. The descriptor is a copy: if the stream were closed later, its number could become
-    another file's.
+    another file's. A pipe that nobody reads must not keep a crash from ending the process.
     """
     if faulthandler.is_enabled() or sys.stderr is None:
         return
     try:
-        descriptor = os.dup(sys.stderr.fileno())
+        descriptor = non_blocking_copy(sys.stderr.fileno())
     except (AttributeError, OSError, ValueError):  # closed, or no file
         return
     faulthandler.enable(descriptor)
