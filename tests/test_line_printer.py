@@ -156,11 +156,11 @@ def test_a_terminal_that_is_stopped_holds_nobody_up() -> None:
 
 
 def test_descriptors_are_not_left_open(pipe: Pipe) -> None:
-    before = os.listdir("/dev/fd")
+    before = sorted(Path("/dev/fd").iterdir())
     pipe.fill()
     for _ in range(10):
         print_line("x", pipe.stream)
-    assert os.listdir("/dev/fd") == before
+    assert sorted(Path("/dev/fd").iterdir()) == before
 
 
 def test_a_copy_of_what_is_no_pipe_is_a_plain_one(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 
 from container import not_built_error
-from container.errors import ConfigurationError, ContainerError
 from container.error_texts import stack_text
+from container.errors import ConfigurationError, ContainerError
 from container.line_printer import print_line
 from container.loggers import log_to_stderr, report
 from container.type_names import Any
