@@ -20,6 +20,7 @@ from container.error_texts import (
     kind_of,
     line_of,
     message_of,
+    remark_on,
     stack_text,
 )
 from container.errors import AgentTermination, Category
@@ -209,6 +210,9 @@ class LoggingErrorHandler:
         message = message_of(error, is_shown=self._has_messages)
         if count > 1:
             message += f" (observed {count} times)"
+        remark = remark_on(error)
+        if remark:
+            message += f"; {remark}"
         stack = None
         # The plain end of an agent has no stack worth showing, nor has an event.
         if has_stack(error) and not is_plain_end(error):

@@ -10,7 +10,10 @@ import sys
 
 from container.errors import AgentTermination, Category, Event
 from container.regular_files import read_regular
-from container.type_names import Any
+from container.type_names import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TEXT_LENGTH_MAX = 16 * 1024
 """Characters of a whole text."""
@@ -45,7 +48,25 @@ _is_context_suppressed = BaseException.__dict__["__suppress_context__"].__get__
 _name_of_type = type.__dict__["__qualname__"].__get__
 _module_of_type = type.__dict__["__module__"].__get__
 
+_remarks: dict[int, str] = {}  # by id() of exceptions that are being reported
 _sources: dict[str, list[str]] = {}  # lines by file name
+
+
+def report_with(remark: str, error: BaseException, handler: Callable[[BaseException], object]) -> None:
+    """Call a handler with an exception of which, until it returns, texts say more: where it came from, what it means.
+
+    The exception itself stays as it is: it may be raised again, or refuse to be changed.
+    """
+    _remarks[id(error)] = remark
+    try:
+        handler(error)
+    finally:
+        _remarks.pop(id(error), None)
+
+
+def remark_on(error: BaseException) -> str:
+    """The remark with which an exception is being reported, or an empty text."""
+    return _remarks.get(id(error), "")
 
 
 def shorten(text: str, length_max: int) -> str:
@@ -167,7 +188,7 @@ def line_of(error: BaseException, *, has_message: bool = True) -> str:
 def error_text(error: BaseException, *, has_message: bool = True) -> str:
     """The text under which an exception is recorded, of at most about 16 KiB; nothing of it can make this raise.
 
-    The first line is its type, category and message; a traceback with the chain of causes follows, unless the exception
+    The first line is its type, category and message, the next one the remark, if any; a traceback with the chain of causes follows, unless the exception
     is an :class:`~container.errors.Event` or was never raised. Of what is too long the middle is left out.
 
     Args:
@@ -175,6 +196,9 @@ def error_text(error: BaseException, *, has_message: bool = True) -> str:
         has_message: False leaves the messages out, its own and those of its causes.
     """
     text = headline(error, has_message=has_message)
+    remark = remark_on(error)
+    if remark:
+        text = f"{text}\n{remark}"
     if not has_stack(error):
         return text
     return f"{text}\n{stack_text(error, has_message=has_message)}"
