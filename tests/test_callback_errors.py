@@ -409,7 +409,7 @@ def test_a_skipped_event_is_named_with_its_callback_and_position(callback: str) 
 def test_with_halt_the_event_is_named_as_well(callback: str) -> None:
     termination = failing_at(callback, ValueError("a bug"), HALT).terminated()
     assert re.search(
-        f"^{callback} raised ValueError in the event at logPosition=\\d+ clusterTime=-?\\d+ {IDS[callback]}: this member",
+        f"^{callback} raised ValueError in the event at logPosition=\\d+ clusterTime=\\d+ {IDS[callback]}: this member",
         str(termination),
     )
 

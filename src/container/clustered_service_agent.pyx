@@ -193,7 +193,7 @@ cdef class ClusteredServiceAgent(Cluster):
 
     cdef int _check_process(self) except -1:
         if self._parent_id != 0:
-            raise forks.refusal("use a cluster, a session or an agent", f"service {self._ctx.service_name}",
+            raise forks.refusal("use a cluster, a session or an agent", f"that of service {self._ctx.service_name}",
                                 self._parent_id)
         return 0
 

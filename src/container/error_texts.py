@@ -188,8 +188,9 @@ def line_of(error: BaseException, *, has_message: bool = True) -> str:
 def error_text(error: BaseException, *, has_message: bool = True) -> str:
     """The text under which an exception is recorded, of at most about 16 KiB; nothing of it can make this raise.
 
-    The first line is its type, category and message, the next one the remark, if any; a traceback with the chain of causes follows, unless the exception
-    is an :class:`~container.errors.Event` or was never raised. Of what is too long the middle is left out.
+    The first line is its type, category and message, the next one the remark, if there is one. A traceback with the
+    chain of causes follows, unless the exception is an :class:`~container.errors.Event` or was never raised. Of what is
+    too long the middle is left out.
 
     Args:
         error: the exception.

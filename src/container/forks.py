@@ -37,10 +37,11 @@ def own(owned: Owned) -> None:
 
 
 def refusal(what: str, owner: str, process_id: int) -> ForkedError:
-    """The error for a call that a forked child makes of what belongs to the process of that id."""
+    """The error for a call that a forked child makes of what was made in the process of that id."""
     return ForkedError(
-        f"cannot {what}: {owner} belongs to process {process_id}, of which this one is a fork; start processes by "
-        "spawn, or make a new one in the child"
+        f"cannot {what}: {owner} was made in process {process_id} and cannot be used in its forked child, process "
+        f"{os.getpid()}. Make a new one in the child, or start the child by spawn instead of fork: "
+        'multiprocessing.get_context("spawn")'
     )
 
 
