@@ -232,7 +232,8 @@ cdef class ClusterMarkFile(MarkFile):
             raise MarkFileError(f"mark file major version {(version >> 16) & 0xFF} does not match software: 0: "
                                 f"{self.path}; start with an empty directory, or with the software that wrote it")
         if self._clock.epoch_ms() - timestamp < LIVENESS_TIMEOUT_MS:
-            raise MarkFileError(f"active mark file detected: {self.path}: {_activity(timestamp, pid, self._clock.epoch_ms())}")
+            activity = _activity(timestamp, pid, self._clock.epoch_ms())
+            raise MarkFileError(f"active mark file detected: {self.path}: {activity}")
         return block, timestamp
 
     def _claim(self, block, found_timestamp):
@@ -548,9 +549,9 @@ def _activity(timestamp, pid, now_ms):
     if timestamp == ACTIVATION_IN_PROGRESS:
         return (f"a start is in progress, or was killed (pid {pid} wrote the file last); delete the file if no such "
                 "process is starting")
-    return (f"its owner, pid {pid}, was alive at {timestamp} (epoch ms), {now_ms - timestamp} ms ago: another container "
-            "is running here. Stop it, or give this one a cluster_dir or a service_id of its own; the file of an owner "
-            f"that is dead is free {LIVENESS_TIMEOUT_MS} ms after that time")
+    return (f"its owner, pid {pid}, was alive at {timestamp} (epoch ms), {now_ms - timestamp} ms ago: another "
+            "container is running here. Stop it, or give this one a cluster_dir or a service_id of its own; the file "
+            f"of an owner that is dead is free {LIVENESS_TIMEOUT_MS} ms after that time")
 
 
 def _reserve(fd, length):

@@ -18,7 +18,7 @@ EXPECTED = (ContainerError, ImportError, OSError)
 
 
 def print_failure(program: str, error: BaseException) -> int:
-    """Print why a program ends; the exit code: 2 for a wrong setting, else 1. The traceback is logged at level DEBUG."""
+    """Print why a program ends, and log the traceback at level DEBUG; the exit code: 2 for a wrong setting, else 1."""
     report("debug", "failed:\n%s", stack_text(error))
     if isinstance(error, ModuleNotFoundError):
         error = not_built_error(error) or error
