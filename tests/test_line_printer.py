@@ -17,7 +17,10 @@ from typing import TextIO
 
 import pytest
 
+from container.aeron import MediaDriver
+from container.codecs.messages import decode
 from container.line_printer import non_blocking_copy, print_line
+from container.testing.process import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 30.0
@@ -262,3 +265,25 @@ def test_nobody_waits_for_a_standard_error_that_nobody_reads(pipe: Pipe, name: s
     os.close(reader)
     assert said == b"done"
     assert code_of_exit == (-11 if name == "a crash" else 0)
+
+
+def test_a_container_runs_and_ends_beside_a_standard_error_that_nobody_reads(pipe: Pipe, tmp_path: Path) -> None:
+    pipe.fill()
+    mark = tmp_path / "cluster" / "cluster-mark-service-0.dat"
+    service = "examples.echo_service:EchoService"
+    command = [sys.executable, "-m", "container", "run", service, "--cluster-dir", str(mark.parent)]
+    with MediaDriver.launch_embedded() as driver:
+        environment = {**os.environ, "AERON_DIR": driver.aeron_dir}
+        with subprocess.Popen(command, env=environment, stderr=pipe.stream, cwd=ROOT) as process:
+            try:
+                wait_until(
+                    lambda: (mark.exists() and decode("mark", mark.read_bytes())[1]["version"] == 768) or None,
+                    LIMIT_S,
+                    "a container that is ready",
+                )
+                threading.Event().wait(0.3)  # in which it comes to wait for its end
+                process.terminate()
+                assert process.wait(LIMIT_S) == 0
+            finally:
+                process.kill()
+    assert decode("mark", mark.read_bytes())[1]["activity_timestamp"] == -1
