@@ -31,7 +31,7 @@ LIMIT_S = 20.0
 def contexts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The contexts that the command would run, instead of running them."""
     seen: list[Any] = []
-    monkeypatch.setattr("container.run_service.run", seen.append)
+    monkeypatch.setattr("container.run_service.run_context", seen.append)
     for setting in settings_table().values():
         monkeypatch.delenv(setting.variable, raising=False)
     return seen
@@ -172,7 +172,7 @@ def test_failure_of_the_container_is_one_line(
     def fail(_context: object) -> None:
         raise error
 
-    monkeypatch.setattr("container.run_service.run", fail)
+    monkeypatch.setattr("container.run_service.run_context", fail)
     assert code_of("run", SERVICE) == code
     (line,) = capsys.readouterr().err.splitlines()
     assert line == f"aeron-cluster: error: {' '.join(str(error).split())}"
@@ -188,7 +188,7 @@ def test_unexpected_end_is_the_exit_code_of_run(contexts: list[Any], monkeypatch
     def fail(_context: object) -> None:
         raise SystemExit(1)
 
-    monkeypatch.setattr("container.run_service.run", fail)
+    monkeypatch.setattr("container.run_service.run_context", fail)
     assert code_of("run", SERVICE) == 1
 
 

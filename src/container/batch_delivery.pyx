@@ -62,10 +62,9 @@ cdef class BatchDelivery:
             raise AgentTermination(
                 f"on_session_messages raised {type_name(error)} outside of an iteration over its messages: "
                 "which one to skip cannot be known, and the members would diverge") from error
-        self._cluster.end_unless_skippable("on_session_messages", error)
+        self._cluster.skip_message("on_session_messages", self._messages._current_session_id(), error)
         if self._cluster._loose_ends is not None:
             self._cluster.report_loose_ends()
-        self._cluster.report(error)
         self._messages = self._messages._rest()
         return 0
 

@@ -26,8 +26,8 @@ cdef class Cluster(EventHandler):
     cdef void set_event(self, int64_t log_position, int64_t timestamp) noexcept     # where a batch is in the log
     cdef int check_interrupted(self) except -1              # raises AgentTermination when the agent is to end
     cdef int report(self, object error) except -1           # counts and logs what goes no further
-    # Raises AgentTermination, from `error`, when the event whose callback raised it must not be skipped.
-    cdef int end_unless_skippable(self, str name, object error) except -1
+    # Reports the error of a message that is skipped; raises AgentTermination from it when it must not be skipped.
+    cdef int skip_message(self, str name, int64_t cluster_session_id, object error) except -1
     cdef int idle_once(self, int work_count) except -1      # raises AgentTermination and nothing else
     # vectors[0] is overwritten with the session header. Results as Publication.offer.
     cdef int64_t session_offer(self, object session, BufferVector* vectors, size_t count) except? -6

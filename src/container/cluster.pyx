@@ -64,7 +64,7 @@ cdef class Cluster(EventHandler):
     cdef int report(self, object error) except -1:
         return 0
 
-    cdef int end_unless_skippable(self, str name, object error) except -1:
+    cdef int skip_message(self, str name, int64_t cluster_session_id, object error) except -1:
         raise error
 
     cdef int64_t now_ns(self) noexcept:

@@ -29,7 +29,8 @@ from container.transport cimport NULL_VALUE, Clock, MarkFile
 from container import forks
 from container.errors import ConfigurationError, MarkFileError
 from container.error_log import format_error_log, read_error_log
-from container.loggers import print_line, report
+from container.line_printer import print_line
+from container.loggers import report
 from container.regular_files import open_regular, read_at, write_at
 from container.transport import SystemClock
 
@@ -231,7 +232,8 @@ cdef class ClusterMarkFile(MarkFile):
             raise MarkFileError(f"mark file major version {(version >> 16) & 0xFF} does not match software: 0: "
                                 f"{self.path}; start with an empty directory, or with the software that wrote it")
         if self._clock.epoch_ms() - timestamp < LIVENESS_TIMEOUT_MS:
-            raise MarkFileError(f"active mark file detected: {self.path}: {_activity(timestamp, pid)}")
+            activity = _activity(timestamp, pid, self._clock.epoch_ms())
+            raise MarkFileError(f"active mark file detected: {self.path}: {activity}")
         return block, timestamp
 
     def _claim(self, block, found_timestamp):
@@ -436,7 +438,7 @@ cdef class ClusterMarkFile(MarkFile):
 
     def _require_open(self):
         if self._parent_id != 0:
-            raise forks.refusal("write to it", f"mark file {self.path}", self._parent_id)
+            raise forks.refusal("write to a mark file", f"mark file {self.path}", self._parent_id)
         if self._file < 0:
             raise MarkFileError(f"mark file {self.path} is closed")
 
@@ -542,13 +544,14 @@ def _file_length(error_buffer_length, page_size):
     return (C_HEADER_LENGTH + error_buffer_length + page_size - 1) & -page_size
 
 
-def _activity(timestamp, pid):
+def _activity(timestamp, pid, now_ms):
     """Why a file with this timestamp can not be taken, and what to do about it."""
     if timestamp == ACTIVATION_IN_PROGRESS:
         return (f"a start is in progress, or was killed (pid {pid} wrote the file last); delete the file if no such "
                 "process is starting")
-    return (f"its owner, pid {pid}, was alive at {timestamp} (epoch ms); stop it, or wait until "
-            f"{LIVENESS_TIMEOUT_MS} ms have passed since")
+    return (f"its owner, pid {pid}, was alive at {timestamp} (epoch ms), {now_ms - timestamp} ms ago: another "
+            "container is running here. Stop it, or give this one a cluster_dir or a service_id of its own; the file "
+            f"of an owner that is dead is free {LIVENESS_TIMEOUT_MS} ms after that time")
 
 
 def _reserve(fd, length):

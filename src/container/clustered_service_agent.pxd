@@ -59,6 +59,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int32_t _standby_snapshot_flags
     cdef int _lifecycle_callback                # the callback in progress from which nothing may be sent
     cdef int _event                             # the event of the log whose callback is in progress
+    cdef int64_t _event_id                      # of its session, timer or term
     cdef bint _is_gap_late                      # nothing came of the gap in time, and it is looked once more
     cdef bint _halts_on_error                   # callback_error_policy
     cdef bint _is_service_active
@@ -90,7 +91,9 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int64_t _commit_position(self) noexcept
     cdef int _background_work(self, int64_t now_ns) except -1
     cdef int _poll_log(self) except -1
-    cdef int _end_unless_skippable(self, object error) except -1
+    cdef int _skip_event(self, object error) except -1
+    cdef int _skip(self, str name, int64_t log_position, str what, object error) except -1
+    cdef int _report_with(self, str remark, object error) except -1
     cdef int _begin_event(self, int64_t log_position, int64_t timestamp) except -1
     cdef int _deliver_batch(self) except -1
     cdef int _check_valid_invocation(self) except -1
@@ -100,6 +103,8 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int _join_log(self, ActiveLogEvent event) except -1
     cdef int _subscribe_to_log(self, ActiveLogEvent event) except -1
     cdef int _fetch_gap(self, ActiveLogEvent event) except -1
+    cdef str _missed(self, int64_t position)
+    cdef object _gap_failure(self, int64_t position, str reason)
     cdef int _check_gap(self) except -1
     cdef Image _await_image(self, Subscription subscription, int32_t session_id)
     cdef int _close_log(self) except -1

@@ -21,15 +21,12 @@ from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
 from container.consensus_module_proxy cimport ConsensusModuleProxy
 from container.container_client_session cimport ClientSessions, ContainerClientSession
-from container import forks
-from container import callback_errors
-from container.error_texts import type_name
+from container import callback_errors, error_texts, forks, loggers
 from container.errors import (
     AeronEvent, AgentInterrupted, AgentTermination, ArchiveError, Category, ClusterError, ClusterEvent,
     ClusterTermination, MarkFileError, MessageTooLongError, SnapshotError,
 )
 from container.idle_strategy cimport IdleStrategy
-from container import loggers
 from container.message_buffer cimport BufferClaim
 from container.sealed cimport seal
 from container.semantic_version import format_version
@@ -80,6 +77,7 @@ cdef enum:
     LIFECYCLE_DO_BACKGROUND_WORK = 4
     LIFECYCLE_ON_TAKE_SNAPSHOT = 5
 
+cdef tuple _ROLE_NAMES = ("FOLLOWER", "CANDIDATE", "LEADER")
 cdef tuple _LIFECYCLE_NAMES = (
     "none", "on_start", "on_terminate", "on_role_change", "do_background_work", "on_take_snapshot")
 
@@ -91,10 +89,17 @@ cdef enum:
     EVENT_SESSION_OPEN = 3
     EVENT_SESSION_CLOSE = 4
     EVENT_NEW_LEADERSHIP_TERM = 5
+    EVENT_TAKE_SNAPSHOT = 6
 
 cdef tuple _EVENT_CALLBACKS = (
-    "none", "on_session_message", "on_timer_event", "on_session_open", "on_session_close",
-    "on_new_leadership_term_event",
+    "the container", "on_session_message", "on_timer_event", "on_session_open", "on_session_close",
+    "on_new_leadership_term_event", "on_take_snapshot",
+)
+
+# What an event is told from others by.
+cdef tuple _EVENT_IDS = (
+    "", "clusterSessionId", "correlationId", "clusterSessionId", "clusterSessionId", "leadershipTermId",
+    "leadershipTermId",
 )
 
 
@@ -190,7 +195,7 @@ cdef class ClusteredServiceAgent(Cluster):
 
     cdef int _check_process(self) except -1:
         if self._parent_id != 0:
-            raise forks.refusal("use a cluster, a session or an agent", f"service {self._ctx.service_name}",
+            raise forks.refusal("use a cluster, a session or an agent", f"that of service {self._ctx.service_name}",
                                 self._parent_id)
         return 0
 
@@ -260,7 +265,7 @@ cdef class ClusteredServiceAgent(Cluster):
         try:
             self._handler.on_terminate(self)
         except BaseException as error:
-            self._on_error(error)
+            self._report_with("on_terminate raised this: the member ends in order all the same", error)
         finally:
             self._lifecycle_callback = LIFECYCLE_NONE
         return 0
@@ -271,7 +276,7 @@ cdef class ClusteredServiceAgent(Cluster):
         try:
             self._ctx.termination_hook()
         except BaseException as error:
-            self._on_error(error)
+            self._report_with("the termination hook raised this: the member ends in order all the same", error)
         return 0
 
     cdef int _close_resource(self, object resource) except -1:
@@ -511,7 +516,7 @@ cdef class ClusteredServiceAgent(Cluster):
             return min(max(0, self._handler.do_background_work(now_ns)), MAX_WORK_COUNT)
         except Exception as error:
             # It may run while another callback idles, which it does not concern.
-            self._on_error(error)
+            self._report_with(f"do_background_work raised this at logPosition={self._log_position}", error)
             return 0
         finally:
             self._is_in_background_work = False
@@ -619,30 +624,34 @@ cdef class ClusteredServiceAgent(Cluster):
         # the next log's image is held, and not read.
         cdef int64_t position = self._log_position
         cdef SnapshotReader gap
-        cdef str what = (f"the log from position {position} to {event.log_position}, which the service has missed "
-                         "because the log ended before it had read that far")
+        self._gap_end_position = event.log_position
         self._active_log_event = event
-        loggers.report("warning", "the archive replays %s", what)
+        loggers.report("warning", "the archive replays %s, as the log ended before it had read that far",
+                       self._missed(position))
         try:
             gap = self._snapshot_store.open_log(position, event.log_position, event.session_id, self._cluster_idle)
         except AgentTermination:
             raise
         except Exception as error:
-            raise AgentTermination(f"can not get {what}: {type(error).__name__}: {error}") from error
+            raise self._gap_failure(position, f"{type(error).__name__}: {error}") from error
         self._gap = gap
         self._gap_position = position
-        self._gap_end_position = event.log_position
         self._is_gap_late = False
         self._gap_deadline_ns = self._clock.nano_time() + LOG_IMAGE_TIMEOUT_S * <int64_t> 1_000_000_000
         if gap.image.join_position != position:
-            raise AgentTermination(f"can not get {what}: its replay begins at {gap.image.join_position}")
+            raise self._gap_failure(position, f"its replay begins at {gap.image.join_position}")
         self._log_adapter.join(None, gap.image, event.log_position)
         return 0
+
+    cdef str _missed(self, int64_t position):
+        return f"the log from position {position} to {self._gap_end_position}, which the service has missed"
+
+    cdef object _gap_failure(self, int64_t position, str reason):
+        return AgentTermination(f"can not get {self._missed(position)}: {reason}")
 
     cdef int _check_gap(self) except -1:
         cdef int64_t position = self._log_adapter.position()
         cdef int64_t now_ns = self._clock.nano_time()
-        cdef str what = "can not get the log from position"
         if position >= self._gap_end_position:
             return 0
         if position != self._gap_position:
@@ -652,18 +661,14 @@ cdef class ClusteredServiceAgent(Cluster):
         elif now_ns >= self._gap_deadline_ns and not self._is_gap_late:
             self._is_gap_late = True            # what came while the agent was busy is read before it counts
         elif now_ns >= self._gap_deadline_ns:
-            raise AgentTermination(
-                f"{what} {position} to {self._gap_end_position}, which the service has missed: nothing came for "
-                f"{LOG_IMAGE_TIMEOUT_S} s; the commit position is {self._commit_position()}")
+            raise self._gap_failure(
+                position, f"nothing came for {LOG_IMAGE_TIMEOUT_S} s; the commit position is {self._commit_position()}")
         try:
             self._gap.check()
         except Exception as error:
-            raise AgentTermination(
-                f"{what} {position} to {self._gap_end_position}, which the service has missed: "
-                f"{type(error).__name__}: {error}") from error
+            raise self._gap_failure(position, f"{type(error).__name__}: {error}") from error
         if self._gap.image.is_closed() or self._gap.image.is_end_of_stream():
-            raise AgentTermination(
-                f"{what} {position} to {self._gap_end_position}, which the service has missed: its replay ended there")
+            raise self._gap_failure(position, "its replay ended there")
         return 0
 
     cdef Image _await_image(self, Subscription subscription, int32_t session_id):
@@ -701,7 +706,9 @@ cdef class ClusteredServiceAgent(Cluster):
         try:
             self._handler.on_role_change(role)
         except Exception as error:
-            self._on_error(error)
+            self._report_with(
+                f"on_role_change raised this at logPosition={self._log_position}: the role is {_ROLE_NAMES[role]} all "
+                "the same", error)
         finally:
             self._lifecycle_callback = callback
         return 0
@@ -716,36 +723,47 @@ cdef class ClusteredServiceAgent(Cluster):
             try:
                 if self._parent_id != 0 or issubclass(type(error), AgentTermination):
                     raise
-                self._end_unless_skippable(error)
+                self._skip_event(error)
             except BaseException:
                 self.take_loose_ends()          # nothing of them is lost: the event is replayed
                 raise
             if self._loose_ends is not None:    # of the callback that raised
                 self.report_loose_ends()
-            self._deliver_batch()               # what stands before the frame that is skipped
-            raise
-        self._deliver_batch()
+            polled = 1
+        self._deliver_batch()                   # also what stands before the frame that is skipped
         return polled
 
-    cdef int _end_unless_skippable(self, object error) except -1:
-        """Raises AgentTermination when the event that ``error`` came from must not be skipped."""
+    cdef int _skip_event(self, object error) except -1:
+        """Reports the event in progress, which raised; raises AgentTermination when it must not be skipped."""
         cdef int event = self._event
+        cdef str what = f"{_EVENT_IDS[event]}={self._event_id}"
+        cdef int64_t log_position = self._log_position
         self._event = EVENT_NONE
-        return self.end_unless_skippable(_EVENT_CALLBACKS[event] if event != EVENT_NONE else "the container", error)
+        if event == EVENT_NONE:
+            what = f"message={self._log_adapter.event_name()}"
+            log_position = max(log_position, self._log_adapter.event_position)
+        return self._skip(_EVENT_CALLBACKS[event], log_position, what, error)
+
+    cdef int skip_message(self, str name, int64_t cluster_session_id, object error) except -1:
+        return self._skip(name, self._log_position, f"clusterSessionId={cluster_session_id}", error)
+
+    cdef int _skip(self, str name, int64_t log_position, str what, object error) except -1:
+        cdef str where = f"in the event at logPosition={log_position} clusterTime={self._cluster_time} {what}"
+        if self._parent_id != 0:
+            raise error
+        if self._halts_on_error or callback_errors.is_foreign(error):
+            raise AgentTermination(
+                f"{name} raised {error_texts.type_name(error)} {where}: this member ends, as without the event its "
+                "state could differ from the other members'. It replays the event at its next start: if all members "
+                "end here, repair the service on all of them, then start them") from error
+        return self._report_with(f"{name} raised this {where}, which this member skips", error)
 
     cdef int report(self, object error) except -1:
         self._on_error(error)
         return 0
 
-    cdef int end_unless_skippable(self, str name, object error) except -1:
-        if self._parent_id != 0:
-            raise error
-        if self._halts_on_error or callback_errors.is_foreign(error):
-            raise AgentTermination(
-                f"{name} raised {type_name(error)} in the event at logPosition={self._log_position} "
-                f"clusterTime={self._cluster_time}: this member ends, as without the event its state could differ from "
-                "the other members'. It replays the event at its next start: if all members end here, repair the "
-                "service on all of them, then start them") from error
+    cdef int _report_with(self, str remark, object error) except -1:
+        error_texts.report_with(remark, error, self._on_error)
         return 0
 
     cdef void set_event(self, int64_t log_position, int64_t timestamp) noexcept:
@@ -770,6 +788,7 @@ cdef class ClusteredServiceAgent(Cluster):
                 self._sessions.get(cluster_session_id), cluster_session_id, log_position, timestamp, payload, length)
         self.set_event(log_position, timestamp)
         self._event = EVENT_SESSION_MESSAGE
+        self._event_id = cluster_session_id
         self._handler.on_session_message(
             self._sessions.get(cluster_session_id), timestamp, payload, length, header)
         self._event = EVENT_NONE
@@ -780,6 +799,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int on_timer_event(self, int64_t log_position, int64_t correlation_id, int64_t timestamp) except -1:
         self._begin_event(log_position, timestamp)
         self._event = EVENT_TIMER
+        self._event_id = correlation_id
         self._handler.on_timer_event(correlation_id, timestamp)
         self._event = EVENT_NONE
         if self._loose_ends is not None:
@@ -802,6 +822,7 @@ cdef class ClusteredServiceAgent(Cluster):
             self._connect_egress(session)
         self._sessions.add(session)
         self._event = EVENT_SESSION_OPEN
+        self._event_id = cluster_session_id
         self._handler.on_session_open(session, timestamp)
         self._event = EVENT_NONE
         if self._loose_ends is not None:
@@ -821,6 +842,7 @@ cdef class ClusteredServiceAgent(Cluster):
             return 0
         self._close_resource(session._take_publication())
         self._event = EVENT_SESSION_CLOSE
+        self._event_id = cluster_session_id
         self._handler.on_session_close(session, timestamp, close_reason)
         self._event = EVENT_NONE
         if self._loose_ends is not None:
@@ -841,6 +863,7 @@ cdef class ClusteredServiceAgent(Cluster):
             int32_t leader_member_id, int32_t log_session_id, int32_t time_unit, int32_t app_version) except -1:
         self._deliver_batch()
         self._event = EVENT_NEW_LEADERSHIP_TERM
+        self._event_id = leadership_term_id
         if not self._ctx.app_version_validator(self._ctx.app_version, app_version):
             text = (f"incompatible version: {format_version(self._ctx.app_version)} "
                     f"log={format_version(app_version)}")
@@ -879,6 +902,9 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int _snapshot(self, int64_t log_position, int64_t leadership_term_id) except -1:
         cdef int64_t recording_id = NULL_VALUE
         cdef object failure = None
+        cdef str what = f"no snapshot was taken at logPosition={log_position} leadershipTermId={leadership_term_id}"
+        cdef str remark = (f"{what}: the state is as it was and the log goes on, but this member's next start replays "
+                           "from the snapshot before. Repair the cause, then have a snapshot taken again")
         self._snapshot_duration_tracker.begin(self._clock.nano_time())
         try:
             recording_id = self._take_snapshot(log_position, leadership_term_id)
@@ -893,17 +919,19 @@ cdef class ClusteredServiceAgent(Cluster):
         except BaseException:
             if not isinstance(failure, AgentTermination):
                 if failure is not None:
-                    self._on_error(failure)
+                    self._report_with(remark, failure)
                 raise
         if failure is None:
             return 0
         if isinstance(failure, ArchiveError) and failure.code == ArchiveError.STORAGE_SPACE:
-            raise AgentTermination(f"the archive is out of storage space: {failure}") from failure
+            raise AgentTermination(
+                f"the archive is out of storage space: {failure}; {what}, and this member ends: free space on the disk "
+                "of its archive, start it again, then have a snapshot taken") from failure
         if not isinstance(failure, Exception):
+            self._event = EVENT_TAKE_SNAPSHOT
+            self._event_id = leadership_term_id
             raise failure
-        # The state is as it was: there is only no snapshot.
-        self._on_error(failure)
-        return 0
+        return self._report_with(remark, failure)
 
     cdef int64_t _take_snapshot(self, int64_t log_position, int64_t leadership_term_id) except? -1:
         cdef SnapshotWriter writer = self._snapshot_store.create(self._cluster_idle)

@@ -106,7 +106,7 @@ class RegistrationError(AeronError):
 
 
 class ForkedError(ContainerError):
-    """The object belongs to another process, of which this one is a fork."""
+    """The object was made in another process, of which this one is a forked child: it cannot be used here."""
 
 
 class ClosedError(AeronError):

@@ -136,6 +136,9 @@ cdef class SessionMessages:
     cdef bint _is_at_a_message(self) noexcept:
         return 0 <= self._current < self._count
 
+    cdef int64_t _current_session_id(self) noexcept:
+        return self._session_ids._data[self._current]
+
     cdef void _end(self) noexcept:
         self._thread = 0
 

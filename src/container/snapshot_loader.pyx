@@ -227,7 +227,7 @@ cdef class SnapshotImage:
 
     cdef SnapshotStream stream(self):
         if self._parent_id != 0:
-            raise forks.refusal("use it", "a snapshot's image", self._parent_id)
+            raise forks.refusal("read a snapshot", "its image", self._parent_id)
         if self._stream is None:
             raise ClusterError("the snapshot image is usable only inside on_start")
         return self._stream

@@ -135,7 +135,7 @@ cdef class SnapshotPublication:
 
     cdef Publication publication(self):
         if self._parent_id != 0:
-            raise forks.refusal("use it", "a snapshot's publication", self._parent_id)
+            raise forks.refusal("write a snapshot", "its publication", self._parent_id)
         if self._writer is None:
             raise ClusterError("the snapshot is finished: its publication is usable only inside on_take_snapshot")
         return self._writer.publication

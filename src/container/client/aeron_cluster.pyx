@@ -164,7 +164,7 @@ cdef class AeronCluster(FragmentHandler):
         self._owner_id = 0
         self._is_guarded = False
         self._state = STATE_CLOSED
-        self.close_reason = f"it belongs to process {process_id}, of which this one is a fork"
+        self.close_reason = f"it was made in process {process_id}, of which this one is a forked child"
         self._publication = None
         self._egress_image = None
         self._adding = None
@@ -705,7 +705,7 @@ cdef class AeronCluster(FragmentHandler):
         if thread_id == self._owner_id or self._is_guarded:
             return 0
         if self._parent_id != 0:
-            raise forks.refusal("use it", f"the client of session {self.cluster_session_id}", self._parent_id)
+            raise forks.refusal("use a client", f"the client of session {self.cluster_session_id}", self._parent_id)
         if self._owner is not None and self._owner.is_alive():
             raise ClusterError(
                 f"this client is used by thread {self._owner.name!r} and can not be used by "

@@ -349,7 +349,7 @@ class AsyncAeronCluster:
     def _check_loop(self) -> None:
         if threading.get_ident() != self._thread_id:
             if self._parent_id:
-                raise forks.refusal("use it", f"the client of session {self.cluster_session_id}", self._parent_id)
+                raise forks.refusal("use a client", f"the client of session {self.cluster_session_id}", self._parent_id)
             raise ClusterError(
                 f"this client belongs to the event loop of another thread than "
                 f"{threading.current_thread().name!r}: use asyncio.run_coroutine_threadsafe(...)"

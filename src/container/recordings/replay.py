@@ -35,6 +35,7 @@ from container.recordings.snapshot_decoder import SnapshotDecoder
 from container.recordings.source import BATCH_ROWS
 from container.recordings.views import Column, schema_of
 from container.service_handler import PythonServiceHandler, ServiceHandler
+from container.values import shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -232,19 +233,31 @@ def replay(
         yield from replay_segment(segment, service, mode=mode, batch_rows=batch_rows)
 
 
+def find_service(source: ServiceSource) -> Callable[[], object]:
+    """Return what makes a service.
+
+    Raises:
+        ConfigurationError: it cannot be found, or is an instance, whose state could not be had anew.
+    """
+    make: Callable[[], object] = load_object(source, "service") if isinstance(source, str) else source
+    if not callable(make):
+        raise ConfigurationError(
+            f"service={shown(source)}: must be a class or a function that makes one, not a service"
+        )
+    return make
+
+
 def make_service(source: ServiceSource) -> object:
     """Return a new service.
 
     Raises:
         ConfigurationError: it cannot be found or made, or is an instance, whose state could not be had anew.
     """
-    made = load_object(source, "service") if isinstance(source, str) else source
-    if not callable(made):
-        raise ConfigurationError(f"service={made!r}: must be a class or a function that makes one, not a service")
+    make = find_service(source)
     try:
-        service: object = made()
+        service: object = make()
     except Exception as error:
-        raise ConfigurationError(f"service={source!r} can not be made: {type(error).__name__}: {error}") from error
+        raise ConfigurationError(f"service={shown(source)} can not be made: {type(error).__name__}: {error}") from error
     return service
 
 
