@@ -266,6 +266,16 @@ class Colour(enum.Enum):
     RED = "red"
 
 
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Rights(enum.IntFlag):
+    READ = 1
+    WRITE = 2
+
+
 type Alias = dict[str, Base]
 Key = NewType("Key", int)
 
@@ -302,6 +312,8 @@ class Typed(msgspec.Struct):
     alias: Alias = {}
     key: Key = Key(0)
     colour: Colour = Colour.RED
+    level: Level = Level.LOW
+    rights: Rights = Rights.READ
     fixed: Literal[1, "a"] = 1
     moment: datetime.datetime | None = None
     day: datetime.date | None = None
@@ -323,7 +335,8 @@ EXACT: list[dict[str, Any]] = [
     {"by_pair": {(1, 2): "x"}}, {"by_real": {1.0: 1}}, {"loose": {(1, 2): 3, None: [1]}}, {"struct": Base(1)},
     {"frozen": Frozen([1])}, {"structs": [Base(1), Base(1)]}, {"pet": Cat(3)}, {"pet": Dog(["sit"])},
     {"checked": Checked("a")}, {"sparse": Sparse()}, {"sparse": Sparse(1, 2)}, {"attributes": Attributes(1)},
-    {"alias": {"a": Base(2)}}, {"key": Key(5)}, {"fixed": "a"}, {"moment": datetime.datetime(2020, 1, 1, 1, 1, 1, 7)},
+    {"alias": {"a": Base(2)}}, {"key": Key(5)}, {"fixed": "a"}, {"level": Level.HIGH}, {"rights": Rights.READ | Rights.WRITE},
+    {"moment": datetime.datetime(2020, 1, 1, 1, 1, 1, 7)},
     {"moment": datetime.datetime(2020, 1, 1, tzinfo=UTC)}, {"day": datetime.date(2020, 2, 29)},
     {"span": datetime.timedelta(days=3, microseconds=1)}, {"money": decimal.Decimal("1.00")},
     {"identity": uuid.UUID(int=7)}, {"plain": Plain(3)}, {"pair_of": Pair(1, "a")}, {"raw": bytearray(b"x")},
@@ -340,7 +353,8 @@ CHANGED: list[dict[str, Any]] = [
     {"loose": {Pair(1, 2): 1}}, {"loose": {"a": (1,)}}, {"struct": Derived(1)}, {"struct": Base("1")}, {"struct": {}},
     {"structs": [Base(1), Derived(1)]}, {"structs": [None]}, {"pet": Base(1)}, {"pet": Cat("9")},
     {"checked": _checked(" a ")}, {"sparse": Sparse("x")}, {"attributes": _with_attribute(Attributes(1))},
-    {"alias": {"a": Derived(2)}}, {"key": "5"}, {"colour": "red"}, {"fixed": 2}, {"fixed": True},
+    {"alias": {"a": Derived(2)}}, {"key": "5"}, {"colour": "red"}, {"level": 2}, {"integer": Level.HIGH}, {"rights": 3},
+    {"fixed": 2}, {"fixed": True},
     {"moment": datetime.datetime(2020, 1, 1, tzinfo=ZoneInfo("Europe/Berlin"))}, {"moment": "2020-01-01T00:00:00"},
     {"moment": datetime.datetime(2020, 10, 25, 2, 30, fold=1)}, {"day": datetime.datetime(2020, 1, 1)},
     {"money": 1}, {"plain": Plain("3")}, {"plain": _with_attribute(Plain(3))}, {"pair_of": (1, 2)}, {"raw": b"x"},

@@ -8,6 +8,7 @@ Here a value passes when its type is exactly what decoding makes for the declare
 A container that is in a state twice comes back as two. Then a change of one no longer changes the other, so it is
 refused.
 """
+import enum
 import types
 import typing
 
@@ -156,6 +157,8 @@ cdef int _complete(_Rule rule, object declared, dict known) except -1:
     elif origin is typing.Union or origin is types.UnionType:
         rule.parts = _rules_of(arguments, known)
         rule.kind = UNION if _is_plain_union(rule.parts) else DECODED
+    elif isinstance(declared, type) and issubclass(declared, enum.Enum) and _is_plain_enum(declared):
+        rule.kind = SCALAR
     elif isinstance(declared, type) and issubclass(declared, Struct) and origin is declared:
         _complete_struct(rule, declared, known)
     else:
@@ -195,6 +198,17 @@ cdef bint _is_plain_union(tuple parts) except -1:
         if part.kind not in (SCALAR, LIST, TUPLE, DICT, STRUCT):
             return False
     return True
+
+
+cdef bint _is_plain_enum(object declared) except -1:
+    """Whether each member comes back as itself."""
+    if issubclass(declared, enum.Flag):
+        return False                            # combinations of members are values, too
+    try:
+        return all([msgspec.msgpack.decode(msgspec.msgpack.encode(member), type=declared) is member
+                    for member in declared])
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return False
 
 
 cdef int _complete_struct(_Rule rule, object declared, dict known) except -1:
@@ -349,11 +363,12 @@ cdef class _Check:
             restored = _decoder_of(rule).decode(msgspec.msgpack.encode(value))
             is_same = _same(value, restored)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
-            raise _Difference(f"is {shown(value)}, which cannot be read back as {_name_of(rule)}: {error}")
+            raise _Difference(
+                f"is {shown(value)}, which cannot be read back as {_name_of(rule)}: {error}") from None
         if not is_same:
             raise _Difference(
-                f"is {shown(value)} and would come back as {shown(restored)} ({type(restored).__name__}): a member that "
-                "loads the snapshot would differ from the others")
+                f"is {shown(value)} and would come back as {shown(restored)} ({type(restored).__name__}): a member "
+                "that loads the snapshot would differ from the others")
         return self._see_parts(value)
 
     cdef int _see_parts(self, object value) except -1:
