@@ -32,6 +32,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef ServiceAdapter _service_adapter
     cdef BoundedLogAdapter _log_adapter
     cdef ClientSessions _sessions
+    cdef list _connecting                       # sessions whose egress the driver has not answered for
     cdef DurationTracker _duty_cycle_tracker
     cdef DurationTracker _snapshot_duration_tracker
     cdef BatchDelivery _batch                   # None when the service takes one message at a time
@@ -51,7 +52,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef bint _is_termination_ack_required
     cdef int64_t _requested_ack_position        # NULL_VALUE: none
     cdef int64_t _last_tick_ns
-    cdef int64_t _mark_file_deadline_ms
+    cdef int64_t _mark_file_ms                  # the time of day that was written last
     cdef int64_t _last_commit_position
     cdef int64_t _gap_position                  # where the replay has come to, when this was last looked at
     cdef int64_t _gap_end_position
@@ -85,6 +86,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef bint _tick(self, int64_t now_ns) except -1
     cdef int _slow_tick(self) except -1
     cdef int _check_client(self) except -1
+    cdef int _invoke_client(self) except -1
     cdef int _poll_control(self) except -1
     cdef int _check_termination(self) except -1
     cdef int _check_requested_ack(self) except -1
@@ -109,7 +111,9 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef Image _await_image(self, Subscription subscription, int32_t session_id)
     cdef int _close_log(self) except -1
     cdef int _set_role(self, int32_t role) except -1
-    cdef int _connect_egress(self, ContainerClientSession session) except -1
+    cdef int _connect_egress(self, list sessions) except -1
+    cdef int _poll_connecting(self) except -1
+    cdef int _disconnect(self, ContainerClientSession session) except -1
     cdef int _disconnect_egress(self) except -1
     cdef int _close_resource(self, object resource) except -1
     cdef int64_t _take_snapshot(self, int64_t log_position, int64_t leadership_term_id) except? -1

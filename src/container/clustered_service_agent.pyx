@@ -66,6 +66,8 @@ cdef enum:
     MAX_WORK_COUNT = 1_000_000              # of background work: sums stay far from what a C int holds
     TERMINATION_ACK_ATTEMPTS = 5
     LOG_IMAGE_TIMEOUT_S = 30
+    CONNECT_WAIT_NS = 1_000_000_000         # how long the driver's answers to egress are waited for
+    MAX_CONNECTING = 4                      # sessions whose egress the driver is asked for at a time
     CLUSTER_ACTION_FLAGS_DEFAULT = 0
     CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT = 1
 
@@ -161,6 +163,8 @@ cdef class ClusteredServiceAgent(Cluster):
         self._requested_ack_position = NULL_VALUE
         self._last_commit_position = NULL_VALUE
         self._last_tick_ns = self._clock.nano_time() - SLOW_TICK_NS - 1
+        self._mark_file_ms = NULL_VALUE - MARK_FILE_UPDATE_INTERVAL_MS
+        self._connecting = []
         self._standby_snapshot_flags = CLUSTER_ACTION_FLAGS_DEFAULT
         codec.session_message_header_encode(self._session_header, sizeof(self._session_header), NULL_VALUE, 0, 0)
 
@@ -416,14 +420,17 @@ cdef class ClusteredServiceAgent(Cluster):
         cdef int64_t now_ms
         PyErr_CheckSignals()
         if self._client.is_invoker():
-            self._client.invoke()
+            self._invoke_client()
             self._check_client()
         if self._listener.is_commit_position_closed:
             self._ctx.error_log.record(AeronEvent("commit-pos counter unexpectedly closed, terminating"))
             raise ClusterTermination(is_expected=True)
+        if self._connecting:
+            self._poll_connecting()
         now_ms = self._clock.epoch_ms()
-        if now_ms >= self._mark_file_deadline_ms:
-            self._mark_file_deadline_ms = now_ms + MARK_FILE_UPDATE_INTERVAL_MS
+        # Others judge the owner by the time of day, so its jumps, back and forth, show at once.
+        if not 0 <= now_ms - self._mark_file_ms < MARK_FILE_UPDATE_INTERVAL_MS:
+            self._mark_file_ms = now_ms
             try:
                 self._mark_file.update_activity_timestamp(now_ms)
             except MarkFileError as error:      # another container may have this one's place by now
@@ -434,8 +441,21 @@ cdef class ClusteredServiceAgent(Cluster):
         if self._listener.is_client_closed or self._client.is_closed():
             self._check_process()
             self._is_aborted = True
-            self._client.invoke()               # its errors, of a turn that this thread did not invoke
+            self._invoke_client()               # its errors, of a turn that this thread did not invoke
             raise AgentTermination("unexpected Aeron close")
+        return 0
+
+    cdef int _invoke_client(self) except -1:
+        # The error handler of a client that was given may raise: neither a tick nor the client's end stops at that.
+        try:
+            self._client.invoke()
+        except BaseException as error:
+            if self._parent_id != 0:
+                raise
+            if not (issubclass(type(error), Exception) or self._listener.is_client_closed
+                    or self._client.is_closed()):
+                raise
+            self._on_error(error)
         return 0
 
     cdef int64_t _commit_position(self) noexcept:
@@ -591,9 +611,9 @@ cdef class ClusteredServiceAgent(Cluster):
             self._on_error(error)
         if event.role == ROLE_LEADER:
             for session in self._sessions:
-                if self._is_responding_service and not event.is_startup:
-                    self._connect_egress(session)
                 session._mark_closing(False)
+            if self._is_responding_service and not event.is_startup:
+                self._connect_egress(list(self._sessions))
         return self._set_role(event.role)
 
     cdef int _subscribe_to_log(self, ActiveLogEvent event) except -1:
@@ -819,7 +839,7 @@ cdef class ClusteredServiceAgent(Cluster):
         session = ContainerClientSession(
             self, cluster_session_id, response_stream_id, response_channel, encoded_principal)
         if self._role == ROLE_LEADER and self._is_responding_service:
-            self._connect_egress(session)
+            self._connect_egress([session])
         self._sessions.add(session)
         self._event = EVENT_SESSION_OPEN
         self._event_id = cluster_session_id
@@ -840,7 +860,7 @@ cdef class ClusteredServiceAgent(Cluster):
                 f"unknown session close: clusterSessionId={cluster_session_id} closeReason={close_reason} "
                 f"leadershipTermId={leadership_term_id} logPosition={log_position}"))
             return 0
-        self._close_resource(session._take_publication())
+        self._disconnect(session)
         self._event = EVENT_SESSION_CLOSE
         self._event_id = cluster_session_id
         self._handler.on_session_close(session, timestamp, close_reason)
@@ -882,19 +902,55 @@ cdef class ClusteredServiceAgent(Cluster):
 
     # --- egress
 
-    cdef int _connect_egress(self, ContainerClientSession session) except -1:
-        # Whatever goes wrong here concerns this member alone: the session itself is open on all of them.
-        try:
-            session._connect(self._client, self._clock.nano_time())
-        except Exception as error:
-            self._on_error(ClusterError(
-                f"failed to connect session response publication: {error}", category=Category.WARN))
+    cdef int _connect_egress(self, list sessions) except -1:
+        # A name that cannot be resolved keeps a driver busy for long, which delays all that it is asked meanwhile. So
+        # it is asked for a few at a time, and what it has not answered in time is looked at by each tick. Nothing is
+        # waited for while an earlier answer is still missing.
+        cdef bint is_driver_slow = len(self._connecting) > 0
+        cdef int64_t now_ns = self._clock.nano_time()
+        cdef int64_t end_ns = now_ns + CONNECT_WAIT_NS
+        cdef ContainerClientSession session
+        for session in sessions:
+            session._begin_connecting(now_ns)
+        self._connecting = self._connecting[:MAX_CONNECTING] + sessions + self._connecting[MAX_CONNECTING:]
+        self._poll_connecting()
+        if is_driver_slow:
+            return 0
+        self._idle_strategy.reset()
+        while self._connecting and self._clock.nano_time() < end_ns:
+            self.idle_once(0)
+            if self._client.is_invoker():
+                self._invoke_client()
+            self._poll_connecting()
+        return 0
+
+    cdef int _poll_connecting(self) except -1:
+        cdef list asked = self._connecting[:MAX_CONNECTING]
+        cdef list waiting = []
+        cdef ContainerClientSession session
+        cdef int64_t now_ns = self._clock.nano_time()
+        for session in asked:
+            # Whatever goes wrong here concerns this member alone: the session itself is open on all of them.
+            try:
+                if not session._is_connected(self._client, now_ns):
+                    waiting.append(session)
+            except Exception as error:
+                self._on_error(ClusterError(
+                    f"failed to connect session response publication: {error}", category=Category.WARN))
+        if len(waiting) < len(asked):
+            self._connecting = waiting + self._connecting[MAX_CONNECTING:]
+        return 0
+
+    cdef int _disconnect(self, ContainerClientSession session) except -1:
+        self._close_resource(session._take_pending())
+        self._close_resource(session._take_publication())
         return 0
 
     cdef int _disconnect_egress(self) except -1:
         cdef ContainerClientSession session
+        self._connecting = []
         for session in self._sessions:
-            self._close_resource(session._take_publication())
+            self._disconnect(session)
         return 0
 
     # --- snapshots

@@ -17,7 +17,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
-from container.client.client_context import ClientContext, leader_endpoint
+from container.client.client_context import ClientContext, leader_endpoint, limit_s
 from container.client.egress_handler cimport egress_handler
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport (
@@ -277,16 +277,20 @@ cdef class AeronCluster(FragmentHandler):
     def send(self, *buffers, timeout=None):
         """Sends a message: keeps offering, idling and polling egress in between, until it is accepted.
 
-        Returns the new ingress position. ``timeout`` is in seconds (None: the message timeout). Raises
+        Returns the new ingress position. ``timeout`` is in seconds, from 0 (None: the message timeout). Raises
         TimedOutError after it, ClosedError when the client is or gets closed, and as :meth:`offer` and
         :meth:`poll_egress` do. From a listener's callback egress is not polled, so there a lost leader is a
         ClusterError at once.
         """
         cdef BufferVectors vectors
         self._check_open()
+        if timeout is None:
+            timeout = self.context.message_timeout
+        else:
+            timeout = limit_s(timeout, 0)
         gather_vectors(&vectors, buffers)
         try:
-            return self._send_vectors(&vectors, self.context.message_timeout if timeout is None else timeout)
+            return self._send_vectors(&vectors, timeout)
         finally:
             release_vectors(&vectors)
 

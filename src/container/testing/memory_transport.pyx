@@ -334,6 +334,12 @@ cdef class MemoryClient(Client):
         return self._is_invoker
 
     cdef int invoke(self) except -1:
+        cdef int done = self._invoke()
+        if self.driver._invoke_failures:
+            raise self.driver._invoke_failures.pop(0)
+        return done
+
+    cdef int _invoke(self) except -1:
         if self._closed or not self._is_invoker:
             return 0
         self.invoke_count += 1
@@ -466,6 +472,7 @@ cdef class MemoryDriver:
         self._subscriptions = []
         self._scripts = []
         self._failures = {kind: [] for kind in _KINDS}
+        self._invoke_failures = []
         self._delays = {kind: [] for kind in _KINDS}
         self._tasks = []
 
@@ -530,6 +537,10 @@ cdef class MemoryDriver:
         """
         self._of_kind(self._failures, kind).append(
             error if error is not None else RegistrationError(text, code=code))
+
+    def fail_next_invoke(self, error not None):
+        """The next invoke of a client, closed or not, raises ``error`` when it is done, as error handlers may."""
+        self._invoke_failures.append(error)
 
     def delay_next_add(self, str kind not None, int invokes):
         """The next add of a ``kind`` invokes its client so often before the driver answers."""
