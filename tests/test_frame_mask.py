@@ -60,7 +60,9 @@ def test_all_but_session_reserved_value_and_what_is_between_frames_is_left(
 
 
 @pytest.mark.parametrize(
-    ("offset", "byte"), [(0, 0xFF), (3, 0x80), (6, 2), (7, 1), (8, 1)], ids=["length", "negative", "type", "type2", "at"]
+    ("offset", "byte"),
+    [(0, 0xFF), (3, 0x80), (6, 2), (7, 1), (8, 1)],
+    ids=["length", "negative", "type", "type2", "at"],
 )
 def test_behind_a_header_that_is_none_all_bytes_count_up_to_the_next_term(
     tmp_path: Path, offset: int, byte: int

@@ -83,7 +83,7 @@ class AuditedMember:
     @property
     def name(self) -> str:
         """What it is called in a report."""
-        return self.member.path if self.member.member_id is None else f"member {self.member.member_id}"
+        return member_name(self.member)
 
     def read(self, begin: int, end: int) -> bytes:
         """The recorded bytes between two log positions of one segment.
@@ -114,6 +114,11 @@ class AuditedMember:
         found = self.descriptor
         base = segment_position(found.start_position, position, found.term_buffer_length, found.segment_file_length)
         return Path(self.member.archive_dir, segment_file_name(found.recording_id, base)), position - base
+
+
+def member_name(member: Member) -> str:
+    """What a member is called in a report."""
+    return member.path if member.member_id is None else f"member {member.member_id}"
 
 
 class Frames(NamedTuple):
@@ -364,7 +369,9 @@ def search_block(
         return None
     first = int(offsets[0])
     path, offset = member.place(begin + first)
-    before = (theirs if their_lost <= lost else ours)[: first // _FRAME_HEADER_LENGTH * _FRAME_HEADER_LENGTH + _FRAME_HEADER_LENGTH]
+    before = (theirs if their_lost <= lost else ours)[
+        : first // _FRAME_HEADER_LENGTH * _FRAME_HEADER_LENGTH + _FRAME_HEADER_LENGTH
+    ]
     _, _, frame, _ = mask_frames(before, bytearray(len(before)), begin, *frames, term_length)
     return Difference(
         begin,
