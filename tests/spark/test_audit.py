@@ -55,7 +55,7 @@ def texts(report: AuditReport, name: str) -> list[str]:
 
 
 def as_caught_up(member: WrittenMember, begin: int) -> None:
-    """Give a member's files what a replay gives them: from a position on other session ids, reserved values and gaps."""
+    """From a position on give a member other session ids, reserved values and gaps, as a replay may give it."""
     opened = open_member(member.base_dir)
     descriptor, log_range = opened.log_descriptor(), opened.log_range()
     found = frames(member.archive_dir, 0, begin, log_range.recorded_position, descriptor.segment_file_length)
@@ -206,6 +206,26 @@ def test_archives_with_segments_of_other_lengths_are_compared(
     pair = [audited(0, member), audited(1, other)]
     found = compare_bytes(spark, pair, 4 * TERM_LENGTH)
     assert (found.differing_count, found.compared_count) == (0, found.block_count)
+
+
+def test_a_torn_recording_log_is_a_finding_and_the_audit_goes_on(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    torn, gone, flipped = (copy_of(member, tmp_path / name) for name in ("torn", "gone", "flipped"))
+    path = torn.base_dir / "cluster" / "recording.log"
+    path.write_bytes(path.read_bytes()[: 64 + 20])
+    (gone.archive_dir / "archive.catalog").write_bytes(bytes(1024))
+    place = member.messages[20]["log_position"] + 40
+    overwrite(flipped, place, b"\xd5")
+    report = audit(spark, options_of(member, torn, gone, flipped), block_length=BLOCK)
+    assert report.verdict == "fail"
+    assert [one.path for one in report.members] == [str(one.base_dir) for one in (member, torn, flipped)]
+    no_log, byte = report.find("log").findings
+    assert f"fail: member 2: {gone.archive_dir}/archive.catalog" in f"{no_log.state}: {no_log.text}"
+    assert (byte.state, byte.member_id, byte.log_position) == ("fail", 3, place)
+    torn_text = f"{path}, offset 64: the last entry has 20 bytes of 48"
+    assert f"fail: terms of member 1: {torn_text}" in texts(report, "terms")
+    assert [one.state for one in report.checks if one.name in ("sessions", "timers")] == ["pass", "pass"]
 
 
 def test_a_byte_is_located_in_payload_header_and_padding(member: WrittenMember, tmp_path: Path) -> None:

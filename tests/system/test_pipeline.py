@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 
 from container.pipeline.audit import AuditReport
+from container.pipeline.manifest import read_manifest
 from container.recordings import open_member
-from container.testing.cluster import Member
+from container.testing.cluster import Member, Node
 from container.testing.process import wait_until
 from tests.plain_decoder import Frame, frames
+from tests.recordings_world import rows_of
 from tests.soak.scenario import RECOVERY_LIMIT_S, Scenario
-from tests.system.harness import Scenarios
+from tests.system.harness import ECHO_SERVICE, CommandClient, NodeFactory, Scenarios, release, start
 
 PIPELINE = [sys.executable, "-m", "container", "pipeline", "--master", "local[2]"]
 COMMAND_LIMIT_S = 300
@@ -27,6 +31,7 @@ SMALL_SEGMENTS = {
     "aeron.cluster.election.timeout": "2s",
 }
 LONG_MESSAGES = range(4_000, 12_000)
+MESSAGES = 1_000
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -114,3 +119,73 @@ def test_the_audit_passes_members_that_caught_up_and_finds_a_byte_behind(scenari
         ]
         assert failed.verdict == "fail"
         assert found == [("log", "fail", late.member_id, flipped)]
+
+
+def echo(node: Node, count: int) -> None:
+    """Let a client send messages of 100 bytes and get each of them back."""
+    with CommandClient(node) as client:
+        for number in range(count):
+            client.cluster.send(b"%100d" % number)
+            client.cluster.poll_egress()
+        client.poll_until(lambda: len(client.messages) == count, f"{count} echoes")
+
+
+def ingested(table: Path) -> int:
+    """How many rows a table has by its manifest."""
+    manifest = read_manifest(table)
+    assert manifest is not None
+    return manifest.row_count
+
+
+def test_all_messages_of_a_member_that_was_stopped_are_everywhere(node: NodeFactory, tmp_path: Path) -> None:
+    member = node()
+    service = start(member, ECHO_SERVICE)
+    echo(member, MESSAGES)
+    service.stop()
+    member.stop()  # SIGTERM: no snapshot, and the term stays open
+    log = open_member(member.base_dir).log()
+    assert log.known_position < MESSAGES * 100 < log.log_range.committed_position
+    assert log.log_range.committed_position == log.log_range.recorded_position
+
+    rows = rows_of(member.base_dir, "session_messages", committed=None)
+    assert [row["committed"] for row in rows] == [True] * MESSAGES
+
+    path, view = str(member.base_dir), ("--view", "session_messages")
+    done = pipeline("ingest", path, "--table", str(tmp_path / "table"), *view)
+    assert ingested(tmp_path / "table") == MESSAGES
+    recorded = log.log_range.recorded_position
+    assert f"is recorded to {recorded} and known to be committed to {log.known_position}" in done.stderr
+    pipeline("ingest", path, "--table", str(tmp_path / "known"), *view, "--committed", "known")
+    assert ingested(tmp_path / "known") == 0
+
+    service_name = ("--service", "examples.echo_service:EchoService")
+    done = pipeline("replay", path, *service_name, "--out", str(tmp_path / "replay"))
+    assert f"EGRESS: {MESSAGES}\n" in done.stdout
+    assert f"is recorded to {recorded} and known to be committed to {log.known_position}" in done.stderr
+
+    done = pipeline("analytics", path, "--out", str(tmp_path / "analytics"))
+    sessions = pq.read_table(tmp_path / "analytics" / "per_session").to_pylist()
+    assert sum(row["messages"] for row in sessions) == MESSAGES
+    assert f"is recorded to {recorded} and known to be committed to {log.known_position}" in done.stderr
+
+
+def test_an_ingest_does_not_go_on_in_the_log_of_a_cluster_that_was_wiped(node: NodeFactory, tmp_path: Path) -> None:
+    member = node()
+    service = start(member, ECHO_SERVICE)
+    echo(member, 50)
+    release(member, service)
+    words = ("ingest", str(member.base_dir), "--table", str(tmp_path / "table"), "--view", "session_messages")
+    pipeline(*words)
+    assert ingested(tmp_path / "table") == 50
+    for directory in (member.aeron_dir, member.archive_dir, member.cluster_dir):
+        shutil.rmtree(directory, ignore_errors=True)
+    member.start()
+    service.start()
+    member.await_leader()
+    echo(member, 200)
+    done = pipeline(*words, code=1)
+    assert "that was another log: recording 0 of 20" in done.stderr
+    assert "The cluster was wiped and started again" in done.stderr
+    assert ingested(tmp_path / "table") == 50
+    pipeline(*words[:3], str(tmp_path / "new"), *words[4:])
+    assert ingested(tmp_path / "new") == 200
