@@ -16,7 +16,7 @@ from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct, UnsetType
 
 from container.errors import ConfigurationError
 from container.sealed cimport hide
@@ -462,7 +462,7 @@ cdef dict _attributes_of(object value):
     names = getattr(value, "__struct_fields__", None) or getattr(value, "__dataclass_fields__", None) or [
         attribute.name for attribute in getattr(value, "__attrs_attrs__", ())]
     for name in names:
-        found[name] = getattr(value, name, UNSET)
+        found[name] = getattr(value, name, msgspec.UNSET)
     found.update(getattr(value, "__dict__", {}))
     return found
 
