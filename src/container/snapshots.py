@@ -55,9 +55,9 @@ class _Image(Protocol):
 def write_snapshot(snapshot_publication: _Publication, state: object, *, version: int = 1) -> int:
     """Writes ``state`` (a msgspec Struct, or anything msgspec encodes) of any size to a snapshot.
 
-    ``version`` (0 to 2**32 - 1) is yours: raise it when the Struct changes in a way that its readers can not bridge.
+    ``version`` (0 to 2**32 - 1) is yours: raise it when the Struct changes in a way that its readers cannot bridge.
     Returns the length of the encoded state in bytes. Raises what :meth:`~container.api.SnapshotPublication.send`
-    raises, ``TypeError`` for a state that msgspec can not encode, ConfigurationError for a set in the state or in its
+    raises, ``TypeError`` for a state that msgspec cannot encode, ConfigurationError for a set in the state or in its
     type, and ValueError for a version out of range. Nothing is written then.
     """
     _refuse_sets(type(state))
