@@ -790,7 +790,7 @@ def test_the_cause_of_a_failed_start_survives_an_ack_that_fails_too() -> None:
         member.agent.on_start()
     assert raised.value.__cause__ is cause
     assert [type(error) for error in member.errors] == [AgentTermination], "and why the ack failed is reported"
-    assert "can not be sent" in str(member.errors[0])
+    assert "cannot be sent" in str(member.errors[0])
 
 
 def test_the_cause_of_a_failed_snapshot_survives_an_ack_that_fails_too() -> None:
@@ -804,7 +804,7 @@ def test_the_cause_of_a_failed_snapshot_survives_an_ack_that_fails_too() -> None
     member.in_callback(fails, "on_take_snapshot")
     member.cm.snapshot()
     member.cm.commit()
-    assert "can not be sent" in str(member.terminated())
+    assert "cannot be sent" in str(member.terminated())
     assert member.errors == [cause]
 
 

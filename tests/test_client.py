@@ -1092,7 +1092,7 @@ def test_a_second_thread_is_refused_while_the_first_is_alive(client: AeronCluste
     for call in calls:
         (error,) = run_in_thread(call)
         assert isinstance(error, ClusterError)
-        assert "is used by thread 'MainThread' and can not be used by 'second'" in str(error)
+        assert "is used by thread 'MainThread' and cannot be used by 'second'" in str(error)
     assert not client.is_closed
 
 

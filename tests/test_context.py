@@ -178,7 +178,7 @@ def test_directories_are_made_and_canonical(concluded: Any, tmp_path: Path) -> N
 def test_directory_that_can_not_be_made_is_named(tmp_path: Path, client: MemoryClient) -> None:
     (tmp_path / "file").touch()
     context = Context(RecordingService(), client=client, environ={}, cluster_dir=tmp_path / "file" / "c")
-    with pytest.raises(ConfigurationError, match="cluster_dir='.*/file/c': can not be created: Not a directory"):
+    with pytest.raises(ConfigurationError, match="cluster_dir='.*/file/c': cannot be created: Not a directory"):
         context.conclude()
 
 
@@ -284,7 +284,7 @@ def test_delegating_error_handler_comes_first(concluded: Any, given: object) -> 
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("missing.module:Name", "module missing.module can not be imported: ModuleNotFoundError: "),
+        ("missing.module:Name", "module missing.module cannot be imported: ModuleNotFoundError: "),
         (f"{__name__}:Missing", "has no Missing"),
         (f"{__name__}:Unbuildable", r"Unbuildable\(\) failed: RuntimeError: no"),
     ],
@@ -382,7 +382,7 @@ def test_resource_that_fails_to_close_keeps_nothing_else_open(
     monkeypatch.setattr(context, "error_log", Stuck())
     context.close()
     assert context.mark_file.is_closed
-    assert "can not be closed: RuntimeError: stuck" in caplog.text
+    assert "cannot be closed: RuntimeError: stuck" in caplog.text
 
 
 def test_driver_that_refuses_a_counter_is_an_error(concluded: Any, client: MemoryClient) -> None:

@@ -253,7 +253,7 @@ def test_a_purged_log_without_a_snapshot_can_not_be_replayed(tmp_path: Path) -> 
         ({"service": TallyService()}, "must be a class or a function that makes one, not a service"),
         ({"service": "os:path"}, "service='os:path': must be a class or a function that makes one, not a service"),
         ({"service": "tests.replay_services:Tally"}, "tests.replay_services has no Tally"),
-        ({"service": lambda: 1 // 0}, "can not be made: ZeroDivisionError"),
+        ({"service": lambda: 1 // 0}, "cannot be made: ZeroDivisionError"),
         ({"service": dict}, "dict has no callback on_start"),
     ],
 )

@@ -367,7 +367,7 @@ def test_bad_value_in_a_file_is_refused_with_the_file(tmp_path: Path) -> None:
 
 def test_file_that_is_missing_or_no_toml_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
-    with pytest.raises(ConfigurationError, match=rf"config file {path} can not be read: No such file or directory"):
+    with pytest.raises(ConfigurationError, match=rf"config file {path} cannot be read: No such file or directory"):
         load_settings(config_file=path, environ={})
     path.write_text("service_id: 3")
     with pytest.raises(ConfigurationError, match=rf"config file {path} is not TOML: "):

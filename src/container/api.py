@@ -496,7 +496,7 @@ class ClusteredService(ABC):
         """A client opened ``session`` at cluster time ``timestamp``; from now on it can be answered."""
 
     def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
-        """``session`` was closed at cluster time ``timestamp``; it can not be answered any more."""
+        """``session`` was closed at cluster time ``timestamp``; it cannot be answered any more."""
 
     @abstractmethod
     def on_session_message(

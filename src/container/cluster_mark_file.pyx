@@ -150,7 +150,7 @@ cdef class ClusterMarkFile(MarkFile):
         except FileExistsError:
             self._take_over(length, fallback)
         except OSError as error:
-            raise MarkFileError(f"mark file {self.path} can not be created: {error.strerror}") from error
+            raise MarkFileError(f"mark file {self.path} cannot be created: {error.strerror}") from error
         else:
             self._create(length)
 
@@ -170,7 +170,7 @@ cdef class ClusterMarkFile(MarkFile):
             _remove(self.path)
             self.close()
             if isinstance(error, OSError):
-                raise MarkFileError(f"mark file {self.path} can not be created with {length} bytes: "
+                raise MarkFileError(f"mark file {self.path} cannot be created with {length} bytes: "
                                     f"{error.strerror}") from error
             raise
         self._length = length
@@ -194,7 +194,7 @@ cdef class ClusterMarkFile(MarkFile):
         except OSError as error:
             self.close()
             reason = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
-            raise MarkFileError(f"mark file {self.path} can not be opened with {length} bytes: {reason}") from error
+            raise MarkFileError(f"mark file {self.path} cannot be opened with {length} bytes: {reason}") from error
         except BaseException:
             self.close()
             raise
@@ -204,7 +204,7 @@ cdef class ClusterMarkFile(MarkFile):
             self._file = open_regular(self.path, os.O_RDWR | os.O_NOFOLLOW)
         except OSError as error:
             if error.errno == errno.EINVAL:
-                raise MarkFileError(f"mark file {self.path} can not be opened: {error.strerror}") from error
+                raise MarkFileError(f"mark file {self.path} cannot be opened: {error.strerror}") from error
             raise
 
     def _check_file(self):
@@ -483,7 +483,7 @@ cdef class ClusterMarkFile(MarkFile):
             raise self._not_written(error) from error
 
     def _not_written(self, error):
-        return MarkFileError(f"mark file {self.path} can not be written to its disk: {error.strerror}")
+        return MarkFileError(f"mark file {self.path} cannot be written to its disk: {error.strerror}")
 
     def _write(self, offset, data):
         write_at(self._file, offset, data)
@@ -545,7 +545,7 @@ def _file_length(error_buffer_length, page_size):
 
 
 def _activity(timestamp, pid, now_ms):
-    """Why a file with this timestamp can not be taken, and what to do about it."""
+    """Why a file with this timestamp cannot be taken, and what to do about it."""
     if timestamp == ACTIVATION_IN_PROGRESS:
         return (f"a start is in progress, or was killed (pid {pid} wrote the file last); delete the file if no such "
                 "process is starting")
@@ -581,7 +581,7 @@ def _save_error_log(directory, records, fallback):
             break
         except OSError as error:
             if not isinstance(error, FileExistsError) or attempt == _FILE_NAME_ATTEMPTS:
-                raise MarkFileError(f"errors of the last run can not be saved to {path}: {error.strerror}") from error
+                raise MarkFileError(f"errors of the last run cannot be saved to {path}: {error.strerror}") from error
             # Another service of the node saved its errors in the same millisecond: what it wrote stays.
             path = _error_file(directory, attempt)
     print_line(f"WARNING: existing errors saved to: {path}", fallback)
@@ -639,7 +639,7 @@ def ensure_link_file(cluster_dir, mark_file_dir, service_id):
                 _remove(written)
                 raise
     except OSError as error:
-        raise MarkFileError(f"link file {link} can not be written: {error.strerror}") from error
+        raise MarkFileError(f"link file {link} cannot be written: {error.strerror}") from error
 
 
 seal((ClusterMarkFile,))

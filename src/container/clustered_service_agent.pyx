@@ -558,7 +558,7 @@ cdef class ClusteredServiceAgent(Cluster):
         except Exception as error:
             # Its id is used up: without it, all that follow would be out of sequence.
             raise AgentTermination(
-                f"ack {ack_id} at logPosition={log_position} can not be sent: {error}") from error
+                f"ack {ack_id} at logPosition={log_position} cannot be sent: {error}") from error
         return 0
 
     # --- control stream
@@ -667,7 +667,7 @@ cdef class ClusteredServiceAgent(Cluster):
         return f"the log from position {position} to {self._gap_end_position}, which the service has missed"
 
     cdef object _gap_failure(self, int64_t position, str reason):
-        return AgentTermination(f"can not get {self._missed(position)}: {reason}")
+        return AgentTermination(f"cannot get {self._missed(position)}: {reason}")
 
     cdef int _check_gap(self) except -1:
         cdef int64_t position = self._log_adapter.position()

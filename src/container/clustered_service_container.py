@@ -72,7 +72,7 @@ class ClusteredServiceContainer:
 
         Raises:
             ConfigurationError: a bad setting or service.
-            MarkFileError: the mark file is held by a live owner, or can not be written.
+            MarkFileError: the mark file is held by a live owner, or cannot be written.
             DriverTimeoutError: there is no media driver.
             AeronError: the driver refuses a counter or one of the control streams.
             ContainerError: the system has no thread for the agent.

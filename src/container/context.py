@@ -66,7 +66,7 @@ class Context:
         settings: the settings of docs/settings.md, by name.
 
     Raises:
-        ConfigurationError: unknown setting, or a config file that can not be read. Values are checked by
+        ConfigurationError: unknown setting, or a config file that cannot be read. Values are checked by
             :meth:`conclude`.
     """
 
@@ -180,7 +180,7 @@ class Context:
         Raises:
             ConcurrentConcludeError: it was called before.
             ConfigurationError: a setting is out of range, with nothing opened yet; or there is no service.
-            MarkFileError: the mark file can not be taken; see :class:`~container.cluster_mark_file.ClusterMarkFile`.
+            MarkFileError: the mark file cannot be taken; see :class:`~container.cluster_mark_file.ClusterMarkFile`.
             DriverTimeoutError: there is no media driver within the driver timeout.
             AeronError: the driver refuses a counter.
         """
@@ -241,7 +241,7 @@ class Context:
     def create_service(self) -> Any:
         """A service made from the class that the setting ``service_class_name`` names.
 
-        Raises ConfigurationError when it is not set, or the class can not be found or instantiated, or is no service.
+        Raises ConfigurationError when it is not set, or the class cannot be found or instantiated, or is no service.
         """
         path = self.settings.service_class_name
         if path is None:
@@ -434,7 +434,7 @@ class Context:
             if resource is not None:
                 resource.close()
         except Exception as error:
-            report("warning", "%s can not be closed: %s", type(resource).__name__, self.bounded_text(error))
+            report("warning", "%s cannot be closed: %s", type(resource).__name__, self.bounded_text(error))
 
 
 def _check_callable(what: str, callback: Any, parameters: str) -> None:
@@ -470,7 +470,7 @@ def _created_directory(setting: str, directory: str) -> str:
         _make_directory(directory)
         return os.path.realpath(directory, strict=True)
     except OSError as error:
-        raise ConfigurationError(f"{setting}={shown(directory)}: can not be created: {error.strerror}") from error
+        raise ConfigurationError(f"{setting}={shown(directory)}: cannot be created: {error.strerror}") from error
 
 
 def _make_directory(path: str) -> None:

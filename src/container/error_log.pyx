@@ -289,7 +289,7 @@ def read_error_log(region, int64_t since_ms=0):
         region: an object with a buffer: the error log, as a live or dead process left it.
         since_ms: only errors that were last observed at this time (epoch ms) or later.
 
-    A record that can not be one (it is shorter than its head, or longer than the region) ends the list.
+    A record that cannot be one (it is shorter than its head, or longer than the region) ends the list.
     """
     cdef Py_buffer view
     PyObject_GetBuffer(region, &view, PyBUF_SIMPLE)

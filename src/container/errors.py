@@ -38,7 +38,7 @@ class ClusterError(ContainerError):
 
 
 class PublicationUnavailableError(ClusterError):
-    """The stream to the consensus module, or of a snapshot, can not be used any more; the text says why."""
+    """The stream to the consensus module, or of a snapshot, cannot be used any more; the text says why."""
 
 
 class SessionError(ClusterError):

@@ -112,7 +112,7 @@ cdef class SnapshotTaker:
                 <const uint8_t*> PyBytes_AS_STRING(session.encoded_principal),
                 <uint32_t> len(session.encoded_principal))
             if length < 0:
-                raise ClusterError(f"session {session.id} can not be written to the snapshot: its channel has "
+                raise ClusterError(f"session {session.id} cannot be written to the snapshot: its channel has "
                                    f"{len(channel)} bytes, its principal {len(session.encoded_principal)}")
             self._send(<const uint8_t*> PyBytes_AS_STRING(scratch), <size_t> length)
         return 0

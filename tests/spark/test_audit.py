@@ -87,7 +87,7 @@ def test_equal_members_pass_also_with_other_session_ids(
 
 
 def write_faulty(base_dir: Path) -> WrittenMember:
-    """A history that can not be: sessions that send too early, too late, or were never opened; a session missing."""
+    """A history that cannot be: sessions that send too early, too late, or were never opened; a session missing."""
     history = History(base_dir)
     history.begin_term()
     history.open_session(1)

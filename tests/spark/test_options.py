@@ -103,7 +103,7 @@ def test_a_missing_path_and_an_option_of_another_view_are_errors() -> None:
         ([In(TEMPLATE, (20, 21, 70_000))], Filters(template_ids=frozenset([20, 21]))),
         ([In(TEMPLATE, (20, 21)), LessThan(TEMPLATE, 21)], Filters(template_ids=frozenset([20]))),
         ([EqualTo(TERM, 3), IsNotNull(TERM)], Filters(leadership_term_ids=frozenset([3]))),
-        # What can not narrow it is left to Spark.
+        # What cannot narrow it is left to Spark.
         ([Not(EqualTo(TERM, 3)), StringContains(("error",), "x"), EqualTo(("service_id",), 1)], Filters()),
         ([EqualTo(("a", "log_position"), 1), EqualTo(POSITION, None), EqualTo(POSITION, True)], Filters()),
     ],

@@ -712,7 +712,7 @@ cdef class AeronCluster(FragmentHandler):
             raise forks.refusal("use a client", f"the client of session {self.cluster_session_id}", self._parent_id)
         if self._owner is not None and self._owner.is_alive():
             raise ClusterError(
-                f"this client is used by thread {self._owner.name!r} and can not be used by "
+                f"this client is used by thread {self._owner.name!r} and cannot be used by "
                 f"{threading.current_thread().name!r}: connect a client for each thread")
         self._owner = threading.current_thread()
         self._owner_id = thread_id

@@ -265,7 +265,7 @@ def make_service(source: ServiceSource) -> object:
     try:
         service: object = make()
     except Exception as error:
-        raise ConfigurationError(f"service={shown(source)} can not be made: {type(error).__name__}: {error}") from error
+        raise ConfigurationError(f"service={shown(source)} cannot be made: {type(error).__name__}: {error}") from error
     return service
 
 
@@ -281,7 +281,7 @@ def replay_segment(
         segment: of :func:`plan_replay`.
         service: a class, a function without arguments, or ``package.module:Name`` of either.
         mode: what an exception of the service does, once it has become a row with its log position: ``strict`` ends
-            the segment, ``permissive`` goes on behind the message, as the container does. A service that can not
+            the segment, ``permissive`` goes on behind the message, as the container does. A service that cannot
             start, or ends itself, ends the segment in either mode.
         batch_rows: rows of a batch at most; it also ends at 16 MiB of payload.
 
