@@ -203,6 +203,14 @@ class BuildExtensions(build_ext):
             extension.define_macros = build.macros
         super().run()
 
+    def build_extension(self, ext: Extension) -> None:
+        """Compile a module if it is out of date, and print its name then: a whole build takes minutes."""
+        module = Path(self.get_ext_fullpath(ext.name))
+        before = module.stat().st_mtime_ns if module.exists() else None
+        super().build_extension(ext)
+        if module.stat().st_mtime_ns != before:
+            print(f"compiled {ext.name}", flush=True)
+
 
 if __name__ == "__main__":
     generate_codecs()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import random
@@ -16,50 +17,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks._verdicts import Goal, Result, Verdict, Word, judge
+
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache" / "bench"
 HISTORY = CACHE / "history.jsonl"
 
-type Result = dict[str, float]
-"""What one round of one peer measured, by metric."""
-
 
 class RoundFailed(Exception):
     """A peer died, or answered wrongly, in a round: it counts as a failure of that peer, and the run goes on."""
-
-
-@dataclass(frozen=True)
-class Goal:
-    """That a metric of one of our peers, as a ratio to another peer or absolute, is at least or at most a number.
-
-    With several peers in ``versus`` the better one counts: the greater value for ``at_least``, else the smaller.
-    """
-
-    peer: str
-    metric: str
-    versus: tuple[str, ...] = ()
-    at_least: float | None = None
-    at_most: float | None = None
-
-    def ratio(self, medians: Mapping[str, Result]) -> float | None:
-        """The number that is compared; None where the peer, or all that it is compared with, did not run."""
-        ours = medians.get(self.peer, {}).get(self.metric)
-        theirs = [medians[name][self.metric] for name in self.versus if self.metric in medians.get(name, {})]
-        if ours is None or (self.versus and not theirs):
-            return None
-        if not theirs:
-            return ours
-        best = max(theirs) if self.at_least is not None else min(theirs)
-        return ours / best if best else None
-
-    def is_met(self, ratio: float) -> bool:
-        """Whether the goal is reached."""
-        return (self.at_least is None or ratio >= self.at_least) and (self.at_most is None or ratio <= self.at_most)
-
-    def __str__(self) -> str:
-        sign, limit = (">=", self.at_least) if self.at_least is not None else ("<=", self.at_most)
-        other = f" / {' or '.join(self.versus)}" if self.versus else ""
-        return f"{self.metric} {self.peer}{other} {sign} {limit:g}"
 
 
 def run_rounds(
@@ -136,10 +102,15 @@ class Row:
         """The median of each metric by peer."""
         return medians_of(self.results)
 
-    def ratios(self) -> list[tuple[Goal, float]]:
-        """The goals whose peers ran, each with its ratio."""
-        found = [(goal, goal.ratio(self.medians)) for goal in self.goals]
-        return [(goal, ratio) for goal, ratio in found if ratio is not None]
+    def verdicts(self) -> list[Verdict]:
+        """The verdict on each goal whose peers ran."""
+        return [verdict for goal in self.goals if (verdict := judge(goal, self.results)) is not None]
+
+
+def tally(verdicts: Sequence[Verdict]) -> str:
+    """How many goals have which verdict."""
+    counts = [sum(verdict.word is word for verdict in verdicts) for word in Word]
+    return f"{len(verdicts)} goals: " + ", ".join(f"{count} {word}" for count, word in zip(counts, Word, strict=True))
 
 
 @dataclass
@@ -166,19 +137,23 @@ class Report:
                 f"{metric} {medians[metric]:{shown}}" for metric, shown in self.metrics.items() if metric in medians
             )
             print(f"{peer:>{width}}: {values}")
-        for goal, ratio in row.ratios():
-            print(f"    {'met   ' if goal.is_met(ratio) else 'MISSED'} {goal}: {ratio:.3f}")
+        for verdict in row.verdicts():
+            print(f"    {verdict}")
         sys.stdout.flush()
 
     def as_json(self) -> dict[str, Any]:
-        """What :meth:`finish` prints: medians of each peer, and the goals' ratios."""
+        """What :meth:`finish` prints: medians of each peer, and the verdicts on the goals."""
         return {
             "benchmark": self.benchmark,
             "rows": {row.name: row.medians for row in self.rows},
             "goals": {
-                f"{row.name}: {goal}": {"ratio": round(ratio, 4), "met": goal.is_met(ratio)}
+                f"{row.name}: {verdict.goal}": {
+                    "ratio": round(verdict.ratio, 4),
+                    "interval": [round(verdict.low, 4), round(verdict.high, 4)] if verdict.high < math.inf else None,
+                    "verdict": verdict.word.value,
+                }
                 for row in self.rows
-                for goal, ratio in row.ratios()
+                for verdict in row.verdicts()
             },
             "failures": {peer: len(texts) for peer, texts in self.failures.items()},
         }
@@ -189,9 +164,8 @@ class Report:
         for peer, texts in self.failures.items():
             if texts:
                 print(f"{peer} failed {len(texts)} times, for example: {texts[0].splitlines()[0]}")
-        met = sum(goal["met"] for goal in found["goals"].values())
-        if found["goals"]:
-            print(f"{met} of {len(found['goals'])} goals met")
+        if judged := [verdict for row in self.rows for verdict in row.verdicts()]:
+            print(tally(judged))
         print(f"interpreter: {interpreter()}")
         if self.histograms:
             print(f"histograms: {plot(self.benchmark, self.histograms, self.began)}")
@@ -270,17 +244,6 @@ def resident_mib(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     kib = dict(line.split(":", 1) for line in status.splitlines() if line.startswith(("RssAnon", "RssFile")))
     return sum(int(text.split()[0]) for text in kib.values()) / 1024
-
-
-def interpreter_mib() -> float:
-    """Resident memory of an interpreter of this environment that only waits."""
-    statement = "import sys; print(flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", statement], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        found = resident_mib(process.pid)
-        process.communicate()
-    return found
 
 
 def peak_mib(pid: int) -> float:

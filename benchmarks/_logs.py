@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks._harness import ROOT, Result, RoundFailed, peak_mib, say
+from benchmarks._harness import ROOT, RoundFailed, peak_mib, say
+from benchmarks._verdicts import Result
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer
 from container.client import AeronCluster
 from container.recordings import Filters, open_member, read

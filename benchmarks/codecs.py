@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from types import ModuleType
 
-from benchmarks._harness import CACHE, Report, Result, RoundFailed, run_rounds
+from benchmarks._harness import CACHE, Report, RoundFailed, run_rounds
+from benchmarks._verdicts import Result
 from scripts.generate_codecs import Message, Schema, load_schemas
 from tests.cython_module import compile_cython, load_module
 

@@ -20,9 +20,7 @@ from typing import Any, NamedTuple
 
 from benchmarks._harness import (
     ROOT,
-    Goal,
     Report,
-    Result,
     RoundFailed,
     busy_seconds,
     cpu_seconds,
@@ -30,7 +28,6 @@ from benchmarks._harness import (
     resident_mib,
     run_rounds,
 )
-from benchmarks._limits import BARE
 from benchmarks._peers import (
     LIMIT_S,
     STANDARD_IDLE,
@@ -42,6 +39,7 @@ from benchmarks._peers import (
     python_service,
     running,
 )
+from benchmarks._verdicts import Goal, Result
 from container.testing.node import Node
 from container.testing.process import Process
 
@@ -61,6 +59,8 @@ PEERS: dict[str, Start] = {
     "python": python_service("examples.echo_service:EchoService"),
     "cython": cython_service(ROOT / "examples" / "cython_echo.pyx", "EchoHandler"),
 }
+BARE = "bare"
+"""The peer whose echoes go from Aeron's C library straight back to it, past the container's code."""
 ALL_PEERS = PEERS | {BARE: cython_service(ROOT / "benchmarks" / "bare_echo.pyx", "BareEchoHandler")}
 
 

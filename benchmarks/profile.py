@@ -25,11 +25,12 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import container
-from benchmarks._harness import CACHE, Report, Result, RoundFailed, cpu_seconds, say
-from benchmarks._limits import BARE, CONTAINER, KERNEL
+from benchmarks._harness import CACHE, Report, RoundFailed, cpu_seconds, say
 from benchmarks._peers import LIMIT_S, running
-from benchmarks.echo import ALL_PEERS, Load, LoadClient, grouped, loads
+from benchmarks._verdicts import Result
+from benchmarks.echo import ALL_PEERS, BARE, Load, LoadClient, grouped, loads
 
+KERNEL, CONTAINER = "kernel", "container"
 METRICS = {
     "per_second": "9,.0f",
     "cpu_s_per_million": "7.4f",
@@ -230,22 +231,16 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def of_rows(rows: Mapping[str, Sequence[str]], options: argparse.Namespace) -> Report:
-    """Measure and report these rows of echo, by peer; raises :class:`PerfMissing`."""
-    chosen = {peer: [load for load in loads(options.messages) if str(load) in names] for peer, names in rows.items()}
-    report = Report("profile", METRICS)
-    measure(report, chosen, options.warm_up)
-    return report.finish()
-
-
 def main(arguments: Sequence[str] | None = None) -> Report:
     """Measure and report."""
     options = parse(arguments)
-    names = [str(load) for load in loads(options.messages) if options.only in str(load)]
+    chosen = [load for load in loads(options.messages) if options.only in str(load)]
+    report = Report("profile", METRICS)
     try:
-        return of_rows(dict.fromkeys(options.peers.split(","), names), options)
+        measure(report, dict.fromkeys(options.peers.split(","), chosen), options.warm_up)
     except PerfMissing as missing:
         sys.exit(str(missing))
+    return report.finish()
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks._harness import Goal, Report, Result, RoundFailed, run_rounds
+from benchmarks._harness import Report, RoundFailed, run_rounds
 from benchmarks._logs import GIB, MIB, Log, read_all, read_in_process, recorded_log, written_log
+from benchmarks._verdicts import Goal, Result
 from tests.plain_decoder import session_message_rows
 
 VIEWS = ("frames", "messages", "session_messages")

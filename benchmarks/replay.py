@@ -17,8 +17,9 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from benchmarks._harness import CACHE, ROOT, Goal, Report, Result, RoundFailed, cpu_seconds, run_rounds, say
+from benchmarks._harness import CACHE, ROOT, Report, RoundFailed, cpu_seconds, run_rounds, say
 from benchmarks._peers import IDLES, LIMIT_S, STANDARD_IDLE, TERMS, Start, add_peer_options, java_classes, other_peers
+from benchmarks._verdicts import Goal, Result
 from benchmarks.echo import PEERS, Load, LoadClient
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer
 from container.errors import ContainerError

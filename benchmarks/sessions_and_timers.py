@@ -1,8 +1,7 @@
 """What a message costs as sessions grow to 100,000 and timers to 1,000,000: the agent over memory; it should be flat.
 
 Messages come from sessions taken at random, so that no look-up finds the session of the last message, and with many
-sessions none finds it in a cache. What the machine takes for that alone is measured beside it: as many lists in a
-chain, each in a slot of the one before: going on by one takes what finding a session takes, a slot and then an object.
+sessions none finds it in a cache.
 Timers are kept by the consensus module; the service schedules each and gets each event. CPU time, of this process.
 """
 
@@ -13,10 +12,9 @@ import random
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-from benchmarks._harness import Goal, Report, Result, RoundFailed, run_rounds
-from benchmarks._limits import LISTS
+from benchmarks._harness import Report, RoundFailed, run_rounds
+from benchmarks._verdicts import Goal, Result
 from container.api import ClientSession, Cluster, ClusteredService, Header, MessageBuffer, SnapshotImage
 from tests.member import Member
 
@@ -24,8 +22,6 @@ SESSIONS = (1, 100, 10_000, 100_000)
 TIMERS = (1_000, 100_000, 1_000_000)
 _LENGTH = 32
 _CHUNK = 20_000
-_SLOTS = 9  # with them a list is about as large as a session
-_MORE_THAN_CACHES = 64 * 1024 * 1024
 
 
 class Service(ClusteredService):
@@ -79,21 +75,6 @@ def messages_of(sessions: int, messages: int) -> Result:
     return {"ns_per_message": spent / messages * 1e9, "us_per_open": opened / sessions * 1e6}
 
 
-def chain_of(lists: int, messages: int) -> Result:
-    """Nanoseconds of going on by one list, the loop included, once other memory has gone through the caches, as a log
-    does."""
-    chain: list[list[Any]] = [[None] * _SLOTS for _ in range(lists)]
-    random.Random(1).shuffle(chain)
-    for one, following in zip(chain, [*chain[1:], chain[0]], strict=True):
-        one[0] = following
-    one = chain[0]
-    bytearray(_MORE_THAN_CACHES)
-    begin = time.process_time()
-    for _ in range(messages):
-        one = one[0]
-    return {"ns_per_message": (time.process_time() - begin) / messages * 1e9}
-
-
 def timers_of(timers: int) -> Result:
     """Nanoseconds of a timer event when so many have come."""
     member = _new_member()
@@ -125,22 +106,12 @@ def main(arguments: Sequence[str] | None = None) -> Report:
     sessions = [count for count in SESSIONS if count <= options.most_sessions]
     timers = [count for count in TIMERS if count <= options.most_timers]
     # Flat: the cost with the most is not twice that with the fewest; caches alone make some difference.
-    for what, counts, metric, measures in (
-        (
-            "sessions",
-            sessions,
-            "ns_per_message",
-            {
-                "sessions": lambda count: messages_of(count, options.messages),
-                LISTS: lambda count: chain_of(count, options.messages),
-            },
-        ),
-        ("timers", timers, "ns_per_timer", {"timers": timers_of}),
+    for what, counts, metric, measure in (
+        ("sessions", sessions, "ns_per_message", lambda count: messages_of(count, options.messages)),
+        ("timers", timers, "ns_per_timer", timers_of),
     ):
         results, failures = run_rounds(
-            {f"{count:,} {name}": partial(measure, count) for count in counts for name, measure in measures.items()},
-            options.rounds,
-            options.seed,
+            {f"{count:,} {what}": partial(measure, count) for count in counts}, options.rounds, options.seed
         )
         report.failures |= failures
         report.add(what, results, [Goal(f"{counts[-1]:,} {what}", metric, (f"{counts[0]:,} {what}",), at_most=2.0)])

@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks._harness import Goal, Report, Result, RoundFailed, run_rounds
+from benchmarks._harness import Report, RoundFailed, run_rounds
+from benchmarks._verdicts import Goal, Result
 from container.api import Header, MessageBuffer
 from container.client import AeronCluster, EgressListener, SessionPool
 from container.client.round_trips import percentile_us

@@ -2,20 +2,16 @@
 
 MB/s (10**6 bytes of state in a second) as the service sees it, and the longest stall: how long the container was busy
 with the snapshot, the archive's recording included, as its own counter says. The services do the same: they make each
-message as it is taken, check its length and its number when it is loaded, and keep none. ``python alone`` is what the
-interpreter takes for that without any container.
+message as it is taken, check its length and its number when it is loaded, and keep none.
 """
 
 from __future__ import annotations
 
 import argparse
-import operator
-import time
 from collections.abc import Sequence
 from functools import partial
 
-from benchmarks._harness import ROOT, Goal, Report, Result, RoundFailed, run_rounds
-from benchmarks._limits import PYTHON_ALONE
+from benchmarks._harness import ROOT, Report, RoundFailed, run_rounds
 from benchmarks._peers import (
     IDLES,
     LIMIT_S,
@@ -26,11 +22,11 @@ from benchmarks._peers import (
     python_service,
     running,
 )
+from benchmarks._verdicts import Goal, Result
 from container.testing.node import CounterType, Node
 from container.testing.process import Process
 
 LENGTHS = (1024, 1024 * 1024)
-MEMORY = 16 * 1024 * 1024
 # The container's counter of the longest snapshot, in nanoseconds.
 MAX_SNAPSHOT_DURATION = 236
 
@@ -44,30 +40,6 @@ def peers(length: int, count: int) -> dict[str, Start]:
         "python": python_service("benchmarks._snapshot_service:SnapshotService", variables),
         "cython": cython_service(ROOT / "benchmarks" / "cython_snapshot.pyx", "SnapshotHandler", variables),
     }
-
-
-def python_alone(length: int, count: int) -> Result:
-    """What the service in Python does with each message, without a container: the bytes come from and stay in memory.
-
-    As the services do it: when the state is loaded each message becomes bytes, whose length and number are checked, and
-    which nobody keeps; when it is taken the number and the rest are handed over to a function in C, which does nothing.
-    """
-    in_memory = min(count, max(MEMORY // length, 1))
-    memory = b"".join(number.to_bytes(8, "little") + bytes(length - 8) for number in range(in_memory))
-    begin = time.perf_counter()
-    for _ in range(count // in_memory):
-        for loaded, offset in enumerate(range(0, len(memory), length)):
-            message = memory[offset : offset + length]
-            if len(message) != length or int.from_bytes(message[:8], "little") != loaded:
-                raise ValueError(f"message {loaded} is not what was written")
-    loaded_s = time.perf_counter() - begin
-    size = count // in_memory * len(memory)
-    hand_over, rest = operator.is_, bytes(length - 8)
-    begin = time.perf_counter()
-    for number in range(count):
-        hand_over(number.to_bytes(8, "little"), rest)
-    taken_s = time.perf_counter() - begin
-    return {"taken_mb_s": length * count / taken_s / 1e6, "loaded_mb_s": size / loaded_s / 1e6, "stall_s": taken_s}
 
 
 def said(service: Process, word: str) -> float:
@@ -122,8 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> Report:
             {
                 name: partial(take_and_load, start, size // length * length)
                 for name, start in peers(length, size // length).items()
-            }
-            | {PYTHON_ALONE: partial(python_alone, length, size // length)},
+            },
             options.rounds,
             options.seed,
         )

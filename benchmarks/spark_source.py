@@ -21,8 +21,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from benchmarks._harness import Goal, Report, Result, RoundFailed, cpu_seconds, peak_mib, run_rounds
+from benchmarks._harness import Report, RoundFailed, cpu_seconds, peak_mib, run_rounds
 from benchmarks._logs import GIB, MIB, Log, written_log
+from benchmarks._verdicts import Goal, Result
 from container.recordings import open_members, plan
 from container.recordings.source import read_partition
 from container.spark import FORMAT, open_session

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from benchmarks._harness import ROOT, Goal, Report, Result, RoundFailed, cpu_seconds, resident_mib, run_rounds
+from benchmarks._harness import ROOT, Report, RoundFailed, cpu_seconds, resident_mib, run_rounds
 from benchmarks._peers import (
     IDLES,
     LIMIT_S,
@@ -27,6 +27,7 @@ from benchmarks._peers import (
     other_peers,
     python_service,
 )
+from benchmarks._verdicts import Goal, Result
 from container.errors import ContainerError
 from container.testing.node import CounterType, Node
 from container.testing.process import Process

@@ -30,7 +30,7 @@ class HmacCredentials:
         return self._user.encode()
 
     def on_challenge(self, encoded_challenge: bytes) -> bytes:
-        """That we are: who does not know the secret can not answer."""
+        """That we are: who does not know the secret cannot answer."""
         return hmac.digest(self._secret, encoded_challenge, hashlib.sha256)
 
 

@@ -64,7 +64,7 @@ class Status(enum.IntEnum):
 class Answer(msgspec.Struct, array_like=True):
     """What a client hears of a transfer."""
 
-    status: int
+    status: Status
     balance: int
 
 

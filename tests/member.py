@@ -22,6 +22,7 @@ from container.api import (
 )
 from container.callback_errors import SKIP
 from container.duration_tracker import DurationTracker
+from container.error_texts import remark_on
 from container.errors import AgentTermination
 from container.semantic_version import is_version_compatible
 from container.service_handler import PythonServiceHandler, ServiceHandler
@@ -158,6 +159,7 @@ class Member:
         self.store = MemorySnapshotStore(self.client)
         self.mark_file = MemoryMarkFile()
         self.errors: list[BaseException] = []
+        self.remarks: list[str] = []
         self.events: list[BaseException] = []
         self.hooks = 0
         self.is_context_closed = False
@@ -172,7 +174,7 @@ class Member:
             idle_strategy=self.idle_strategy,
             mark_file=self.mark_file,
             snapshot_store=self.store,
-            counted_error_handler=self.errors.append,
+            counted_error_handler=self._on_error,
             callback_error_policy=callback_error_policy,
             error_log=SimpleNamespace(record=self.events.append),
             cluster_id=cluster_id,
@@ -212,6 +214,10 @@ class Member:
         self.clock.advance(self.idle_ns)
         if self.during_idle:
             self.during_idle.pop(0)()
+
+    def _on_error(self, error: BaseException) -> None:
+        self.errors.append(error)
+        self.remarks.append(remark_on(error))
 
     def _on_hook(self) -> None:
         self.hooks += 1

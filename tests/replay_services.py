@@ -133,7 +133,7 @@ class ForgetfulTallyService(TallyService):
 
 
 class BrokenTallyService(TallyService):
-    """Can not start from a snapshot."""
+    """Cannot start from a snapshot."""
 
     def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
         super().on_start(cluster, snapshot_image)

@@ -462,7 +462,8 @@ def test_a_forked_child_neither_uses_nor_closes_its_parents_client(use_invoker: 
     )
     assert (result.returncode, result.stderr) == (0, "")
     refused, survived = result.stdout.splitlines()
-    assert "of which this one is a fork; start processes by spawn" in refused
+    assert "cannot be used in its forked child, process " in refused
+    assert "Make a new one in the child, or start the child by spawn instead of fork" in refused
     assert survived == "7 [b'still here']"
 
 

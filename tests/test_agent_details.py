@@ -374,7 +374,7 @@ def test_an_ack_that_can_not_be_sent_uses_up_its_id() -> None:
     member = Member().start()
     member.results(-1)
     member.cm.join_as_follower()
-    assert "ack 1 at logPosition=0 can not be sent: publication is not connected" in str(member.terminated())
+    assert "ack 1 at logPosition=0 cannot be sent: publication is not connected" in str(member.terminated())
     member.cm.request_service_ack(0)
     member.work()
     assert [ack.ack_id for ack in member.cm.acks] == [0, 2]
@@ -867,7 +867,7 @@ def test_a_replay_of_a_gap_that_begins_elsewhere_ends_the_agent() -> None:
     assert log is not None
     seam.add_counter(archive.client, 100, archive.recording_position_key(0, log.session_id, archive.archive_id))
     member.cm.join_log(role=Role.FOLLOWER)
-    text = f"can not get the log from position {begin} to {end}, .*: its replay begins at 0"
+    text = f"cannot get the log from position {begin} to {end}, .*: its replay begins at 0"
     assert re.match(text, str(member.terminated()))
     assert member.service.messages == []
 

@@ -195,6 +195,58 @@ def test_s53_a_driver_that_closes_images_first_is_survived() -> None:
     assert str(member.terminated()) == "unexpected Aeron close"
 
 
+@pytest.mark.parametrize(
+    "error", [ValueError("handler"), SystemExit("handler")], ids=lambda error: type(error).__name__
+)
+@pytest.mark.parametrize("is_closed_before", [True, False])
+def test_s53_an_error_handler_of_the_client_that_raises_does_not_hide_the_drivers_end(
+    error: BaseException, is_closed_before: bool
+) -> None:
+    member = Member().lead()
+    member.deliver(b"before")
+    if is_closed_before:
+        member.driver.kill()
+    else:
+        member.driver.kill(at_next_invoke=True)
+    member.driver.fail_next_invoke(error)
+    member.clock.advance(TICK_NS)
+    with pytest.raises(AgentTermination, match="^unexpected Aeron close$"):
+        member.agent.do_work()
+    assert member.errors == [error]
+    member.agent.on_close()
+    assert member.service.of("on_terminate") == []
+
+
+def test_s53_nor_does_it_while_the_agent_idles() -> None:
+    member = Member().lead()
+    error = ValueError("handler")
+
+    def idles(*_: object) -> None:
+        member.driver.kill(at_next_invoke=True)
+        member.driver.fail_next_invoke(error)
+        member.service.cluster.idle()
+
+    member.in_callback(idles)
+    member.cm.session_message(1, b"x")
+    member.cm.commit()
+    assert str(member.terminated()) == "unexpected Aeron close"
+    assert error in member.errors
+
+
+def test_an_error_handler_of_the_client_that_raises_leaves_the_duty_cycle_whole() -> None:
+    member = Member().lead()
+    error = ValueError("handler")
+    member.cm.session_message(1, b"x")
+    member.cm.commit()
+    marks = len(member.mark_file.activity_timestamps)
+    member.driver.fail_next_invoke(error)
+    member.clock.advance(1_000_000_000)
+    member.agent.do_work()
+    assert member.errors == [error]
+    assert member.service.messages == [b"x"]
+    assert len(member.mark_file.activity_timestamps) == marks + 1
+
+
 def test_s54_a_close_calls_on_terminate_once_and_closes_what_the_agent_opened() -> None:
     member = Member().lead()
     member.cm.open_session(1)
@@ -266,6 +318,18 @@ def test_s11_the_activity_timestamp_advances_once_per_second() -> None:
     stamps = member.mark_file.activity_timestamps[begin:]
     assert 10 <= len(stamps) <= 12
     assert all(1_000 <= after - before <= 1_002 for before, after in itertools.pairwise(stamps))
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, -5_000, 3_600_000])
+def test_s11_it_follows_a_time_of_day_that_jumps_with_the_next_tick(jump_ms: int) -> None:
+    member = Member().lead()
+    member.clock.set_epoch_ms(member.clock.now_ms + jump_ms)
+    begin = len(member.mark_file.activity_timestamps)
+    member.work(1)
+    assert member.mark_file.activity_timestamps[begin:] == [member.clock.now_ms]
+    member.clock.advance(1_000_000_000)
+    member.work(1)
+    assert member.mark_file.activity_timestamps[begin + 1 :] == [member.clock.now_ms]
 
 
 def test_s11_it_advances_during_long_idles_of_the_user() -> None:

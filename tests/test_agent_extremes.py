@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from container.api import ClusteredService
 from container.errors import ClusterError
 from container.message_buffer import BufferClaim
 from tests.member import TICK_NS, Member
@@ -89,8 +91,40 @@ EVENTS: dict[str, Callable[[Member], object]] = {
     "on_timer_event": lambda member: member.cm.timer_event(5),
     "on_session_close": lambda member: member.cm.close_session(3),
     "on_new_leadership_term_event": lambda member: member.cm.new_leadership_term(),
+}
+
+REFUSING: dict[str, Callable[[Member], object]] = {
+    "on_start": lambda member: restarted(member),
+    "on_role_change": lambda member: member.cm.end_log(),
+    "on_terminate": lambda member: member.cm.termination_position(),
+    "do_background_work": lambda member: None,
     "on_take_snapshot": lambda member: member.cm.snapshot(),
 }
+
+
+def restarted(member: Member) -> None:
+    """Starts another member, with the same service, from a snapshot with session 2."""
+    member.cm.snapshot()
+    member.commit()
+    messages = member.store.messages(member.store.recording_ids[-1])
+    position = member.service.cluster.log_position
+    again = Member(member.service, log_position=position)
+    again.start(
+        recording_ids=[again.store.add_recording([(message, 0xC0) for message in messages])],
+        leadership_term_id=1,
+        log_position=position,
+    )
+    (session,) = again.service.cluster.client_sessions
+    again.cm.connect_egress(session.id, session.response_channel)
+    assert set(sent(again).values()) == {0}
+    assert again.errors == []
+
+
+def test_the_table_of_the_manual_says_which_callbacks_may_send() -> None:
+    rows = re.findall(r"^ *``(\w+)`` .* (yes|no)$", ClusteredService.__doc__ or "", re.MULTILINE)
+    assert {name for name, may_send in rows if may_send == "yes"} == set(EVENTS)
+    assert {name for name, may_send in rows if may_send == "no"} == set(REFUSING)
+    assert {name for name in vars(ClusteredService) if not name.startswith("_")} == {name for name, _ in rows}
 
 
 def claimed(target: Any) -> int:
@@ -153,29 +187,31 @@ def test_each_callback_of_the_log_may_send_everything_once(name: str, send: str,
     assert sent(member) == {**before, kind: before[kind] + (not is_mocked)}
 
 
+@pytest.mark.parametrize("is_leader", [True, False])
 @pytest.mark.parametrize("send", list(SENDS))
-@pytest.mark.parametrize("name", ["on_role_change", "on_terminate", "do_background_work"])
-def test_a_refused_send_leaves_nothing_behind(name: str, send: str) -> None:
-    member = Member().lead()
+@pytest.mark.parametrize("name", list(REFUSING))
+def test_a_refused_send_leaves_nothing_behind(name: str, send: str, *, is_leader: bool) -> None:
+    member = Member().lead() if is_leader else Member().follow()
     member.cm.open_session(2)
     member.commit()
-    cluster = member.service.cluster
     before = sent(member)
 
     def attempt(*_: Any) -> int:
+        cluster = member.service.cluster
         with pytest.raises(ClusterError, match=f"not allowed from {name}"):
             SENDS[send](cluster, cluster.get_client_session(2))
         return 1
 
     results = member.in_callback(attempt, name)
-    if name == "on_role_change":
-        member.cm.end_log()
-        member.work()
-    elif name == "on_terminate":
-        member.cm.termination_position()
+    REFUSING[name](member)
+    if name == "on_terminate":
         member.terminated()
-    else:
+    elif name == "on_role_change" and not is_leader:
         member.work()
+        member.cm.join_as_leader()
+        member.work()
+    else:
+        member.commit()
     assert results == [1]
     assert member.errors == []
     assert sent(member) == before
@@ -241,7 +277,6 @@ def test_the_time_of_day_may_jump_while_a_member_works(jump_ms: int) -> None:
     member.cm.request_service_ack(member.service.cluster.log_position)
     member.work()
     assert len(member.cm.acks) == 3
-    member.clock.advance(max(0, -jump_ms) * 1_000_000)  # the mark file's next time comes with the time of day
     member.clock.advance(1_000_000_000)
     member.work(1)
     assert member.mark_file.activity_timestamps[-1] == member.clock.now_ms

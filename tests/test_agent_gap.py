@@ -276,8 +276,8 @@ def test_a_gap_that_the_archive_does_not_have_ends_the_agent_and_says_what_was_m
     member.cm.join_as_follower()
     termination = member.terminated(30)
     assert str(termination) == (
-        f"can not get the log from position {position} to {end}, which the service has missed because the log ended "
-        "before it had read that far: ArchiveError: requested position is less than recording start"
+        f"cannot get the log from position {position} to {end}, which the service has missed: ArchiveError: "
+        "requested position is less than recording start"
     )
     assert len(member.cm.acks) == 2
     assert member.hooks == 1
@@ -302,7 +302,7 @@ def test_a_replay_that_ends_too_early_ends_the_agent() -> None:
     replay = next(info for info in member.driver.publications() if info.stream_id == 103)
     position = member.service.cluster.log_position
     member.driver.give_up_images(replay.session_id)
-    assert f"can not get the log from position {position} to " in str(termination := member.terminated(30))
+    assert f"cannot get the log from position {position} to " in str(termination := member.terminated(30))
     assert str(termination).endswith("its replay ended there")
     close_leaves_nothing(member)
 
@@ -316,7 +316,7 @@ def test_a_gap_that_does_not_go_on_ends_the_agent_after_30_s() -> None:
     settle(member)
     begin = member.clock.now_ns
     assert str(member.terminated(40_000)) == (
-        f"can not get the log from position {positions[2]} to {positions[-1]}, which the service has missed: nothing "
+        f"cannot get the log from position {positions[2]} to {positions[-1]}, which the service has missed: nothing "
         f"came for 30 s; the commit position is {positions[2]}"
     )
     assert abs(member.clock.now_ns - begin - 30_000_000_000) < 100 * TICK_NS

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, Literal
 
+import msgspec
 import pytest
 
 from container.api import TimeUnit
 from container.codecs import messages as codecs
-from container.errors import AgentTermination, ArchiveError, ClusterError
+from container.errors import AgentTermination, ArchiveError, ClusterError, SnapshotError, TimedOutError
 from container.snapshots import read_snapshot, write_snapshot
 from container.testing import transport_probe as seam
 from tests.member import Member
@@ -290,7 +292,7 @@ def test_a_raw_offer_to_a_snapshot_gives_its_result() -> None:
         before = publication.position
         results.append(publication.offer(b"x") - before)
         member.driver.publication_results(SNAPSHOT_CHANNEL, 106, [BACK_PRESSURED])
-        results.append(publication.offer(b"x"))
+        results.append(int(publication.offer(b"x")))
         with pytest.raises(ValueError, match=str(publication.max_message_length)):
             publication.send(b"x" * (publication.max_message_length + 1))
 
@@ -354,3 +356,155 @@ def test_a_time_unit_that_is_not_known_yet_is_null_in_the_markers_and_read_as_mi
     second = Member(log_position=position)
     second.start(recording_ids=[second.store.add_recording(saved(member))], leadership_term_id=0)
     assert second.service.cluster.time_unit is TimeUnit.MILLIS
+
+
+# an archive that stands still
+
+
+@pytest.mark.parametrize("what", ["completion", "a frame of the container", "a message of the service"])
+def test_an_archive_that_records_nothing_for_60_s_fails_the_snapshot_alone(
+    what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    member = Member().lead()
+    member.idle_ns = 500_000_000
+    begin = member.clock.now_ns
+
+    def sends(publication: Any) -> None:
+        member.driver.publication_results(SNAPSHOT_CHANNEL, 106, [BACK_PRESSURED] * 1_000)
+        publication.send(b"state")
+
+    if what == "completion":
+        member.store.script("complete", itertools.repeat(0))
+    elif what == "a frame of the container":
+        member.driver.publication_results(SNAPSHOT_CHANNEL, 106, [BACK_PRESSURED] * 1_000)
+    else:
+        member.in_callback(sends, "on_take_snapshot")
+    take(member)
+    assert 60 <= (member.clock.now_ns - begin) / 1e9 < 70
+    (error,) = member.errors
+    assert isinstance(error, TimedOutError)
+    assert "in vain: nothing was recorded for 60 s, recording 7 is at" in str(error)
+    awaited = "finish snapshot recording 7" if what == "completion" else "record the snapshot"
+    assert f"still waiting for the archive to {awaited} after 5 s" in caplog.text
+    assert member.cm.acks[-1].relevant_id == NULL_VALUE
+    member.driver.publication_results(SNAPSHOT_CHANNEL, 106, [])
+    member.deliver(b"next")
+    assert member.service.messages == [b"next"]
+
+
+def test_an_archive_that_is_slow_is_waited_for() -> None:
+    member = Member().lead()
+    member.idle_ns = 500_000_000
+    begin = member.clock.now_ns
+
+    def sends(publication: Any) -> None:
+        recording = member.store.recording(member.store.recording_ids[-1])
+        member.driver.publication_results(SNAPSHOT_CHANNEL, 106, [BACK_PRESSURED] * 400)
+        for _ in range(3):
+            member.after_idles(100, lambda: recording.log.append(b"x"))
+        publication.send(b"state")
+
+    member.in_callback(sends, "on_take_snapshot")
+    take(member)
+    assert (member.clock.now_ns - begin) / 1e9 > 180
+    assert member.errors == []
+    assert saved(member)[-1] == b"state"
+
+
+def test_a_recording_that_stops_ends_a_send_as_well() -> None:
+    member = Member().lead()
+
+    def sends(publication: Any) -> None:
+        member.driver.publication_results(SNAPSHOT_CHANNEL, 106, [BACK_PRESSURED, CLOSED])
+        publication.send(b"state")
+
+    member.in_callback(sends, "on_take_snapshot")
+    take(member)
+    assert ["is closed" in str(error) for error in member.errors] == [True]
+    assert member.cm.acks[-1].relevant_id == NULL_VALUE
+
+
+# a message that is not in the snapshot
+
+
+def test_a_failed_offer_to_a_snapshot_that_nobody_looks_at_fails_the_snapshot() -> None:
+    member = Member().lead()
+
+    def loses_one(publication: Any) -> None:
+        member.driver.publication_results(SNAPSHOT_CHANNEL, 106, [BACK_PRESSURED])
+        publication.offer(b"first")
+        publication.offer(b"second")
+
+    member.in_callback(loses_one, "on_take_snapshot")
+    take(member)
+    (error,) = member.errors
+    assert isinstance(error, SnapshotError)
+    assert "SnapshotPublication.offer returned BACK_PRESSURED" in str(error)
+    assert "the snapshot lacks a message" in str(error)
+    assert member.cm.acks[-1].relevant_id == NULL_VALUE
+    take(member)
+    assert member.cm.acks[-1].relevant_id != NULL_VALUE
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_failed_offer_to_a_snapshot_that_is_read_or_retried_does_not(*, is_read: bool) -> None:
+    member = Member().lead()
+
+    def repeats(publication: Any) -> None:
+        member.driver.publication_results(SNAPSHOT_CHANNEL, 106, [BACK_PRESSURED])
+        if is_read:
+            assert publication.offer(b"state") == BACK_PRESSURED
+        else:
+            publication.offer(b"state")
+            publication.offer(b"state")
+
+    member.in_callback(repeats, "on_take_snapshot")
+    take(member)
+    assert member.errors == []
+    assert member.cm.acks[-1].relevant_id != NULL_VALUE
+
+
+# reading inside of a read
+
+
+@pytest.mark.parametrize("inner", ["poll", "loop", "helper", "iterator"])
+def test_a_snapshot_is_not_read_inside_the_handler_of_a_poll(inner: str) -> None:
+    class State(msgspec.Struct):
+        pass
+
+    member = Member().lead()
+    member.in_callback(lambda publication: [publication.send(b"%d" % index) for index in range(30)], "on_take_snapshot")
+    position = take(member)
+    again = Member(log_position=position)
+    recording = again.store.add_recording([(message, 0xC0) for message in saved(member)])
+    refused: list[str] = []
+
+    def loads(_cluster: object, image: Any) -> list[bytes]:
+        found: list[bytes] = []
+        messages = iter(image)
+        found.append(next(messages))
+        reads: dict[str, Callable[[], Any]] = {
+            "poll": lambda: image.poll(found.append),
+            "loop": lambda: list(image),
+            "helper": lambda: read_snapshot(image, State),
+            "iterator": lambda: next(messages),
+        }
+
+        def handler(message: bytes) -> None:
+            found.append(message)
+            if not refused:
+                with pytest.raises(ClusterError) as raised:
+                    reads[inner]()
+                refused.append(str(raised.value))
+                assert image.position > 0
+                assert not image.is_end_of_stream
+
+        image.poll(handler, 4)
+        found.extend(image)
+        return found
+
+    loaded = again.in_callback(loads, "on_start")
+    again.start(recording_ids=[recording], leadership_term_id=1, log_position=position)
+    assert loaded == [[b"%d" % index for index in range(30)]]
+    assert len(refused) == 1
+    assert refused[0].startswith("the snapshot is being read: inside the handler of a poll()")

@@ -192,7 +192,7 @@ def test_a_session_of_a_snapshot_gets_its_egress_when_the_member_leads() -> None
 
 
 def failing(member: Member) -> AgentTermination:
-    """Starts a member that can not start; what the agent raised."""
+    """Starts a member that cannot start; what the agent raised."""
     with pytest.raises(AgentTermination) as raised:
         member.agent.on_start()
     return raised.value

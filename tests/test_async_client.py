@@ -35,6 +35,7 @@ from container.errors import (
     MessageTooLongError,
     TimedOutError,
 )
+from container.values import shown
 from tests import scripted_member
 from tests.scripted_member import Request
 from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers, key_of
@@ -522,8 +523,26 @@ async def _connect(members: ThreadedMembers) -> AsyncAeronCluster:
     return await aconnect(**settings(members))
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, True, "5", 10**400], ids=shown)
+def test_what_is_no_timeout_is_refused_before_anything_is_sent(
+    members: ThreadedMembers, member: PatientMember, run: Run, value: Any
+) -> None:
+    async def scenario() -> None:
+        async with aconnect(**settings(members), correlate=key_of) as client:
+            for call in (
+                lambda: client.send(b"x", timeout=value),
+                lambda: client.request(b"7:x", key=7, timeout=value),
+                lambda: client.request_snapshot(timeout=value),
+            ):
+                with pytest.raises(ConfigurationError, match="^timeout must be None or a number of seconds from 0 to"):
+                    await call()
+            assert members.do(member.payloads) == []
+
+    run(scenario())
+
+
 def test_bad_settings_are_refused_at_once() -> None:
-    with pytest.raises(ConfigurationError, match="max_waiting must be at least 1, not 0"):
+    with pytest.raises(ConfigurationError, match="max_waiting must be a whole number from 1 to 2147483647, not 0"):
         aconnect(max_waiting=0)
     with pytest.raises(ConfigurationError, match="ingress_channel must be set"):
         aconnect(ingress_channel="")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,8 @@ from container.api import Role, SessionMessages
 from container.callback_errors import HALT, SKIP
 from container.errors import AgentTermination, ArchiveError, ClusterError, ContainerError
 from container.testing.manual_time import SteppingIdleStrategy
-from tests.member import CHANNEL, Member, RecordingService
+from tests.member import CHANNEL, TICK_NS, Member, RecordingService
+from tests.node import Node
 
 CLUSTER_NAMES = {
     "aeron",
@@ -381,6 +384,158 @@ def test_a_snapshot_that_fails_is_given_up_and_the_log_goes_on(error: Exception)
     assert member.service.messages == [b"1"]
 
 
+# --- what errors say of where they come from
+
+IDS = {
+    "on_session_message": "clusterSessionId=1",
+    "on_timer_event": "correlationId=1",
+    "on_session_open": "clusterSessionId=8",
+    "on_session_close": "clusterSessionId=7",
+    "on_new_leadership_term_event": "leadershipTermId=2",
+}
+
+
+@pytest.mark.parametrize("callback", EVENTS)
+def test_a_skipped_event_is_named_with_its_callback_and_position(callback: str) -> None:
+    member = failing_at(callback, ValueError("a bug"), SKIP)
+    positions: list[int] = []
+    fails = member.service.actions[callback]
+
+    def noted(*args: Any) -> None:
+        positions.append(member.service.cluster.log_position)
+        positions.append(member.service.cluster.time)
+        member.service.actions[callback] = fails  # which removes itself
+        fails(*args)
+
+    member.service.actions[callback] = noted
+    member.work()
+    assert member.remarks == [
+        f"{callback} raised this in the event at logPosition={positions[0]} clusterTime={positions[1]} "
+        f"{IDS[callback]}, which this member skips"
+    ]
+
+
+@pytest.mark.parametrize("callback", EVENTS)
+def test_with_halt_the_event_is_named_as_well(callback: str) -> None:
+    termination = failing_at(callback, ValueError("a bug"), HALT).terminated()
+    assert re.search(
+        f"^{callback} raised ValueError in the event at logPosition=\\d+ clusterTime=\\d+ {IDS[callback]}: this member",
+        str(termination),
+    )
+
+
+def test_a_skipped_message_of_a_batch_is_named() -> None:
+    member = Member(Batches()).lead()
+    member.service.failing[b"2"] = ValueError("a bug")
+    positions = logged(member, b"1", b"2", b"3")
+    member.work()
+    assert len(member.remarks) == 1
+    assert member.remarks[0].startswith(f"on_session_messages raised this in the event at logPosition={positions[1]} ")
+    assert member.remarks[0].endswith(" clusterSessionId=1, which this member skips")
+    member = Member(Batches(), callback_error_policy=HALT).lead()
+    member.service.failing[b"2"] = ValueError("a bug")
+    logged(member, b"1", b"2", b"3")
+    assert " clusterSessionId=1: this member ends" in str(member.terminated())
+
+
+UNKNOWN_SCHEMA = b"\x08\x00\x01\x00\x05\x00\x10\x00" + bytes(40)
+TIMER_WITHOUT_BLOCK = b"\x00\x00\x14\x00\x6f\x00\x10\x00" + bytes(40)
+
+
+@pytest.mark.parametrize(("frame", "name"), [(UNKNOWN_SCHEMA, "unknown"), (TIMER_WITHOUT_BLOCK, "TimerEvent")])
+@pytest.mark.parametrize("policy", [HALT, SKIP])
+def test_a_bad_frame_is_named_with_its_own_position(frame: bytes, name: str, policy: str) -> None:
+    member = Member(callback_error_policy=policy).lead()
+    member.cm.log_message(frame)
+    position = member.cm.log_position
+    logged(member, b"1")
+    if policy == HALT:
+        text = str(member.terminated())
+    else:
+        member.work()
+        (text,) = member.remarks
+    assert text.startswith("the container raised ")
+    assert f" in the event at logPosition={position} " in text
+    assert f" message={name}" in text
+
+
+def test_what_else_a_callback_raises_is_named() -> None:
+    member = Member().start()
+    for callback in ("on_role_change", "on_terminate"):
+        member.service.actions[callback] = raising(ValueError("x"))
+    member.cm.join_as_leader()
+    member.work()
+    member.service.actions["do_background_work"] = raising(ValueError("x"))
+    member.work(1)
+    del member.service.actions["do_background_work"]
+    member.ctx.termination_hook = raising(ValueError("x"))
+    member.cm.termination_position(member.service.cluster.log_position)
+    member.terminated()
+    assert member.remarks == [
+        "on_role_change raised this at logPosition=0: the role is LEADER all the same",
+        "do_background_work raised this at logPosition=0",
+        "on_terminate raised this: the member ends in order all the same",
+        "the termination hook raised this: the member ends in order all the same",
+    ]
+
+
+def test_a_failed_snapshot_says_that_there_is_none_and_what_to_do() -> None:
+    member = Member().lead()
+    member.service.actions["on_take_snapshot"] = raising(ValueError("x"))
+    member.cm.snapshot()
+    member.commit()
+    position = member.service.cluster.log_position
+    assert member.remarks == [
+        f"no snapshot was taken at logPosition={position} leadershipTermId=1: the state is as it was and the log goes "
+        "on, but this member's next start replays from the snapshot before. Repair the cause, then have a snapshot "
+        "taken again"
+    ]
+    member.service.actions["on_take_snapshot"] = raising(SystemExit())
+    member.cm.snapshot()
+    member.cm.commit()
+    assert str(member.terminated()).startswith("on_take_snapshot raised SystemExit in the event at logPosition=")
+
+
+def test_an_archive_without_space_says_that_there_is_no_snapshot_and_what_to_do() -> None:
+    member = Member().lead()
+    member.service.actions["on_take_snapshot"] = raising(ArchiveError("no space", code=ArchiveError.STORAGE_SPACE))
+    member.cm.snapshot()
+    member.cm.commit()
+    assert re.search(
+        r"no space; no snapshot was taken at logPosition=\d+ .* free space on the disk of its archive, start it again",
+        str(member.terminated()),
+    )
+
+
+def test_error_log_and_logger_name_the_skipped_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    node = Node(tmp_path)
+    node.service.actions["on_session_message"] = lambda *_: 1 // 0
+    node.cm.start()
+    with node.launch(callback_error_policy=SKIP, use_agent_invoker=True, record_error_messages=False) as container:
+        container.invoke()
+        node.cm.join_as_leader()
+        work(node, container)
+        for _ in range(10):
+            node.cm.session_message(1, b"x")
+        node.cm.commit()
+        work(node, container)
+        (text,) = node.recorded()
+    remark = (
+        r"on_session_message raised this in the event at logPosition=(\d+) clusterTime=\d+ clusterSessionId=1, which"
+    )
+    first, second, *_ = text.splitlines()
+    assert first == "ZeroDivisionError: <its message is left out>"
+    assert re.match(remark, second)
+    logged_positions = [int(re.search(f"; {remark}", line)[1]) for line in caplog.messages]  # type: ignore[index]
+    assert len(set(logged_positions)) == 2, "the first and the tenth"
+
+
+def work(node: Node, container: Any) -> None:
+    for _ in range(20):
+        node.clock.advance(TICK_NS)
+        container.invoke()
+
+
 # --- batches
 
 
@@ -635,7 +790,7 @@ def test_the_cause_of_a_failed_start_survives_an_ack_that_fails_too() -> None:
         member.agent.on_start()
     assert raised.value.__cause__ is cause
     assert [type(error) for error in member.errors] == [AgentTermination], "and why the ack failed is reported"
-    assert "can not be sent" in str(member.errors[0])
+    assert "cannot be sent" in str(member.errors[0])
 
 
 def test_the_cause_of_a_failed_snapshot_survives_an_ack_that_fails_too() -> None:
@@ -649,7 +804,7 @@ def test_the_cause_of_a_failed_snapshot_survives_an_ack_that_fails_too() -> None
     member.in_callback(fails, "on_take_snapshot")
     member.cm.snapshot()
     member.cm.commit()
-    assert "can not be sent" in str(member.terminated())
+    assert "cannot be sent" in str(member.terminated())
     assert member.errors == [cause]
 
 

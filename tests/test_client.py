@@ -91,12 +91,15 @@ def test_defaults_are_upstreams() -> None:
             "id=host:port.*'localhost:9010'",
         ),
         ({"client_name": "x" * 101}, "client_name must be a text of at most 100 characters"),
-        ({"message_timeout": 0}, "message_timeout must be more than 0 s and at most 10{9} s, not 0"),
+        ({"message_timeout": 0}, "message_timeout must be a number of seconds from 0.001 to 10{9}, not 0"),
         (
             {"new_leader_timeout": -1.0},
-            "new_leader_timeout must be None, or more than 0 s and at most 10{9} s, not -1.0",
+            "new_leader_timeout must be None, or a number of seconds from 0.001 to 10{9}, not -1.0",
         ),
-        ({"keep_alive_interval": -1.0}, "keep_alive_interval must be from 0 to 10{9} s, not -1.0"),
+        (
+            {"keep_alive_interval": -1.0},
+            "keep_alive_interval must be 0, or a number of seconds from 0.001 to 10{9}, not -1.0",
+        ),
         ({"listener": print}, "listener must be an EgressListener, or an EgressHandler in Cython, not <built-in"),
     ],
 )
@@ -1093,7 +1096,7 @@ def test_a_second_thread_is_refused_while_the_first_is_alive(client: AeronCluste
     for call in calls:
         (error,) = run_in_thread(call)
         assert isinstance(error, ClusterError)
-        assert "is used by thread 'MainThread' and can not be used by 'second'" in str(error)
+        assert "is used by thread 'MainThread' and cannot be used by 'second'" in str(error)
     assert not client.is_closed
 
 

@@ -21,6 +21,8 @@ from container.client import (
     ConnectStep,
     ControlledEgressListener,
     EventCode,
+    SessionPool,
+    aconnect,
 )
 from container.codecs import messages as codecs
 from container.errors import (
@@ -36,6 +38,7 @@ from container.errors import (
 )
 from container.message_buffer import BufferClaim
 from container.testing.memory_transport import MemoryClient, SteppingIdleStrategy
+from container.values import shown
 from tests import scripted_member
 from tests.client_world import ENDPOINTS, MEMBER_0, MEMBER_1, MS, Collecting, S, World, elect, state_of
 from tests.scripted_member import ERROR, ScriptedMember
@@ -433,6 +436,67 @@ def test_an_explicit_none_counts_before_the_environment() -> None:
 def test_a_bad_variable_is_named(variable: str, value: str, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         ClientContext.from_environment({variable: value}, ingress_channel="aeron:ipc", egress_channel="aeron:ipc")
+
+
+@pytest.mark.parametrize("text", ["5", " 5 ", "0", "999999", "5ns", "5us", "999us"])
+def test_a_timeout_of_the_environment_that_lost_its_unit_is_refused(text: str) -> None:
+    environ = {"AERON_CLUSTER_MESSAGE_TIMEOUT": text}
+    with pytest.raises(ConfigurationError, match=r"^AERON_CLUSTER_MESSAGE_TIMEOUT=.* ns is less than") as refused:
+        ClientContext.from_environment(environ, ingress_channel="aeron:ipc", egress_channel="aeron:ipc")
+    assert (f"write {text.strip()}s" in str(refused.value)) == text.strip().isdigit()
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("5s", 5.0), ("500ms", 0.5), ("1MS", 0.001), ("5000000000", 5.0)])
+def test_a_timeout_of_the_environment_is_as_for_aeron(text: str, seconds: float) -> None:
+    context = ClientContext.from_environment(
+        {"AERON_CLUSTER_MESSAGE_TIMEOUT": text}, ingress_channel="aeron:ipc", egress_channel="aeron:ipc"
+    )
+    assert context.message_timeout == seconds
+
+
+NO_TIMES: list[Any] = [
+    float("nan"),
+    float("inf"),
+    -float("inf"),
+    -1,
+    -0.5,
+    True,
+    "5",
+    "5s",
+    b"5",
+    [5],
+    1e10,
+    10**400,
+    5j,
+]
+
+
+@pytest.mark.parametrize("value", [*NO_TIMES, 5e-9, 0.0009], ids=shown)
+@pytest.mark.parametrize("name", ["message_timeout", "new_leader_timeout", "keep_alive_interval", "driver_timeout"])
+def test_what_is_no_time_is_refused_with_the_setting_the_value_and_what_it_may_be(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        ClientContext(ingress_channel="aeron:ipc", egress_channel="aeron:ipc", **{name: value})
+    text = str(refused.value)
+    assert text.startswith(f"{name} must be ")
+    assert "a number of seconds from 0.001 to " in text
+    assert text.endswith(f", not {shown(value)}")
+
+
+@pytest.mark.parametrize("value", NO_TIMES, ids=shown)
+def test_what_is_no_timeout_of_a_send_is_refused_before_anything_is_sent(
+    client: AeronCluster, member: ScriptedMember, value: Any
+) -> None:
+    with pytest.raises(ConfigurationError, match="^timeout must be None or a number of seconds from 0 to 10{9}, not "):
+        client.send(b"x", timeout=value)
+    assert member.payloads() == []
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 1.5, float("nan"), "64", 2**40, None], ids=shown)
+def test_a_count_that_is_none_is_refused(world: World, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="^max_connecting must be a whole number from 1 to 2147483647, not "):
+        SessionPool.connect(world.context(), max_connecting=value)
+    with pytest.raises(ConfigurationError, match="^max_waiting must be a whole number from 1 to 2147483647, not "):
+        aconnect(max_waiting=value)
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,7 @@ def test_all_bytes_have_their_place_on_the_disk(path: Path, take: Any) -> None:
 def test_full_disk_is_an_error_at_creation_that_leaves_nothing(path: Path, take: Any) -> None:
     with (
         file_size_limit(64 * 1024),
-        pytest.raises(MarkFileError, match=rf"{path} can not be created with {DEFAULT_LENGTH} bytes: "),
+        pytest.raises(MarkFileError, match=rf"{path} cannot be created with {DEFAULT_LENGTH} bytes: "),
     ):
         take()
     assert not path.exists()
@@ -272,7 +272,7 @@ def test_full_disk_is_an_error_at_creation_that_leaves_nothing(path: Path, take:
 
 
 def test_full_disk_at_the_first_write_leaves_nothing(path: Path, take: Any) -> None:
-    with file_size_limit(0), pytest.raises(MarkFileError, match="can not be created"):
+    with file_size_limit(0), pytest.raises(MarkFileError, match="cannot be created"):
         take()
     assert not path.exists()
 
@@ -321,18 +321,18 @@ def test_a_start_that_is_interrupted_leaves_no_new_file(path: Path, take: Any, m
 
 def test_missing_directory_is_named(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "missing" / mark_file_name(0)
-    with pytest.raises(MarkFileError, match=rf"{path} can not be created: No such file or directory"):
+    with pytest.raises(MarkFileError, match=rf"{path} cannot be created: No such file or directory"):
         ClusterMarkFile(path, clock=clock)
 
 
 def test_read_only_directory_is_an_error(clock: ManualClock) -> None:
-    with read_only_directory() as path, pytest.raises(MarkFileError, match="can not be created: Permission denied"):
+    with read_only_directory() as path, pytest.raises(MarkFileError, match="cannot be created: Permission denied"):
         ClusterMarkFile(path, clock=clock)
 
 
 def test_directory_in_the_place_of_the_file_is_an_error(path: Path, take: Any) -> None:
     path.mkdir()
-    with pytest.raises(MarkFileError, match="can not be opened with .*: Is a directory"):
+    with pytest.raises(MarkFileError, match="cannot be opened with .*: Is a directory"):
         take()
 
 
@@ -622,7 +622,7 @@ def test_sparse_file_as_java_makes_it_gets_its_place_on_the_disk(path: Path, tak
 def test_full_disk_leaves_the_file_of_the_last_owner_as_it_was(path: Path, take: Any) -> None:
     content = left_file(errors=("boom",))[:10_000]
     path.write_bytes(content)
-    with file_size_limit(64 * 1024), pytest.raises(MarkFileError, match="can not be opened with 1056768 bytes: "):
+    with file_size_limit(64 * 1024), pytest.raises(MarkFileError, match="cannot be opened with 1056768 bytes: "):
         take()
     assert path.read_bytes()[:10_000] == content
     assert not any(path.read_bytes()[10_000:])
@@ -632,7 +632,7 @@ def test_full_disk_leaves_the_file_of_the_last_owner_as_it_was(path: Path, take:
 def test_full_disk_while_saving_errors_gives_the_file_back(path: Path, take: Any) -> None:
     content = left_file(errors=("x" * 10_000,))
     path.write_bytes(content)
-    with file_size_limit(4096), pytest.raises(MarkFileError, match="errors of the last run can not be saved to"):
+    with file_size_limit(4096), pytest.raises(MarkFileError, match="errors of the last run cannot be saved to"):
         take()
     assert path.read_bytes() == content
     assert saved_errors(path) == []
@@ -644,7 +644,7 @@ def test_full_disk_while_saving_errors_gives_the_file_back(path: Path, take: Any
 def test_directory_that_takes_no_error_file_gives_the_mark_file_back(clock: ManualClock, is_legacy: bool) -> None:
     content = left_file(errors=("boom",), is_legacy=is_legacy)
     with read_only_directory(content) as path:
-        with pytest.raises(MarkFileError, match="can not be saved to .*: Permission denied"):
+        with pytest.raises(MarkFileError, match="cannot be saved to .*: Permission denied"):
             ClusterMarkFile(path, clock=clock)
         assert path.read_bytes() == content
 
@@ -941,5 +941,5 @@ def test_link_file_can_not_name_a_directory_that_is_not_ascii(tmp_path: Path) ->
 
 
 def test_link_file_that_can_not_be_written_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(MarkFileError, match="link file .* can not be written: No such file or directory"):
+    with pytest.raises(MarkFileError, match="link file .* cannot be written: No such file or directory"):
         ensure_link_file(tmp_path / "missing", tmp_path, 0)

@@ -102,7 +102,7 @@ def await_end(container: ClusteredServiceContainer) -> None:
 
 
 class CoroutineService(RecordingService):
-    """A service that can not be run."""
+    """A service that cannot be run."""
 
     async def on_timer_event(self, correlation_id: int, timestamp: int) -> None:  # type: ignore[override]
         """Never awaited."""

@@ -178,7 +178,7 @@ def test_directories_are_made_and_canonical(concluded: Any, tmp_path: Path) -> N
 def test_directory_that_can_not_be_made_is_named(tmp_path: Path, client: MemoryClient) -> None:
     (tmp_path / "file").touch()
     context = Context(RecordingService(), client=client, environ={}, cluster_dir=tmp_path / "file" / "c")
-    with pytest.raises(ConfigurationError, match="cluster_dir='.*/file/c': can not be created: Not a directory"):
+    with pytest.raises(ConfigurationError, match="cluster_dir='.*/file/c': cannot be created: Not a directory"):
         context.conclude()
 
 
@@ -284,7 +284,7 @@ def test_delegating_error_handler_comes_first(concluded: Any, given: object) -> 
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("missing.module:Name", "module missing.module can not be imported: ModuleNotFoundError: "),
+        ("missing.module:Name", "module missing.module cannot be imported: ModuleNotFoundError: "),
         (f"{__name__}:Missing", "has no Missing"),
         (f"{__name__}:Unbuildable", r"Unbuildable\(\) failed: RuntimeError: no"),
     ],
@@ -382,10 +382,95 @@ def test_resource_that_fails_to_close_keeps_nothing_else_open(
     monkeypatch.setattr(context, "error_log", Stuck())
     context.close()
     assert context.mark_file.is_closed
-    assert "can not be closed: RuntimeError: stuck" in caplog.text
+    assert "cannot be closed: RuntimeError: stuck" in caplog.text
 
 
 def test_driver_that_refuses_a_counter_is_an_error(concluded: Any, client: MemoryClient) -> None:
     client.driver.fail_next_add("counter", text="no room")
     with pytest.raises(RegistrationError, match="no room"):
         concluded()
+
+
+class Halves:
+    """Delegating error handlers that are none."""
+
+    class WithoutNext:
+        def on_error(self, error: BaseException) -> None: ...
+
+    class WithoutOnError:
+        def next(self, error_handler: Any) -> None: ...
+
+    class NextIsNoMethod(WithoutNext):
+        next = 5
+
+    class TakesNothing(WithoutNext):
+        def next(self) -> None: ...
+
+    class Coroutine(WithoutOnError):
+        async def on_error(self, error: BaseException) -> None: ...
+
+    class Fails(WithoutNext):
+        def next(self, error_handler: Any) -> None:
+            raise KeyError("not now")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("os:path", "delegating_error_handler='os:path': must have next()"),
+        ("os:getcwd", "delegating_error_handler='os:getcwd': must have next()"),
+        ("os:sep", "delegating_error_handler='os:sep': must have next()"),
+        ("tests.test_context:Halves.WithoutNext", ":Halves.WithoutNext': must have next()"),
+        ("tests.test_context:Halves.WithoutOnError", ":Halves.WithoutOnError': must have on_error()"),
+        ("tests.test_context:Halves.NextIsNoMethod", ":Halves.NextIsNoMethod': must have next()"),
+        ("tests.test_context:Halves.TakesNothing", "its next(): is called with (error_handler), which does not fit"),
+        ("tests.test_context:Halves.Coroutine", "its on_error(): must be a plain function, not a coroutine function"),
+        (Halves.TakesNothing(), "its next(): is called with (error_handler)"),
+        (ValueErrorsDropped, "must be an instance, not the class ValueErrorsDropped"),
+        (5, "delegating_error_handler=5: must have next()"),
+    ],
+)
+def test_what_is_no_delegating_error_handler_is_refused_by_name_with_nothing_opened(
+    tmp_path: Path, client: MemoryClient, given: Any, text: str
+) -> None:
+    directory = tmp_path / "cluster"
+    with pytest.raises(ConfigurationError) as raised:
+        Context(RecordingService(), client=client, cluster_dir=directory, delegating_error_handler=given).conclude()
+    assert text in str(raised.value)
+    assert not directory.exists()
+
+
+def test_a_delegating_error_handler_that_fails_at_the_start_is_refused(concluded: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"delegating_error_handler: next\(\) failed: KeyError: 'not now'"):
+        concluded(delegating_error_handler=Halves.Fails())
+
+
+async def _coroutine(_error: BaseException) -> None: ...
+
+
+def _generator() -> Iterator[None]:
+    yield
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"error_handler": lambda: None}, "is called with (error), which does not fit its parameters"),
+        ({"error_handler": _coroutine}, "must be a plain function, not a coroutine function or a generator function"),
+        ({"error_handler": "os:path"}, "error_handler='os:path': must be callable"),
+        ({"termination_hook": lambda _error: None}, "is called with (), which does not fit its parameters"),
+        ({"termination_hook": _generator}, "must be a plain function"),
+        ({"app_version_validator": lambda _own: True}, "is called with (own_version, other_version), which does not"),
+    ],
+)
+def test_callbacks_that_cannot_be_called_are_refused_by_name(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        Context(RecordingService(), environ={}, **settings)
+    assert text in str(raised.value)
+    assert str(raised.value).startswith(f"{next(iter(settings))}=")
+
+
+@pytest.mark.parametrize("path", ["os:path", "os:sep", "tests.test_context:ValueErrorsDropped"])
+def test_a_named_service_that_is_none_is_refused_by_name(path: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"service_class_name='{path}': .* has no callback on_start"):
+        Context(environ={}, service_class_name=path).create_service()

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -506,7 +507,8 @@ def test_what_was_left_out_is_told_at_the_end(caplog: pytest.LogCaptureFixture, 
     assert caplog.records[-1].getMessage() == f"{1_000 - recorded} errors left out here: too many in too short a time"
     assert len(caplog.records) == recorded + 1
     lines = stream.getvalue().splitlines()
-    assert lines[-1] == f"{1_000 - lines.count('error log is full')} errors left out: too many in too short a time"
+    printed_count = sum(": WARN - " in line for line in lines)
+    assert lines[-1] == f"{1_000 - printed_count} errors left out: too many in too short a time"
     full.close()
     log.close()
 
@@ -670,7 +672,8 @@ def test_an_error_log_that_can_not_be_written_leads_to_the_fallback(clock: Manua
     log = DistinctErrorLog(file, clock)  # type: ignore[arg-type]
     handler = LoggingErrorHandler(log, stream)
     handler(ClusterEvent("x"))
-    assert stream.getvalue() == "error log is full\ncontainer.errors.ClusterEvent: WARN - x\n"
+    reason = "cannot be written: [Errno 28] No space left on device"
+    assert stream.getvalue() == f"error log {reason}\ncontainer.errors.ClusterEvent: WARN - x\n"
     for number in range(10):
         handler(ClusterEvent("y" * number))
     assert file.attempts == 1
@@ -954,3 +957,188 @@ def test_only_errors_are_counted_and_an_end_that_was_asked_for_is_not_even_repor
     CountedErrorHandler(counter, chain)(error)
     assert counter.value == count
     assert bool(chain.errors) is handed_on
+
+
+# --- source lines
+
+
+def raised_in(file_name: str) -> BaseException:
+    """An exception whose traceback says that it was raised in line 2 of this file."""
+    names: dict[str, Any] = {}
+    exec(compile("def fail():\n    raise ValueError('x')\n", file_name, "exec"), names)
+    return caught(names["fail"])
+
+
+def text_within(limit_s: float, error: BaseException) -> str:
+    texts: list[str] = []
+    thread = threading.Thread(target=lambda: texts.append(error_text(error)), daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    assert texts, f"the text of an error is not made after {limit_s} s"
+    return texts[0]
+
+
+def test_lines_come_from_regular_files(tmp_path: Path) -> None:
+    path = tmp_path / "service.py"
+    path.write_text("def fail():\n    raise_it('größe')\n", encoding="utf-8")
+    assert "    raise_it('größe')\n" in error_text(raised_in(str(path)))
+    path.write_bytes(b"\n\xff\xfe\n")
+    assert "\n    raise_it('größe')\n" in error_text(raised_in(str(path))), "it was read once"
+    path.with_name("other.py").write_bytes(b"\n \xff\xfe\xff\n")
+    assert "\n    \ufffd\ufffd\ufffd\n" in error_text(raised_in(str(path.with_name("other.py"))))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "directory", "nothing", "long", "relative"])
+def test_a_source_that_is_no_regular_file_is_left_out_and_not_waited_for(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "service.py"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "long":
+        with path.open("wb") as file:
+            file.truncate(2**40)
+    elif kind == "relative":  # linecache looks in the directories of sys.path, too
+        os.mkfifo(path)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        path = Path("service.py")
+    text = text_within(10, raised_in(str(path)))
+    assert f'  File "{path}", line 2, in fail\nValueError: x' in text
+
+
+def test_lines_that_python_has_already_are_shown() -> None:
+    import linecache
+
+    linecache.cache["<cell 7>"] = (20, None, ["one\n", "    two\n"], "<cell 7>")
+    try:
+        assert 'File "<cell 7>", line 2, in fail\n    two\n' in error_text(raised_in("<cell 7>"))
+    finally:
+        del linecache.cache["<cell 7>"]
+
+
+# --- why an error is not recorded
+
+
+class LostFile:
+    """A mark file whose disk, or whose owner, is another one by now."""
+
+    error_buffer_length = 1_000_000
+
+    def __init__(self, failure: BaseException) -> None:
+        self.failure: BaseException | None = failure
+
+    def write_errors(self, offset: int, data: bytes) -> None:
+        del offset, data
+        if self.failure is not None:
+            raise self.failure
+
+
+def test_a_lost_mark_file_is_not_said_to_be_full(clock: ManualClock) -> None:
+    failure = MarkFileError("mark file /x is not this container's any more: pid 7 has taken it over")
+    stream = io.StringIO()
+    log = DistinctErrorLog(LostFile(failure), clock)  # type: ignore[arg-type]
+    handler = LoggingErrorHandler(log, stream)
+    handler(ClusterEvent("one"))
+    handler(ClusterEvent("another"))
+    log.close()
+    handler(ClusterEvent("late"))
+    assert stream.getvalue() == (
+        f"error log cannot be written: {failure}\ncontainer.errors.ClusterEvent: WARN - one\n"
+        f"error log cannot be written: {failure}\ncontainer.errors.ClusterEvent: WARN - another\n"
+        "error log is closed\ncontainer.errors.ClusterEvent: WARN - late\n"
+    )
+
+
+def test_a_mark_file_that_is_lost_after_the_first_observation_says_so(clock: ManualClock) -> None:
+    file, stream = LostFile(OSError(5, "Input/output error")), io.StringIO()
+    failure, file.failure = file.failure, None
+    log = DistinctErrorLog(file, clock)  # type: ignore[arg-type]
+    handler = LoggingErrorHandler(log, stream)
+    handler(ClusterEvent("x"))
+    file.failure = failure
+    handler(ClusterEvent("x"))
+    assert stream.getvalue().startswith("error log cannot be written: [Errno 5] Input/output error\n")
+    file.failure = None
+    assert log.record(ClusterEvent("x")) == 2
+    assert log.refusal is None
+    log.close()
+
+
+# --- first observations
+
+
+def test_a_flood_of_one_client_hides_no_error_of_another_kind(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time, stream = Time(), io.StringIO()
+    log, full = DistinctErrorLog(bytearray(16 * 1024 * 1024), clock), DistinctErrorLog(bytearray(0), clock)
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", records.append)
+    logging.getLogger("container").addHandler(handler)
+
+    def parse(depth: int, text: str) -> None:
+        if depth > 0:
+            parse(depth - 1, text)
+        else:
+            fail(text)
+
+    try:
+        for handlers in (
+            LoggingErrorHandler(log, None, nano_time=time),
+            LoggingErrorHandler(full, stream, nano_time=time),
+        ):
+            for number in range(2_000):  # distinct by depth and by message
+                handlers(caught(lambda number=number: parse(number % 100, "x" * number)))  # type: ignore[misc]
+            handlers(caught(fail_elsewhere))
+            handlers(MemoryError("no memory"))
+            handlers.close()
+    finally:
+        logging.getLogger("container").removeHandler(handler)
+        log.close()
+        full.close()
+    lines = [record.getMessage() for record in records]
+    assert [line for line in lines if "boom" in line] != []
+    assert "MemoryError: no memory" in "\n".join(lines) + "\n".join(str(record.exc_text) for record in records)
+    assert "fail_elsewhere" in "\n".join(lines)
+    assert "errors left out here" in lines[-1]
+    printed = stream.getvalue()
+    assert "fail_elsewhere" in printed
+    assert "MemoryError: no memory" in printed
+    assert "errors left out" in printed.splitlines()[-1]
+    assert len(printed) < 128 * 1024
+
+
+def test_524_distinct_errors_at_once_leave_room_for_the_525th(log: DistinctErrorLog) -> None:
+    time, stream = Time(), io.StringIO()
+    handler = LoggingErrorHandler(DistinctErrorLog(bytearray(0)), stream, nano_time=time)
+    for number in range(524):
+        handler(type(f"Error{number}", (Exception,), {})("x" * 10_000))
+    handler(ValueError("the one that counts"))
+    handler.close()
+    for number in range(524):
+        assert f"Error{number}:" in stream.getvalue()
+    assert stream.getvalue().splitlines()[-1].startswith("ValueError: the one that counts")
+    assert len(stream.getvalue()) < 128 * 1024
+
+
+def test_errors_of_ever_new_kinds_are_bounded_per_second(clock: ManualClock) -> None:
+    time, stream = Time(), io.StringIO()
+    handler = LoggingErrorHandler(DistinctErrorLog(bytearray(0), clock), stream, nano_time=time)
+    lengths = []
+    for second in range(10):
+        before = len(stream.getvalue())
+        for number in range(1_000):
+            time.now_ns += 1_000_000
+            handler(type(f"Error{second}x{number}", (Exception,), {})("x" * 10_000))
+        lengths.append(len(stream.getvalue()) - before)
+    assert max(lengths[2:]) < 20 * 1024
+    assert min(lengths[2:]) > 8 * 1024
+    handler.close()
+    printed = stream.getvalue().count("Error")
+    told = sum(int(line.split()[0]) for line in stream.getvalue().splitlines() if "left out: too many" in line)
+    assert printed + told == 10_000

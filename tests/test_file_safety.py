@@ -157,7 +157,7 @@ def test_a_symbolic_link_in_place_of_the_mark_file_is_not_followed(path: Path, c
     target = path.with_name("precious")
     target.write_bytes(bytes(DEFAULT_LENGTH))
     path.symlink_to(target)
-    with pytest.raises(MarkFileError, match=f"mark file {path} can not be opened with .* bytes: it is a symbolic link"):
+    with pytest.raises(MarkFileError, match=f"mark file {path} cannot be opened with .* bytes: it is a symbolic link"):
         ClusterMarkFile(path, clock=clock)
     assert target.read_bytes() == bytes(DEFAULT_LENGTH)
 
@@ -172,7 +172,7 @@ def test_a_symbolic_link_to_nothing_creates_nothing(path: Path, clock: ManualClo
 
 def test_a_pipe_in_place_of_the_mark_file_is_an_error_and_no_wait(path: Path, clock: ManualClock) -> None:
     os.mkfifo(path)
-    with pytest.raises(MarkFileError, match=f"mark file {path} can not be opened: it is no regular file"):
+    with pytest.raises(MarkFileError, match=f"mark file {path} cannot be opened: it is no regular file"):
         ClusterMarkFile(path, clock=clock)
 
 
@@ -229,7 +229,7 @@ def test_a_place_for_saved_errors_is_not_looked_for_without_end(path: Path, cloc
         error_file(path, milliseconds).touch()
     content = left_file(errors=("boom",))
     path.write_bytes(content)
-    with pytest.raises(MarkFileError, match=r"errors of the last run can not be saved to .*-099.*: File exists"):
+    with pytest.raises(MarkFileError, match=r"errors of the last run cannot be saved to .*-099.*: File exists"):
         ClusterMarkFile(path, clock=clock)
     assert path.read_bytes() == content
 
@@ -248,7 +248,7 @@ def test_a_symbolic_link_in_place_of_the_link_file_is_replaced(tmp_path: Path) -
 
 def test_a_directory_in_place_of_the_link_file_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / link_file_name(0)).mkdir()
-    with pytest.raises(MarkFileError, match="link file .* can not be written: Is a directory"):
+    with pytest.raises(MarkFileError, match="link file .* cannot be written: Is a directory"):
         ensure_link_file(tmp_path, tmp_path / "marks", 0)
     assert [each.name for each in tmp_path.iterdir()] == [link_file_name(0)]
 
@@ -258,7 +258,7 @@ def test_a_full_disk_leaves_the_old_link_file_and_no_other(tmp_path: Path, old: 
     link = tmp_path / link_file_name(0)
     if old is not None:
         link.write_text(old)
-    with file_size_limit(0), pytest.raises(MarkFileError, match="link file .* can not be written: File too large"):
+    with file_size_limit(0), pytest.raises(MarkFileError, match="link file .* cannot be written: File too large"):
         ensure_link_file(tmp_path, tmp_path / "marks", 0)
     assert [each.read_text() for each in tmp_path.iterdir()] == ([] if old is None else [old])
 
@@ -287,7 +287,7 @@ def test_a_mark_file_that_may_not_be_read_and_written_is_an_error(clock: ManualC
         path.chmod(unreadable)
         with (
             as_nobody(),
-            pytest.raises(MarkFileError, match=f"mark file {path} can not be opened with .*: Permission denied"),
+            pytest.raises(MarkFileError, match=f"mark file {path} cannot be opened with .*: Permission denied"),
         ):
             ClusterMarkFile(path, clock=clock)
         path.chmod(0o600)
@@ -311,7 +311,7 @@ def test_a_cluster_directory_that_may_not_be_written_is_an_error_that_frees_the_
             mark_file_dir=marks,
         )
         with as_nobody():
-            with pytest.raises(MarkFileError, match="link file .* can not be written: Permission denied"):
+            with pytest.raises(MarkFileError, match="link file .* cannot be written: Permission denied"):
                 context.conclude()
             context.abandon()
         (mark_file,) = marks.iterdir()
@@ -325,7 +325,7 @@ def test_a_directory_that_may_not_be_made_is_an_error(client: MemoryClient, tmp_
     with read_only_directory() as path:
         settings: dict[str, Any] = {"cluster_dir": path.parent, setting: path.parent / "new" / "cluster"}
         context = Context(RecordingService(), client=client, environ={}, **settings)
-        with pytest.raises(ConfigurationError, match=f"{setting}='.*/new/cluster': can not be created: Permission"):
+        with pytest.raises(ConfigurationError, match=f"{setting}='.*/new/cluster': cannot be created: Permission"):
             context.conclude()
 
 

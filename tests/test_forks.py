@@ -321,7 +321,7 @@ def launched(tmp_path: Path) -> Node:
 
 
 LEAVE: dict[str, tuple[Callable[[], object], int, str]] = {
-    "return": (lambda: None, 1, "service clustered-service-0-0 belongs to process"),
+    "return": (lambda: None, 1, "service clustered-service-0-0 was made in process"),
     "raise": (lambda: 1 // 0, 1, "ZeroDivisionError"),
     "exit": (lambda: sys.exit(7), 7, ""),
     "exit in order": (sys.exit, 0, ""),

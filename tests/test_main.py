@@ -31,7 +31,7 @@ LIMIT_S = 20.0
 def contexts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The contexts that the command would run, instead of running them."""
     seen: list[Any] = []
-    monkeypatch.setattr("container.run_service.run", seen.append)
+    monkeypatch.setattr("container.run_service.run_context", seen.append)
     for setting in settings_table().values():
         monkeypatch.delenv(setting.variable, raising=False)
     return seen
@@ -133,11 +133,11 @@ def test_help_tells_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "--no-such-option"], "unrecognized arguments: --no-such-option"),
         (["run"], "no service: pass an instance of a ClusteredService, or set service_class_name"),
         (["run", "tests.member"], "service_class_name='tests.member': must be package.module:Name"),
-        (["run", "no.such.module:Name"], "module no.such.module can not be imported: ModuleNotFoundError"),
+        (["run", "no.such.module:Name"], "module no.such.module cannot be imported: ModuleNotFoundError"),
         (["run", "tests.member:Nobody"], "service_class_name='tests.member:Nobody': tests.member has no Nobody"),
         (["run", "tests.member:Member"], "Member has no callback on_start(): derive it from"),
         (["run", "tests.test_container:CoroutineService"], "CoroutineService.on_timer_event is a coroutine function"),
-        (["run", SERVICE, "--config", "/no/such/file"], "config file /no/such/file can not be read"),
+        (["run", SERVICE, "--config", "/no/such/file"], "config file /no/such/file cannot be read"),
         (["run", SERVICE, "--service-id", "10"], "service_id=10: must be a whole number from 0 to 9"),
         (["run", SERVICE, "--service-id", "ten"], "argument --service-id: 'ten': must be a whole number from 0 to 9"),
     ],
@@ -172,7 +172,7 @@ def test_failure_of_the_container_is_one_line(
     def fail(_context: object) -> None:
         raise error
 
-    monkeypatch.setattr("container.run_service.run", fail)
+    monkeypatch.setattr("container.run_service.run_context", fail)
     assert code_of("run", SERVICE) == code
     (line,) = capsys.readouterr().err.splitlines()
     assert line == f"aeron-cluster: error: {' '.join(str(error).split())}"
@@ -188,7 +188,7 @@ def test_unexpected_end_is_the_exit_code_of_run(contexts: list[Any], monkeypatch
     def fail(_context: object) -> None:
         raise SystemExit(1)
 
-    monkeypatch.setattr("container.run_service.run", fail)
+    monkeypatch.setattr("container.run_service.run_context", fail)
     assert code_of("run", SERVICE) == 1
 
 

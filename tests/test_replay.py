@@ -217,9 +217,10 @@ def test_only_what_is_committed_is_replayed(tmp_path: Path) -> None:
     position = tally.take_snapshot()
     tally.number(2)
     path = tally.finish(is_closed=False)
-    assert egress(replayed(path)) == tally.answers[:1]
+    assert egress(replayed(path, committed="known")) == tally.answers[:1]
     with pytest.raises(ConfigurationError, match=f"end_position={tally.position}: must be from .* to {position}, up"):
-        replayed(path, end_position=tally.position)
+        replayed(path, committed="known", end_position=tally.position)
+    assert egress(replayed(path, committed=position)) == tally.answers[:1]
 
 
 def test_a_purged_log_begins_at_its_first_snapshot(tmp_path: Path) -> None:
@@ -250,8 +251,9 @@ def test_a_purged_log_without_a_snapshot_can_not_be_replayed(tmp_path: Path) -> 
         ({"service_id": 10}, "service_id=10: must be from 0 to 9"),
         ({"mode": "lenient"}, "mode='lenient' is unknown, use one of strict, permissive"),
         ({"service": TallyService()}, "must be a class or a function that makes one, not a service"),
+        ({"service": "os:path"}, "service='os:path': must be a class or a function that makes one, not a service"),
         ({"service": "tests.replay_services:Tally"}, "tests.replay_services has no Tally"),
-        ({"service": lambda: 1 // 0}, "can not be made: ZeroDivisionError"),
+        ({"service": lambda: 1 // 0}, "cannot be made: ZeroDivisionError"),
         ({"service": dict}, "dict has no callback on_start"),
     ],
 )

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from container.aeron.media_driver import MediaDriver
+from container.cluster_mark_file import ClusterMarkFile
 from container.errors import RegistrationError
 from container.idle_strategy import NoOpIdleStrategy
 from container.run_service import run
 from tests.node import TERMINATED, TICK_NS, Node, SecondCall
 
+ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 20.0
 
 
@@ -103,11 +110,17 @@ def test_failed_start_of_the_service_ends_a_run_with_code_1(main_node: Node) -> 
     assert caught.value.code == 1
 
 
-def test_run_raises_what_keeps_the_container_from_being_made(main_node: Node) -> None:
+def test_what_keeps_the_container_from_being_made_ends_a_run_with_one_line(
+    main_node: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = signal.getsignal(signal.SIGTERM)
     main_node.driver.fail_next_add("counter", text="no room")
-    with pytest.raises(RegistrationError, match="no room"):
+    with pytest.raises(SystemExit) as caught:
         run_node(main_node)
+    assert isinstance(caught.value.__cause__, RegistrationError)
+    assert caught.value.code == 1
+    assert capsys.readouterr().err == f"container.run: error: {caught.value.__cause__}\n"
+    assert "no room" in str(caught.value.__cause__)
     assert signal.getsignal(signal.SIGTERM) == before
 
 
@@ -142,3 +155,100 @@ def test_settings_beside_a_context_are_refused(main_node: Node) -> None:
     with pytest.raises(TypeError, match="give settings to the Context, not beside it: service_id"):
         run(main_node.context(), service_id=1)
     assert not main_node.mark_path.exists()
+
+
+# --- starts that fail
+
+SCRIPT = """
+import container
+from tests.member import RecordingService
+container.run(RecordingService(), **{settings!r})
+"""
+
+
+def script(settings: dict[str, Any], tmp_path: Path) -> tuple[int, str]:
+    """Exit code and standard error of a main program."""
+    path = tmp_path / "service.py"
+    path.write_text(SCRIPT.format(settings=settings))
+    environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "PATH": os.environ["PATH"]}
+    command = [sys.executable, str(path)]
+    result = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False, timeout=LIMIT_S)
+    return result.returncode, result.stderr
+
+
+@pytest.fixture(scope="module")
+def aeron_dir() -> Iterator[str]:
+    with MediaDriver.launch_embedded() as driver:
+        yield driver.aeron_dir
+
+
+def test_a_live_mark_file_is_one_line_with_file_process_and_what_to_do(tmp_path: Path, aeron_dir: str) -> None:
+    path = tmp_path / "cluster-mark-service-0.dat"
+    with contextlib.closing(ClusterMarkFile(str(path))) as owner:
+        owner.signal_ready()
+        before = path.read_bytes()
+        code, said = script({"cluster_dir": str(tmp_path), "aeron_dir": aeron_dir}, tmp_path)
+        assert path.read_bytes() == before
+    assert code == 1
+    (line,) = said.splitlines()
+    assert line.startswith(
+        f"container.run: error: active mark file detected: {path}: its owner, pid {os.getpid()}, was"
+    )
+    assert " ms ago: another container is running here. Stop it, or give this one a cluster_dir or a service_id" in line
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "text"),
+    [
+        ({"service_id": 10}, 2, "service_id=10: must be a whole number from 0 to 9"),
+        ({"no_such_setting": 1}, 2, "unknown setting 'no_such_setting'"),
+        ({"config_file": "/no/such/file"}, 2, "config file /no/such/file can"),
+        ({"error_handler": "log"}, 2, "error_handler='log': must be callable"),
+        ({"delegating_error_handler": "os:path"}, 2, "delegating_error_handler='os:path': must have next()"),
+        ({"cluster_dir": "/dev/null/x"}, 2, "cluster_dir='/dev/null/x': can"),
+        ({"aeron_library": "/no/such/library"}, 1, "/no/such/library"),
+        ({"aeron_dir": "/no/such/driver", "driver_timeout_ms": 20}, 1, "no media driver within 20 ms"),
+    ],
+)
+def test_a_start_that_cannot_succeed_is_one_line(
+    tmp_path: Path, aeron_dir: str, settings: dict[str, Any], code: int, text: str
+) -> None:
+    code_of_exit, said = script({"cluster_dir": str(tmp_path), "aeron_dir": aeron_dir} | settings, tmp_path)
+    (line,) = said.splitlines()
+    assert line.startswith("container.run: error: ")
+    assert text in line
+    assert code_of_exit == code
+
+
+def test_a_service_that_is_none_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for service in (None, Node, object()):
+        with pytest.raises(SystemExit) as caught:
+            run(service, **Node(tmp_path).settings)
+        assert caught.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+def test_a_thread_that_cannot_be_started_is_one_line(
+    main_node: Node, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    with pytest.raises(SystemExit) as caught:
+        run_node(main_node)
+    monkeypatch.undo()
+    assert caught.value.code == 1
+    assert capsys.readouterr().err == (
+        "container.run: error: the agent's thread cannot be started: can't start new thread\n"
+    )
+    assert main_node.header()["activity_timestamp"] == TERMINATED
+
+
+def test_the_traceback_of_a_failed_start_is_logged_for_whoever_asks(
+    main_node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    main_node.driver.fail_next_add("counter", text="no room")
+    with caplog.at_level("DEBUG", "container"), pytest.raises(SystemExit):
+        run_node(main_node)
+    assert "Traceback (most recent call last):" in caplog.text

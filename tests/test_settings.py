@@ -86,7 +86,7 @@ OTHER_VALUES: dict[str, tuple[object, str, str]] = {
     "archive_control_channel": ("aeron:ipc", "aeron:ipc", "aeron:udp?endpoint=localhost:8010"),
     "archive_control_stream_id": (11, "11", "0x10"),
     "archive_response_stream_id": (21, "21", "--1"),
-    "archive_message_timeout_ns": (5_000_000_000, "5s", "0"),
+    "archive_message_timeout_ns": (5_000_000_000, "5s", "5"),
     "archive_message_retry_attempts": (1, "1", "0"),
     "error_buffer_length": (2_097_152, "2m", "512k"),
     "record_error_messages": (False, "false", "no"),
@@ -292,7 +292,7 @@ def test_s1_service_id_outside_0_to_9_is_refused(service_id: int) -> None:
     [
         ("cluster_id", -21_474_837, 21_474_835),
         ("service_stream_id", INT32_MIN, INT32_MAX),
-        ("archive_message_timeout_ns", 1, 2**62),
+        ("archive_message_timeout_ns", 1_000_000, 2**62),
         ("archive_message_retry_attempts", 1, INT32_MAX),
         ("log_fragment_limit", 1, INT32_MAX),
         ("cycle_threshold_ns", 0, 2**62),
@@ -367,7 +367,7 @@ def test_bad_value_in_a_file_is_refused_with_the_file(tmp_path: Path) -> None:
 
 def test_file_that_is_missing_or_no_toml_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
-    with pytest.raises(ConfigurationError, match=rf"config file {path} can not be read: No such file or directory"):
+    with pytest.raises(ConfigurationError, match=rf"config file {path} cannot be read: No such file or directory"):
         load_settings(config_file=path, environ={})
     path.write_text("service_id: 3")
     with pytest.raises(ConfigurationError, match=rf"config file {path} is not TOML: "):

@@ -140,6 +140,7 @@ def test_the_system_clock_is_the_machines() -> None:
         (lambda: seam.remove_listener(transport.Client(), transport.ClientListener()), "Client .* remove_listener"),
         (lambda: transport.Client().close(), "Client .* close"),
         (lambda: seam.check(transport.SnapshotWriter()), "SnapshotWriter .* check"),
+        (lambda: seam.recorded_position(transport.SnapshotWriter()), "SnapshotWriter .* recorded_position"),
         (lambda: seam.is_complete(transport.SnapshotWriter()), "SnapshotWriter .* is_complete"),
         (lambda: transport.SnapshotWriter().close(), "SnapshotWriter .* close"),
         (lambda: seam.check(transport.SnapshotReader()), "SnapshotReader .* check"),

@@ -297,7 +297,7 @@ def test_a_full_disk_does_not_strand_the_mark_file(contexts: list[Context], tmp_
     left = mark_file.read_bytes()
     with (
         file_size_limit(4096),
-        pytest.raises(MarkFileError, match=r"errors of the last run can not be saved to .*-error\.log: File too large"),
+        pytest.raises(MarkFileError, match=r"errors of the last run cannot be saved to .*-error\.log: File too large"),
     ):
         ClusteredServiceContainer.launch(contexts[1])
     assert mark_file.read_bytes() == left

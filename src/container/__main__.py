@@ -7,14 +7,11 @@ import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-from container import not_built_error
-from container.errors import ConfigurationError, ContainerError
-from container.loggers import log_to_stderr, print_line, report
+from container.failures import EXPECTED, print_failure
+from container.loggers import log_to_stderr
 from container.type_names import Any
 
 PROGRAM = "aeron-cluster"
-EXIT_FAILURE = 1
-EXIT_USAGE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,19 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parse(sys.argv[1:] if arguments is None else arguments)
         log_to_stderr(options.log_level)
         options.command(options)
-    except ConfigurationError as error:
-        return _fail(error, EXIT_USAGE)
-    except ModuleNotFoundError as error:
-        return _fail(not_built_error(error) or error, EXIT_FAILURE)
-    except (ContainerError, ImportError, OSError) as error:
-        return _fail(error, EXIT_FAILURE)
+    except EXPECTED as error:
+        return print_failure(PROGRAM, error)
     return 0
-
-
-def _fail(error: Exception, code: int) -> int:
-    report("debug", "failed", error=error)
-    print_line(f"{PROGRAM}: error: {' '.join(str(error).split())}", sys.stderr)
-    return code
 
 
 def _parse(arguments: Sequence[str]) -> Any:
@@ -56,8 +43,7 @@ def _parse(arguments: Sequence[str]) -> Any:
 
 def _run(options: Any) -> None:
     from container.context import Context
-    from container.run_service import run
-    from container.service_handler import ServiceHandler, check_service
+    from container.run_service import run_context
     from container.settings import settings_table
 
     settings: dict[str, Any] = {name: getattr(options, name, None) for name in settings_table()}
@@ -66,9 +52,7 @@ def _run(options: Any) -> None:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does; a console script has its own directory there
     context.service = context.create_service()  # now: a mistake is told at once, and not after a wait for the driver
-    if not isinstance(context.service, ServiceHandler):
-        check_service(context.service)
-    run(context)
+    run_context(context)
 
 
 if __name__ == "__main__":

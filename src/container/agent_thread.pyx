@@ -56,7 +56,7 @@ def pin_to_cpu(int cpu):
     Raises ConfigurationError where the system has no such setting, or when the process may not use that processor.
     """
     if not hasattr(os, "sched_setaffinity"):
-        raise ConfigurationError(f"cpu_affinity={cpu}: this system can not bind a thread to a processor; leave it out")
+        raise ConfigurationError(f"cpu_affinity={cpu}: this system cannot bind a thread to a processor; leave it out")
     try:
         os.sched_setaffinity(0, {cpu})      # of the calling thread, not of the process
     except OSError as error:

@@ -171,6 +171,8 @@ class SessionMessages(Protocol):
     * ``for index in messages:`` handles one message after the other, to the end: to leave the loop early ends the
       container. While it is at a message, the cluster's time and log position are that message's, as without batches.
       Where the policy is to skip, an exception skips that message alone; those after it come again in another call.
+      A claim that is open when the iteration goes on is aborted, and a send that failed is reported, as both are at the
+      end of ``on_session_message``.
     * The columns handle all messages at once: ``numpy.asarray(messages.timestamps)``,
       ``numpy.frombuffer(messages.payloads, dtype)``. Look at :attr:`offsets` first: a message of another length than
       the dtype's shifts all that follow it, and how many those are differs between members. The cluster's time and
@@ -239,7 +241,8 @@ class ClientSession(Protocol):
     def close(self) -> None:
         """Asks the cluster to close the session; nothing happens when it is closed already.
 
-        Raises ClusterError as :meth:`Cluster.close_client_session` does.
+        When it could not be sent, :attr:`is_closing` stays False, and the error log has it unless a later try of the
+        same event succeeds. Raises ClusterError as :meth:`Cluster.close_client_session` does.
         """
 
     def offer(self, *buffers: Buffer) -> int:
@@ -280,8 +283,11 @@ class ClientSession(Protocol):
     def try_claim(self, length: int, buffer_claim: Any) -> int:
         """Claims ``length`` bytes of the egress stream for a :class:`container.BufferClaim`; results as for `offer`.
 
-        Commit or abort it before the callback ends: a claim that is open then is aborted and reported in the error
-        log, as it would block the stream.
+        **Commit or abort it before its event ends**, which is when the callback returns, or when the iteration of a
+        batch goes on. A claim that is open then is aborted and reported in the error log, as it would block the stream;
+        a later commit raises ClusterError. Until then, too, be quick: the media driver gives up a claim that is open
+        for 15 s, and its commit raises :class:`container.errors.ClaimLostError`. Where that leaves the callback it ends
+        the member, with either policy, as no other member meets it.
 
         The bytes must fit one frame. On every member alike it raises ValueError above the ``mtu`` of the client's
         channel less 64 bytes, or above 65,440 where it has none. Then each member's driver takes its own default
@@ -294,9 +300,10 @@ class Cluster(Protocol):
     """What a service can ask of its cluster (upstream's ``Cluster``).
 
     The calls that send (:meth:`offer`, :meth:`send`, :meth:`try_claim`, :meth:`schedule_timer`, :meth:`cancel_timer`,
-    :meth:`close_client_session`) raise ClusterError from ``on_start``, ``on_role_change``, ``do_background_work`` and
-    ``on_terminate``, and from another thread than the agent's. They must be made on **every** member, leader or not:
-    the consensus module expects them from each and counts them.
+    :meth:`close_client_session`, and those of a :class:`ClientSession`) raise ClusterError from ``on_start``,
+    ``on_take_snapshot``, ``on_role_change``, ``do_background_work`` and ``on_terminate``, and from another thread than
+    the agent's, whatever the role. They must be made on **every** member, leader or not: the consensus module expects
+    them from each and counts them. (Whether ``on_take_snapshot`` is called at all depends on a member's archive.)
     """
 
     @property
@@ -343,16 +350,21 @@ class Cluster(Protocol):
     def close_client_session(self, cluster_session_id: int) -> bool:
         """Asks the consensus module to close a session: CloseSession (30).
 
-        Returns True when the request was sent, now or before; False when 3 attempts met back pressure.
-        Raises ClusterError when no such session is open.
+        Returns True when the request was sent, now or before; False when 3 attempts met back pressure: then as
+        :meth:`schedule_timer`. Raises ClusterError when no such session is open.
         """
 
     def schedule_timer(self, correlation_id: int, deadline: int) -> bool:
         """Schedules ``on_timer_event(correlation_id, ...)`` at cluster time ``deadline``: ScheduleTimer (31).
 
         A timer with the same correlation id is replaced. Returns False when it could not be sent: idle with
-        :meth:`idle` and try again, else the members' timers differ. Raises ClusterError when the consensus module is
-        gone.
+        :meth:`idle` and try again, until it returns True, else the members' timers differ::
+
+            while not cluster.schedule_timer(correlation_id, deadline):
+                cluster.idle()
+
+        A False that no True follows, for the same timer and in the same event, is reported in the error log. Raises
+        ClusterError when the consensus module is gone.
         """
 
     def cancel_timer(self, correlation_id: int) -> bool:
@@ -378,9 +390,8 @@ class Cluster(Protocol):
     def try_claim(self, length: int, buffer_claim: Any) -> int:
         """Claims ``length`` bytes of the stream to the cluster for a :class:`container.BufferClaim`.
 
-        Returns and raises as :meth:`offer`; ValueError above 1,344 bytes with an MTU of 1,408. A claim that is open
-        when the callback ends is aborted, and reported as a lost message is. Commit it within seconds: the driver gives
-        up a claim that is open for 15 s, and the commit does not notice.
+        Returns and raises as :meth:`offer`; ValueError above 1,344 bytes with an MTU of 1,408. When it must be
+        committed, and what becomes of it otherwise, is as for :meth:`ClientSession.try_claim`.
         """
 
     def idle(self, work_count: int = 0) -> None:
@@ -405,11 +416,15 @@ class SnapshotPublication(Protocol):
         """Writes one message, waiting out back pressure; returns the position after it.
 
         Raises ClusterError when the recording is gone, ArchiveError when the archive reports an error (a full disk,
-        say), ValueError when the message is too long.
+        say), TimedOutError when the archive has recorded nothing for 60 seconds, ValueError when the message is too
+        long.
         """
 
     def offer(self, *buffers: Buffer) -> int:
-        """Tries once to write one message; returns a position or a negative result."""
+        """Tries once to write one message; returns a position or a negative result.
+
+        A failure that is neither retried nor read fails the snapshot, as it would lack a message.
+        """
 
 
 class SnapshotImage(Protocol):
@@ -431,7 +446,8 @@ class SnapshotImage(Protocol):
     def poll(self, handler: Callable[[bytes], object], fragment_limit: int = 10) -> int:
         """Hands messages, each as ``bytes``, to ``handler``, from up to ``fragment_limit`` frames; never waits.
 
-        Returns the number of frames read. Raises what the handler raises, ArchiveError when the archive reports an
+        Returns the number of frames read. The handler must not read the image itself: that raises ClusterError. Raises
+        what the handler raises, ArchiveError when the archive reports an
         error, and SnapshotError when a part of the snapshot is missing: a frame, or all frames after one because the
         replay ended early or no frame came for 60 seconds.
         """
@@ -480,7 +496,7 @@ class ClusteredService(ABC):
         """A client opened ``session`` at cluster time ``timestamp``; from now on it can be answered."""
 
     def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
-        """``session`` was closed at cluster time ``timestamp``; it can not be answered any more."""
+        """``session`` was closed at cluster time ``timestamp``; it cannot be answered any more."""
 
     @abstractmethod
     def on_session_message(
@@ -498,7 +514,8 @@ class ClusteredService(ABC):
     def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
         """Write the whole state to ``snapshot_publication``, the same bytes on every member.
 
-        No message is processed meanwhile. After an exception the snapshot is given up and the cluster goes on.
+        No message is processed meanwhile. After an exception the snapshot is given up and the cluster goes on; so it
+        is when the archive stands still for 60 seconds.
         """
 
     def on_role_change(self, new_role: Role) -> None:

@@ -58,6 +58,7 @@ cdef class ArchiveSnapshotWriter(SnapshotWriter):
     cdef ArchiveClient _archive
     cdef Counters _counters
     cpdef int check(self) except -1
+    cpdef int64_t recorded_position(self) except? -1
     cpdef bint is_complete(self) except -1
 
 

@@ -535,9 +535,8 @@ cdef class ArchiveSnapshotWriter(SnapshotWriter):
         """Raises ArchiveError when the archive reported an error or is lost."""
         return self._archive.check_for_error_response()
 
-    cpdef bint is_complete(self) except -1:
-        """Whether all that was published is recorded. Raises ClusterError when the recording stopped before
-        that."""
+    cpdef int64_t recorded_position(self) except? -1:
+        """Up to where the publication is recorded, in bytes. Raises ClusterError when the recording stopped."""
         # The counter is this recording's only if it still is after its value was read: ids are reused.
         cdef int64_t recorded_position = self._counters.value(self.counter_id)
         cdef const uint8_t* key = self._counters.key(self.counter_id)
@@ -545,7 +544,12 @@ cdef class ArchiveSnapshotWriter(SnapshotWriter):
                 or self._counters.type_id(self.counter_id) != RECORDING_POSITION_TYPE_ID
                 or _key_int64(key, RECORDING_ID_OFFSET) != self.recording_id):
             raise ClusterError(f"recording stopped unexpectedly: {self.recording_id}")
-        return recorded_position >= self.publication.position() >= 0
+        return recorded_position
+
+    cpdef bint is_complete(self) except -1:
+        """Whether all that was published is recorded. Raises ClusterError when the recording stopped before
+        that."""
+        return self.recorded_position() >= self.publication.position() >= 0
 
     cpdef int close(self) except -1:
         """Ends the recording and the archive session. May be called twice."""

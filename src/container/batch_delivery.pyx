@@ -43,6 +43,8 @@ cdef class BatchDelivery:
                 except BaseException as error:
                     self._skip_message(error)
                 else:
+                    if self._cluster._loose_ends is not None:
+                        self._cluster.report_loose_ends()
                     if self._messages._is_left_early():
                         raise AgentTermination(
                             f"on_session_messages left its iteration at message {self._messages._current} of "
@@ -51,6 +53,7 @@ cdef class BatchDelivery:
                     self._messages = self._messages._emptied()
         except BaseException:
             self._messages = new_session_messages(self._cluster)
+            self._cluster.take_loose_ends()     # the events are replayed
             raise
         return 0
 
@@ -59,8 +62,9 @@ cdef class BatchDelivery:
             raise AgentTermination(
                 f"on_session_messages raised {type_name(error)} outside of an iteration over its messages: "
                 "which one to skip cannot be known, and the members would diverge") from error
-        self._cluster.end_unless_skippable("on_session_messages", error)
-        self._cluster.report(error)
+        self._cluster.skip_message("on_session_messages", self._messages._current_session_id(), error)
+        if self._cluster._loose_ends is not None:
+            self._cluster.report_loose_ends()
         self._messages = self._messages._rest()
         return 0
 

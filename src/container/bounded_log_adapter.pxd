@@ -14,6 +14,8 @@ cdef class BoundedLogAdapter(FragmentHandler):
     cdef Subscription _subscription
     cdef Image _image                       # None when no log is joined
     cdef int64_t max_log_position           # where the current image counts as finished; never a poll limit
+    cdef int64_t event_position             # after the last message that was none of a session
+    cdef int _event_template_id             # of that message; -1 when it has no head that is one
     cdef int _fragment_limit
     cdef Clock _clock
     cdef int64_t _poll_end_ns
@@ -21,6 +23,7 @@ cdef class BoundedLogAdapter(FragmentHandler):
     cdef bint is_joined(self) noexcept
     cdef bint is_done(self) noexcept
     cdef int64_t position(self) noexcept
+    cdef str event_name(self)               # what kind of message that was, as upstream names it
     cdef int poll(self, int64_t limit) except -1
     cdef Subscription leave(self)           # the subscription, for the caller to close
     cdef int _on_event(

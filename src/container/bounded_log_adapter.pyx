@@ -20,7 +20,19 @@ from container.transport cimport (
     Subscription,
 )
 
+cdef enum:
+    NO_TEMPLATE_ID = -1
+
 cdef int64_t POLL_TIME_LIMIT_NS = 100_000_000
+
+cdef dict _NAMES = {
+    codec.SESSION_MESSAGE_HEADER_TEMPLATE_ID: "SessionMessageHeader",
+    codec.TIMER_EVENT_TEMPLATE_ID: "TimerEvent",
+    codec.SESSION_OPEN_EVENT_TEMPLATE_ID: "SessionOpenEvent",
+    codec.SESSION_CLOSE_EVENT_TEMPLATE_ID: "SessionCloseEvent",
+    codec.CLUSTER_ACTION_REQUEST_TEMPLATE_ID: "ClusterActionRequest",
+    codec.NEW_LEADERSHIP_TERM_EVENT_TEMPLATE_ID: "NewLeadershipTermEvent",
+}
 
 
 cdef class BoundedLogAdapter(FragmentHandler):
@@ -32,6 +44,7 @@ cdef class BoundedLogAdapter(FragmentHandler):
         self._fragment_limit = fragment_limit
         self._clock = clock
         self.max_log_position = NULL_VALUE
+        self._event_template_id = NO_TEMPLATE_ID
 
     cdef void join(self, Subscription subscription, Image image, int64_t max_log_position) noexcept:
         self._subscription = subscription
@@ -47,6 +60,11 @@ cdef class BoundedLogAdapter(FragmentHandler):
 
     cdef int64_t position(self) noexcept:
         return self._image.position()
+
+    cdef str event_name(self):
+        if self._event_template_id == NO_TEMPLATE_ID:
+            return "unknown"
+        return _NAMES.get(self._event_template_id, f"template {self._event_template_id}")
 
     cdef int poll(self, int64_t limit) except -1:
         self._poll_end_ns = self._clock.coarse_nano_time() + POLL_TIME_LIMIT_NS
@@ -74,7 +92,10 @@ cdef class BoundedLogAdapter(FragmentHandler):
                 length - codec.SESSION_MESSAGE_HEADER_PAYLOAD_OFFSET,
                 header)
         else:
+            self.event_position = header.position
+            self._event_template_id = NO_TEMPLATE_ID
             check_schema(buffer, length, &message)
+            self._event_template_id = message.template_id
             if message.template_id == codec.SESSION_MESSAGE_HEADER_TEMPLATE_ID:
                 check_codec(result, "SessionMessageHeader")
             self._on_event(message.template_id, buffer, length, header)

@@ -13,7 +13,7 @@ cdef struct BufferVectors:
 
 cdef struct BorrowedBuffer:     # one buffer of the user
     Py_buffer view
-    bint is_view                # False: the bytes of an object that can not move them, so there is nothing to release
+    bint is_view                # False: the bytes of an object that cannot move them, so there is nothing to release
 
 
 # Points `target` to the bytes of one buffer until release_buffer(), which must be called once after a success.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from container.error_texts import cause_of, context_of, members_of
 from container.errors import AeronError, ArchiveError, MessageTooLongError, PublicationUnavailableError
 
-_cause_of = BaseException.__dict__["__cause__"].__get__
-_context_of = BaseException.__dict__["__context__"].__get__
-_members_of = BaseExceptionGroup.__dict__["exceptions"].__get__
 _LOOKED_AT_MAX = 100
 
 _FOREIGN = (MemoryError, OSError, RecursionError, AeronError, ArchiveError, PublicationUnavailableError)
@@ -33,7 +31,7 @@ def is_foreign(error: BaseException) -> bool:
             return True
         if issubclass(kind, _FOREIGN) and not issubclass(kind, MessageTooLongError):
             return True
-        pending.extend(part for part in (_cause_of(each), _context_of(each)) if part is not None)
+        pending.extend(part for part in (cause_of(each), context_of(each)) if part is not None)
         if issubclass(kind, BaseExceptionGroup):
-            pending.extend(_members_of(each))
+            pending.extend(members_of(each))
     return True

@@ -7,12 +7,18 @@ from container.transport cimport BufferVector, Clock, Publication
 
 
 cdef class Cluster(EventHandler):
-    # FailedOffers of the callback in progress; None when neither an offer failed nor anything was claimed.
-    cdef list _failed_offers
-    cdef BufferClaim _claims                # the last one made in the callback, then the one before
-    cdef object _tracked(self, int64_t result, str name, object what)
-    # Before the callback ends: aborts the claims that are open. The texts say what was lost; forgets all.
+    # FailedSends of the event in progress; None when neither a send failed nor anything was claimed.
+    cdef list _loose_ends
+    cdef BufferClaim _claims                # the last one made in the event, then the one before
+    cdef object _tracked(self, int64_t result, str name, object what, str consequence)
+    cdef int _keep(self, FailedSend failed) except -1
+    # A request that was not sent, by name and id. It counts as lost unless one for the same thing is sent after it.
+    cdef bint request_failed(self, str name, int64_t request_id) except -1      # always False
+    cdef int request_sent(self, str name, int64_t request_id) except -1         # call it while there are loose ends
+    # When an event ends: aborts the claims that are open. The texts say what was lost; forgets all. An event is handled
+    # by a callback, or by one turn of a batch's iteration.
     cdef list take_loose_ends(self)
+    cdef int report_loose_ends(self) except -1
     cdef int keep_claim(self, BufferClaim claim, int64_t cluster_session_id) except -1      # < 0: to the cluster
 
     cdef Clock clock(self)
@@ -20,8 +26,8 @@ cdef class Cluster(EventHandler):
     cdef void set_event(self, int64_t log_position, int64_t timestamp) noexcept     # where a batch is in the log
     cdef int check_interrupted(self) except -1              # raises AgentTermination when the agent is to end
     cdef int report(self, object error) except -1           # counts and logs what goes no further
-    # Raises AgentTermination, from `error`, when the event whose callback raised it must not be skipped.
-    cdef int end_unless_skippable(self, str name, object error) except -1
+    # Reports the error of a message that is skipped; raises AgentTermination from it when it must not be skipped.
+    cdef int skip_message(self, str name, int64_t cluster_session_id, object error) except -1
     cdef int idle_once(self, int work_count) except -1      # raises AgentTermination and nothing else
     # vectors[0] is overwritten with the session header. Results as Publication.offer.
     cdef int64_t session_offer(self, object session, BufferVector* vectors, size_t count) except? -6
@@ -49,7 +55,8 @@ cdef class Cluster(EventHandler):
     cdef object get_aeron(self)
 
 
-cdef class FailedOffer:
-    cdef object result                      # the OfferResult that the service was given
-    cdef object what                        # payload (bytes) of an offer, length (int) of a claim: to know a retry by
+cdef class FailedSend:
+    cdef object result                      # the OfferResult that the service was given; None: a request returned False
+    # To know a retry by: payload (bytes) of an offer, length (int) of a claim, (is_timer, id) of a request.
+    cdef object what
     cdef str text

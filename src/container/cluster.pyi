@@ -12,7 +12,7 @@ class OfferResult(int):
     was_read: bool
 
 @final
-class FailedOffer: ...
+class FailedSend: ...
 
 class Cluster(EventHandler):
     @property

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from container.api import Role, TimeUnit
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
-from container.errors import ClusterError
+from container.errors import Category, ClusterError, ClusterEvent
 from container.message_buffer cimport BufferClaim
 from container.sealed cimport hide
 from container.transport cimport (
@@ -15,10 +15,12 @@ from container.wait_reporter cimport WaitReporter
 
 cdef tuple _ROLES = (Role.FOLLOWER, Role.CANDIDATE, Role.LEADER)
 cdef tuple _TIME_UNITS = (TimeUnit.MILLIS, TimeUnit.MICROS, TimeUnit.NANOS)
+cdef str _LOST_MESSAGE = ("a message to the cluster is lost on this member and the members may diverge; use "
+                          "Cluster.send, or idle and offer again")
 
 
 class OfferResult(int):
-    """The negative result of a raw offer to the cluster: an ``int`` that knows whether it was looked at.
+    """The negative result of a raw offer to the cluster or a snapshot: an ``int`` that knows whether it was looked at.
 
     A failed offer that is neither retried nor looked at loses a message on this member alone; the agent reports it.
     """
@@ -44,8 +46,8 @@ class OfferResult(int):
     del _read
 
 
-cdef class FailedOffer:
-    """A raw offer that was not sent; kept until the callback ends."""
+cdef class FailedSend:
+    """A raw offer or a request that was not sent; kept until its event ends."""
 
 
 # Not bound: CPython calls such a method without a detour.
@@ -62,7 +64,7 @@ cdef class Cluster(EventHandler):
     cdef int report(self, object error) except -1:
         return 0
 
-    cdef int end_unless_skippable(self, str name, object error) except -1:
+    cdef int skip_message(self, str name, int64_t cluster_session_id, object error) except -1:
         raise error
 
     cdef int64_t now_ns(self) noexcept:
@@ -218,9 +220,9 @@ cdef class Cluster(EventHandler):
         gather_vectors(&gathered, buffers)
         try:
             result = self.offer_vectors(gathered.vectors, <size_t> gathered.count + 1)
-            if result > 0 and self._failed_offers is None:
+            if result > 0 and self._loose_ends is None:
                 return result
-            return self._tracked(result, "Cluster.offer", b"".join(buffers))
+            return self._tracked(result, "Cluster.offer", b"".join(buffers), _LOST_MESSAGE)
         finally:
             release_vectors(&gathered)
 
@@ -236,35 +238,64 @@ cdef class Cluster(EventHandler):
     def try_claim(self, Py_ssize_t length, BufferClaim buffer_claim not None):
         """Claims a range of the stream to the cluster; see :meth:`container.api.Cluster.try_claim`."""
         cdef int64_t result = self.claim(length, buffer_claim)
-        if result > 0 and self._failed_offers is None:
+        if result > 0 and self._loose_ends is None:
             return result
-        return self._tracked(result, "Cluster.try_claim", length)
+        return self._tracked(result, "Cluster.try_claim", length, _LOST_MESSAGE)
 
     def idle(self, int work_count=0):
         """Idles once inside a callback; see :meth:`container.api.Cluster.idle`."""
         self.idle_once(work_count)
 
-    cdef object _tracked(self, int64_t result, str name, object what):
-        cdef FailedOffer failed
+    cdef object _tracked(self, int64_t result, str name, object what, str consequence):
+        cdef FailedSend failed
         if result > 0:
-            for failed in self._failed_offers:
+            for failed in self._loose_ends:
                 if failed.what == what:
-                    self._failed_offers.remove(failed)
+                    self._loose_ends.remove(failed)
                     break
             return result
-        failed = FailedOffer.__new__(FailedOffer)
+        failed = FailedSend.__new__(FailedSend)
         failed.result = OfferResult(result)
         failed.what = what
         failed.text = (f"{name} returned {publication_result_name(result)} at logPosition={self.get_log_position()} "
-                       f"and was neither retried nor read")
-        if self._failed_offers is None:
-            self._failed_offers = []
-        self._failed_offers.append(failed)
+                       f"and was neither retried nor read: {consequence}")
+        self._keep(failed)
         return failed.result
 
+    cdef int _keep(self, FailedSend failed) except -1:
+        cdef FailedSend before
+        if self._loose_ends is None:
+            self._loose_ends = []
+        for before in self._loose_ends:
+            if before.what == failed.what and (before.result is None or before.result.was_read):
+                self._loose_ends.remove(before)     # it is being retried, for however long
+                break
+        self._loose_ends.append(failed)
+        return 0
+
+    cdef bint request_failed(self, str name, int64_t request_id) except -1:
+        cdef FailedSend failed = FailedSend.__new__(FailedSend)
+        failed.result = None
+        failed.what = (name.endswith("timer"), request_id)
+        failed.text = (f"{name} of {request_id} returned False at logPosition={self.get_log_position()} and was not "
+                       "repeated until it returned True: the request is lost on this member and the members may "
+                       "diverge; idle with Cluster.idle, and try again")
+        self._keep(failed)
+        return False
+
+    cdef int request_sent(self, str name, int64_t request_id) except -1:
+        # The last request for a timer counts, whichever it is.
+        cdef FailedSend failed
+        what = (name.endswith("timer"), request_id)
+        for failed in self._loose_ends:
+            if failed.what == what:
+                self._loose_ends.remove(failed)
+                break
+        return 0
+
     cdef int keep_claim(self, BufferClaim claim, int64_t cluster_session_id) except -1:
-        if self._failed_offers is None:
-            self._failed_offers = []
+        if self._loose_ends is None:
+            self._loose_ends = []
         claim._cluster_session_id = cluster_session_id
         claim._log_position = self.get_log_position()
         if not claim._is_kept:
@@ -274,15 +305,15 @@ cdef class Cluster(EventHandler):
         return 0
 
     cdef list take_loose_ends(self):
-        cdef FailedOffer failed
+        cdef FailedSend failed
         cdef BufferClaim claim = self._claims
         cdef BufferClaim following
         cdef Py_ssize_t length
-        cdef list texts = [
-            f"{failed.text}: a message to the cluster is lost on this member and the members may diverge; "
-            "use Cluster.send, or idle and offer again"
-            for failed in self._failed_offers if not failed.result.was_read]
-        self._failed_offers = None
+        cdef list texts
+        if self._loose_ends is None:
+            return []
+        texts = [failed.text for failed in self._loose_ends if failed.result is None or not failed.result.was_read]
+        self._loose_ends = None
         self._claims = None
         while claim is not None:
             following = claim._next
@@ -294,10 +325,15 @@ cdef class Cluster(EventHandler):
                         else "Cluster.try_claim")
                 texts.append(
                     f"{call}: a claim of {length} bytes at logPosition={claim._log_position} was neither committed nor "
-                    "aborted when the callback ended: it is aborted and nothing is sent; commit it in the callback, "
-                    "best with 'with BufferClaim() as claim'")
+                    "aborted when its event ended: it is aborted and nothing is sent; commit it while the message, or "
+                    "other event, that made it is handled, best with 'with BufferClaim() as claim'")
             claim = following
         return texts
 
+    cdef int report_loose_ends(self) except -1:
+        for text in self.take_loose_ends():
+            self.report(ClusterEvent(text, category=Category.ERROR))
+        return 0
 
-hide((FailedOffer,))
+
+hide((FailedSend,))

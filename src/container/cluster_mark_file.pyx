@@ -29,7 +29,8 @@ from container.transport cimport NULL_VALUE, Clock, MarkFile
 from container import forks
 from container.errors import ConfigurationError, MarkFileError
 from container.error_log import format_error_log, read_error_log
-from container.loggers import print_line, report
+from container.line_printer import print_line
+from container.loggers import report
 from container.regular_files import open_regular, read_at, write_at
 from container.transport import SystemClock
 
@@ -149,7 +150,7 @@ cdef class ClusterMarkFile(MarkFile):
         except FileExistsError:
             self._take_over(length, fallback)
         except OSError as error:
-            raise MarkFileError(f"mark file {self.path} can not be created: {error.strerror}") from error
+            raise MarkFileError(f"mark file {self.path} cannot be created: {error.strerror}") from error
         else:
             self._create(length)
 
@@ -169,7 +170,7 @@ cdef class ClusterMarkFile(MarkFile):
             _remove(self.path)
             self.close()
             if isinstance(error, OSError):
-                raise MarkFileError(f"mark file {self.path} can not be created with {length} bytes: "
+                raise MarkFileError(f"mark file {self.path} cannot be created with {length} bytes: "
                                     f"{error.strerror}") from error
             raise
         self._length = length
@@ -193,7 +194,7 @@ cdef class ClusterMarkFile(MarkFile):
         except OSError as error:
             self.close()
             reason = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
-            raise MarkFileError(f"mark file {self.path} can not be opened with {length} bytes: {reason}") from error
+            raise MarkFileError(f"mark file {self.path} cannot be opened with {length} bytes: {reason}") from error
         except BaseException:
             self.close()
             raise
@@ -203,7 +204,7 @@ cdef class ClusterMarkFile(MarkFile):
             self._file = open_regular(self.path, os.O_RDWR | os.O_NOFOLLOW)
         except OSError as error:
             if error.errno == errno.EINVAL:
-                raise MarkFileError(f"mark file {self.path} can not be opened: {error.strerror}") from error
+                raise MarkFileError(f"mark file {self.path} cannot be opened: {error.strerror}") from error
             raise
 
     def _check_file(self):
@@ -231,7 +232,8 @@ cdef class ClusterMarkFile(MarkFile):
             raise MarkFileError(f"mark file major version {(version >> 16) & 0xFF} does not match software: 0: "
                                 f"{self.path}; start with an empty directory, or with the software that wrote it")
         if self._clock.epoch_ms() - timestamp < LIVENESS_TIMEOUT_MS:
-            raise MarkFileError(f"active mark file detected: {self.path}: {_activity(timestamp, pid)}")
+            activity = _activity(timestamp, pid, self._clock.epoch_ms())
+            raise MarkFileError(f"active mark file detected: {self.path}: {activity}")
         return block, timestamp
 
     def _claim(self, block, found_timestamp):
@@ -436,7 +438,7 @@ cdef class ClusterMarkFile(MarkFile):
 
     def _require_open(self):
         if self._parent_id != 0:
-            raise forks.refusal("write to it", f"mark file {self.path}", self._parent_id)
+            raise forks.refusal("write to a mark file", f"mark file {self.path}", self._parent_id)
         if self._file < 0:
             raise MarkFileError(f"mark file {self.path} is closed")
 
@@ -481,7 +483,7 @@ cdef class ClusterMarkFile(MarkFile):
             raise self._not_written(error) from error
 
     def _not_written(self, error):
-        return MarkFileError(f"mark file {self.path} can not be written to its disk: {error.strerror}")
+        return MarkFileError(f"mark file {self.path} cannot be written to its disk: {error.strerror}")
 
     def _write(self, offset, data):
         write_at(self._file, offset, data)
@@ -542,13 +544,14 @@ def _file_length(error_buffer_length, page_size):
     return (C_HEADER_LENGTH + error_buffer_length + page_size - 1) & -page_size
 
 
-def _activity(timestamp, pid):
-    """Why a file with this timestamp can not be taken, and what to do about it."""
+def _activity(timestamp, pid, now_ms):
+    """Why a file with this timestamp cannot be taken, and what to do about it."""
     if timestamp == ACTIVATION_IN_PROGRESS:
         return (f"a start is in progress, or was killed (pid {pid} wrote the file last); delete the file if no such "
                 "process is starting")
-    return (f"its owner, pid {pid}, was alive at {timestamp} (epoch ms); stop it, or wait until "
-            f"{LIVENESS_TIMEOUT_MS} ms have passed since")
+    return (f"its owner, pid {pid}, was alive at {timestamp} (epoch ms), {now_ms - timestamp} ms ago: another "
+            "container is running here. Stop it, or give this one a cluster_dir or a service_id of its own; the file "
+            f"of an owner that is dead is free {LIVENESS_TIMEOUT_MS} ms after that time")
 
 
 def _reserve(fd, length):
@@ -578,7 +581,7 @@ def _save_error_log(directory, records, fallback):
             break
         except OSError as error:
             if not isinstance(error, FileExistsError) or attempt == _FILE_NAME_ATTEMPTS:
-                raise MarkFileError(f"errors of the last run can not be saved to {path}: {error.strerror}") from error
+                raise MarkFileError(f"errors of the last run cannot be saved to {path}: {error.strerror}") from error
             # Another service of the node saved its errors in the same millisecond: what it wrote stays.
             path = _error_file(directory, attempt)
     print_line(f"WARNING: existing errors saved to: {path}", fallback)
@@ -636,7 +639,7 @@ def ensure_link_file(cluster_dir, mark_file_dir, service_id):
                 _remove(written)
                 raise
     except OSError as error:
-        raise MarkFileError(f"link file {link} can not be written: {error.strerror}") from error
+        raise MarkFileError(f"link file {link} cannot be written: {error.strerror}") from error
 
 
 seal((ClusterMarkFile,))

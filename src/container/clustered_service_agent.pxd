@@ -32,6 +32,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef ServiceAdapter _service_adapter
     cdef BoundedLogAdapter _log_adapter
     cdef ClientSessions _sessions
+    cdef list _connecting                       # sessions whose egress the driver has not answered for
     cdef DurationTracker _duty_cycle_tracker
     cdef DurationTracker _snapshot_duration_tracker
     cdef BatchDelivery _batch                   # None when the service takes one message at a time
@@ -51,7 +52,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef bint _is_termination_ack_required
     cdef int64_t _requested_ack_position        # NULL_VALUE: none
     cdef int64_t _last_tick_ns
-    cdef int64_t _mark_file_deadline_ms
+    cdef int64_t _mark_file_ms                  # the time of day that was written last
     cdef int64_t _last_commit_position
     cdef int64_t _gap_position                  # where the replay has come to, when this was last looked at
     cdef int64_t _gap_end_position
@@ -59,6 +60,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int32_t _standby_snapshot_flags
     cdef int _lifecycle_callback                # the callback in progress from which nothing may be sent
     cdef int _event                             # the event of the log whose callback is in progress
+    cdef int64_t _event_id                      # of its session, timer or term
     cdef bint _is_gap_late                      # nothing came of the gap in time, and it is looked once more
     cdef bint _halts_on_error                   # callback_error_policy
     cdef bint _is_service_active
@@ -84,13 +86,16 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef bint _tick(self, int64_t now_ns) except -1
     cdef int _slow_tick(self) except -1
     cdef int _check_client(self) except -1
+    cdef int _invoke_client(self) except -1
     cdef int _poll_control(self) except -1
     cdef int _check_termination(self) except -1
     cdef int _check_requested_ack(self) except -1
     cdef int64_t _commit_position(self) noexcept
     cdef int _background_work(self, int64_t now_ns) except -1
     cdef int _poll_log(self) except -1
-    cdef int _end_unless_skippable(self, object error) except -1
+    cdef int _skip_event(self, object error) except -1
+    cdef int _skip(self, str name, int64_t log_position, str what, object error) except -1
+    cdef int _report_with(self, str remark, object error) except -1
     cdef int _begin_event(self, int64_t log_position, int64_t timestamp) except -1
     cdef int _deliver_batch(self) except -1
     cdef int _check_valid_invocation(self) except -1
@@ -100,16 +105,19 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int _join_log(self, ActiveLogEvent event) except -1
     cdef int _subscribe_to_log(self, ActiveLogEvent event) except -1
     cdef int _fetch_gap(self, ActiveLogEvent event) except -1
+    cdef str _missed(self, int64_t position)
+    cdef object _gap_failure(self, int64_t position, str reason)
     cdef int _check_gap(self) except -1
     cdef Image _await_image(self, Subscription subscription, int32_t session_id)
     cdef int _close_log(self) except -1
     cdef int _set_role(self, int32_t role) except -1
-    cdef int _connect_egress(self, ContainerClientSession session) except -1
+    cdef int _connect_egress(self, list sessions) except -1
+    cdef int _poll_connecting(self) except -1
+    cdef int _disconnect(self, ContainerClientSession session) except -1
     cdef int _disconnect_egress(self) except -1
     cdef int _close_resource(self, object resource) except -1
     cdef int64_t _take_snapshot(self, int64_t log_position, int64_t leadership_term_id) except? -1
     cdef int _snapshot(self, int64_t log_position, int64_t leadership_term_id) except -1
-    cdef int _report_lost_offers(self) except -1
     cdef int64_t _report_too_long(self, ContainerClientSession session, size_t length, int32_t limit) except? -6
     cdef int _terminate_service(self) except -1
     cdef int _close(self) except -1

@@ -21,21 +21,18 @@ from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
 from container.consensus_module_proxy cimport ConsensusModuleProxy
 from container.container_client_session cimport ClientSessions, ContainerClientSession
-from container import forks
-from container import callback_errors
-from container.error_texts import type_name
+from container import callback_errors, error_texts, forks, loggers
 from container.errors import (
     AeronEvent, AgentInterrupted, AgentTermination, ArchiveError, Category, ClusterError, ClusterEvent,
-    ClusterTermination, MarkFileError, MessageTooLongError,
+    ClusterTermination, MarkFileError, MessageTooLongError, SnapshotError,
 )
 from container.idle_strategy cimport IdleStrategy
-from container import loggers
 from container.message_buffer cimport BufferClaim
 from container.sealed cimport seal
 from container.semantic_version import format_version
 from container.service_adapter cimport ServiceAdapter
 from container.snapshot_loader cimport SnapshotImage, SnapshotLoader
-from container.snapshot_taker cimport SnapshotPublication, SnapshotTaker
+from container.snapshot_taker cimport RecordingWait, SnapshotPublication, SnapshotTaker
 from container.transport cimport (
     CLOSED, COUNTER_ALLOCATED, NOT_CONNECTED, NULL_VALUE, BufferVector, Claim, Clock, FrameHeader, Image, Publication,
     SnapshotReader, SnapshotWriter, Subscription,
@@ -69,6 +66,8 @@ cdef enum:
     MAX_WORK_COUNT = 1_000_000              # of background work: sums stay far from what a C int holds
     TERMINATION_ACK_ATTEMPTS = 5
     LOG_IMAGE_TIMEOUT_S = 30
+    CONNECT_WAIT_NS = 1_000_000_000         # how long the driver's answers to egress are waited for
+    MAX_CONNECTING = 4                      # sessions whose egress the driver is asked for at a time
     CLUSTER_ACTION_FLAGS_DEFAULT = 0
     CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT = 1
 
@@ -78,8 +77,11 @@ cdef enum:
     LIFECYCLE_ON_TERMINATE = 2
     LIFECYCLE_ON_ROLE_CHANGE = 3
     LIFECYCLE_DO_BACKGROUND_WORK = 4
+    LIFECYCLE_ON_TAKE_SNAPSHOT = 5
 
-cdef tuple _LIFECYCLE_NAMES = ("none", "on_start", "on_terminate", "on_role_change", "do_background_work")
+cdef tuple _ROLE_NAMES = ("FOLLOWER", "CANDIDATE", "LEADER")
+cdef tuple _LIFECYCLE_NAMES = (
+    "none", "on_start", "on_terminate", "on_role_change", "do_background_work", "on_take_snapshot")
 
 # Callbacks of events of the log.
 cdef enum:
@@ -89,10 +91,17 @@ cdef enum:
     EVENT_SESSION_OPEN = 3
     EVENT_SESSION_CLOSE = 4
     EVENT_NEW_LEADERSHIP_TERM = 5
+    EVENT_TAKE_SNAPSHOT = 6
 
 cdef tuple _EVENT_CALLBACKS = (
-    "none", "on_session_message", "on_timer_event", "on_session_open", "on_session_close",
-    "on_new_leadership_term_event",
+    "the container", "on_session_message", "on_timer_event", "on_session_open", "on_session_close",
+    "on_new_leadership_term_event", "on_take_snapshot",
+)
+
+# What an event is told from others by.
+cdef tuple _EVENT_IDS = (
+    "", "clusterSessionId", "correlationId", "clusterSessionId", "clusterSessionId", "leadershipTermId",
+    "leadershipTermId",
 )
 
 
@@ -154,6 +163,8 @@ cdef class ClusteredServiceAgent(Cluster):
         self._requested_ack_position = NULL_VALUE
         self._last_commit_position = NULL_VALUE
         self._last_tick_ns = self._clock.nano_time() - SLOW_TICK_NS - 1
+        self._mark_file_ms = NULL_VALUE - MARK_FILE_UPDATE_INTERVAL_MS
+        self._connecting = []
         self._standby_snapshot_flags = CLUSTER_ACTION_FLAGS_DEFAULT
         codec.session_message_header_encode(self._session_header, sizeof(self._session_header), NULL_VALUE, 0, 0)
 
@@ -179,7 +190,7 @@ cdef class ClusteredServiceAgent(Cluster):
         self._log_adapter._poll_end_ns = 0              # a poll in progress ends with its message
         self._is_in_background_work = True
         self._is_closed = True
-        self._failed_offers = None
+        self._loose_ends = None
         self._on_error = self._keep_failure
 
     def _keep_failure(self, error):
@@ -188,7 +199,7 @@ cdef class ClusteredServiceAgent(Cluster):
 
     cdef int _check_process(self) except -1:
         if self._parent_id != 0:
-            raise forks.refusal("use a cluster, a session or an agent", f"service {self._ctx.service_name}",
+            raise forks.refusal("use a cluster, a session or an agent", f"that of service {self._ctx.service_name}",
                                 self._parent_id)
         return 0
 
@@ -258,7 +269,7 @@ cdef class ClusteredServiceAgent(Cluster):
         try:
             self._handler.on_terminate(self)
         except BaseException as error:
-            self._on_error(error)
+            self._report_with("on_terminate raised this: the member ends in order all the same", error)
         finally:
             self._lifecycle_callback = LIFECYCLE_NONE
         return 0
@@ -269,7 +280,7 @@ cdef class ClusteredServiceAgent(Cluster):
         try:
             self._ctx.termination_hook()
         except BaseException as error:
-            self._on_error(error)
+            self._report_with("the termination hook raised this: the member ends in order all the same", error)
         return 0
 
     cdef int _close_resource(self, object resource) except -1:
@@ -409,14 +420,17 @@ cdef class ClusteredServiceAgent(Cluster):
         cdef int64_t now_ms
         PyErr_CheckSignals()
         if self._client.is_invoker():
-            self._client.invoke()
+            self._invoke_client()
             self._check_client()
         if self._listener.is_commit_position_closed:
             self._ctx.error_log.record(AeronEvent("commit-pos counter unexpectedly closed, terminating"))
             raise ClusterTermination(is_expected=True)
+        if self._connecting:
+            self._poll_connecting()
         now_ms = self._clock.epoch_ms()
-        if now_ms >= self._mark_file_deadline_ms:
-            self._mark_file_deadline_ms = now_ms + MARK_FILE_UPDATE_INTERVAL_MS
+        # Others judge the owner by the time of day, so its jumps, back and forth, show at once.
+        if not 0 <= now_ms - self._mark_file_ms < MARK_FILE_UPDATE_INTERVAL_MS:
+            self._mark_file_ms = now_ms
             try:
                 self._mark_file.update_activity_timestamp(now_ms)
             except MarkFileError as error:      # another container may have this one's place by now
@@ -427,8 +441,21 @@ cdef class ClusteredServiceAgent(Cluster):
         if self._listener.is_client_closed or self._client.is_closed():
             self._check_process()
             self._is_aborted = True
-            self._client.invoke()               # its errors, of a turn that this thread did not invoke
+            self._invoke_client()               # its errors, of a turn that this thread did not invoke
             raise AgentTermination("unexpected Aeron close")
+        return 0
+
+    cdef int _invoke_client(self) except -1:
+        # The error handler of a client that was given may raise: neither a tick nor the client's end stops at that.
+        try:
+            self._client.invoke()
+        except BaseException as error:
+            if self._parent_id != 0:
+                raise
+            if not (issubclass(type(error), Exception) or self._listener.is_client_closed
+                    or self._client.is_closed()):
+                raise
+            self._on_error(error)
         return 0
 
     cdef int64_t _commit_position(self) noexcept:
@@ -509,7 +536,7 @@ cdef class ClusteredServiceAgent(Cluster):
             return min(max(0, self._handler.do_background_work(now_ns)), MAX_WORK_COUNT)
         except Exception as error:
             # It may run while another callback idles, which it does not concern.
-            self._on_error(error)
+            self._report_with(f"do_background_work raised this at logPosition={self._log_position}", error)
             return 0
         finally:
             self._is_in_background_work = False
@@ -531,7 +558,7 @@ cdef class ClusteredServiceAgent(Cluster):
         except Exception as error:
             # Its id is used up: without it, all that follow would be out of sequence.
             raise AgentTermination(
-                f"ack {ack_id} at logPosition={log_position} can not be sent: {error}") from error
+                f"ack {ack_id} at logPosition={log_position} cannot be sent: {error}") from error
         return 0
 
     # --- control stream
@@ -584,9 +611,9 @@ cdef class ClusteredServiceAgent(Cluster):
             self._on_error(error)
         if event.role == ROLE_LEADER:
             for session in self._sessions:
-                if self._is_responding_service and not event.is_startup:
-                    self._connect_egress(session)
                 session._mark_closing(False)
+            if self._is_responding_service and not event.is_startup:
+                self._connect_egress(list(self._sessions))
         return self._set_role(event.role)
 
     cdef int _subscribe_to_log(self, ActiveLogEvent event) except -1:
@@ -617,30 +644,34 @@ cdef class ClusteredServiceAgent(Cluster):
         # the next log's image is held, and not read.
         cdef int64_t position = self._log_position
         cdef SnapshotReader gap
-        cdef str what = (f"the log from position {position} to {event.log_position}, which the service has missed "
-                         "because the log ended before it had read that far")
+        self._gap_end_position = event.log_position
         self._active_log_event = event
-        loggers.report("warning", "the archive replays %s", what)
+        loggers.report("warning", "the archive replays %s, as the log ended before it had read that far",
+                       self._missed(position))
         try:
             gap = self._snapshot_store.open_log(position, event.log_position, event.session_id, self._cluster_idle)
         except AgentTermination:
             raise
         except Exception as error:
-            raise AgentTermination(f"can not get {what}: {type(error).__name__}: {error}") from error
+            raise self._gap_failure(position, f"{type(error).__name__}: {error}") from error
         self._gap = gap
         self._gap_position = position
-        self._gap_end_position = event.log_position
         self._is_gap_late = False
         self._gap_deadline_ns = self._clock.nano_time() + LOG_IMAGE_TIMEOUT_S * <int64_t> 1_000_000_000
         if gap.image.join_position != position:
-            raise AgentTermination(f"can not get {what}: its replay begins at {gap.image.join_position}")
+            raise self._gap_failure(position, f"its replay begins at {gap.image.join_position}")
         self._log_adapter.join(None, gap.image, event.log_position)
         return 0
+
+    cdef str _missed(self, int64_t position):
+        return f"the log from position {position} to {self._gap_end_position}, which the service has missed"
+
+    cdef object _gap_failure(self, int64_t position, str reason):
+        return AgentTermination(f"cannot get {self._missed(position)}: {reason}")
 
     cdef int _check_gap(self) except -1:
         cdef int64_t position = self._log_adapter.position()
         cdef int64_t now_ns = self._clock.nano_time()
-        cdef str what = "can not get the log from position"
         if position >= self._gap_end_position:
             return 0
         if position != self._gap_position:
@@ -650,18 +681,14 @@ cdef class ClusteredServiceAgent(Cluster):
         elif now_ns >= self._gap_deadline_ns and not self._is_gap_late:
             self._is_gap_late = True            # what came while the agent was busy is read before it counts
         elif now_ns >= self._gap_deadline_ns:
-            raise AgentTermination(
-                f"{what} {position} to {self._gap_end_position}, which the service has missed: nothing came for "
-                f"{LOG_IMAGE_TIMEOUT_S} s; the commit position is {self._commit_position()}")
+            raise self._gap_failure(
+                position, f"nothing came for {LOG_IMAGE_TIMEOUT_S} s; the commit position is {self._commit_position()}")
         try:
             self._gap.check()
         except Exception as error:
-            raise AgentTermination(
-                f"{what} {position} to {self._gap_end_position}, which the service has missed: "
-                f"{type(error).__name__}: {error}") from error
+            raise self._gap_failure(position, f"{type(error).__name__}: {error}") from error
         if self._gap.image.is_closed() or self._gap.image.is_end_of_stream():
-            raise AgentTermination(
-                f"{what} {position} to {self._gap_end_position}, which the service has missed: its replay ended there")
+            raise self._gap_failure(position, "its replay ended there")
         return 0
 
     cdef Image _await_image(self, Subscription subscription, int32_t session_id):
@@ -699,7 +726,9 @@ cdef class ClusteredServiceAgent(Cluster):
         try:
             self._handler.on_role_change(role)
         except Exception as error:
-            self._on_error(error)
+            self._report_with(
+                f"on_role_change raised this at logPosition={self._log_position}: the role is {_ROLE_NAMES[role]} all "
+                "the same", error)
         finally:
             self._lifecycle_callback = callback
         return 0
@@ -711,35 +740,50 @@ cdef class ClusteredServiceAgent(Cluster):
         try:
             polled = self._log_adapter.poll(self._commit_position())
         except BaseException as error:
-            if self._failed_offers is not None:     # of the callback that raised
-                self._report_lost_offers()
-            if self._parent_id != 0 or issubclass(type(error), AgentTermination):
+            try:
+                if self._parent_id != 0 or issubclass(type(error), AgentTermination):
+                    raise
+                self._skip_event(error)
+            except BaseException:
+                self.take_loose_ends()          # nothing of them is lost: the event is replayed
                 raise
-            self._end_unless_skippable(error)
-            self._deliver_batch()               # what stands before the frame that is skipped
-            raise
-        self._deliver_batch()
+            if self._loose_ends is not None:    # of the callback that raised
+                self.report_loose_ends()
+            polled = 1
+        self._deliver_batch()                   # also what stands before the frame that is skipped
         return polled
 
-    cdef int _end_unless_skippable(self, object error) except -1:
-        """Raises AgentTermination when the event that ``error`` came from must not be skipped."""
+    cdef int _skip_event(self, object error) except -1:
+        """Reports the event in progress, which raised; raises AgentTermination when it must not be skipped."""
         cdef int event = self._event
+        cdef str what = f"{_EVENT_IDS[event]}={self._event_id}"
+        cdef int64_t log_position = self._log_position
         self._event = EVENT_NONE
-        return self.end_unless_skippable(_EVENT_CALLBACKS[event] if event != EVENT_NONE else "the container", error)
+        if event == EVENT_NONE:
+            what = f"message={self._log_adapter.event_name()}"
+            log_position = max(log_position, self._log_adapter.event_position)
+        return self._skip(_EVENT_CALLBACKS[event], log_position, what, error)
+
+    cdef int skip_message(self, str name, int64_t cluster_session_id, object error) except -1:
+        return self._skip(name, self._log_position, f"clusterSessionId={cluster_session_id}", error)
+
+    cdef int _skip(self, str name, int64_t log_position, str what, object error) except -1:
+        cdef str where = f"in the event at logPosition={log_position} clusterTime={self._cluster_time} {what}"
+        if self._parent_id != 0:
+            raise error
+        if self._halts_on_error or callback_errors.is_foreign(error):
+            raise AgentTermination(
+                f"{name} raised {error_texts.type_name(error)} {where}: this member ends, as without the event its "
+                "state could differ from the other members'. It replays the event at its next start: if all members "
+                "end here, repair the service on all of them, then start them") from error
+        return self._report_with(f"{name} raised this {where}, which this member skips", error)
 
     cdef int report(self, object error) except -1:
         self._on_error(error)
         return 0
 
-    cdef int end_unless_skippable(self, str name, object error) except -1:
-        if self._parent_id != 0:
-            raise error
-        if self._halts_on_error or callback_errors.is_foreign(error):
-            raise AgentTermination(
-                f"{name} raised {type_name(error)} in the event at logPosition={self._log_position} "
-                f"clusterTime={self._cluster_time}: this member ends, as without the event its state could differ from "
-                "the other members'. It replays the event at its next start: if all members end here, repair the "
-                "service on all of them, then start them") from error
+    cdef int _report_with(self, str remark, object error) except -1:
+        error_texts.report_with(remark, error, self._on_error)
         return 0
 
     cdef void set_event(self, int64_t log_position, int64_t timestamp) noexcept:
@@ -754,8 +798,6 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int _deliver_batch(self) except -1:
         if self._batch is not None:
             self._batch.deliver()
-            if self._failed_offers is not None:
-                self._report_lost_offers()
         return 0
 
     cdef int on_session_message(
@@ -766,20 +808,22 @@ cdef class ClusteredServiceAgent(Cluster):
                 self._sessions.get(cluster_session_id), cluster_session_id, log_position, timestamp, payload, length)
         self.set_event(log_position, timestamp)
         self._event = EVENT_SESSION_MESSAGE
+        self._event_id = cluster_session_id
         self._handler.on_session_message(
             self._sessions.get(cluster_session_id), timestamp, payload, length, header)
         self._event = EVENT_NONE
-        if self._failed_offers is not None:
-            self._report_lost_offers()
+        if self._loose_ends is not None:
+            self.report_loose_ends()
         return 0
 
     cdef int on_timer_event(self, int64_t log_position, int64_t correlation_id, int64_t timestamp) except -1:
         self._begin_event(log_position, timestamp)
         self._event = EVENT_TIMER
+        self._event_id = correlation_id
         self._handler.on_timer_event(correlation_id, timestamp)
         self._event = EVENT_NONE
-        if self._failed_offers is not None:
-            self._report_lost_offers()
+        if self._loose_ends is not None:
+            self.report_loose_ends()
         return 0
 
     cdef int on_session_open(
@@ -795,13 +839,14 @@ cdef class ClusteredServiceAgent(Cluster):
         session = ContainerClientSession(
             self, cluster_session_id, response_stream_id, response_channel, encoded_principal)
         if self._role == ROLE_LEADER and self._is_responding_service:
-            self._connect_egress(session)
+            self._connect_egress([session])
         self._sessions.add(session)
         self._event = EVENT_SESSION_OPEN
+        self._event_id = cluster_session_id
         self._handler.on_session_open(session, timestamp)
         self._event = EVENT_NONE
-        if self._failed_offers is not None:
-            self._report_lost_offers()
+        if self._loose_ends is not None:
+            self.report_loose_ends()
         return 0
 
     cdef int on_session_close(
@@ -815,12 +860,13 @@ cdef class ClusteredServiceAgent(Cluster):
                 f"unknown session close: clusterSessionId={cluster_session_id} closeReason={close_reason} "
                 f"leadershipTermId={leadership_term_id} logPosition={log_position}"))
             return 0
-        self._close_resource(session._take_publication())
+        self._disconnect(session)
         self._event = EVENT_SESSION_CLOSE
+        self._event_id = cluster_session_id
         self._handler.on_session_close(session, timestamp, close_reason)
         self._event = EVENT_NONE
-        if self._failed_offers is not None:
-            self._report_lost_offers()
+        if self._loose_ends is not None:
+            self.report_loose_ends()
         return 0
 
     cdef int on_service_action(
@@ -830,8 +876,6 @@ cdef class ClusteredServiceAgent(Cluster):
         if action == codec.CLUSTER_ACTION_SNAPSHOT and (
                 flags == CLUSTER_ACTION_FLAGS_DEFAULT or flags & self._standby_snapshot_flags):
             self._snapshot(log_position, leadership_term_id)
-            if self._failed_offers is not None:
-                self._report_lost_offers()
         return 0
 
     cdef int on_new_leadership_term_event(
@@ -839,6 +883,7 @@ cdef class ClusteredServiceAgent(Cluster):
             int32_t leader_member_id, int32_t log_session_id, int32_t time_unit, int32_t app_version) except -1:
         self._deliver_batch()
         self._event = EVENT_NEW_LEADERSHIP_TERM
+        self._event_id = leadership_term_id
         if not self._ctx.app_version_validator(self._ctx.app_version, app_version):
             text = (f"incompatible version: {format_version(self._ctx.app_version)} "
                     f"log={format_version(app_version)}")
@@ -851,30 +896,61 @@ cdef class ClusteredServiceAgent(Cluster):
             leadership_term_id, log_position, timestamp, term_base_log_position, leader_member_id, log_session_id,
             time_unit, app_version)
         self._event = EVENT_NONE
-        if self._failed_offers is not None:
-            self._report_lost_offers()
-        return 0
-
-    cdef int _report_lost_offers(self) except -1:
-        for text in self.take_loose_ends():
-            self._on_error(ClusterEvent(text, category=Category.ERROR))
+        if self._loose_ends is not None:
+            self.report_loose_ends()
         return 0
 
     # --- egress
 
-    cdef int _connect_egress(self, ContainerClientSession session) except -1:
-        # Whatever goes wrong here concerns this member alone: the session itself is open on all of them.
-        try:
-            session._connect(self._client, self._clock.nano_time())
-        except Exception as error:
-            self._on_error(ClusterError(
-                f"failed to connect session response publication: {error}", category=Category.WARN))
+    cdef int _connect_egress(self, list sessions) except -1:
+        # A name that cannot be resolved keeps a driver busy for long, which delays all that it is asked meanwhile. So
+        # it is asked for a few at a time, and what it has not answered in time is looked at by each tick. Nothing is
+        # waited for while an earlier answer is still missing.
+        cdef bint is_driver_slow = len(self._connecting) > 0
+        cdef int64_t now_ns = self._clock.nano_time()
+        cdef int64_t end_ns = now_ns + CONNECT_WAIT_NS
+        cdef ContainerClientSession session
+        for session in sessions:
+            session._begin_connecting(now_ns)
+        self._connecting = self._connecting[:MAX_CONNECTING] + sessions + self._connecting[MAX_CONNECTING:]
+        self._poll_connecting()
+        if is_driver_slow:
+            return 0
+        self._idle_strategy.reset()
+        while self._connecting and self._clock.nano_time() < end_ns:
+            self.idle_once(0)
+            if self._client.is_invoker():
+                self._invoke_client()
+            self._poll_connecting()
+        return 0
+
+    cdef int _poll_connecting(self) except -1:
+        cdef list asked = self._connecting[:MAX_CONNECTING]
+        cdef list waiting = []
+        cdef ContainerClientSession session
+        cdef int64_t now_ns = self._clock.nano_time()
+        for session in asked:
+            # Whatever goes wrong here concerns this member alone: the session itself is open on all of them.
+            try:
+                if not session._is_connected(self._client, now_ns):
+                    waiting.append(session)
+            except Exception as error:
+                self._on_error(ClusterError(
+                    f"failed to connect session response publication: {error}", category=Category.WARN))
+        if len(waiting) < len(asked):
+            self._connecting = waiting + self._connecting[MAX_CONNECTING:]
+        return 0
+
+    cdef int _disconnect(self, ContainerClientSession session) except -1:
+        self._close_resource(session._take_pending())
+        self._close_resource(session._take_publication())
         return 0
 
     cdef int _disconnect_egress(self) except -1:
         cdef ContainerClientSession session
+        self._connecting = []
         for session in self._sessions:
-            self._close_resource(session._take_publication())
+            self._disconnect(session)
         return 0
 
     # --- snapshots
@@ -882,6 +958,9 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int _snapshot(self, int64_t log_position, int64_t leadership_term_id) except -1:
         cdef int64_t recording_id = NULL_VALUE
         cdef object failure = None
+        cdef str what = f"no snapshot was taken at logPosition={log_position} leadershipTermId={leadership_term_id}"
+        cdef str remark = (f"{what}: the state is as it was and the log goes on, but this member's next start replays "
+                           "from the snapshot before. Repair the cause, then have a snapshot taken again")
         self._snapshot_duration_tracker.begin(self._clock.nano_time())
         try:
             recording_id = self._take_snapshot(log_position, leadership_term_id)
@@ -896,43 +975,49 @@ cdef class ClusteredServiceAgent(Cluster):
         except BaseException:
             if not isinstance(failure, AgentTermination):
                 if failure is not None:
-                    self._on_error(failure)
+                    self._report_with(remark, failure)
                 raise
         if failure is None:
             return 0
         if isinstance(failure, ArchiveError) and failure.code == ArchiveError.STORAGE_SPACE:
-            raise AgentTermination(f"the archive is out of storage space: {failure}") from failure
+            raise AgentTermination(
+                f"the archive is out of storage space: {failure}; {what}, and this member ends: free space on the disk "
+                "of its archive, start it again, then have a snapshot taken") from failure
         if not isinstance(failure, Exception):
+            self._event = EVENT_TAKE_SNAPSHOT
+            self._event_id = leadership_term_id
             raise failure
-        # The state is as it was: there is only no snapshot.
-        self._on_error(failure)
-        return 0
+        return self._report_with(remark, failure)
 
     cdef int64_t _take_snapshot(self, int64_t log_position, int64_t leadership_term_id) except? -1:
         cdef SnapshotWriter writer = self._snapshot_store.create(self._cluster_idle)
         cdef SnapshotPublication publication
-        cdef WaitReporter waiting
+        cdef RecordingWait waiting
         cdef SnapshotTaker taker
+        cdef list lost
         cdef int32_t app_version = self._ctx.app_version
         # Without a term before it, the unit is not known: then null is written, which a loader takes for milliseconds.
         cdef int32_t time_unit = self._time_unit if self._time_unit != NULL_VALUE else sbe.SBE_NULL_INT32
         try:
-            taker = SnapshotTaker(writer.publication, self)
+            taker = SnapshotTaker(writer, self)
             taker.mark(codec.SNAPSHOT_MARK_BEGIN, log_position, leadership_term_id, time_unit, app_version)
             taker.write_sessions(self._sessions)
             taker.mark(codec.SNAPSHOT_MARK_END, log_position, leadership_term_id, time_unit, app_version)
             self._tick(self._clock.nano_time())
             writer.check()
             publication = SnapshotPublication(writer, self)
+            self._lifecycle_callback = LIFECYCLE_ON_TAKE_SNAPSHOT
             try:
                 self._handler.on_take_snapshot(publication)
             finally:
+                self._lifecycle_callback = LIFECYCLE_NONE
                 publication._end()
-            waiting = WaitReporter(self._clock, f"the archive to finish snapshot recording {writer.recording_id}")
+                lost = self.take_loose_ends()
+            if lost:
+                raise SnapshotError("; ".join(lost))
+            waiting = RecordingWait(writer, self, f"the archive to finish snapshot recording {writer.recording_id}")
             while not writer.is_complete():
-                self.idle_once(0)
-                writer.check()
-                waiting.tick()
+                waiting.turn()
             return writer.recording_id
         finally:
             writer.close()
@@ -1102,14 +1187,23 @@ cdef class ClusteredServiceAgent(Cluster):
         if correlation_id == INT64_MAX or deadline == INT64_MAX:
             raise ValueError(f"schedule_timer({correlation_id}, {deadline}): 2**63 - 1 is no correlation id and no "
                              "deadline, the consensus module uses it for 'none'")
-        return self._proxy.schedule_timer(correlation_id, deadline)
+        if not self._proxy.schedule_timer(correlation_id, deadline):
+            return self.request_failed("schedule_timer", correlation_id)
+        if self._loose_ends is not None:
+            self.request_sent("schedule_timer", correlation_id)
+        return True
 
     cdef bint send_cancel_timer(self, int64_t correlation_id) except -1:
         self._check_valid_invocation()
-        return self._proxy.cancel_timer(correlation_id)
+        if not self._proxy.cancel_timer(correlation_id):
+            return self.request_failed("cancel_timer", correlation_id)
+        if self._loose_ends is not None:
+            self.request_sent("cancel_timer", correlation_id)
+        return True
 
     cdef int close_session(self, object session) except -1:
         cdef int64_t cluster_session_id = (<ContainerClientSession> session).id
+        self._check_valid_invocation()
         if self._sessions.get(cluster_session_id) is not None:
             self.close_session_by_id(cluster_session_id)
         return 0
@@ -1126,9 +1220,11 @@ cdef class ClusteredServiceAgent(Cluster):
         for _attempt in range(CLOSE_SESSION_ATTEMPTS):
             if self._proxy.close_session(cluster_session_id):
                 session._mark_closing(True)
+                if self._loose_ends is not None:
+                    self.request_sent("close_client_session", cluster_session_id)
                 return True
             self.idle_once(0)
-        return False
+        return self.request_failed("close_client_session", cluster_session_id)
 
 
 seal((ClusterIdleStrategy, ClusteredServiceAgent))

@@ -59,7 +59,7 @@ class ClusteredServiceContainer:
         self._is_ended.set()
 
     def _refusal(self, what: str) -> ForkedError:
-        return forks.refusal(what, f"service {self._ctx.service_name}", self._parent_id)
+        return forks.refusal(what, f"the container of service {self._ctx.service_name}", self._parent_id)
 
     @classmethod
     def launch(cls, service: Any = None, **settings: Any) -> Self:
@@ -72,9 +72,10 @@ class ClusteredServiceContainer:
 
         Raises:
             ConfigurationError: a bad setting or service.
-            MarkFileError: the mark file is held by a live owner, or can not be written.
+            MarkFileError: the mark file is held by a live owner, or cannot be written.
             DriverTimeoutError: there is no media driver.
             AeronError: the driver refuses a counter or one of the control streams.
+            ContainerError: the system has no thread for the agent.
         """
         if isinstance(service, _Context):
             if settings:
@@ -117,7 +118,7 @@ class ClusteredServiceContainer:
         forked child.
         """
         if self._parent_id:
-            raise self._refusal("invoke it")
+            raise self._refusal("invoke a container")
         if not self._ctx.use_agent_invoker:
             raise ContainerError("the agent runs on its own thread: launch with use_agent_invoker=True to invoke it")
         if not self.is_running:
@@ -207,7 +208,7 @@ class ClusteredServiceContainer:
         Raises ForkedError in a forked child.
         """
         if self._parent_id:
-            raise self._refusal("wait for its end")
+            raise self._refusal("wait for the end of a container")
         return self._is_ended.wait(timeout)
 
     def __enter__(self) -> Self:
@@ -231,9 +232,11 @@ class ClusteredServiceContainer:
         self._thread = threading.Thread(target=self._run, name=self._ctx.service_name)
         try:
             self._thread.start()
-        except BaseException:
+        except BaseException as error:
             self._thread = None
             self._end()
+            if isinstance(error, RuntimeError):
+                raise ContainerError(f"the agent's thread cannot be started: {error}") from error
             raise
 
     def _run(self) -> None:
@@ -248,7 +251,7 @@ class ClusteredServiceContainer:
             report("critical", "agent %s was not closed in order: %s", self._ctx.service_name, what)
         finally:
             if self._parent_id:
-                forks.end_child(self._failure or self._refusal("return from a callback of it"))
+                forks.end_child(self._failure or self._refusal("return from a callback"))
             self._ended()
 
     def _prepare_thread(self) -> None:

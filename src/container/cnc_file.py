@@ -132,7 +132,7 @@ class CncFile:
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            raise FileFormatError(f"{path} can not be read: {error.strerror}") from error
+            raise FileFormatError(f"{path} cannot be read: {error.strerror}") from error
         try:
             self._read_metadata()
         except FileFormatError:
@@ -269,7 +269,7 @@ def read_mark_file(path: Path) -> MarkFileStatus:
     Raises:
         FileNotFoundError: there is none.
         FileFormatError: it is no mark file with an SBE header, or one that is just being made.
-        OSError: it can not be read, is no regular file, or is longer than any mark file.
+        OSError: it cannot be read, is no regular file, or is longer than any mark file.
     """
     content = read_regular(path, _MARK_FILE_LENGTH_MAX)
     schema_id = _mark_file_schema_id(path, content)

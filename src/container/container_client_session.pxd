@@ -3,7 +3,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.cluster cimport Cluster
-from container.transport cimport BufferVector, Client, Publication
+from container.transport cimport BufferVector, Client, PendingAdd, Publication
 
 
 cdef struct WaitBudget:
@@ -30,14 +30,19 @@ cdef class ContainerClientSession:
     cdef readonly bint is_closing
     cdef Cluster _cluster
     cdef Publication _publication           # None while not connected
+    cdef PendingAdd _pending                # what the driver has been asked for and has not answered, or None
     cdef int64_t _connect_deadline_ns       # until then a send waits for the client to subscribe
     cdef int64_t _patient_from_ns           # before then a send tries once
     cdef int64_t _back_off_ns               # the last pause between two waits; 0 when there was none
     cdef SendPatience _patience             # of all sessions; None until it is one of them
+    cdef bint _is_connecting                # the driver's answer is waited for, asked or not yet
     cdef size_t _max_length                 # of a message: no member's publication on this channel carries more
     cdef Py_ssize_t _max_claim_length
     cdef int _set_limits(self) except -1
-    cdef int _connect(self, Client client, int64_t now_ns) except -1    # RegistrationError is the caller's
+    cdef void _begin_connecting(self, int64_t now_ns) noexcept
+    # Asks the driver once. RegistrationError, and what else it refuses with, is the caller's.
+    cdef bint _is_connected(self, Client client, int64_t now_ns) except -1
+    cdef PendingAdd _take_pending(self)
     cdef void _mark_closing(self, bint is_closing) noexcept
     cdef Publication _take_publication(self)
     # For services in Cython; vectors[0] is left free for the session header. Results as Publication.offer.

@@ -19,7 +19,7 @@ from container.idle_strategy import parse_quantity
 from container.message_buffer cimport BufferClaim
 from container.sealed cimport seal
 from container.transport cimport (
-    ADMIN_ACTION, BACK_PRESSURED, FRAME_HEADER_LENGTH, NOT_CONNECTED, BufferVector, Client, Publication,
+    ADMIN_ACTION, BACK_PRESSURED, FRAME_HEADER_LENGTH, NOT_CONNECTED, BufferVector, Client, PendingAdd, Publication,
 )
 
 cdef enum:
@@ -100,16 +100,37 @@ cdef class ContainerClientSession:
         self._max_claim_length = <Py_ssize_t> (mtu_length - FRAME_HEADER_LENGTH - SESSION_HEADER_LENGTH)
         return 0
 
-    cdef int _connect(self, Client client, int64_t now_ns) except -1:
+    cdef void _begin_connecting(self, int64_t now_ns) noexcept:
+        self._is_connecting = self._publication is None
+        self._connect_deadline_ns = now_ns + SEND_TIMEOUT_NS
+        self._patient_from_ns = 0
+        self._back_off_ns = 0
+
+    cdef bint _is_connected(self, Client client, int64_t now_ns) except -1:
+        if not self._is_connecting:
+            return True
+        try:
+            if self._pending is None:
+                self._pending = client.begin_add_publication(self.response_channel, self.response_stream_id, False)
+            self._publication = self._pending.poll()
+        except BaseException:
+            self._pending = None
+            self._is_connecting = False
+            raise
         if self._publication is None:
-            self._publication = client.add_publication(self.response_channel, self.response_stream_id)
-            self._connect_deadline_ns = now_ns + SEND_TIMEOUT_NS
-            self._patient_from_ns = 0
-            self._back_off_ns = 0
-        return 0
+            return False
+        self._pending = None
+        self._begin_connecting(now_ns)
+        return True
 
     cdef void _mark_closing(self, bint is_closing) noexcept:
         self.is_closing = is_closing
+
+    cdef PendingAdd _take_pending(self):
+        cdef PendingAdd pending = self._pending
+        self._pending = None
+        self._is_connecting = False
+        return pending
 
     cdef Publication _take_publication(self):
         cdef Publication publication = self._publication
@@ -161,7 +182,7 @@ cdef class ContainerClientSession:
         return result
 
     cdef bint _is_worth_waiting(self, int64_t result, int64_t now_ns) noexcept:
-        if self._patience is None or self._publication is None:
+        if self._patience is None or (self._publication is None and not self._is_connecting):
             return False
         if result == NOT_CONNECTED:
             return now_ns < self._connect_deadline_ns

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 
+from container.callbacks import ASYNC_GENERATOR, COROUTINE, GENERATOR, code_flags, takes
 from container.cluster_mark_file import ClusterMarkFile, ensure_link_file, mark_file_name
 from container.duration_tracker import DurationTracker
 from container.error_handlers import (
@@ -20,7 +21,8 @@ from container.error_log import CountedErrorHandler, DistinctErrorLog
 from container.error_texts import error_text
 from container.errors import ConcurrentConcludeError, ConfigurationError
 from container.idle_strategy import IdleStrategy, parse_idle_strategy
-from container.loggers import print_line, report
+from container.line_printer import print_line
+from container.loggers import report
 from container.object_path import create_object
 from container.semantic_version import is_version_compatible
 from container.service_counters import ServiceCounters
@@ -64,7 +66,7 @@ class Context:
         settings: the settings of docs/settings.md, by name.
 
     Raises:
-        ConfigurationError: unknown setting, or a config file that can not be read. Values are checked by
+        ConfigurationError: unknown setting, or a config file that cannot be read. Values are checked by
             :meth:`conclude`.
     """
 
@@ -99,13 +101,13 @@ class Context:
         environ: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
-        for name, callback in (
-            ("error_handler", error_handler),
-            ("app_version_validator", app_version_validator),
-            ("termination_hook", termination_hook),
+        for name, callback, parameters in (
+            ("error_handler", error_handler, "error"),
+            ("app_version_validator", app_version_validator, "own_version, other_version"),
+            ("termination_hook", termination_hook, ""),
         ):
-            if callback is not None and not callable(callback):
-                raise ConfigurationError(f"{name}={shown(callback)}: must be callable")
+            if callback is not None:
+                _check_callable(f"{name}={shown(callback)}", callback, parameters)
         for name, given, kind in (
             ("client", client, Client),
             ("clock", clock, Clock),
@@ -130,7 +132,8 @@ class Context:
         self._idle_strategy_supplier: Callable[[], IdleStrategy] | None = None
         if isinstance(delegating_error_handler, str):
             settings["delegating_error_handler"] = delegating_error_handler
-        else:
+        elif delegating_error_handler is not None:
+            _check_delegating(f"delegating_error_handler={shown(delegating_error_handler)}", delegating_error_handler)
             self._given_delegating_error_handler = delegating_error_handler
         if callable(idle_strategy):
             self._idle_strategy_supplier = idle_strategy
@@ -177,7 +180,7 @@ class Context:
         Raises:
             ConcurrentConcludeError: it was called before.
             ConfigurationError: a setting is out of range, with nothing opened yet; or there is no service.
-            MarkFileError: the mark file can not be taken; see :class:`~container.cluster_mark_file.ClusterMarkFile`.
+            MarkFileError: the mark file cannot be taken; see :class:`~container.cluster_mark_file.ClusterMarkFile`.
             DriverTimeoutError: there is no media driver within the driver timeout.
             AeronError: the driver refuses a counter.
         """
@@ -185,9 +188,10 @@ class Context:
             raise ConcurrentConcludeError("a context can be concluded once; make a new one for each container")
         settings = self.settings
         self._conclude_scalars(settings)
+        delegating = self._delegating_error_handler(settings)
         self._conclude_directories(settings)
         self._conclude_mark_file(settings)
-        self._conclude_error_handlers(settings)
+        self._conclude_error_handlers(settings, delegating)
         self._conclude_client(settings)
         self._conclude_counters(settings)
         self._conclude_snapshot_store(settings)
@@ -237,7 +241,7 @@ class Context:
     def create_service(self) -> Any:
         """A service made from the class that the setting ``service_class_name`` names.
 
-        Raises ConfigurationError when it is not set, or the class can not be found or instantiated.
+        Raises ConfigurationError when it is not set, or the class cannot be found or instantiated, or is no service.
         """
         path = self.settings.service_class_name
         if path is None:
@@ -245,7 +249,15 @@ class Context:
                 "no service: pass an instance of a ClusteredService, or set service_class_name "
                 "(AERON_CLUSTER_SERVICE_CLASS_NAME) to package.module:ServiceClass"
             )
-        return create_object(path, "service_class_name")
+        service = create_object(path, "service_class_name")
+        from container.service_handler import ServiceHandler, check_service
+
+        if not isinstance(service, ServiceHandler):
+            try:
+                check_service(service)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"service_class_name={shown(path)}: {error}") from None
+        return service
 
     def summary(self) -> str:
         """One line for the log: which service of which cluster this is, and where; once :meth:`conclude` knows it."""
@@ -314,20 +326,25 @@ class Context:
         wait_for_driver(self.aeron_dir, timeout_ns)
         return read_cnc_file_page_size(self.aeron_dir, timeout_ns)
 
-    def _conclude_error_handlers(self, settings: Settings) -> None:
+    def _delegating_error_handler(self, settings: Settings) -> DelegatingErrorHandler | None:
+        path = settings.delegating_error_handler
+        if self._given_delegating_error_handler is not None or not path:
+            return self._given_delegating_error_handler
+        made: DelegatingErrorHandler = create_object(path, "delegating_error_handler")
+        _check_delegating(f"delegating_error_handler={shown(path)}", made)
+        return made
+
+    def _conclude_error_handlers(self, settings: Settings, delegating: DelegatingErrorHandler | None) -> None:
         file = self.mark_file
         region = file if isinstance(file, ClusterMarkFile) else bytearray(settings.error_buffer_length)
         has_messages = settings.record_error_messages
         self.error_log = DistinctErrorLog(region, self.clock, has_messages=has_messages)
-        delegating = self._given_delegating_error_handler
-        if delegating is None and settings.delegating_error_handler:
-            delegating = create_object(settings.delegating_error_handler, "delegating_error_handler")
-        for name in ("next", "on_error") if delegating is not None else ():
-            if not callable(getattr(delegating, name, None)):
-                raise ConfigurationError(f"delegating_error_handler={shown(delegating)}: must have {name}()")
         fallback = fallback_stream(settings.fallback_logger)
         log = self._logging_error_handler = LoggingErrorHandler(self.error_log, fallback, has_messages=has_messages)
-        self.error_handler = chain_error_handlers(log, self._user_error_handler, delegating)
+        try:
+            self.error_handler = chain_error_handlers(log, self._user_error_handler, delegating)
+        except Exception as error:  # of its next()
+            raise ConfigurationError(f"delegating_error_handler: next() failed: {self.bounded_text(error)}") from error
 
     def _conclude_client(self, settings: Settings) -> None:
         if self._given_client is not None:
@@ -417,7 +434,28 @@ class Context:
             if resource is not None:
                 resource.close()
         except Exception as error:
-            report("warning", "%s can not be closed: %s", type(resource).__name__, self.bounded_text(error))
+            report("warning", "%s cannot be closed: %s", type(resource).__name__, self.bounded_text(error))
+
+
+def _check_callable(what: str, callback: Any, parameters: str) -> None:
+    """Refuse what cannot be called with these arguments, or what a call of would run nothing of."""
+    if not callable(callback):
+        raise ConfigurationError(f"{what}: must be callable")
+    if code_flags(callback) & (COROUTINE | ASYNC_GENERATOR | GENERATOR):
+        raise ConfigurationError(f"{what}: must be a plain function, not a coroutine function or a generator function")
+    if not takes(callback, len(parameters.split(",")) if parameters else 0):
+        raise ConfigurationError(f"{what}: is called with ({parameters}), which does not fit its parameters")
+
+
+def _check_delegating(what: str, handler: Any) -> None:
+    """Refuse what cannot be a :class:`~container.error_handlers.DelegatingErrorHandler`."""
+    if isinstance(handler, type):
+        raise ConfigurationError(f"{what}: must be an instance, not the class {handler.__name__}")
+    for name, parameter in (("next", "error_handler"), ("on_error", "error")):
+        method = getattr(handler, name, None)
+        if not callable(method):
+            raise ConfigurationError(f"{what}: must have {name}()")
+        _check_callable(f"{what}: its {name}()", method, parameter)
 
 
 def _path(path: str) -> Path:
@@ -432,7 +470,7 @@ def _created_directory(setting: str, directory: str) -> str:
         _make_directory(directory)
         return os.path.realpath(directory, strict=True)
     except OSError as error:
-        raise ConfigurationError(f"{setting}={shown(directory)}: can not be created: {error.strerror}") from error
+        raise ConfigurationError(f"{setting}={shown(directory)}: cannot be created: {error.strerror}") from error
 
 
 def _make_directory(path: str) -> None:

@@ -11,9 +11,21 @@ import time
 from collections.abc import Callable
 
 from container.error_log import DistinctErrorLog
-from container.error_texts import category_of, error_text, has_stack, is_plain_end, message_of, stack_text
+from container.error_texts import (
+    LINE_LENGTH_MAX,
+    category_of,
+    error_text,
+    has_stack,
+    is_plain_end,
+    kind_of,
+    line_of,
+    message_of,
+    remark_on,
+    stack_text,
+)
 from container.errors import AgentTermination, Category
-from container.loggers import print_line
+from container.line_printer import print_line
+from container.loggers import handle
 from container.type_names import Protocol, TextIO
 
 type ErrorHandler = Callable[[BaseException], object]
@@ -21,6 +33,9 @@ type ErrorHandler = Callable[[BaseException], object]
 _BURST_LENGTH = 64 * 1024
 _LENGTH_PER_S = 8 * 1024
 _LENGTH_MIN = 256
+_LINES_BURST_LENGTH = 56 * 1024
+_LINES_LENGTH_PER_S = 4 * 1024
+_KINDS_MAX = 1_000
 _NS_PER_S = 1_000_000_000
 _WARNING, _ERROR, _CRITICAL = 30, 40, 50  # as logging has them, which is not loaded for that
 _LEVELS = {Category.WARN: _WARNING, Category.ERROR: _ERROR, Category.FATAL: _CRITICAL}
@@ -49,29 +64,42 @@ class Throttle:
 
     Args:
         nano_time: a monotonic clock, in nanoseconds.
+        burst_length: characters that are let through at once.
+        length_per_s: characters that are let through per second from then on.
     """
 
-    def __init__(self, nano_time: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self,
+        nano_time: Callable[[], int] = time.monotonic_ns,
+        *,
+        burst_length: int = _BURST_LENGTH,
+        length_per_s: int = _LENGTH_PER_S,
+    ) -> None:
         self.left_out_count = 0
         self._nano_time = nano_time
-        self._room = _BURST_LENGTH
+        self._burst_length = self._room = burst_length
+        self._length_per_s = length_per_s
         self._filled_ns = nano_time()
+
+    def is_open(self) -> bool:
+        """Whether a text may be written now."""
+        now_ns = self._nano_time()
+        gained = (now_ns - self._filled_ns) * self._length_per_s // _NS_PER_S
+        if gained > 0:
+            self._room = min(self._burst_length, self._room + gained)
+            self._filled_ns = now_ns
+        return self._room > 0
 
     def has_room(self) -> bool:
         """Whether a text may be written now; otherwise it counts as left out."""
-        now_ns = self._nano_time()
-        gained = (now_ns - self._filled_ns) * _LENGTH_PER_S // _NS_PER_S
-        if gained > 0:
-            self._room = min(_BURST_LENGTH, self._room + gained)
-            self._filled_ns = now_ns
-        if self._room > 0:
+        if self.is_open():
             return True
         self.left_out_count += 1
         return False
 
-    def take(self, length: int) -> None:
-        """A text of this length (characters) is going to be written."""
-        self._room -= max(_LENGTH_MIN, length)
+    def take(self, length: int, least: int = _LENGTH_MIN) -> None:
+        """A text of this length (characters), which counts as ``least`` at least, is going to be written."""
+        self._room -= max(least, length)
 
     def take_left_out(self) -> int:
         """How many were not let through since the last call."""
@@ -82,8 +110,12 @@ class Throttle:
 class LoggingErrorHandler:
     """Records each error in the error log and tells Python's logging of the first, tenth, hundredth… observation.
 
-    When the error log has no room, or is closed, the text goes to the fallback stream. Both ways are bounded, see
+    When the error log does not take an error, its text goes to the fallback stream. Both ways are bounded, see
     :class:`Throttle`; how many errors were left out is said once there is room again, and by :meth:`close`.
+
+    A flood of errors must not hide the first one of another kind, by type and by the line that raised it. Where there
+    is no room for its text it gets a line, from room that the first ones of kinds have for themselves: 573 lines, then
+    40 per second. Clients cannot use that up, as code alone makes kinds.
 
     Args:
         error_log: where errors are recorded.
@@ -105,6 +137,8 @@ class LoggingErrorHandler:
         self._has_messages = has_messages
         self._logged = Throttle(nano_time)
         self._printed = Throttle(nano_time)
+        self._lines = Throttle(nano_time, burst_length=_LINES_BURST_LENGTH, length_per_s=_LINES_LENGTH_PER_S)
+        self._kinds: set[int] = set()
 
     def __call__(self, error: BaseException) -> None:
         try:
@@ -125,13 +159,39 @@ class LoggingErrorHandler:
             return
 
     def _print(self, error: BaseException) -> None:
-        if self._fallback is None or not (issubclass(type(error), AgentTermination) or self._printed.has_room()):
+        if self._fallback is None:
+            return
+        line = self._line_for_want_of_room(error, self._printed)
+        if line is not None:
+            if line:
+                print_line(line, self._fallback)
             return
         self._print_left_out()
-        reason = "closed" if self._error_log.is_closed else "full"
-        text = f"error log is {reason}\n{error_text(error, has_message=self._has_messages)}"
+        reason = self._error_log.refusal or "could not record it"
+        text = f"error log {reason}\n{error_text(error, has_message=self._has_messages)}"
         self._printed.take(len(text))
         print_line(text, self._fallback)
+
+    def _line_for_want_of_room(self, error: BaseException, texts: Throttle) -> str | None:
+        """None when there is room for the whole text; else the line for a kind's first error, or nothing at all."""
+        is_new = self._is_new(error)
+        if issubclass(type(error), AgentTermination) or texts.is_open():  # the end is always reported
+            return None
+        if not is_new or not self._lines.is_open():
+            texts.left_out_count += 1
+            return ""
+        line = line_of(error, has_message=self._has_messages)
+        self._lines.take(LINE_LENGTH_MAX, 0)
+        return line
+
+    def _is_new(self, error: BaseException) -> bool:
+        kind = kind_of(error)
+        if kind in self._kinds:
+            return False
+        if len(self._kinds) >= _KINDS_MAX:
+            self._kinds.clear()
+        self._kinds.add(kind)
+        return True
 
     def _print_left_out(self) -> None:
         count = self._printed.take_left_out()
@@ -139,19 +199,26 @@ class LoggingErrorHandler:
             print_line(f"{count} errors left out: too many in too short a time", self._fallback)
 
     def _log(self, error: BaseException, count: int) -> None:
-        if not (issubclass(type(error), AgentTermination) or self._logged.has_room()):  # the end is always reported
+        category = category_of(error)
+        level = _ERROR if category is None else _LEVELS[category]
+        line = self._line_for_want_of_room(error, self._logged)
+        if line is not None:
+            if line:
+                _log_record(level, line, None)
             return
         self._log_left_out()
         message = message_of(error, is_shown=self._has_messages)
         if count > 1:
             message += f" (observed {count} times)"
+        remark = remark_on(error)
+        if remark:
+            message += f"; {remark}"
         stack = None
         # The plain end of an agent has no stack worth showing, nor has an event.
         if has_stack(error) and not is_plain_end(error):
             stack = stack_text(error, has_message=self._has_messages)
         self._logged.take(len(message) + len(stack or ""))
-        category = category_of(error)
-        _log_record(_ERROR if category is None else _LEVELS[category], message, stack)
+        _log_record(level, message, stack)
 
     def _log_left_out(self) -> None:
         count = self._logged.take_left_out()
@@ -167,7 +234,7 @@ def _log_record(level: int, message: str, stack: str | None) -> None:
         return
     record = logger.makeRecord(logger.name, level, __file__, 0, "%s", (message,), None)
     record.exc_text = stack  # made already: a formatter would make it without any bound
-    logger.handle(record)
+    handle(record)
 
 
 def _is_power_of_ten(count: int) -> bool:

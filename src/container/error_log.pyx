@@ -16,7 +16,7 @@ from container.sealed cimport seal
 from container.transport cimport Clock, Counter
 
 from container import forks
-from container.error_texts import error_text, identify
+from container.error_texts import error_text, identify, message_of
 from container.errors import AgentInterrupted, AgentTermination, ClusterTermination, MarkFileError
 from container.transport import SystemClock
 
@@ -82,6 +82,7 @@ cdef class DistinctErrorLog:
     cdef size_t _next_offset
     cdef bint _is_full
     cdef int64_t _retry_ms          # after a write that failed
+    cdef str _failure               # of the last write, or None
     cdef bint _has_messages
     cdef dict _records              # what a distinct error is told by: its _Record
     cdef dict _places               # type and stack: number of records
@@ -126,8 +127,8 @@ cdef class DistinctErrorLog:
 
         Errors are the same when type, message, stack and causes are, see :func:`container.error_texts.identify`.
 
-        Returns how often it was observed so far (int, at least 1), or 0 when it is not recorded because the log is
-        full or closed, or can not be written.
+        Returns how often it was observed so far (int, at least 1), or 0 when it is not recorded: :attr:`refusal` says
+        why.
         """
         try:
             return self._record(error)
@@ -196,6 +197,15 @@ cdef class DistinctErrorLog:
         return 1
 
     cdef int _write(self, size_t offset, bytes data) except -1:
+        try:
+            self._write_region(offset, data)
+        except BaseException as error:
+            self._failure = message_of(error)
+            raise
+        self._failure = None
+        return 0
+
+    cdef int _write_region(self, size_t offset, bytes data) except -1:
         cdef int32_t value
         if self._region == NULL:
             self._mark_file.write_errors(<Py_ssize_t> offset, data)
@@ -210,6 +220,15 @@ cdef class DistinctErrorLog:
     def is_closed(self):
         """True once :meth:`close` was called, and in a forked child."""
         return self._region == NULL and self._mark_file is None
+
+    @property
+    def refusal(self):
+        """Why a new error is not recorded (str, what follows "error log"); None when nothing is known to prevent it."""
+        if self.is_closed:
+            return "is closed"
+        if self._failure is not None:
+            return f"cannot be written: {self._failure}"
+        return "is full" if self._is_full else None
 
     def close(self):
         """Gives the region back; nothing is recorded from now on. May be called twice."""
@@ -270,7 +289,7 @@ def read_error_log(region, int64_t since_ms=0):
         region: an object with a buffer: the error log, as a live or dead process left it.
         since_ms: only errors that were last observed at this time (epoch ms) or later.
 
-    A record that can not be one (it is shorter than its head, or longer than the region) ends the list.
+    A record that cannot be one (it is shorter than its head, or longer than the region) ends the list.
     """
     cdef Py_buffer view
     PyObject_GetBuffer(region, &view, PyBUF_SIMPLE)

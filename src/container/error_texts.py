@@ -6,16 +6,26 @@ chain of causes thousands of members, and each of its methods and attributes may
 
 from __future__ import annotations
 
+import sys
+
 from container.errors import AgentTermination, Category, Event
-from container.type_names import Any
+from container.regular_files import read_regular
+from container.type_names import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TEXT_LENGTH_MAX = 16 * 1024
 """Characters of a whole text."""
 MESSAGE_LENGTH_MAX = 4 * 1024
 """Characters of one exception's message."""
+LINE_LENGTH_MAX = 100
+"""Characters of an error of which there is room for one line only."""
 
 _NAME_LENGTH_MAX = 200
 _SOURCE_LENGTH_MAX = 200
+_SOURCE_FILE_LENGTH_MAX = 4 * 1024 * 1024
+_PLACE_LENGTH_MAX = 40
 _NEAREST_EXCEPTIONS = 5
 _FARTHEST_EXCEPTIONS = 3
 _CHAIN_WALK_MAX = 100
@@ -30,13 +40,33 @@ _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
 
 # The attributes as the interpreter keeps them, whatever a class of the service's makes of their names.
+cause_of = BaseException.__dict__["__cause__"].__get__
+context_of = BaseException.__dict__["__context__"].__get__
+members_of = BaseExceptionGroup.__dict__["exceptions"].__get__
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
-_cause_of = BaseException.__dict__["__cause__"].__get__
-_context_of = BaseException.__dict__["__context__"].__get__
 _is_context_suppressed = BaseException.__dict__["__suppress_context__"].__get__
-_members_of = BaseExceptionGroup.__dict__["exceptions"].__get__
 _name_of_type = type.__dict__["__qualname__"].__get__
 _module_of_type = type.__dict__["__module__"].__get__
+
+_remarks: dict[int, str] = {}  # by id() of exceptions that are being reported
+_sources: dict[str, list[str]] = {}  # lines by file name
+
+
+def report_with(remark: str, error: BaseException, handler: Callable[[BaseException], object]) -> None:
+    """Call a handler with an exception of which, until it returns, texts say more: where it came from, what it means.
+
+    The exception itself stays as it is: it may be raised again, or refuse to be changed.
+    """
+    _remarks[id(error)] = remark
+    try:
+        handler(error)
+    finally:
+        _remarks.pop(id(error), None)
+
+
+def remark_on(error: BaseException) -> str:
+    """The remark with which an exception is being reported, or an empty text."""
+    return _remarks.get(id(error), "")
 
 
 def shorten(text: str, length_max: int) -> str:
@@ -96,7 +126,7 @@ def category_of(error: BaseException) -> Category | None:
 
 def is_plain_end(error: BaseException) -> bool:
     """Whether it is the end of the agent, with no other exception as the cause."""
-    return issubclass(type(error), AgentTermination) and _cause_of(error) is None
+    return issubclass(type(error), AgentTermination) and cause_of(error) is None
 
 
 def has_stack(error: BaseException) -> bool:
@@ -105,7 +135,7 @@ def has_stack(error: BaseException) -> bool:
         return False
     if issubclass(type(error), BaseExceptionGroup):
         return True  # its members
-    return any(part is not None for part in (_traceback_of(error), _cause_of(error), _context_of(error)))
+    return any(part is not None for part in (_traceback_of(error), cause_of(error), context_of(error)))
 
 
 def identify(error: BaseException, *, has_message: bool = True) -> tuple[int, int]:
@@ -120,9 +150,9 @@ def identify(error: BaseException, *, has_message: bool = True) -> tuple[int, in
         places.append(type_name(each))
         messages.append(_edges(message_of(each, is_shown=has_message)))
         frames, _ = _frames(each)
-        places.extend((code.co_filename, code.co_name, line) for code, line, _globals in frames)
+        places.extend((code.co_filename, code.co_name, line) for code, line in frames)
         if issubclass(type(each), BaseExceptionGroup):
-            for member in _members_of(each)[:_MEMBERS_MAX]:
+            for member in members_of(each)[:_MEMBERS_MAX]:
                 places.append(type_name(member))
                 messages.append(_edges(message_of(member, is_shown=has_message)))
     if len(places) == 1:
@@ -131,17 +161,45 @@ def identify(error: BaseException, *, has_message: bool = True) -> tuple[int, in
     return place, hash((place, *messages))
 
 
+def kind_of(error: BaseException) -> int:
+    """What tells kinds of errors apart: the type and the line that raised it, and those of its causes.
+
+    Code alone makes kinds, whatever clients send. An error that was never raised counts by its message without digits.
+    """
+    parts: list[object] = []
+    for each in _chain(error)[0] if has_stack(error) else [error]:
+        frames, _ = _frames(each)
+        code, line = frames[-1] if frames else (None, 0)
+        parts.append((type_name(each), code and code.co_filename, line))
+    if parts[0] == (type_name(error), None, 0):
+        parts.append(_without_digits(message_of(error)))
+    return hash(tuple(parts))
+
+
+def line_of(error: BaseException, *, has_message: bool = True) -> str:
+    """One line of at most 100 characters: type, message and where it was raised, each as far as there is room."""
+    frames, _ = _frames(error)
+    place = f" (in {frames[-1][0].co_name[:_PLACE_LENGTH_MAX]}, line {frames[-1][1]})" if frames else ""
+    text = " ".join(headline(error, has_message=has_message).split())
+    length_max = LINE_LENGTH_MAX - len(place)
+    return (text if len(text) <= length_max else f"{text[: length_max - 3]}...") + place
+
+
 def error_text(error: BaseException, *, has_message: bool = True) -> str:
     """The text under which an exception is recorded, of at most about 16 KiB; nothing of it can make this raise.
 
-    The first line is its type, category and message; a traceback with the chain of causes follows, unless the exception
-    is an :class:`~container.errors.Event` or was never raised. Of what is too long the middle is left out.
+    The first line is its type, category and message, the next one the remark, if there is one. A traceback with the
+    chain of causes follows, unless the exception is an :class:`~container.errors.Event` or was never raised. Of what is
+    too long the middle is left out.
 
     Args:
         error: the exception.
         has_message: False leaves the messages out, its own and those of its causes.
     """
     text = headline(error, has_message=has_message)
+    remark = remark_on(error)
+    if remark:
+        text = f"{text}\n{remark}"
     if not has_stack(error):
         return text
     return f"{text}\n{stack_text(error, has_message=has_message)}"
@@ -156,7 +214,7 @@ def stack_text(error: BaseException, *, has_message: bool = True) -> str:
         if left_out > 0 and index == _NEAREST_EXCEPTIONS:
             parts.append(f"... {left_out} exceptions of the chain left out ...")
         elif index > 0:
-            parts.append(_CAUSE if _cause_of(chain[index - 1]) is not None else _CONTEXT)
+            parts.append(_CAUSE if cause_of(chain[index - 1]) is not None else _CONTEXT)
     return shorten("\n\n".join(parts), TEXT_LENGTH_MAX - MESSAGE_LENGTH_MAX)
 
 
@@ -168,16 +226,16 @@ def _chain(error: BaseException) -> tuple[list[BaseException], int]:
     while each is not None and id(each) not in seen and len(chain) < _CHAIN_WALK_MAX:
         seen.add(id(each))
         chain.append(each)
-        cause = _cause_of(each)
-        each = cause if cause is not None or _is_context_suppressed(each) else _context_of(each)
+        cause = cause_of(each)
+        each = cause if cause is not None or _is_context_suppressed(each) else context_of(each)
     left_out = len(chain) - _NEAREST_EXCEPTIONS - _FARTHEST_EXCEPTIONS
     if left_out <= 0:
         return chain, 0
     return chain[:_NEAREST_EXCEPTIONS] + chain[-_FARTHEST_EXCEPTIONS:], left_out
 
 
-def _frames(error: BaseException) -> tuple[list[tuple[Any, int, Any]], int]:
-    """Code, line and globals of the frames of a traceback; of many the ends, and how many are left out between."""
+def _frames(error: BaseException) -> tuple[list[tuple[Any, int]], int]:
+    """Code and line of the frames of a traceback; of many the ends, and how many are left out between."""
     first: Any = _traceback_of(error)
     count, each = 0, first
     while each is not None and count < _FRAME_WALK_MAX:  # most tracebacks are short, some are of an endless recursion
@@ -188,7 +246,7 @@ def _frames(error: BaseException) -> tuple[list[tuple[Any, int, Any]], int]:
     each = first
     for index in range(count):
         if not _FIRST_FRAMES <= index < _FIRST_FRAMES + left_out:
-            kept.append((each.tb_frame.f_code, each.tb_lineno, each.tb_frame.f_globals))
+            kept.append((each.tb_frame.f_code, each.tb_lineno))
         each = each.tb_next
     return kept, left_out
 
@@ -196,11 +254,11 @@ def _frames(error: BaseException) -> tuple[list[tuple[Any, int, Any]], int]:
 def _one_text(error: BaseException, has_message: bool) -> str:
     frames, left_out = _frames(error)
     lines = ["Traceback (most recent call last):"] if frames else []
-    for index, (code, line, variables) in enumerate(frames):
+    for index, (code, line) in enumerate(frames):
         if left_out > 0 and index == _FIRST_FRAMES:
             lines.append(f"  ... {left_out} frames left out ...")
         lines.append(f'  File "{shorten(code.co_filename, _NAME_LENGTH_MAX)}", line {line}, in {code.co_qualname}')
-        source = _source(code.co_filename, line, variables)
+        source = _source(code.co_filename, line)
         if source:
             lines.append(f"    {source}")
     text = message_of(error, is_shown=has_message)
@@ -208,20 +266,32 @@ def _one_text(error: BaseException, has_message: bool) -> str:
     if has_message:
         lines += _notes(error)
     if issubclass(type(error), BaseExceptionGroup):
-        members = _members_of(error)
+        members = members_of(error)
         lines += [f"  + {headline(member, has_message=has_message)}" for member in members[:_MEMBERS_MAX]]
         if len(members) > _MEMBERS_MAX:
             lines.append(f"  + ... {len(members) - _MEMBERS_MAX} members left out ...")
     return "\n".join(lines)
 
 
-def _source(file_name: str, line: int, variables: Any) -> str:
+def _source(file_name: str, line: int) -> str:
     try:
-        from linecache import getline  # slow to import, and a healthy container has no errors
-
-        return shorten(getline(file_name, line, variables).strip(), _SOURCE_LENGTH_MAX)
-    except BaseException:  # a loader of the service's may be asked
+        return shorten(_lines_of(file_name)[line - 1].strip(), _SOURCE_LENGTH_MAX)
+    except BaseException:  # no such file, or none that may be read
         return ""
+
+
+def _lines_of(file_name: str) -> list[str]:
+    """The lines of a source file: those that Python has already, or else of a regular file, which is read once.
+
+    linecache itself would wait for a pipe, read a device without end and ask loaders of the service's.
+    """
+    linecache: Any = sys.modules.get("linecache")
+    known = None if linecache is None else linecache.cache.get(file_name)
+    if known is not None and len(known) > 1:
+        return known[2]  # type: ignore[no-any-return]
+    if file_name not in _sources:
+        _sources[file_name] = read_regular(file_name, _SOURCE_FILE_LENGTH_MAX).decode("utf-8", "replace").split("\n")
+    return _sources[file_name]
 
 
 def _notes(error: BaseException) -> list[str]:

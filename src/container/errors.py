@@ -38,7 +38,7 @@ class ClusterError(ContainerError):
 
 
 class PublicationUnavailableError(ClusterError):
-    """The stream to the consensus module, or of a snapshot, can not be used any more; the text says why."""
+    """The stream to the consensus module, or of a snapshot, cannot be used any more; the text says why."""
 
 
 class SessionError(ClusterError):
@@ -106,11 +106,15 @@ class RegistrationError(AeronError):
 
 
 class ForkedError(ContainerError):
-    """The object belongs to another process, of which this one is a fork."""
+    """The object was made in another process, of which this one is a forked child: it cannot be used here."""
 
 
 class ClosedError(AeronError):
     """The object or its client is closed."""
+
+
+class ClaimLostError(AeronError):
+    """A claim was committed so late that the media driver had given it up: its message is not sent."""
 
 
 class MessageTooLongError(AeronError, ValueError):

@@ -11,7 +11,9 @@ import os
 import sys
 from weakref import WeakValueDictionary
 
+from container.error_texts import stack_text
 from container.errors import AgentTermination, ForkedError
+from container.line_printer import print_line
 from container.type_names import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -35,10 +37,11 @@ def own(owned: Owned) -> None:
 
 
 def refusal(what: str, owner: str, process_id: int) -> ForkedError:
-    """The error for a call that a forked child makes of what belongs to the process of that id."""
+    """The error for a call that a forked child makes of what was made in the process of that id."""
     return ForkedError(
-        f"cannot {what}: {owner} belongs to process {process_id}, of which this one is a fork; start processes by "
-        "spawn, or make a new one in the child"
+        f"cannot {what}: {owner} was made in process {process_id} and cannot be used in its forked child, process "
+        f"{os.getpid()}. Make a new one in the child, or start the child by spawn instead of fork: "
+        'multiprocessing.get_context("spawn")'
     )
 
 
@@ -56,11 +59,9 @@ def end_child(error: BaseException | None) -> NoReturn:
         if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
             code = error.code or 0
         elif isinstance(error, SystemExit):
-            print(error.code, file=sys.stderr)
+            print_line(str(error.code), sys.stderr)
         elif error is not None:
-            import traceback  # slow to import, and most processes have no such child
-
-            traceback.print_exception(error)
+            print_line(stack_text(error), sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
     finally:

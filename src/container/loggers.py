@@ -9,7 +9,8 @@ import sys
 import time
 from importlib.machinery import ModuleSpec, PathFinder
 
-from container.type_names import TYPE_CHECKING, TextIO
+from container.line_printer import print_line
+from container.type_names import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     import logging
@@ -31,43 +32,72 @@ def info(message: str, *arguments: object) -> None:
     Never raises, and neither does :func:`report`.
     """
     if "logging" in sys.modules:
-        _tell("container", "info", message, arguments, None)
+        _tell("container", "info", message, arguments)
     elif _set_up is not None:
         _set_up.print_info(message % arguments)
 
 
-def report(
-    level: str, message: str, *arguments: object, error: BaseException | None = None, name: str = "container"
-) -> None:
+def report(level: str, message: str, *arguments: object, name: str = "container") -> None:
     """Tell a logger at a level (``info``, ``warning``…), whatever its handlers do.
 
-    A handler of the user's that raises, or a stream that is full or closed, costs the message and nothing else.
+    A handler of the user's that raises, or a stream that is full or closed, costs the message and nothing else. Where
+    nobody has set up `logging`, warnings and what is worse go to standard error, as `logging` does it, but without
+    waiting for a reader.
 
     Args:
         level: name of a method of a logger.
         message: with ``%`` for each of the arguments.
         arguments: what the message is made of.
-        error: an exception whose traceback follows.
         name: of the logger.
     """
-    _tell(name, level, message, arguments, error)
+    _tell(name, level, message, arguments)
 
 
-def _tell(name: str, level: str, message: str, arguments: tuple[object, ...], error: BaseException | None) -> None:
+def handle(record: logging.LogRecord) -> None:
+    """Give a record to the handlers of its logger, or print it where there are none. May raise what they raise."""
+    import logging
+
+    found = logging.getLogger(record.name)
+    if not _is_for_standard_error(found):
+        found.handle(record)
+    elif record.levelno >= logging.WARNING and not found.disabled and found.filter(record):
+        print_line(_formatter("%(message)s").format(record), sys.stderr)
+
+
+def _tell(name: str, level: str, message: str, arguments: tuple[object, ...]) -> None:
     try:
-        getattr(logger(name), level)(message, *arguments, exc_info=error, stacklevel=3)
+        found = logger(name)
+        if not _is_for_standard_error(found):
+            getattr(found, level)(message, *arguments, stacklevel=3)
+            return
+        import logging
+
+        number = logging.getLevelNamesMapping()[level.upper()]
+        if found.isEnabledFor(number):
+            handle(found.makeRecord(name, number, __file__, 0, message, arguments, None))
     except BaseException:  # a handler that raises SystemExit must not end the agent past its orderly close
         return
 
 
-def print_line(text: str, stream: TextIO | None) -> None:
-    """Print a line, unless the stream is missing, closed, full or broken otherwise. Never raises."""
-    if stream is None:
-        return
-    try:
-        print(text, file=stream, flush=True)
-    except BaseException:  # as above
-        return
+def _is_for_standard_error(found: logging.Logger) -> bool:
+    """Whether `logging` would print on standard error by itself, and so wait for whoever should read that."""
+    import logging
+
+    return not found.hasHandlers() and logging.lastResort is getattr(logging, "_defaultLastResort", None)
+
+
+def _formatter(text: str) -> logging.Formatter:
+    import logging
+
+    from container.error_texts import stack_text
+
+    class Formatter(logging.Formatter):
+        """Makes tracebacks of bounded length, from regular files alone."""
+
+        def formatException(self, ei: Any) -> str:  # noqa: N802 - the name that logging calls
+            return stack_text(ei[1]) if ei[1] is not None else ""
+
+    return Formatter(text)
 
 
 def log_to_stderr(level: str) -> None:
@@ -90,7 +120,19 @@ class _SetUp:
     def apply(self) -> None:
         import logging
 
-        logging.basicConfig(level=self._level.upper(), format=_FORMAT, stream=self._stream)
+        formatter, stream = _formatter(_FORMAT), self._stream
+
+        class Printer(logging.Handler):
+            """Prints records without waiting for whoever should read them."""
+
+            def emit(self, record: logging.LogRecord) -> None:
+                try:
+                    text = formatter.format(record)
+                except Exception:
+                    text = f"a log record of {record.pathname}:{record.lineno} does not fit its arguments"
+                print_line(text, stream)
+
+        logging.basicConfig(level=self._level.upper(), handlers=[Printer()])
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
         """As a finder of ``sys.meta_path``: what the usual one finds, with the set-up after the module's own code."""

@@ -15,7 +15,7 @@ from libc.string cimport memcmp, memcpy
 from container.errors import ClosedError, ClusterError, ForkedError
 from container.references cimport is_uniquely_referenced
 from container.sealed cimport seal
-from container.transport cimport Claim, Publication
+from container.transport cimport Claim, Publication, is_claim_open
 
 cdef enum:
     INITIAL_CAPACITY = 2048
@@ -242,8 +242,8 @@ cdef class BufferClaim:
     """A claimed range of a stream: write :attr:`buffer`, then :meth:`commit` or :meth:`abort`.
 
     Used as ``with``, it commits at the end, and aborts when there was an exception. A claim holds up everything that
-    is sent after it, so commit soon. A claim of a service that is open when its callback ends is aborted and reported;
-    a client's claim is aborted when the object is collected. The bytes are written to the claim's own memory and copied
+    is sent after it, so commit soon. A claim of a service that is open when its event ends is aborted and reported; a
+    client's claim is aborted when the object is collected. The bytes are written to the claim's own memory and copied
     into the stream by the commit, so that a view that is kept cannot change what was sent.
     """
 
@@ -283,7 +283,7 @@ cdef class BufferClaim:
 
     cdef object _nothing_claimed(self, str fix):
         if self._is_forgotten:
-            return ClusterError("this claim was aborted when the callback that made it ended; commit it there")
+            return ClusterError("this claim was aborted when the event that made it ended; commit it before that")
         return ClusterError(f"nothing is claimed: {fix}")
 
     @property
@@ -299,19 +299,25 @@ cdef class BufferClaim:
         return self._length if self._is_claimed else 0
 
     def commit(self):
-        """Sends the claimed bytes. Raises ClusterError when nothing is claimed, ClosedError when the stream is."""
+        """Sends the claimed bytes.
+
+        Raises ClusterError when nothing is claimed, ClosedError when the stream is closed, ClaimLostError when the
+        claim was open for so long that the media driver gave it up. Then nothing is sent.
+        """
+        cdef Publication publication = self._publication
         cdef char* source
         if not self._is_claimed:
             raise self._nothing_claimed("commit needs a successful try_claim")
         self._is_claimed = False
-        if self._publication is not None:
-            if self._publication.is_closed():
+        if publication is not None:
+            if publication.is_closed():
                 self._give_up(is_quiet=False)
                 raise ClosedError("the publication was closed before the claim was committed; nothing is sent")
-            source = self._data
-            memcpy(self._claim.data + self._offset, source, self._length)
-            self._publication.commit(&self._claim)
             self._publication = None
+            if is_claim_open(&self._claim):
+                source = self._data
+                memcpy(self._claim.data + self._offset, source, self._length)
+            publication.commit(&self._claim)    # says so when it is not
 
     def abort(self):
         """Gives the claim up; nothing is sent. Nothing happens when nothing is claimed."""

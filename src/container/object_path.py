@@ -29,7 +29,7 @@ def load_object(path: str, setting: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # SystemExit of a module that is a script
         raise ConfigurationError(
-            f"{setting}={shown(path)}: module {shown(module_name)[1:-1]} can not be imported: "
+            f"{setting}={shown(path)}: module {shown(module_name)[1:-1]} cannot be imported: "
             f"{type(error).__name__}: {_plain(error)}"
         ) from error
     for name in names.split("."):

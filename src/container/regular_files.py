@@ -21,7 +21,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
 
     Raises:
         IsADirectoryError: it is a directory.
-        OSError: it can not be opened, or is a pipe, a device or anything else that is no regular file.
+        OSError: it cannot be opened, or is a pipe, a device or anything else that is no regular file.
     """
     descriptor = os.open(path, flags | _FLAGS)
     try:
@@ -41,7 +41,7 @@ def read_regular(path: str | os.PathLike[str], length_max: int) -> bytes:
 
     Raises:
         IsADirectoryError: it is a directory.
-        OSError: it can not be read, is no regular file, or is longer.
+        OSError: it cannot be read, is no regular file, or is longer.
     """
     descriptor = open_regular(path)
     try:
@@ -58,7 +58,7 @@ def read_at(descriptor: int, offset: int, length: int) -> bytes:
     """Return the bytes of a file from ``offset`` on: ``length`` of them, or fewer where the file ends before.
 
     Raises:
-        OSError: it can not be read.
+        OSError: it cannot be read.
     """
     parts = []
     while length > 0:
@@ -75,7 +75,7 @@ def write_at(descriptor: int, offset: int, content: bytes) -> None:
     """Write all of ``content`` into a file from ``offset`` on.
 
     Raises:
-        OSError: it can not be written.
+        OSError: it cannot be written.
     """
     written = os.pwrite(descriptor, content, offset)
     while written < len(content):

@@ -14,6 +14,8 @@ from container.clustered_service_container import ClusteredServiceContainer
 from container.context import Context
 from container.error_texts import message_of, type_name
 from container.errors import AgentTermination
+from container.failures import EXPECTED, print_failure
+from container.line_printer import non_blocking_copy
 from container.loggers import info, report
 from container.type_names import Any, Self
 
@@ -51,12 +53,25 @@ def run(service: Any = None, **settings: Any) -> None:
         settings: what :class:`~container.context.Context` takes, but for ``use_agent_invoker``.
 
     Raises:
-        SystemExit: with code 1, when the agent ended otherwise; the reason is in the log.
+        SystemExit: with code 1 when the agent ended otherwise; the reason is in the log. When the container could not
+            be made, with code 2 for a wrong setting or service, else 1; standard error says why in one line, and the
+            exception's ``__cause__`` is what :meth:`ClusteredServiceContainer.launch` raises.
+    """
+    if isinstance(service, Context) and settings:
+        raise TypeError(f"give settings to the Context, not beside it: {', '.join(settings)}")
+    try:
+        run_context(service if isinstance(service, Context) else Context(service, **settings))
+    except EXPECTED as error:
+        raise SystemExit(print_failure("container.run", error)) from error
+
+
+def run_context(ctx: Context) -> None:
+    """The same for a context, for a program that says itself why it could not start.
+
+    Raises:
+        SystemExit: with code 1 when the agent ended otherwise.
         ContainerError: the container could not be made; see :meth:`ClusteredServiceContainer.launch`.
     """
-    ctx = service if isinstance(service, Context) else Context(service, **settings)
-    if ctx is service and settings:
-        raise TypeError(f"give settings to the Context, not beside it: {', '.join(settings)}")
     if ctx.use_agent_invoker:
         raise TypeError("run() waits for a container with a thread of its own: leave out use_agent_invoker")
     _report_crashes()
@@ -80,12 +95,12 @@ def _report_crashes() -> None:
     """Have a fatal signal, such as SIGBUS when the disk behind a log buffer is full, print where it came.
 
     A set-up of the user's stays. The descriptor is a copy: if the stream were closed later, its number could become
-    another file's.
+    another file's. A pipe that nobody reads must not keep a crash from ending the process.
     """
     if faulthandler.is_enabled() or sys.stderr is None:
         return
     try:
-        descriptor = os.dup(sys.stderr.fileno())
+        descriptor = non_blocking_copy(sys.stderr.fileno())
     except (AttributeError, OSError, ValueError):  # closed, or no file
         return
     faulthandler.enable(descriptor)

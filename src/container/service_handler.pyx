@@ -113,7 +113,7 @@ def _check_callback(where, callback, name, parameters):
     flags = code_flags(callback)
     if flags & (callbacks.COROUTINE | callbacks.ASYNC_GENERATOR):
         raise ConfigurationError(f"{where} is a coroutine function: the callbacks of a replicated service run one "
-                                 "after the other and can not be awaited; use def")
+                                 "after the other and cannot be awaited; use def")
     if flags & callbacks.GENERATOR:
         raise ConfigurationError(f"{where} is a generator function: a call of it runs none of its code; "
                                  "remove the yield")

@@ -136,6 +136,9 @@ cdef class SessionMessages:
     cdef bint _is_at_a_message(self) noexcept:
         return 0 <= self._current < self._count
 
+    cdef int64_t _current_session_id(self) noexcept:
+        return self._session_ids._data[self._current]
+
     cdef void _end(self) noexcept:
         self._thread = 0
 
@@ -240,6 +243,8 @@ cdef class SessionMessagesIterator:
         if messages is None:
             raise StopIteration
         is_live = messages._thread != 0 and messages._thread == PyThread_get_thread_ident()
+        if is_live and messages._cluster._loose_ends is not None:
+            messages._cluster.report_loose_ends()           # the turn before ends as a callback of its own would
         if self._at + 1 >= messages._count:
             self._messages = None
             if is_live:

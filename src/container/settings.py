@@ -157,7 +157,8 @@ def _format_range(least: int, most: int, unit: str) -> str:
     if unit == "bytes":
         return f"{least} to {most} bytes, or a text such as 1m, 16m"
     if unit:
-        return f"{least} to {most} {unit}, or a text such as {'500ms, 2s' if unit == 'ms' else '100us, 2ms, 1s'}"
+        examples = "100us, 2ms, 1s" if unit == "ns" and least < 1_000_000 else "500ms, 2s"
+        return f"{least} to {most} {unit}, or a text such as {examples}"
     return f"a whole number from {least} to {most}"
 
 
@@ -302,7 +303,10 @@ class Settings:
         *_INT32,
     )
     archive_message_timeout_ns: int = _duration(
-        "aeron.archive.message.timeout", "How long to wait for an answer of the archive.", 10_000_000_000
+        "aeron.archive.message.timeout",
+        "How long to wait for an answer of the archive.",
+        10_000_000_000,
+        least=1_000_000,
     )
     archive_message_retry_attempts: int = _number(
         "aeron.archive.message.retry.attempts", "How often a request to the archive is offered.", 3, 1, _INT32_MAX

@@ -49,7 +49,7 @@ def collect_settings(
         environ: the environment; the process's by default. A variable that is empty counts as not given.
 
     Raises:
-        ConfigurationError: unknown setting, a file that can not be read, or an environment that is no mapping.
+        ConfigurationError: unknown setting, a file that cannot be read, or an environment that is no mapping.
     """
     environ = os.environ if environ is None else environ
     if not isinstance(environ, Mapping):
@@ -186,7 +186,7 @@ def _read_file(given_path: object, source: str) -> dict[str, Given]:
         with open(path, "rb") as file:  # noqa: PTH123 - a pipe, too: a shell makes one of what a command prints
             content = file.read(_FILE_LENGTH_MAX + 1)
     except OSError as error:
-        raise ConfigurationError(f"config file {shown(path)[1:-1]} can not be read: {error.strerror}") from error
+        raise ConfigurationError(f"config file {shown(path)[1:-1]} cannot be read: {error.strerror}") from error
     if len(content) > _FILE_LENGTH_MAX:
         raise ConfigurationError(f"config file {path} is longer than {_FILE_LENGTH_MAX} bytes")
     try:

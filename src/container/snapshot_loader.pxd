@@ -13,6 +13,7 @@ cdef class SnapshotStream(FragmentHandler):     # all frames of a replayed snaps
     cdef int64_t _stalled_since_ns              # the first poll of a row that found nothing; or NULL_VALUE
     cdef FragmentAssembler _assembler           # of the poll in progress
     cdef bint _is_single                        # the poll in progress ends after one message
+    cdef bint _is_polling
     cdef bint _in_message
     cdef int64_t _next_position                 # where the next frame begins
     cdef int64_t position                       # after the last whole message
@@ -48,6 +49,7 @@ cdef class SnapshotImage:                   # what on_start is given
     cdef int report_unread(self) except -1  # upstream allows a service to leave a part: only say so
     cdef SnapshotStream stream(self)        # raises once the callback has returned
     cdef bint has_ended(self) except -1     # every message was read
+    cdef int _check_not_polling(self) except -1
     # For services in Cython: hands all messages that are left, whole, to the handler, waiting for each. Raises what the
     # handler raises, SnapshotError when a part of the snapshot is missing, ArchiveError.
     cdef int read_all(self, FragmentHandler handler) except -1

@@ -51,7 +51,11 @@ cdef class SnapshotStream(FragmentHandler):
             return 0
         self._assembler = assembler
         self._is_single = is_single
-        fragments = self._reader.image.controlled_poll(self, fragment_limit)
+        self._is_polling = True
+        try:
+            fragments = self._reader.image.controlled_poll(self, fragment_limit)
+        finally:
+            self._is_polling = False
         if fragments == 0:
             self._check_progress()
         else:
@@ -223,13 +227,20 @@ cdef class SnapshotImage:
 
     cdef SnapshotStream stream(self):
         if self._parent_id != 0:
-            raise forks.refusal("use it", "a snapshot's image", self._parent_id)
+            raise forks.refusal("read a snapshot", "its image", self._parent_id)
         if self._stream is None:
             raise ClusterError("the snapshot image is usable only inside on_start")
         return self._stream
 
     cdef bint has_ended(self) except -1:
         return self.stream().has_ended()
+
+    cdef int _check_not_polling(self) except -1:
+        if self.stream()._is_polling:
+            raise ClusterError(
+                "the snapshot is being read: inside the handler of a poll() it can be neither polled nor looped over; "
+                "keep the message, and read on when the poll() has returned")
+        return 0
 
     @property
     def is_end_of_stream(self):
@@ -245,6 +256,7 @@ cdef class SnapshotImage:
         """Hands messages to ``handler`` as bytes; see :meth:`container.api.SnapshotImage.poll`."""
         if fragment_limit < 1:
             raise ValueError(f"fragment_limit must be at least 1, not {fragment_limit}")
+        self._check_not_polling()
         self._assembler.callback = handler
         try:
             return self.stream().poll(self._assembler, fragment_limit, False)
@@ -263,6 +275,7 @@ cdef class SnapshotImage:
 
     cdef int read_all(self, FragmentHandler handler) except -1:
         cdef FragmentAssembler assembler = FragmentAssembler(handler)
+        self._check_not_polling()
         if self.stream()._in_message:
             raise ClusterError("poll() has read a part of a message: call poll() until that message is whole")
         while not self.has_ended():
@@ -274,6 +287,7 @@ cdef class SnapshotImage:
         cdef list messages = []
         append = messages.append
         while not self.has_ended():
+            self._check_not_polling()
             self._assembler.callback = append
             self._await(self._assembler, True)
             if messages:

@@ -4,13 +4,26 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from container.cluster cimport Cluster
 from container.container_client_session cimport ClientSessions
 from container.transport cimport BufferVector, Publication, SnapshotWriter
+from container.wait_reporter cimport WaitReporter
 
 cdef enum:
     SERVICE_SNAPSHOT_TYPE_ID = 2
 
 
+cdef class RecordingWait:                   # for the archive to record: keeps the member going, and has an end
+    cdef SnapshotWriter _writer
+    cdef Cluster _cluster
+    cdef str _what
+    cdef WaitReporter _reporter
+    cdef int64_t _recorded_position
+    cdef int64_t _deadline_ns
+    # Idles once. Raises ArchiveError, TimedOutError when nothing was recorded for 60 seconds, ClusterError when the
+    # recording has stopped.
+    cdef int turn(self) except -1
+
+
 cdef class SnapshotTaker:
-    cdef Publication _publication
+    cdef SnapshotWriter _writer
     cdef Cluster _cluster
     cdef int _send(self, const uint8_t* data, size_t length) except -1
     cdef int mark(self, int32_t mark, int64_t log_position, int64_t leadership_term_id, int32_t time_unit,

@@ -3,12 +3,15 @@ from collections.abc import Buffer
 from typing import final
 
 from container.cluster import Cluster
-from container.idle_strategy import IdleStrategy
-from container.transport import Client, Publication, SnapshotWriter
+from container.transport import SnapshotWriter
+
+@final
+class RecordingWait:
+    def __init__(self, writer: SnapshotWriter, cluster: Cluster, what: str) -> None: ...
 
 @final
 class SnapshotTaker:
-    def __init__(self, publication: Publication, idle: IdleStrategy, client: Client, cluster: Cluster) -> None: ...
+    def __init__(self, writer: SnapshotWriter, cluster: Cluster) -> None: ...
 
 @final
 class SnapshotPublication:

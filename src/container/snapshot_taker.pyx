@@ -10,12 +10,15 @@ from container.cluster cimport Cluster
 from container.codecs cimport cluster as codec
 from container.container_client_session cimport ClientSessions, ContainerClientSession
 from container import forks
-from container.errors import ClusterError, PublicationUnavailableError
+from container.errors import ClusterError, PublicationUnavailableError, TimedOutError
 from container.sealed cimport seal
 from container.transport cimport (
     CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector, Publication, SnapshotWriter,
 )
 from container.wait_reporter cimport WaitReporter
+
+cdef enum:
+    STALL_LIMIT_S = 60
 
 
 cdef int check_publication_result(int64_t result, Publication publication) except -1:
@@ -30,19 +33,58 @@ cdef int check_publication_result(int64_t result, Publication publication) excep
     return 0
 
 
+cdef class RecordingWait:
+    """A wait for an archive that records, turn by turn. An archive that stands still must not hold up its member."""
+
+    def __init__(self, SnapshotWriter writer not None, Cluster cluster not None, str what not None):
+        self._writer = writer
+        self._cluster = cluster
+        self._what = what
+        self._reporter = WaitReporter(cluster.clock(), what)
+        self._recorded_position = writer.recorded_position()
+        self._deadline_ns = cluster.now_ns() + STALL_LIMIT_S * <int64_t> 1_000_000_000
+
+    cdef int turn(self) except -1:
+        cdef int64_t position
+        self._cluster.idle_once(0)
+        self._writer.check()
+        self._reporter.tick()
+        position = self._writer.recorded_position()
+        if position != self._recorded_position:
+            self._recorded_position = position
+            self._deadline_ns = self._cluster.now_ns() + STALL_LIMIT_S * <int64_t> 1_000_000_000
+        elif self._cluster.now_ns() >= self._deadline_ns:
+            raise TimedOutError(
+                f"waited for {self._what}, in vain: nothing was recorded for {STALL_LIMIT_S} s, recording "
+                f"{self._writer.recording_id} is at {position} of {self._writer.publication.position()}")
+        return 0
+
+
+cdef int64_t _send_until_taken(
+        SnapshotWriter writer, Cluster cluster, const BufferVector* vectors, size_t count) except? -6:
+    cdef int64_t result = writer.publication.offer_vectors(vectors, count)
+    cdef RecordingWait waiting = None
+    while result <= 0:
+        check_publication_result(result, writer.publication)
+        if waiting is None:
+            waiting = RecordingWait(writer, cluster, "the archive to record the snapshot")
+        waiting.turn()
+        result = writer.publication.offer_vectors(vectors, count)
+    return result
+
+
 cdef class SnapshotTaker:
     """Writes the container's own frames. Each is offered until sent."""
 
-    def __init__(self, Publication publication not None, Cluster cluster not None):
-        self._publication = publication
+    def __init__(self, SnapshotWriter writer not None, Cluster cluster not None):
+        self._writer = writer
         self._cluster = cluster
 
     cdef int _send(self, const uint8_t* data, size_t length) except -1:
-        cdef int64_t result = self._publication.offer(data, length)
-        while result <= 0:
-            check_publication_result(result, self._publication)
-            self._cluster.idle_once(0)
-            result = self._publication.offer(data, length)
+        cdef BufferVector vector
+        vector.data = <uint8_t*> data
+        vector.length = length
+        _send_until_taken(self._writer, self._cluster, &vector, 1)
         return 0
 
     cdef int mark(self, int32_t mark, int64_t log_position, int64_t leadership_term_id, int32_t time_unit,
@@ -70,7 +112,7 @@ cdef class SnapshotTaker:
                 <const uint8_t*> PyBytes_AS_STRING(session.encoded_principal),
                 <uint32_t> len(session.encoded_principal))
             if length < 0:
-                raise ClusterError(f"session {session.id} can not be written to the snapshot: its channel has "
+                raise ClusterError(f"session {session.id} cannot be written to the snapshot: its channel has "
                                    f"{len(channel)} bytes, its principal {len(session.encoded_principal)}")
             self._send(<const uint8_t*> PyBytes_AS_STRING(scratch), <size_t> length)
         return 0
@@ -93,7 +135,7 @@ cdef class SnapshotPublication:
 
     cdef Publication publication(self):
         if self._parent_id != 0:
-            raise forks.refusal("use it", "a snapshot's publication", self._parent_id)
+            raise forks.refusal("write a snapshot", "its publication", self._parent_id)
         if self._writer is None:
             raise ClusterError("the snapshot is finished: its publication is usable only inside on_take_snapshot")
         return self._writer.publication
@@ -102,17 +144,8 @@ cdef class SnapshotPublication:
         return self.publication().offer_vectors(vectors, count)
 
     cdef int64_t send_vectors(self, const BufferVector* vectors, size_t count) except? -6:
-        cdef int64_t result = self.offer_vectors(vectors, count)
-        cdef WaitReporter waiting = None
-        while result <= 0:
-            if waiting is None:
-                waiting = WaitReporter(self._cluster.clock(), "the archive to record the snapshot")
-            check_publication_result(result, self.publication())
-            self._cluster.idle_once(0)
-            waiting.tick()
-            self._writer.check()
-            result = self.offer_vectors(vectors, count)
-        return result
+        self.publication()
+        return _send_until_taken(self._writer, self._cluster, vectors, count)
 
     cdef int64_t send_bytes(self, const uint8_t* data, size_t length) except? -6:
         cdef BufferVector vector
@@ -133,9 +166,15 @@ cdef class SnapshotPublication:
     def offer(self, *buffers):
         """Tries once to write one message; see :meth:`container.api.SnapshotPublication.offer`."""
         cdef BufferVectors gathered
+        cdef int64_t result
         gather_vectors(&gathered, buffers)
         try:
-            return self.offer_vectors(&gathered.vectors[1], <size_t> gathered.count)
+            result = self.offer_vectors(&gathered.vectors[1], <size_t> gathered.count)
+            if result > 0 and self._cluster._loose_ends is None:
+                return result
+            return self._cluster._tracked(
+                result, "SnapshotPublication.offer", b"".join(buffers), "the snapshot lacks a message and is given up; "
+                "use send, or idle and offer again")
         finally:
             release_vectors(&gathered)
 
@@ -153,4 +192,4 @@ cdef class SnapshotPublication:
         self._cluster.idle_once(0)
 
 
-seal((SnapshotTaker, SnapshotPublication))
+seal((RecordingWait, SnapshotTaker, SnapshotPublication))

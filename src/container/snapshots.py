@@ -16,6 +16,14 @@ Several states may be written one after the other, and are read in the same orde
 name u16, the user's version u32, length of the payload u64, CRC-32 of the payload u32, CRC-32 of the header before this
 field and of the name u32, chunk length u64. The payload is the Struct in MessagePack.
 
+**What is written comes back.** A member that loads a snapshot must have the state of those that went on. So the state
+is checked before it is written: each value must be exactly of its declared type. Refused are a text in a number's
+field, an int in a float's, a tuple or an instance of a class in a field of any type, an instance of a derived class, a
+number beyond its constraints, an attribute that is no field, NaN as a key, and a list, dict or Struct that is in the
+state twice, which would come back as two. The check takes about as long as the encoding, and next to no memory. What
+types alone do not decide is decoded and compared: values with constraints, dates, enums, dataclasses, abstract types,
+and Structs with ``__post_init__``. A state that is one of these is twice in memory while it is checked.
+
 **Equal on all members.** A ``dict`` keeps its order of insertion, in the running member and in one that loads the
 snapshot, so iterating over it is safe. A ``set`` or ``frozenset`` has no such order and is refused, in a declared type
 and wherever the state holds one; use a ``dict`` with None values, or a sorted list.
@@ -26,13 +34,13 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import msgspec.inspect
 
 from container.errors import ConfigurationError, SnapshotError
-from container.set_finder import find_set
+from container.state_check import check_state
 
 __all__ = ["read_snapshot", "write_snapshot"]
 
@@ -52,22 +60,27 @@ class _Image(Protocol):
     def __iter__(self) -> Iterator[bytes]: ...
 
 
-def write_snapshot(snapshot_publication: _Publication, state: object, *, version: int = 1) -> int:
+def write_snapshot(
+    snapshot_publication: _Publication, state: object, *, version: int = 1, state_type: Any = None
+) -> int:
     """Writes ``state`` (a msgspec Struct, or anything msgspec encodes) of any size to a snapshot.
+
+    ``state_type`` is what it will be read as, by default the class of ``state``: give ``dict[int, Order]`` for such a
+    dict.
 
     ``version`` (0 to 2**32 - 1) is yours: raise it when the Struct changes in a way that its readers can not bridge.
     Returns the length of the encoded state in bytes. Raises what :meth:`~container.api.SnapshotPublication.send`
-    raises, ``TypeError`` for a state that msgspec can not encode, ConfigurationError for a set in the state or in its
-    type, and ValueError for a version out of range. Nothing is written then.
+    raises, ``TypeError`` for a state that msgspec cannot encode, ConfigurationError, with the place, for one that would
+    not come back as it is or has a set in it or in its type, and ValueError for a version out of range. Nothing is
+    written then.
     """
-    _refuse_sets(type(state))
+    state_type = type(state) if state_type is None else state_type
+    _refuse_sets(state_type)
     if not 0 <= version < 1 << 32:
         raise ValueError(f"version {version} of a snapshot: it must be from 0 to {(1 << 32) - 1}")
     payload = msgspec.msgpack.encode(state)
-    path = find_set(state, type(state).__qualname__)
-    if path is not None:
-        raise _is_a_set(path)
-    name = _type_name(type(state))
+    check_state(state, state_type, _name_of(state_type))
+    name = _type_name(state_type)
     chunk_length = snapshot_publication.max_message_length
     fields = (_MAGIC, _FORMAT_VERSION, len(name), version, len(payload), zlib.crc32(payload))
     blank = _HEADER.pack(*fields, 0, chunk_length)
@@ -89,7 +102,7 @@ def read_snapshot[T](snapshot_image: _Image, state_type: type[T], *, version: in
     messages = iter(snapshot_image)
     header = next(messages, None)
     if header is None:
-        raise SnapshotError(f"the snapshot ends where a state of type {state_type.__qualname__} should begin")
+        raise SnapshotError(f"the snapshot ends where a state of type {_name_of(state_type)} should begin")
     payload_length, checksum, chunk_length = _check_header(header, state_type, version)
     payload = bytearray()
     while len(payload) < payload_length:
@@ -108,14 +121,14 @@ def read_snapshot[T](snapshot_image: _Image, state_type: type[T], *, version: in
         return msgspec.msgpack.decode(payload, type=state_type)
     except msgspec.MsgspecError as error:
         raise SnapshotError(
-            f"the state in the snapshot is not a {state_type.__qualname__} of today: {error}; "
+            f"the state in the snapshot is not a {_name_of(state_type)} of today: {error}; "
             "raise the version when the type changes, and convert old states"
         ) from error
 
 
 def _refuse_sets(state_type: type) -> None:
     if state_type not in _TYPES_WITHOUT_SETS:
-        _walk(msgspec.inspect.type_info(state_type), state_type.__qualname__, set())
+        _walk(msgspec.inspect.type_info(state_type), _name_of(state_type), set())
         _TYPES_WITHOUT_SETS.add(state_type)
 
 
@@ -141,8 +154,12 @@ def _is_a_set(path: str) -> ConfigurationError:
     )
 
 
-def _type_name(state_type: type) -> bytes:
-    return state_type.__qualname__.encode()[:256]
+def _name_of(state_type: Any) -> str:
+    return getattr(state_type, "__qualname__", None) or str(state_type)
+
+
+def _type_name(state_type: Any) -> bytes:
+    return _name_of(state_type).encode()[:256]
 
 
 def _header_checksum(header: bytes, name: bytes) -> int:

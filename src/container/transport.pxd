@@ -55,10 +55,11 @@ cdef struct BufferVector:       # one part of a gathered offer; the layout is th
     size_t length
 
 
-cdef struct Claim:              # a claimed range; the layout is the C client's aeron_buffer_claim_t
+cdef struct Claim:              # a claimed range; it begins with the C client's aeron_buffer_claim_t
     uint8_t* frame_header
     uint8_t* data               # first byte that the claimer writes
     size_t length
+    int32_t term_id             # as the frame had it when it was claimed: tells it from later frames in the same memory
 
 
 cdef class FragmentHandler:
@@ -109,6 +110,7 @@ cdef class Publication:
     cdef int64_t offer(self, const uint8_t* buffer, size_t length) except? -6
     cdef int64_t offer_vectors(self, const BufferVector* vectors, size_t count) except? -6
     cdef int64_t try_claim(self, size_t length, Claim* claim) except? -6
+    # ClaimLostError when the driver has given the claim up. An abort of such a claim does nothing.
     cdef int commit(self, Claim* claim) except -1
     cdef int abort(self, Claim* claim) except -1
     cpdef int close(self) except -1                         # may be called twice
@@ -188,7 +190,9 @@ cdef class SnapshotWriter:                                  # a snapshot being r
     cdef readonly Publication publication
     cdef readonly int64_t recording_id
     cdef int check(self) except -1                          # raises when the store reported an error
-    cdef bint is_complete(self) except -1                   # all that was published is recorded; raises if it stopped
+    # Up to where the snapshot is recorded, and whether that is all that was published. Both raise if it stopped.
+    cdef int64_t recorded_position(self) except? -1
+    cdef bint is_complete(self) except -1
     cpdef int close(self) except -1
 
 
@@ -225,6 +229,48 @@ cdef inline int64_t compute_position(
     # Term ids wrap around as 32-bit numbers do.
     cdef int64_t term_count = <int64_t> <int32_t> (<unsigned int> term_id - <unsigned int> initial_term_id)
     return (term_count << position_bits_to_shift) + term_offset
+
+
+# A claim that holds up its stream for too long is padded over by the media driver. The memory of its frame then belongs
+# to nobody, or, terms later, to another frame: it must not be written to. The frame's length is negative while the
+# claim is open, and whoever makes it positive, the claimer or the driver, decides what becomes of the frame.
+cdef extern from *:
+    """
+    #include <stdint.h>
+    static inline int container_end_frame(int32_t* frame_length, int32_t length)
+    {
+        int32_t open = -length;
+        return __atomic_compare_exchange_n(frame_length, &open, length, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    }
+    """
+    bint _end_frame "container_end_frame" (int32_t* frame_length, int32_t length) noexcept nogil
+
+
+cdef enum:
+    FRAME_TYPE_OFFSET = 6
+    FRAME_TERM_ID_OFFSET = 20
+    FRAME_TYPE_PADDING = 0
+
+
+cdef inline void begin_claim(Claim* claim) noexcept nogil:
+    claim.term_id = (<int32_t*> (claim.frame_header + FRAME_TERM_ID_OFFSET))[0]
+
+
+cdef inline bint is_claim_open(const Claim* claim) noexcept nogil:
+    return ((<const int32_t*> claim.frame_header)[0] == -(FRAME_HEADER_LENGTH + <int32_t> claim.length)
+            and (<const int32_t*> (claim.frame_header + FRAME_TERM_ID_OFFSET))[0] == claim.term_id)
+
+
+cdef inline bint end_claim(Claim* claim, bint is_committed) noexcept nogil:
+    # False, with nothing written, when the driver has given the claim up.
+    if not is_claim_open(claim):
+        return False
+    if not is_committed:
+        claim.frame_header[FRAME_TYPE_OFFSET] = FRAME_TYPE_PADDING
+    return _end_frame(<int32_t*> claim.frame_header, FRAME_HEADER_LENGTH + <int32_t> claim.length)
+
+
+cdef object lost_claim(Publication publication)     # the error for the caller to raise
 
 
 cdef str publication_result_name(int64_t result)

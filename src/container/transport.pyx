@@ -8,6 +8,8 @@ these work on memory that any transport can provide. `container.aeron` implement
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
+from container.errors import ClaimLostError
+
 cdef extern from *:
     """
     #include <stdint.h>
@@ -40,6 +42,13 @@ cdef enum:
     VALUE_LENGTH = 128
     VALUE_REGISTRATION_ID_OFFSET = 8
     VALUE_OWNER_ID_OFFSET = 16
+
+
+cdef object lost_claim(Publication publication):
+    return ClaimLostError(
+        f"a claim of {publication.channel} stream {publication.stream_id} is lost: it was open for "
+        "so long that the media driver gave it up and went on (after aeron.publication.unblock.timeout, 15 s by "
+        "default); commit sooner, or offer the message")
 
 
 cdef str publication_result_name(int64_t result):
@@ -377,6 +386,9 @@ cdef class SnapshotWriter:
 
     cdef int check(self) except -1:
         raise _abstract(self, "check")
+
+    cdef int64_t recorded_position(self) except? -1:
+        raise _abstract(self, "recorded_position")
 
     cdef bint is_complete(self) except -1:
         raise _abstract(self, "is_complete")

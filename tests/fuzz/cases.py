@@ -152,7 +152,7 @@ class Episode:
             world.commit()
 
     def _living_world(self) -> World:
-        """The member of the case before, or a new one when it has ended or its log can not be joined any more."""
+        """The member of the case before, or a new one when it has ended or its log cannot be joined any more."""
         if self._world is not None and (self._world.model.ended is not None or self._world.model.log is None):
             self._end_world()
         if self._world is None:

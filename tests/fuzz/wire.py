@@ -1,6 +1,6 @@
 """What bytes of the cluster's schema say, read anew from the layouts that the reference decoders printed.
 
-Nothing here uses the container's codecs, so that the fuzzer's model can not share their mistakes.
+Nothing here uses the container's codecs, so that the fuzzer's model cannot share their mistakes.
 """
 
 from __future__ import annotations

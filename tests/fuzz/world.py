@@ -254,13 +254,13 @@ class World:
             self.counts["good log messages"] += 1
 
     def _is_joined(self) -> bool:
-        """Joins the log again if it was lost; False when the agent ended, or the position in it can not be joined."""
+        """Joins the log again if it was lost; False when the agent ended, or the position in it cannot be joined."""
         if self.model.ended is None and self.model.log is None:
             self.join()
         return self.model.ended is None and self.model.log is not None
 
     def join(self) -> None:
-        """A right JoinLog for the present log; for a new one when there is none, or the old one can not be joined."""
+        """A right JoinLog for the present log; for a new one when there is none, or the old one cannot be joined."""
         if self.model.ended is not None:
             return
         if self.member.cm.log is None or not self._can_join():

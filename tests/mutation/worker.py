@@ -72,7 +72,7 @@ class Notes:
             self.failed = report.nodeid
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """A file that can not be imported fails, too."""
+        """A file that cannot be imported fails, too."""
         if report.failed and not self.failed:
             self.failed = report.nodeid
 
@@ -131,7 +131,7 @@ def main() -> None:
     with Path(os.devnull).open("w") as null, contextlib.redirect_stdout(null):
         code = pytest.main([*OPTIONS, "--collect-only", *sys.argv[2:]])
     if code != 0:
-        raise SystemExit(f"the tests can not be collected: {code!r}")
+        raise SystemExit(f"the tests cannot be collected: {code!r}")
     gc.freeze()
     # Arrow's allocator has a thread, and takes care of it in a fork.
     warnings.simplefilter("ignore", DeprecationWarning)

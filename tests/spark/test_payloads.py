@@ -167,7 +167,7 @@ def test_a_value_that_does_not_fit_its_column_is_an_error_of_its_row_alone() -> 
         ("HERE", "is no msgspec Struct, union of tagged Structs, or function from bytes to one"),
         ("untyped", "the function must be annotated with the type that it returns"),
         ("number", "int has no fields that could be columns; return a msgspec Struct or a dataclass"),
-        ("Anything", "field 'value' of Anything can not be a column: its type is any"),
+        ("Anything", "field 'value' of Anything cannot be a column: its type is any"),
     ],
 )
 def test_a_decoder_that_gives_no_columns_is_refused(name: str, message: str) -> None:
@@ -176,5 +176,5 @@ def test_a_decoder_that_gives_no_columns_is_refused(name: str, message: str) -> 
 
 
 def test_a_decoder_needs_a_module_that_can_be_imported() -> None:
-    with pytest.raises(ConfigurationError, match="decoder='no.module:x': module no.module can not be imported"):
+    with pytest.raises(ConfigurationError, match="decoder='no.module:x': module no.module cannot be imported"):
         PayloadDecoder("no.module:x", VIEW)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import _harness, recordings
 from benchmarks import all as all_benchmarks
-from benchmarks._limits import BARE, PYTHON_ALONE
+from benchmarks.echo import BARE
 
 PEERS = {"java", "python", "cython"}
 
@@ -22,7 +22,7 @@ def test_all_benchmarks_run(
     monkeypatch.setattr(_harness, "HISTORY", tmp_path / "history.jsonl")
     found = {name: report.as_json() for name, report in all_benchmarks.main(["--short"]).items()}
     assert set(found) == set(all_benchmarks.BENCHMARKS)
-    for name, peers in (("echo", PEERS | {BARE}), ("snapshot", PEERS | {PYTHON_ALONE})):
+    for name, peers in (("echo", PEERS | {BARE}), ("snapshot", PEERS)):
         for row in found[name]["rows"].values():
             assert set(row) == peers
     assert set(found["replay"]["rows"]["from the archive, 5,000 messages of 32 B"]) == PEERS

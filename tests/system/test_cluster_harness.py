@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tests.soak.scenario import PYTHON_LEDGER
 
 JAVA_ECHO = JavaService("container.tests.EchoService")
 JAVA_LEDGER = JavaService("container.tests.SequencedLedgerService")
+ENDED = Service([sys.executable, "-c", "import sys; print('no state', flush=True); sys.exit(3)"])
 LIMIT_S = 60.0
 
 pytestmark = pytest.mark.timeout(180)
@@ -125,6 +127,35 @@ def test_what_a_failure_says_holds_the_outputs_of_all_members(cluster: ClusterFa
         TimeoutError, match="its last value is 0: .*CONSENSUS_MODULE_STATE of member 0 to be at least 9"
     ):
         node.await_counter(CounterType.CONSENSUS_MODULE_STATE, 9, 0.1)
+
+
+def test_a_wait_for_a_service_that_has_ended_ends_at_once(cluster: ClusterFactory) -> None:
+    alone = cluster([ENDED], member_count=1).start()
+    alone.members[0].service.wait(LIMIT_S)
+    begin = time.monotonic()
+    ended = "but service-0 of member 0 ended with 3(.|\n)*=== member 0(.|\n)*no state"
+    with pytest.raises(ProcessEndedError, match=f"waited for a member to lead, {ended}"):
+        alone.await_leader(LIMIT_S)
+    with pytest.raises(ProcessEndedError, match=f"waited for a member to lead, {ended}"):
+        alone.await_ready(LIMIT_S)
+    with pytest.raises(ProcessEndedError, match="SNAPSHOT_COUNTER of member 0 .*but service-0 ended with 3"):
+        alone.members[0].node.await_counter(CounterType.SNAPSHOT_COUNTER, 1, LIMIT_S)
+    assert time.monotonic() - begin < 3.0
+
+
+def test_a_wait_for_a_leader_goes_on_while_a_majority_runs_and_one_for_all_members_does_not(
+    cluster: ClusterFactory,
+) -> None:
+    three = cluster({0: [PYTHON_LEDGER], 1: [PYTHON_LEDGER], 2: [ENDED]}).start()
+    three.members[2].service.wait(LIMIT_S)
+    leader = three.await_leader()
+    begin = time.monotonic()
+    with pytest.raises(ProcessEndedError, match="but (node-2 of member 2 .*)?service-0 of member 2 ended with 3"):
+        three.await_ready(LIMIT_S)
+    leader.kill()
+    with pytest.raises(ProcessEndedError, match=f"other than {leader.member_id} to lead, but .* ended with -9"):
+        three.await_leader(LIMIT_S, other_than=leader)
+    assert time.monotonic() - begin < 3.0
 
 
 def test_what_a_failure_says_holds_the_errors_of_client_drivers(cluster: ClusterFactory) -> None:

@@ -1,4 +1,4 @@
-"""The command ``aeron-cluster run`` on a real node: where its settings come from, and what it says when it can not."""
+"""The command ``aeron-cluster run`` on a real node: where its settings come from, and what it says when it cannot."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_library_that_is_no_library_is_named(node: NodeFactory, tmp_path: Path
     assert str(path) in one_line_of_error(service, 1)
 
 
-# Starts that can not succeed
+# Starts that cannot succeed
 
 
 def test_without_a_driver_the_command_says_so_after_the_timeout(node: NodeFactory) -> None:

@@ -215,7 +215,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     mounted = subprocess.run(command, capture_output=True, text=True, check=False)
     if mounted.returncode != 0:
         pytest.skip(
-            "STATEMENT 45 IS NOT SHOWN WITH A REAL ARCHIVE HERE: a small file system can not be mounted, which "
+            "STATEMENT 45 IS NOT SHOWN WITH A REAL ARCHIVE HERE: a small file system cannot be mounted, which "
             f"needs root and CAP_SYS_ADMIN ({mounted.stderr.strip()}). test_agent_snapshot.py shows it over memory."
         )
     yield mount_point

@@ -197,8 +197,6 @@ cdef struct ClientFunctions:
 
     PublicationFunctions shared
     PublicationFunctions exclusive
-    int (*buffer_claim_commit)(void* buffer_claim) noexcept nogil
-    int (*buffer_claim_abort)(void* buffer_claim) noexcept nogil
 
     int (*async_add_subscription)(
         aeron_async_t** async_, aeron_t* client, const char* uri, int32_t stream_id,

@@ -203,8 +203,6 @@ cdef int _bind_client(void* handle, ClientFunctions* table, list missing) except
     _bind(handle, "aeron_async_next_session_id", <void**> &table.async_next_session_id, missing)
     _bind(handle, "aeron_async_next_session_id_poll", <void**> &table.next_session_id.poll, missing)
     table.next_session_id.cancel = NULL
-    _bind(handle, "aeron_buffer_claim_commit", <void**> &table.buffer_claim_commit, missing)
-    _bind(handle, "aeron_buffer_claim_abort", <void**> &table.buffer_claim_abort, missing)
     _bind(handle, "aeron_counters_reader", <void**> &table.counters_reader, missing)
     _bind(handle, "aeron_counters_reader_get_buffers", <void**> &table.counters_reader_get_buffers, missing)
     _bind(handle, "aeron_async_add_counter", <void**> &table.async_add_counter, missing)

@@ -78,7 +78,7 @@ def _read_metadata(path):
     except PermissionError:
         return f"{path} may not be read by this user"
     except OSError as error:
-        return f"{path} can not be read: {error.strerror}"
+        return f"{path} cannot be read: {error.strerror}"
     try:
         data = os.pread(file, _METADATA_LENGTH, 0)
         if len(data) < _METADATA_LENGTH:

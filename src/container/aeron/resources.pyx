@@ -30,7 +30,8 @@ from container.aeron.libaeron cimport (
 from container.sealed cimport hide
 from container.transport cimport (
     ACTION_BREAK, CLOSED, FRAME_HEADER_LENGTH, PUBLICATION_ERROR, BufferVector, Claim, Counter, Counters,
-    FragmentHandler, FrameHeader, Image, Publication, Subscription, align_frame, compute_position,
+    FragmentHandler, FrameHeader, Image, Publication, Subscription, align_frame, begin_claim, compute_position,
+    end_claim, lost_claim,
 )
 
 from container import forks
@@ -520,6 +521,7 @@ cdef class AeronPublication(Publication):
         if publication != NULL:
             result = self._functions.try_claim(publication, length, claim)
         if result > 0:
+            begin_claim(claim)
             self._client.hold()                 # the log's memory, until it is committed or aborted
         end(<PyObject*> self._client)
         if publication == NULL:
@@ -547,10 +549,10 @@ cdef class AeronPublication(Publication):
         """The claim's memory is the log's, which is gone once the publication is closed."""
         cdef bint is_granted = claim.frame_header != NULL
         cdef bint is_closed = self._publication == NULL
-        cdef int result = 0
+        cdef bint is_lost = False
         if is_granted:
             if not is_closed:
-                result = lib.buffer_claim_commit(claim) if is_committed else lib.buffer_claim_abort(claim)
+                is_lost = not end_claim(claim, is_committed)
             claim.frame_header = NULL
             self._client.release()
         if is_closed:
@@ -560,8 +562,8 @@ cdef class AeronPublication(Publication):
         if not is_granted:
             raise AeronError(
                 f"cannot {what} a claim that was not granted, or is committed or aborted already")
-        if result < 0:
-            raise last_error(f"cannot {what} a claim")
+        if is_lost and is_committed:
+            raise lost_claim(self)
         return 0
 
     cpdef int close(self) except -1:

@@ -17,7 +17,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
-from container.client.client_context import ClientContext, leader_endpoint
+from container.client.client_context import ClientContext, leader_endpoint, limit_s
 from container.client.egress_handler cimport egress_handler
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport (
@@ -164,7 +164,7 @@ cdef class AeronCluster(FragmentHandler):
         self._owner_id = 0
         self._is_guarded = False
         self._state = STATE_CLOSED
-        self.close_reason = f"it belongs to process {process_id}, of which this one is a fork"
+        self.close_reason = f"it was made in process {process_id}, of which this one is a forked child"
         self._publication = None
         self._egress_image = None
         self._adding = None
@@ -277,16 +277,20 @@ cdef class AeronCluster(FragmentHandler):
     def send(self, *buffers, timeout=None):
         """Sends a message: keeps offering, idling and polling egress in between, until it is accepted.
 
-        Returns the new ingress position. ``timeout`` is in seconds (None: the message timeout). Raises
+        Returns the new ingress position. ``timeout`` is in seconds, from 0 (None: the message timeout). Raises
         TimedOutError after it, ClosedError when the client is or gets closed, and as :meth:`offer` and
         :meth:`poll_egress` do. From a listener's callback egress is not polled, so there a lost leader is a
         ClusterError at once.
         """
         cdef BufferVectors vectors
         self._check_open()
+        if timeout is None:
+            timeout = self.context.message_timeout
+        else:
+            timeout = limit_s(timeout, 0)
         gather_vectors(&vectors, buffers)
         try:
-            return self._send_vectors(&vectors, self.context.message_timeout if timeout is None else timeout)
+            return self._send_vectors(&vectors, timeout)
         finally:
             release_vectors(&vectors)
 
@@ -705,10 +709,10 @@ cdef class AeronCluster(FragmentHandler):
         if thread_id == self._owner_id or self._is_guarded:
             return 0
         if self._parent_id != 0:
-            raise forks.refusal("use it", f"the client of session {self.cluster_session_id}", self._parent_id)
+            raise forks.refusal("use a client", f"the client of session {self.cluster_session_id}", self._parent_id)
         if self._owner is not None and self._owner.is_alive():
             raise ClusterError(
-                f"this client is used by thread {self._owner.name!r} and can not be used by "
+                f"this client is used by thread {self._owner.name!r} and cannot be used by "
                 f"{threading.current_thread().name!r}: connect a client for each thread")
         self._owner = threading.current_thread()
         self._owner_id = thread_id

@@ -16,7 +16,7 @@ from container import forks
 from container.api import ADMIN_ACTION, CLOSED, MAX_POSITION_EXCEEDED
 from container.client.aeron_cluster import AeronCluster, ClientState
 from container.client.async_connect import AsyncConnect
-from container.client.client_context import ClientContext
+from container.client.client_context import ClientContext, check_count, limit_s
 from container.client.client_poller import ClientPoller, EgressMessage
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener
 from container.errors import ClosedError, ClusterError, ConfigurationError, TimedOutError
@@ -154,6 +154,7 @@ class AsyncAeronCluster:
             MessageTooLongError: the message is longer than :attr:`max_message_length`.
         """
         self._check_loop()
+        limit = limit_s(timeout, self._cluster.context.message_timeout)
         if not self._sending.locked():
             result = self._poller.offer(buffers)
             if result > 0:
@@ -161,7 +162,6 @@ class AsyncAeronCluster:
                 if self._sends % _SENDS_BEFORE_A_PAUSE == 0:
                     await asyncio.sleep(0)  # a loop that only sends would starve the other tasks
                 return result
-        limit = self._cluster.context.message_timeout if timeout is None else timeout
         result = CLOSED
         try:
             async with asyncio.timeout(limit), self._sending:
@@ -197,7 +197,7 @@ class AsyncAeronCluster:
             raise ConfigurationError("request() needs a function that finds a reply's key: aconnect(correlate=...)")
         if key in self._requests:
             raise ClusterError(f"a request with key {key!r} waits for its reply already")
-        limit = self._cluster.context.message_timeout if timeout is None else timeout
+        limit = limit_s(timeout, self._cluster.context.message_timeout)
         reply: asyncio.Future[EgressMessage] = self._loop.create_future()
         self._requests[key] = reply
         try:
@@ -221,7 +221,7 @@ class AsyncAeronCluster:
         """
         self._check_loop()
         self._check_open()
-        limit = self._cluster.context.message_timeout if timeout is None else timeout
+        limit = limit_s(timeout, self._cluster.context.message_timeout)
         correlation_id = self._poller.next_correlation_id()
         answer: asyncio.Future[AdminResponse] = self._loop.create_future()
         self._admin_requests[correlation_id] = answer
@@ -349,7 +349,7 @@ class AsyncAeronCluster:
     def _check_loop(self) -> None:
         if threading.get_ident() != self._thread_id:
             if self._parent_id:
-                raise forks.refusal("use it", f"the client of session {self.cluster_session_id}", self._parent_id)
+                raise forks.refusal("use a client", f"the client of session {self.cluster_session_id}", self._parent_id)
             raise ClusterError(
                 f"this client belongs to the event loop of another thread than "
                 f"{threading.current_thread().name!r}: use asyncio.run_coroutine_threadsafe(...)"
@@ -395,8 +395,7 @@ def aconnect(
 
     Raises as :meth:`AeronCluster.connect`, and closes what was opened when the connect is cancelled.
     """
-    if max_waiting < 1:
-        raise ConfigurationError(f"max_waiting must be at least 1, not {max_waiting}")
+    check_count("max_waiting", max_waiting)
     if context is None:
         context = ClientContext.from_environment(**{"listener": _AsyncListener(), **settings})
     elif settings:

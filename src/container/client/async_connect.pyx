@@ -1,7 +1,7 @@
 """Connects a client to the cluster step by step; no step waits for anybody.
 
 The state machine is upstream's ``AeronCluster.AsyncConnect``, but a redirect is followed to the leader alone,
-and is an error where the ingress channel can not lead there.
+and is an error where the ingress channel cannot lead there.
 """
 import enum
 

@@ -17,7 +17,10 @@ from container.transport import Client
 from container.values import is_path, shown, whole_number
 
 NS_PER_S = 1_000_000_000
+_NS_PER_MS = 1_000_000
+_MIN_S = 0.001  # what is less was meant in another unit
 _MAX_S = 1_000_000_000  # 31 years: a deadline in nanoseconds fits 64 bits
+_MAX_DRIVER_TIMEOUT_S = 86_400
 _INT32_MAX = 2**31 - 1
 
 
@@ -114,9 +117,9 @@ class ClientContext:
         The variables are upstream's properties in capitals with ``_`` for ``.``: AERON_CLUSTER_INGRESS_CHANNEL,
         AERON_CLUSTER_INGRESS_ENDPOINTS, AERON_CLUSTER_INGRESS_STREAM_ID, AERON_CLUSTER_EGRESS_CHANNEL,
         AERON_CLUSTER_EGRESS_STREAM_ID, AERON_CLUSTER_MESSAGE_TIMEOUT, AERON_CLUSTER_CLIENT_NAME,
-        AERON_CLUSTER_IDLE_STRATEGY, AERON_DRIVER_TIMEOUT (milliseconds) and AERON_DIR. Other durations are nanoseconds,
-        or have a unit, as ``5s``. A variable that is empty counts as not set. Raises ConfigurationError, which names
-        the variable.
+        AERON_CLUSTER_IDLE_STRATEGY, AERON_DRIVER_TIMEOUT (milliseconds) and AERON_DIR. Other durations have a unit, as
+        ``5s`` or ``500ms``; without one they are nanoseconds, as for Aeron, and less than 1 ms is refused. A variable
+        that is empty counts as not set. Raises ConfigurationError, which names the variable.
         """
         environ = os.environ if environ is None else environ
         if not isinstance(environ, Mapping):
@@ -195,12 +198,32 @@ def _is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def _is_seconds(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MAX_S
+def _is_seconds(value: Any, least: float = _MIN_S, most: float = _MAX_S) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
-def _is_limit(value: Any) -> bool:
-    return _is_seconds(value) and value > 0
+def limit_s(timeout: Any, default: float) -> float:
+    """The seconds that a call may take: ``timeout``, or the default when it is None.
+
+    Raises ConfigurationError for what is no number from 0 to 10**9.
+    """
+    if timeout is None:
+        return default
+    try:
+        is_accepted = _is_seconds(timeout, 0)
+    except Exception:  # of an object that raises when it is compared
+        is_accepted = False
+    if not is_accepted:
+        raise ConfigurationError(
+            f"timeout must be None or a number of seconds from 0 to {_MAX_S}, not {shown(timeout)}"
+        )
+    return float(timeout)
+
+
+def check_count(name: str, value: Any) -> None:
+    """Refuse what is no whole number of 1 or more, with a ConfigurationError."""
+    if not _is_int32(value) or value < 1:
+        raise ConfigurationError(f"{name} must be a whole number from 1 to {_INT32_MAX}, not {shown(value)}")
 
 
 def _is_callback(value: Any) -> bool:
@@ -213,6 +236,8 @@ def _is_credentials_supplier(value: Any) -> bool:
 
 _CHANNEL = "be set to a channel in ASCII, such as 'aeron:udp?endpoint=localhost:0'"
 _NUMBER = "be a whole number of 32 bits"
+_SECONDS = "a number of seconds from {} to {}"
+_TIMEOUT = _SECONDS.format(_MIN_S, _MAX_S)
 
 # By setting: what accepts a value, and what an error says after "must".
 _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -224,12 +249,9 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "ingress_stream_id": (_is_int32, _NUMBER),
     "egress_stream_id": (_is_int32, _NUMBER),
-    "message_timeout": (_is_limit, f"be more than 0 s and at most {_MAX_S} s"),
-    "new_leader_timeout": (
-        lambda value: value is None or _is_limit(value),
-        f"be None, or more than 0 s and at most {_MAX_S} s",
-    ),
-    "keep_alive_interval": (_is_seconds, f"be from 0 to {_MAX_S} s"),
+    "message_timeout": (_is_seconds, f"be {_TIMEOUT}"),
+    "new_leader_timeout": (lambda value: value is None or _is_seconds(value), f"be None, or {_TIMEOUT}"),
+    "keep_alive_interval": (lambda value: _is_seconds(value, 0, 0) or _is_seconds(value), f"be 0, or {_TIMEOUT}"),
     "client_name": (_is_name, f"be a text of at most {MAX_CLIENT_NAME_LENGTH} characters in UTF-8, without NUL"),
     "is_ingress_exclusive": (_is_flag, "be True or False"),
     "listener": (
@@ -245,7 +267,10 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "error_handler": (_is_callback, "be callable or None"),
     "client": (lambda value: value is None or isinstance(value, Client), "be None or a client of the transport"),
     "owns_client": (_is_flag, "be True or False"),
-    "driver_timeout": (_is_limit, f"be more than 0 s and at most {_MAX_S} s"),
+    "driver_timeout": (
+        lambda value: _is_seconds(value, most=_MAX_DRIVER_TIMEOUT_S),
+        f"be {_SECONDS.format(_MIN_S, _MAX_DRIVER_TIMEOUT_S)}",
+    ),
     "aeron_dir": (lambda value: value is None or is_path(value), "be None or a path in UTF-8, without NUL"),
 }
 
@@ -257,13 +282,24 @@ def _parse_number(text: str) -> int:
     return number
 
 
+def _parse_timeout(text: str) -> float:
+    duration_ns = parse_duration_ns(text)
+    if duration_ns < _NS_PER_MS:
+        number = whole_number(text.strip())
+        unit = (
+            "" if number is None else f": without a unit it is in nanoseconds, as for Aeron; write {number}s, or such"
+        )
+        raise ConfigurationError(f"{duration_ns} ns is less than the 1 ms that a timeout has at least{unit}")
+    return duration_ns / NS_PER_S
+
+
 _VARIABLES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "ingress_channel": ("AERON_CLUSTER_INGRESS_CHANNEL", str),
     "ingress_stream_id": ("AERON_CLUSTER_INGRESS_STREAM_ID", _parse_number),
     "ingress_endpoints": ("AERON_CLUSTER_INGRESS_ENDPOINTS", str),
     "egress_channel": ("AERON_CLUSTER_EGRESS_CHANNEL", str),
     "egress_stream_id": ("AERON_CLUSTER_EGRESS_STREAM_ID", _parse_number),
-    "message_timeout": ("AERON_CLUSTER_MESSAGE_TIMEOUT", lambda text: parse_duration_ns(text) / NS_PER_S),
+    "message_timeout": ("AERON_CLUSTER_MESSAGE_TIMEOUT", _parse_timeout),
     "client_name": ("AERON_CLUSTER_CLIENT_NAME", str),
     "idle_strategy": ("AERON_CLUSTER_IDLE_STRATEGY", parse_idle_strategy),
     "driver_timeout": ("AERON_DRIVER_TIMEOUT", lambda text: _parse_number(text) / 1000),

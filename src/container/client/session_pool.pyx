@@ -16,6 +16,7 @@ from libc.string cimport memcpy
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.client.aeron_cluster cimport AeronCluster
 from container.client.aeron_cluster import AeronCluster as _AeronCluster
+from container.client.client_context import check_count
 from container.client.async_connect cimport PROTOCOL_VERSION, response_channel_of
 from container.client.egress_handler cimport EgressHandler, MessageCopy, egress_handler
 from container.client.egress_listener import EventCode
@@ -116,10 +117,11 @@ cdef class SessionPool(FragmentHandler):
         raise TypeError("use SessionPool.connect(...)")
 
     @staticmethod
-    def connect(context=None, *, int max_connecting=64, **settings):
+    def connect(context=None, *, max_connecting=64, **settings):
         """Connects the first session, which follows the leader, and returns the pool; blocks as
         :meth:`AeronCluster.connect`, whose arguments it takes. At most ``max_connecting`` connects are under way."""
         cdef SessionPool pool = SessionPool.__new__(SessionPool)
+        check_count("max_connecting", max_connecting)
         pool.cluster = _AeronCluster.connect(context, **settings)
         pool.cluster._assembler = SessionFragmentAssembler(pool)
         pool.max_connecting = max_connecting

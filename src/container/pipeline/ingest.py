@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +19,7 @@ from container.pipeline.manifest import MANIFEST_NAME, PARTITION_COLUMNS, Gap, M
 from container.pipeline.rows import source_options
 from container.pipeline.sink_log import finished_batch
 from container.recordings import Member, schema
+from container.recordings.commit import tail_texts
 from container.recordings.live import read_cluster_mark
 from container.spark.options import SourceOptions
 from container.spark.source import FORMAT, member_key, open_source_members
@@ -75,6 +75,8 @@ def ingest(
             "timers"
         )
     members = open_source_members(options)
+    for text in tail_texts(members, options.mode):
+        _log.warning("%s", text)
     manifest = _manifest(options, table, members, cluster or _cluster_name(members))
     manifest.write(table)
     start = partial(_start, spark, options, table, manifest.cluster, members, interval_s)
@@ -186,26 +188,21 @@ def _update(spark: SparkSession, table: Path, manifest: Manifest) -> bool:
     if batch is None or batch.batch_id <= manifest.batch_id:
         return False
     for row in manifest.add_files(table, batch):
-        member = manifest.members[_row_key(row, manifest)]
+        member = manifest.members[batch.keys[row["member_id"]]]
         if len(member.gaps) < GAP_LIMIT:
             member.gaps.append(Gap(row["log_position"], None, row["error"]))
+    ids = {key: member_id for member_id, key in batch.keys.items()}
     for key, member in manifest.members.items():
         for gap in member.gaps:
             if gap.end_position is None:
-                gap.end_position = _position_after(spark, table, key, gap.begin_position)
+                gap.end_position = _position_after(spark, table, ids[key], gap.begin_position)
     manifest.write(table)
     return True
 
 
-def _row_key(row: dict[str, Any], manifest: Manifest) -> str:
-    # Without an id in any file there is one member: two could not be told apart.
-    return next(iter(manifest.members)) if row["member_id"] is None else str(row["member_id"])
-
-
-def _position_after(spark: SparkSession, table: Path, key: str, position: int) -> int | None:
+def _position_after(spark: SparkSession, table: Path, member_id: int | None, position: int) -> int | None:
     """Where the first message behind a log position begins that the table has of a member."""
     rows = spark.read.parquet(str(table)).where(f.col("error").isNull() & (f.col("begin_position") >= position))
-    if key.isdecimal():
-        rows = rows.where(f.col("member_id") == int(key))
+    rows = rows.where(f.col("member_id").eqNullSafe(f.lit(member_id)))
     found: int | None = rows.agg(f.min("begin_position")).collect()[0][0]
     return found

@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from container.object_path import load_object
 from container.recordings import Member
 from container.recordings.diff import COMPARED, KEY, SHOWN, diff_schema, diff_segment
 from container.recordings.replay import (
@@ -23,6 +22,7 @@ from container.recordings.replay import (
     STATE_HASH_KIND,
     ReplaySegment,
     ServiceSource,
+    find_service,
     plan_replay,
     replay_schema,
     replay_segment,
@@ -118,7 +118,7 @@ def _with_occurrence(rows: DataFrame) -> DataFrame:
 
 def _check_service(service: ServiceSource) -> None:
     if isinstance(service, str):
-        load_object(service, "service")  # now: a mistake is told at once, and not by a failed task
+        find_service(service)  # now: a mistake is told at once, and not by a failed task
 
 
 def _member(options: SourceOptions) -> Member:

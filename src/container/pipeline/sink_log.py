@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from container.errors import ContainerError
 from container.regular_files import read_regular
+from container.spark.offsets import end_positions, member_keys
 
 SINK_LOG_NAME = "_spark_metadata"
 _COMPACT_SUFFIX = ".compact"
@@ -21,6 +22,8 @@ class FinishedBatch(NamedTuple):
 
     batch_id: int
     positions: dict[str, int]
+    keys: dict[int | None, str]
+    """The members' keys by the ids that their rows say."""
 
 
 def finished_batch(checkpoint: Path) -> FinishedBatch | None:
@@ -37,7 +40,8 @@ def finished_batch(checkpoint: Path) -> FinishedBatch | None:
     lines = _read(path)
     if len(lines) != 3:
         raise ContainerError(f"{path} has {len(lines)} lines, 3 were expected: it is not of a query with one source")
-    return FinishedBatch(batch_id, json.loads(lines[2]))
+    offset = json.loads(lines[2])
+    return FinishedBatch(batch_id, end_positions(offset), member_keys(offset))
 
 
 def finished_files(table: Path, last: int, known_count: int, known_batch_id: int) -> list[Path] | None:

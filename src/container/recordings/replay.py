@@ -10,6 +10,7 @@ to be committed is replayed. Upstream: ClusteredServiceAgent.java, of which the 
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,11 +31,13 @@ from container.recordings import live
 from container.recordings import replay_transport as transport
 from container.recordings.arrow import import_pyarrow
 from container.recordings.catalog import RecordingDescriptor
+from container.recordings.commit import tail_text
 from container.recordings.member import MODES, STRICT, Member, open_member, recorded_position, segment_positions
 from container.recordings.snapshot_decoder import SnapshotDecoder
 from container.recordings.source import BATCH_ROWS
 from container.recordings.views import Column, schema_of
 from container.service_handler import PythonServiceHandler, ServiceHandler
+from container.values import shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,6 +65,7 @@ REPLAY_COLUMNS = (
 """The columns of a replay's rows."""
 ERROR_KIND, WARNING_KIND, STATE_HASH_KIND = "ERROR", "WARNING", "STATE_HASH"
 
+_log = logging.getLogger(__name__)
 _KINDS_BY_NAME = {column.name: column.type for column in REPLAY_COLUMNS}
 _NULL_VALUE = -1
 _MAX_POSITION = 2**63 - 1
@@ -151,7 +155,8 @@ def plan_replay(
         service_id: whose snapshots to begin from and to compare with.
         begin_position: 0 for the beginning of the log, or the log position of a recorded snapshot; by default the
             earliest of these that there is.
-        end_position: up to where, in log positions; by default as far as the log is known to be committed.
+        end_position: up to where, in log positions; by default as far as the log is committed. A warning gives both
+            positions where more is recorded than is known to be committed.
         hash_positions: log positions at which the service's state is hashed, besides those of the snapshots and the
             end.
         is_continuous: make one segment of all, which begins from the first snapshot only.
@@ -162,9 +167,12 @@ def plan_replay(
     """
     if not 0 <= service_id <= _MAX_SERVICE_ID:
         raise ConfigurationError(f"service_id={service_id}: must be from 0 to {_MAX_SERVICE_ID}")
-    descriptor, log_range = member.log_descriptor(), member.log_range()
+    log = member.log()
+    descriptor, log_range = log.descriptor, log.log_range
     committed = log_range.committed_position
     end = committed if end_position is None else end_position
+    if end_position is None and (text := tail_text(member, log)) is not None:
+        _log.warning("%s", text)
     snapshots = recorded_snapshots(member, service_id)
     starts = {one.log_position: one for one in snapshots if log_range.start_position <= one.log_position <= committed}
     begins = sorted(starts) if log_range.start_position > 0 else sorted({0, *starts})
@@ -210,6 +218,7 @@ def replay(
     *,
     archive_dir: str | Path | None = None,
     recording_id: int | None = None,
+    committed: str | int | None = None,
     mode: str = STRICT,
     batch_rows: int = BATCH_ROWS,
     **plan: Any,
@@ -217,8 +226,8 @@ def replay(
     """Run a service over a member's log without a break, and yield what it does as rows in the order of the log.
 
     Args:
-        path: of the member, with ``archive_dir`` and ``recording_id`` as :func:`~container.recordings.open_member`
-            takes them; or a member that is open.
+        path: of the member, with ``archive_dir``, ``recording_id`` and ``committed`` as
+            :func:`~container.recordings.open_member` takes them; or a member that is open.
         service: as :func:`replay_segment` takes it, with ``mode`` and ``batch_rows``.
         plan: the other arguments of :func:`plan_replay`, such as ``begin_position``.
 
@@ -227,9 +236,23 @@ def replay(
     """
     member = path
     if not isinstance(member, Member):
-        member = open_member(member, archive_dir=archive_dir, recording_id=recording_id)
+        member = open_member(member, archive_dir=archive_dir, recording_id=recording_id, committed=committed)
     for segment in plan_replay(member, is_continuous=True, **plan):
         yield from replay_segment(segment, service, mode=mode, batch_rows=batch_rows)
+
+
+def find_service(source: ServiceSource) -> Callable[[], object]:
+    """Return what makes a service.
+
+    Raises:
+        ConfigurationError: it cannot be found, or is an instance, whose state could not be had anew.
+    """
+    make: Callable[[], object] = load_object(source, "service") if isinstance(source, str) else source
+    if not callable(make):
+        raise ConfigurationError(
+            f"service={shown(source)}: must be a class or a function that makes one, not a service"
+        )
+    return make
 
 
 def make_service(source: ServiceSource) -> object:
@@ -238,13 +261,11 @@ def make_service(source: ServiceSource) -> object:
     Raises:
         ConfigurationError: it cannot be found or made, or is an instance, whose state could not be had anew.
     """
-    made = load_object(source, "service") if isinstance(source, str) else source
-    if not callable(made):
-        raise ConfigurationError(f"service={made!r}: must be a class or a function that makes one, not a service")
+    make = find_service(source)
     try:
-        service: object = made()
+        service: object = make()
     except Exception as error:
-        raise ConfigurationError(f"service={source!r} can not be made: {type(error).__name__}: {error}") from error
+        raise ConfigurationError(f"service={shown(source)} cannot be made: {type(error).__name__}: {error}") from error
     return service
 
 
@@ -260,7 +281,7 @@ def replay_segment(
         segment: of :func:`plan_replay`.
         service: a class, a function without arguments, or ``package.module:Name`` of either.
         mode: what an exception of the service does, once it has become a row with its log position: ``strict`` ends
-            the segment, ``permissive`` goes on behind the message, as the container does. A service that can not
+            the segment, ``permissive`` goes on behind the message, as the container does. A service that cannot
             start, or ends itself, ends the segment in either mode.
         batch_rows: rows of a batch at most; it also ends at 16 MiB of payload.
 

@@ -22,8 +22,8 @@ from container.service_handler cimport ServiceHandler
 from container.testing.memory_counters cimport CounterBuffers, MemoryCounters
 from container.transport cimport (
     ACTION_ABORT, ACTION_BREAK, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, NULL_VALUE, BufferVector, Claim, Client,
-    ClientListener, Clock, Counter, Counters, FragmentHandler, FrameHeader, Image, MarkFile, Publication,
-    SnapshotReader, SnapshotStore, SnapshotWriter, Subscription,
+    ClientListener, Clock, Counter, Counters, FragmentHandler, FrameHeader, Image, MarkFile, PendingAdd,
+    Publication, SnapshotReader, SnapshotStore, SnapshotWriter, Subscription, begin_claim,
 )
 
 cdef enum:
@@ -266,6 +266,8 @@ cdef class ReplayPublication(Publication):
         claim.frame_header = <uint8_t*> begin
         claim.data = claim.frame_header + FRAME_HEADER_LENGTH
         claim.length = length
+        (<int32_t*> begin)[0] = -<int32_t> (FRAME_HEADER_LENGTH + length)
+        begin_claim(claim)
         self._claims[<size_t> begin] = memory
         return self._advance(length)
 
@@ -456,6 +458,9 @@ cdef class ReplaySnapshotWriter(SnapshotWriter):
     cdef int check(self) except -1:
         return 0
 
+    cdef int64_t recorded_position(self) except? -1:
+        return self.publication.position()
+
     cdef bint is_complete(self) except -1:
         self._rows.put_state_hash((<StatePublication> self.publication)._hash.hexdigest(), self._recorded)
         return True
@@ -556,6 +561,17 @@ cdef class ReplayMarkFile(MarkFile):
         return 0
 
 
+cdef class ReplayPendingAdd(PendingAdd):
+    """An add that is done when it is asked for."""
+    cdef Publication _publication
+
+    cdef object poll(self):
+        return self._publication
+
+    cpdef int close(self) except -1:
+        return 0
+
+
 cdef class ReplayClient(Client):
     """A client whose driver is a recording.
 
@@ -617,6 +633,11 @@ cdef class ReplayClient(Client):
         publication.stream_id = stream_id
         return publication
 
+    cdef PendingAdd begin_add_publication(self, str channel, int32_t stream_id, bint is_exclusive):
+        cdef ReplayPendingAdd pending = ReplayPendingAdd.__new__(ReplayPendingAdd)
+        pending._publication = self.add_publication(channel, stream_id)
+        return pending
+
     cdef Subscription add_subscription(self, str channel, int32_t stream_id):
         cdef ControlSubscription control
         cdef LogSubscription log
@@ -659,6 +680,6 @@ def takes_batches(ServiceHandler handler not None):
 
 hide((
     ReplayPublication, EgressPublication, ControlPublication, StatePublication, LogSubscription,
-    ControlSubscription, ReplaySnapshotWriter, ReplaySnapshotReader, ReplayClock, ReplayCounter,
+    ControlSubscription, ReplaySnapshotWriter, ReplaySnapshotReader, ReplayClock, ReplayCounter, ReplayPendingAdd,
 ))
 seal((ReplayRows, StateHash, ReplayImage, ReplaySnapshotStore, ReplayMarkFile, ReplayClient))

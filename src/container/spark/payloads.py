@@ -176,7 +176,7 @@ def _decode_function(path: str, found: Any) -> tuple[Callable[[bytes], Any], Any
     try:
         result = typing.get_type_hints(found).get("return", inspect.Parameter.empty)
     except Exception as error:
-        raise ConfigurationError(f"{_SETTING}={path!r}: its annotations can not be read: {_text(error)}") from error
+        raise ConfigurationError(f"{_SETTING}={path!r}: its annotations cannot be read: {_text(error)}") from error
     if result is inspect.Parameter.empty:
         raise ConfigurationError(
             f"{_SETTING}={path!r}: the function must be annotated with the type that it returns, "
@@ -234,7 +234,7 @@ def _conversion(info: types_of.Type) -> _Conversion:
     """Of a field's type; raises TypeError, whose text follows the field's name."""
     parts = [part for part in _parts(info) if not isinstance(part, types_of.NoneType)]
     if len(parts) != 1:
-        raise TypeError(f"can not be a column: a union of {', '.join(map(_name, parts)) or 'nothing'}")
+        raise TypeError(f"cannot be a column: a union of {', '.join(map(_name, parts)) or 'nothing'}")
     (part,) = parts
     if type(part) in _SIMPLE:
         return _Conversion(_SIMPLE[type(part)], None)
@@ -257,7 +257,7 @@ def _conversion(info: types_of.Type) -> _Conversion:
     if isinstance(part, _RECORDS):
         record = _record(part)
         return _Conversion(_struct(record), lambda value: dict(zip(record.names, record.cells(value), strict=True)))
-    raise TypeError(f"can not be a column: its type is {_name(part)}")
+    raise TypeError(f"cannot be a column: its type is {_name(part)}")
 
 
 def _struct(record: _Record) -> pa.DataType:
@@ -285,7 +285,7 @@ def _list(item: _Conversion) -> _Conversion:
 def _list_of_equal(part: types_of.TupleType) -> _Conversion:
     items = [_conversion(item) for item in part.item_types]
     if len({item.arrow for item in items}) != 1:
-        raise TypeError("can not be a column: a tuple of different types; use a Struct")
+        raise TypeError("cannot be a column: a tuple of different types; use a Struct")
     eaches = [_each(item) for item in items]
     return _Conversion(
         pa.list_(items[0].arrow), lambda values: [each(value) for each, value in zip(eaches, values, strict=True)]

@@ -29,7 +29,7 @@ from container.testing.node import (
     as_environment,
     make_directory,
 )
-from container.testing.process import Process, wait_until
+from container.testing.process import Process, ProcessEndedError, wait_until
 
 __all__ = [
     "QUICK_FAILOVER",
@@ -148,6 +148,12 @@ class Member:
     def is_leader(self) -> bool:
         """Whether this member leads, and its services run."""
         return self.is_running and self.node.is_leader
+
+    @property
+    def ended_parts(self) -> list[Process]:
+        """The processes of node and services that were started and have ended; each of them is missed."""
+        parts = dict.fromkeys((self.node.driver, self.node.archive, self.node.process, *self.services))
+        return [part for part in parts if part.has_ended]
 
     def start(self) -> Self:
         """Start the node, and the services as soon as its driver is ready; nothing else is awaited.
@@ -373,36 +379,68 @@ class Cluster:
 
         Raises:
             TimeoutError: nobody leads; the text holds what all members said.
+            ProcessEndedError: nobody can: parts of a majority of the members have ended; the text says which.
         """
+        return self._await_leader(limit_s, len(self.members) // 2, other_than)
+
+    def _await_leader(self, limit_s: float, ended_members: int, other_than: Member | None = None) -> Member:
+        """Gives up at once when parts of more than so many members have ended."""
 
         def find() -> Member | None:
             leader = self.leader
             return None if leader is other_than else leader
 
+        def missed() -> list[Member]:
+            ended = [member for member in self.members if member.ended_parts]
+            return ended if len(ended) > ended_members else []
+
         what = "a member to lead" if other_than is None else f"a member other than {other_than.member_id} to lead"
-        return self._wait_until(find, limit_s, what)
+        return self._wait_until(find, limit_s, what, missed)
 
     def await_ready(self, limit_s: float = 90.0) -> Member:
         """Wait until all members run with one leader and have committed what it had committed, and return the leader.
 
         Raises:
             TimeoutError: a member is not ready; the text holds what all members said.
+            ProcessEndedError: a part of a member has ended; the text says which.
         """
-        leader = self.await_leader(limit_s)
+        leader = self._await_leader(limit_s, 0)
         position = leader.node.commit_position or 0
         for member in self.members:
             what = f"member {member.member_id} to follow the log up to {position}"
-            self._wait_until(lambda member=member: self._is_at(member, position), limit_s, what)  # type: ignore[misc]
-        return self.await_leader(limit_s)
+            self._wait_until(
+                lambda member=member: self._is_at(member, position),  # type: ignore[misc]
+                limit_s,
+                what,
+                lambda: [member for member in self.members if member.ended_parts],
+            )
+        return self._await_leader(limit_s, 0)
 
     @staticmethod
     def _is_at(member: Member, position: int) -> bool:
         node = member.node
         return member.is_running and node.election_is_closed and (node.commit_position or -1) >= position
 
-    def _wait_until[T](self, predicate: Callable[[], T | None], limit_s: float, what: str) -> T:
+    def _wait_until[T](
+        self, predicate: Callable[[], T | None], limit_s: float, what: str, missed: Callable[[], list[Member]]
+    ) -> T:
+        """``missed`` returns the members without which there is nothing to wait for, once parts of them have ended."""
+
+        def ask() -> T | None:
+            # Asked before the predicate: what a process did just before its end still counts.
+            ended = missed()
+            result = predicate()
+            if ended and not result:
+                texts = [
+                    f"{part.name} of member {member.member_id} ended with {part.return_code}"
+                    for member in ended
+                    for part in member.ended_parts
+                ]
+                raise ProcessEndedError(f"waited for {what}, but {', '.join(texts)}\n{self.report()}")
+            return result
+
         try:
-            return wait_until(predicate, limit_s, what)
+            return wait_until(ask, limit_s, what)
         except TimeoutError as error:
             raise TimeoutError(f"{error}\n{self.report()}") from None
 

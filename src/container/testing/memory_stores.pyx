@@ -60,6 +60,9 @@ cdef class MemorySnapshotWriter(SnapshotWriter):
         self._store._script("check", None)
         return 0
 
+    cdef int64_t recorded_position(self) except? -1:
+        return self._recording.recorded_position
+
     cdef bint is_complete(self) except -1:
         if not self._store._script("complete", None):
             return False

@@ -59,6 +59,7 @@ cdef class MemoryClient(Client):
     cdef int _on_unavailable_counter(self, int64_t registration_id, int32_t counter_id) except -1
     cdef int _conduct(self) except -1
     cdef int _force_close(self) except -1
+    cdef int _invoke(self) except -1
     cdef int _terminate(self) except -1
 
 
@@ -79,6 +80,7 @@ cdef class MemoryDriver:
     cdef list _subscriptions
     cdef list _scripts                                      # (MemoryChannel, stream id, results)
     cdef dict _failures                                     # kind -> exceptions of the next adds
+    cdef list _invoke_failures                              # exceptions of the next invokes
     cdef dict _delays                                       # kind -> invokes of the next adds
     cdef list _tasks
     cdef int64_t take_id(self) noexcept

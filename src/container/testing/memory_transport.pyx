@@ -29,7 +29,7 @@ from container.testing.memory_stream cimport MemoryStream
 from container.transport cimport (
     ADMIN_ACTION, BACK_PRESSURED, CLOSED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, NOT_CONNECTED,
     BufferVector, Claim, Client, ClientListener, Counter, Counters, FragmentHandler, Image, PendingAdd,
-    Publication, Subscription,
+    Publication, Subscription, begin_claim, end_claim, lost_claim,
 )
 
 __all__ = ["ManualClock", "MemoryClient", "MemoryCounter", "MemoryDriver", "MemoryPendingAdd", "MemoryPublication",
@@ -37,7 +37,6 @@ __all__ = ["ManualClock", "MemoryClient", "MemoryCounter", "MemoryDriver", "Memo
 
 cdef enum:
     CLIENT_HEARTBEAT_TYPE_ID = 11
-    FRAME_TYPE_OFFSET = 6
 
 _KINDS = ("publication", "exclusive_publication", "subscription", "counter")
 _OFFER_RESULTS = (NOT_CONNECTED, BACK_PRESSURED, ADMIN_ACTION, CLOSED, MAX_POSITION_EXCEEDED)
@@ -103,17 +102,19 @@ cdef class MemoryPublication(Publication):
         if result >= 0:
             claim.data = claim.frame_header + FRAME_HEADER_LENGTH
             claim.length = length
+            begin_claim(claim)
         elif result == ADMIN_ACTION:
             self._stream.release_terms()
         return result
 
     cdef int commit(self, Claim* claim) except -1:
-        (<int32_t*> claim.frame_header)[0] = <int32_t> (FRAME_HEADER_LENGTH + claim.length)
+        if not end_claim(claim, True):
+            raise lost_claim(self)
         return 0
 
     cdef int abort(self, Claim* claim) except -1:
-        claim.frame_header[FRAME_TYPE_OFFSET] = 0           # padding
-        return self.commit(claim)
+        end_claim(claim, False)
+        return 0
 
     cpdef int close(self) except -1:
         if not self._closed:
@@ -333,6 +334,12 @@ cdef class MemoryClient(Client):
         return self._is_invoker
 
     cdef int invoke(self) except -1:
+        cdef int done = self._invoke()
+        if self.driver._invoke_failures:
+            raise self.driver._invoke_failures.pop(0)
+        return done
+
+    cdef int _invoke(self) except -1:
         if self._closed or not self._is_invoker:
             return 0
         self.invoke_count += 1
@@ -465,6 +472,7 @@ cdef class MemoryDriver:
         self._subscriptions = []
         self._scripts = []
         self._failures = {kind: [] for kind in _KINDS}
+        self._invoke_failures = []
         self._delays = {kind: [] for kind in _KINDS}
         self._tasks = []
 
@@ -529,6 +537,10 @@ cdef class MemoryDriver:
         """
         self._of_kind(self._failures, kind).append(
             error if error is not None else RegistrationError(text, code=code))
+
+    def fail_next_invoke(self, error not None):
+        """The next invoke of a client, closed or not, raises ``error`` when it is done, as error handlers may."""
+        self._invoke_failures.append(error)
 
     def delay_next_add(self, str kind not None, int invokes):
         """The next add of a ``kind`` invokes its client so often before the driver answers."""

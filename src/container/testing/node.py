@@ -633,9 +633,15 @@ class Node:
         """Wait until this cluster has a counter of a type, as :meth:`counter` finds it, with this value or more.
 
         Raises:
-            TimeoutError, ProcessEndedError: it has not; the text tells the last value.
+            TimeoutError: it has not; the text has the last value.
+            ProcessEndedError: the node has ended, or a service whose work the counter shows.
         """
         last: int | None = None
+        watched = list(self._parts)
+        if type_id == CounterType.SNAPSHOT_COUNTER:
+            watched += self.services
+        elif service_id is not None:
+            watched += [service for service in self.services if service.name == f"service-{service_id}"]
 
         def is_there() -> bool:
             nonlocal last
@@ -644,7 +650,9 @@ class Node:
 
         name = CounterType(type_id).name if type_id in CounterType else f"of type {type_id}"
         try:
-            self.wait_until(is_there, limit_s, f"counter {name} of member {self.member_id} to be at least {at_least}")
+            wait_until(
+                is_there, limit_s, f"counter {name} of member {self.member_id} to be at least {at_least}", watched
+            )
         except TimeoutError as error:
             raise TimeoutError(f"its last value is {last}: {error}") from None
 

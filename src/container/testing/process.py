@@ -137,6 +137,11 @@ class Process:
         return self._popen is not None and not _has_ended(self._popen)
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the program was started and runs no more."""
+        return self._popen is not None and _has_ended(self._popen)
+
+    @property
     def return_code(self) -> int | None:
         """What the program returned, or minus the signal that ended it; ``None`` while it runs."""
         return None if self._popen is None else self._popen.poll()

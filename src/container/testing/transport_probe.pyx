@@ -413,6 +413,10 @@ def check(snapshot not None):
         (<SnapshotReader?> snapshot).check()
 
 
+def recorded_position(SnapshotWriter writer not None):
+    return writer.recorded_position()
+
+
 def is_complete(SnapshotWriter writer not None):
     return bool(writer.is_complete())
 

@@ -1,3 +1,0 @@
-# What type checkers see of container.set_finder, which is compiled.
-
-def find_set(state: object, name: str) -> str | None: ...

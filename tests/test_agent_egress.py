@@ -1,0 +1,184 @@
+"""How a leader connects the egress of its sessions: all at once, and without a service that waits for the dead."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from container.api import Role
+from tests.member import Member, RecordingService
+from tests.real_member import RealMember
+
+COUNT = 300
+NOT_CONNECTED = -1
+NEVER = 10**9
+
+
+def new_leader(session_count: int = COUNT, delay: int = NEVER) -> Member:
+    """A member that follows with so many sessions, and whose driver will answer for egress after so many invokes."""
+    member = Member().start()
+    member.cm.join_as_follower()
+    member.work()
+    for session_id in range(1, session_count + 1):
+        member.cm.open_session(session_id, connect_egress=False)
+    member.commit()
+    member.cm.end_log()
+    member.work()
+    for _ in range(session_count):
+        member.driver.delay_next_add("publication", delay)
+    member.cm.join_as_leader()
+    return member
+
+
+def listen(member: Member, *session_ids: int) -> None:
+    """Those clients are there."""
+    for session_id in session_ids:
+        member.cm.connect_egress(session_id, f"aeron:udp?endpoint=localhost:{20_000 + session_id}")
+
+
+def test_a_driver_that_does_not_answer_for_egress_holds_up_a_new_leader_for_a_second_and_no_longer() -> None:
+    member = new_leader()
+    begin_ns = member.clock.now_ns
+    member.work(1)
+    assert member.service.of("on_role_change")[-1] == (Role.LEADER,)
+    assert 900_000_000 <= member.clock.now_ns - begin_ns <= 1_100_000_000
+    begin_ns = member.clock.now_ns
+    member.deliver(b"x")
+    assert member.service.messages == [b"x"]
+    assert member.clock.now_ns - begin_ns <= 20_000_000
+    assert member.errors == []
+
+
+def test_what_is_answered_at_once_is_connected_before_the_role_changes() -> None:
+    member = new_leader(delay=0)
+    connected: list[int] = []
+
+    def count(_role: Role) -> None:
+        connected.append(sum(session.is_connected for session in member.service.cluster.client_sessions))
+
+    listen(member, *range(1, COUNT + 1))
+    member.in_callback(count, "on_role_change")
+    member.work(1)
+    assert connected == [COUNT]
+
+
+def test_what_is_answered_late_is_connected_by_a_later_tick() -> None:
+    member = new_leader(delay=100)
+    listen(member, COUNT)
+    member.work(1)
+    session = member.service.cluster.get_client_session(COUNT)
+    assert session is not None
+    assert not session.is_connected
+    member.work(12_000)
+    assert session.is_connected
+    assert len(member.driver.publications()) >= COUNT
+
+
+def test_a_driver_that_answers_for_nobody_is_waited_for_once() -> None:
+    member = new_leader(session_count=1)
+    member.work(1)
+    begin_ns = member.clock.now_ns
+    for session_id in range(100, 200):
+        member.driver.delay_next_add("publication", NEVER)
+        member.cm.open_session(session_id, connect_egress=False)
+    member.commit()
+    assert len(member.service.of("on_session_open")) == 101
+    assert member.clock.now_ns - begin_ns <= 50_000_000
+
+
+def test_an_offer_to_a_session_without_egress_yet_is_not_connected_and_a_send_waits_for_it() -> None:
+    member = new_leader(session_count=1)
+    member.work(1)
+    member.driver.delay_next_add("publication", 20)
+    results = member.in_callback(lambda session, _: (session.offer(b"tried"), session.send(b"sent")), "on_session_open")
+    member.cm.open_session(2)
+    member.commit()
+    assert results[0][0] == NOT_CONNECTED
+    assert results[0][1] > 0
+    assert [message.payload for message in member.cm.egress(2)] == [b"sent"]
+    assert member.errors == []
+
+
+def test_egress_that_the_driver_refuses_is_reported_for_each_and_no_other_is_concerned() -> None:
+    member = new_leader(delay=0)
+    listen(member, *range(1, COUNT + 1))
+    for _ in range(5):
+        member.driver.fail_next_add("publication", text="no such host")
+    member.work(1)
+    assert [str(error) for error in member.errors] == [
+        "failed to connect session response publication: no such host"
+    ] * 5
+    connected = [session.is_connected for session in member.service.cluster.client_sessions]
+    assert connected == [False] * 5 + [True] * (COUNT - 5)
+
+
+@pytest.mark.parametrize("end", ["close", "log", "agent"])
+def test_an_end_gives_up_what_is_still_waited_for(end: str) -> None:
+    member = new_leader(session_count=2, delay=1_500)
+    member.work(1)
+    publications = len(member.driver.publications())
+    if end == "close":
+        member.cm.close_session(1)
+        member.cm.close_session(2)
+        member.commit()
+    elif end == "log":
+        member.cm.end_log()
+        member.work()
+    else:
+        member.agent.on_close()
+    for _ in range(2_000):
+        member.clock.advance(1_100_000)
+        if end != "agent":
+            member.agent.do_work()
+    assert len(member.driver.publications()) <= publications
+    assert member.errors == []
+
+
+# over a media driver
+
+
+@pytest.fixture
+def real_member(tmp_path: Path) -> Iterator[RealMember]:
+    member = RealMember(RecordingService(), tmp_path)
+    try:
+        member.until(lambda: member.cm.acks, "the first ack")
+        yield member
+    finally:
+        member.close()
+
+
+def open_dead_sessions(member: RealMember, endpoint: str) -> None:
+    """A hundred clients that are gone open sessions while the member follows."""
+    member.join("follower")
+    for session_id in range(1, 101):
+        channel = f"aeron:udp?endpoint={endpoint.format(session_id)}|term-length=64k"
+        member.cm.open_session(session_id, response_channel=channel, connect_egress=False)
+    member.deliver()
+
+
+def test_many_clients_that_cannot_be_reached_do_not_hold_up_a_live_one(real_member: RealMember) -> None:
+    member = real_member
+    open_dead_sessions(member, "192.0.2.{}:20000")
+    begin = time.monotonic()
+    member.join("leader")
+    member.cm.open_session(1_000, response_channel="aeron:ipc?term-length=64k")
+    member.deliver()
+    live = member.service.cluster.get_client_session(1_000)
+    member.until(lambda: live.is_connected, "the egress of the live client")
+    assert time.monotonic() - begin < 5.0
+    assert member.errors == []
+
+
+def test_many_clients_whose_names_are_gone_do_not_hold_up_the_log(real_member: RealMember) -> None:
+    member = real_member
+    open_dead_sessions(member, "no-such-host-{}.invalid:20000")
+    begin = time.monotonic()
+    member.join("leader")
+    member.cm.session_message(1, b"x")
+    member.deliver()
+    assert member.service.messages == [b"x"]
+    assert time.monotonic() - begin < 5.0
+    assert all("failed to connect session response publication" in str(error) for error in member.errors)

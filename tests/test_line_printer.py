@@ -1,0 +1,289 @@
+"""Lines for standard error, whatever it is: a pipe that nobody reads, a stopped terminal, a file, nothing at all."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pty
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+
+from container.aeron import MediaDriver
+from container.codecs.messages import decode
+from container.line_printer import non_blocking_copy, print_line
+from container.testing.process import wait_until
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT_S = 30.0
+NOTICE = "lines were lost or cut here: nobody read them in time\n"
+
+
+class Pipe:
+    """A pipe with a text stream at its end, as a supervisor gives its child for standard error."""
+
+    def __init__(self) -> None:
+        self.reader, writer = os.pipe()
+        self.stream = os.fdopen(writer, "w", encoding="ascii", buffering=1)
+
+    def fill(self) -> int:
+        """Fills the pipe to its last byte; how many there are in it."""
+        writer = self.stream.fileno()
+        os.set_blocking(writer, False)
+        count = 0
+        try:
+            while True:
+                count += os.write(writer, b"x" * 512)
+        except BlockingIOError:
+            os.set_blocking(writer, True)
+        return count
+
+    def read(self, count: int = 2**20) -> str:
+        """What is in the pipe, at most that many bytes."""
+        parts = []
+        while count > 0 and select.select([self.reader], [], [], 0)[0]:
+            parts.append(os.read(self.reader, count))
+            count -= len(parts[-1])
+        return b"".join(parts).decode()
+
+    def close(self) -> None:
+        os.close(self.reader)
+        self.stream.close()
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    made = Pipe()
+    yield made
+    made.close()
+
+
+def within(limit_s: float, text: str, stream: TextIO) -> float:
+    """How long a line takes, on a thread of its own; fails when it does not end in time."""
+    taken: list[float] = []
+
+    def work() -> None:
+        begin = time.monotonic()
+        print_line(text, stream)
+        taken.append(time.monotonic() - begin)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    assert taken, f"print_line() still waits after {limit_s} s"
+    return taken[0]
+
+
+def test_a_line_is_written_at_once(pipe: Pipe) -> None:
+    print_line("größe", pipe.stream)
+    assert pipe.read() == "gr\\xf6\\xdfe\n"
+
+
+def test_a_long_line_is_written_whole_while_somebody_reads(pipe: Pipe) -> None:
+    text = "".join(f"{number:07}\n" for number in range(50_000))
+    parts: list[bytes] = []
+
+    def read() -> None:
+        length = 0
+        while length < len(text) + 1:
+            parts.append(os.read(pipe.reader, 2**16))
+            length += len(parts[-1])
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    print_line(text, pipe.stream)
+    thread.join(LIMIT_S)
+    assert b"".join(parts).decode() == text + "\n"
+
+
+def test_a_pipe_that_nobody_reads_holds_nobody_up_and_what_is_lost_is_counted(pipe: Pipe) -> None:
+    filled = pipe.fill()
+    assert within(LIMIT_S, "lost", pipe.stream) < 5
+    begin = time.monotonic()
+    for _ in range(200):
+        print_line("lost", pipe.stream)
+    assert time.monotonic() - begin < 5, "it does not wait for the same reader again and again"
+    assert pipe.read(filled) == "x" * filled
+    print_line("heard", pipe.stream)
+    assert pipe.read() == f"201 {NOTICE}heard\n"
+    print_line("again", pipe.stream)
+    assert pipe.read() == "again\n"
+
+
+def test_a_line_that_was_cut_is_told_from_the_next_one(pipe: Pipe) -> None:
+    capacity = fcntl.fcntl(pipe.stream.fileno(), 1032)  # F_GETPIPE_SZ
+    within(LIMIT_S, "y" * (2 * capacity), pipe.stream)
+    print_line("lost", pipe.stream)
+    assert set(pipe.read()) == {"y"}
+    print_line("heard", pipe.stream)
+    assert pipe.read() == f"\n2 {NOTICE}heard\n"
+
+
+def test_the_flags_of_the_descriptor_stay_as_they_are(pipe: Pipe) -> None:
+    descriptor = pipe.stream.fileno()
+    before = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    print_line("x", pipe.stream)
+    assert fcntl.fcntl(descriptor, fcntl.F_GETFL) == before
+    assert os.get_blocking(descriptor)
+
+
+def test_without_a_descriptor_of_its_own_it_looks_before_it_writes(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("container.line_printer.non_blocking_copy", os.dup)
+    print_line("heard", pipe.stream)
+    assert pipe.read() == "heard\n"
+    filled = pipe.fill()
+    assert within(LIMIT_S, "lost", pipe.stream) < 5
+    assert within(LIMIT_S, "lost" * 100_000, pipe.stream) < 5
+    assert pipe.read(filled) == "x" * filled
+    print_line("heard", pipe.stream)
+    assert pipe.read() == f"2 {NOTICE}heard\n"
+
+
+def test_a_terminal_that_is_stopped_holds_nobody_up() -> None:
+    controller, terminal = pty.openpty()
+    with os.fdopen(terminal, "w") as stream:
+        assert within(LIMIT_S, "z" * 200_000, stream) < 5
+        while select.select([controller], [], [], 0)[0]:
+            os.read(controller, 2**16)
+        print_line("heard", stream)
+        assert os.read(controller, 2**16).decode().endswith("heard\r\n")
+    os.close(controller)
+
+
+def test_descriptors_are_not_left_open(pipe: Pipe) -> None:
+    before = sorted(Path("/dev/fd").iterdir())
+    pipe.fill()
+    for _ in range(10):
+        print_line("x", pipe.stream)
+    assert sorted(Path("/dev/fd").iterdir()) == before
+
+
+def test_a_copy_of_what_is_no_pipe_is_a_plain_one(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as file:
+        file.write("one\n")
+        file.flush()
+        copy = non_blocking_copy(file.fileno())
+        os.write(copy, b"two\n")
+        os.close(copy)
+        print_line("three", file)
+    assert (tmp_path / "log").read_text() == "one\ntwo\nthree\n"
+
+
+@pytest.mark.parametrize("stream", [None, io.StringIO(), io.TextIOWrapper(io.BytesIO())])
+def test_streams_without_a_descriptor_are_printed_to(stream: TextIO | None) -> None:
+    print_line("x", stream)
+    if stream is not None:
+        stream.seek(0)
+        assert stream.read() == "x\n"
+
+
+# --- whoever prints
+
+# What must not wait, and how the error gets there. Each runs with a standard error that is full, and that nobody reads.
+PRINTERS = {
+    "error log full": """
+log = LoggingErrorHandler(DistinctErrorLog(bytearray(0)), fallback_stream("stderr"))
+for number in range(300):
+    log(ClusterEvent("x" * number))
+log.close()
+""",
+    "no logging set up": """
+log = LoggingErrorHandler(DistinctErrorLog(bytearray(2**20)), None)
+for number in range(300):
+    log(ClusterEvent("x" * number))
+log.close()
+report("warning", "a wait that lasts")
+""",
+    "logging of the command": """
+log_to_stderr("debug")
+info("running")
+import logging
+log = LoggingErrorHandler(DistinctErrorLog(bytearray(2**20)), None)
+for number in range(300):
+    log(ClusterEvent("x" * number))
+log.close()
+report("error", "ended")
+info("ended")
+logging.getLogger("service").error("of the service's own")
+""",
+    "a child that comes back": """
+import os
+child = os.fork()
+if child == 0:
+    forks.end_child(ValueError("x"))
+os.waitpid(child, 0)
+child = os.fork()
+if child == 0:
+    forks.end_child(SystemExit("x"))
+os.waitpid(child, 0)
+""",
+    "a command that fails": """
+from container.__main__ import main
+assert main(["run", "no.such.module:Name"]) == 2
+""",
+    "a crash": """
+import ctypes
+from container.run_service import _report_crashes
+_report_crashes()
+done.write("done")
+done.flush()
+ctypes.string_at(0)
+""",
+}
+HEAD = """
+import os, sys
+from container import forks
+from container.error_handlers import LoggingErrorHandler, fallback_stream
+from container.error_log import DistinctErrorLog
+from container.errors import ClusterEvent
+from container.loggers import info, log_to_stderr, report
+done = open(int(sys.argv[1]), "w")
+"""
+
+
+@pytest.mark.parametrize("name", PRINTERS)
+def test_nobody_waits_for_a_standard_error_that_nobody_reads(pipe: Pipe, name: str) -> None:
+    pipe.fill()
+    reader, writer = os.pipe()
+    code = f"{HEAD}{PRINTERS[name]}\ndone.write('done')\ndone.flush()\nos._exit(0)"
+    command = [sys.executable, "-c", code, str(writer)]
+    with subprocess.Popen(command, pass_fds=(writer,), stderr=pipe.stream, cwd=ROOT) as process:
+        os.close(writer)
+        try:
+            code_of_exit = process.wait(LIMIT_S)
+        finally:
+            process.kill()
+    said = os.read(reader, 100)
+    os.close(reader)
+    assert said == b"done"
+    assert code_of_exit == (-11 if name == "a crash" else 0)
+
+
+def test_a_container_runs_and_ends_beside_a_standard_error_that_nobody_reads(pipe: Pipe, tmp_path: Path) -> None:
+    pipe.fill()
+    mark = tmp_path / "cluster" / "cluster-mark-service-0.dat"
+    service = "examples.echo_service:EchoService"
+    command = [sys.executable, "-m", "container", "run", service, "--cluster-dir", str(mark.parent)]
+    with MediaDriver.launch_embedded() as driver:
+        environment = {**os.environ, "AERON_DIR": driver.aeron_dir}
+        with subprocess.Popen(command, env=environment, stderr=pipe.stream, cwd=ROOT) as process:
+            try:
+                wait_until(
+                    lambda: (mark.exists() and decode("mark", mark.read_bytes())[1]["version"] == 768) or None,
+                    LIMIT_S,
+                    "a container that is ready",
+                )
+                threading.Event().wait(0.3)  # in which it comes to wait for its end
+                process.terminate()
+                assert process.wait(LIMIT_S) == 0
+            finally:
+                process.kill()
+    assert decode("mark", mark.read_bytes())[1]["activity_timestamp"] == -1
