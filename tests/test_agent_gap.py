@@ -487,7 +487,7 @@ def test_an_end_while_the_archive_is_asked_for_what_is_missing_is_no_fault_of_th
     member.cm.join_as_follower()
     termination = member.terminated()
     assert "unexpected Aeron close" in str(termination)
-    assert "can not get" not in str(termination)
+    assert "cannot get" not in str(termination)
     assert member.service.messages == []
 
 

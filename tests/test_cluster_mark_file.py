@@ -597,7 +597,7 @@ def test_a_machine_without_memory_for_the_claim_leaves_the_file_as_it_was(
     limits = resource.getrlimit(resource.RLIMIT_AS)
     monkeypatch.setattr(os, "posix_fallocate", lambda *_: resource.setrlimit(resource.RLIMIT_AS, (1, limits[1])))
     try:
-        with pytest.raises(MarkFileError, match="can not be opened with 1056768 bytes: Cannot allocate memory"):
+        with pytest.raises(MarkFileError, match="cannot be opened with 1056768 bytes: Cannot allocate memory"):
             take()
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
@@ -828,7 +828,7 @@ def test_a_disk_that_takes_nothing_is_told(
 
     mark_file = take()
     monkeypatch.setattr(os, "fsync", fsync)
-    text = f"mark file {path} can not be written to its disk: Input/output error"
+    text = f"mark file {path} cannot be written to its disk: Input/output error"
     if end == "failed":
         END[end](mark_file)
         assert [record.getMessage() for record in caplog.records] == [text]

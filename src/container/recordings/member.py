@@ -385,7 +385,7 @@ def open_members(
     if not several:
         raise ConfigurationError("path is empty: name the directory of at least one member")
     if archive_dir is not None and len(several) > 1:
-        raise ConfigurationError(f"archive_dir={str(archive_dir)!r} can not be of {len(several)} members at once")
+        raise ConfigurationError(f"archive_dir={str(archive_dir)!r} cannot be of {len(several)} members at once")
     return commit.with_others(
         [
             open_member(path, archive_dir=archive_dir, recording_id=recording_id, mode=mode, committed=committed)
