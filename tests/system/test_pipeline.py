@@ -33,7 +33,7 @@ SMALL_SEGMENTS = {
 LONG_MESSAGES = range(4_000, 12_000)
 MESSAGES = 1_000
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def pipeline(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
