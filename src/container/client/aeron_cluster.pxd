@@ -33,6 +33,7 @@ cdef class AeronCluster(FragmentHandler):
     cdef bint _is_close_requested
     cdef tuple _new_leader                          # the event that ended the last poll, until it is handled, or None
     cdef PendingAdd _adding                         # the new leader's publication, while the driver has not answered
+    cdef str _refusal                               # why that could not be added; None before
     cdef object _agent_invoker
     cdef uint8_t _session_header[32]
     cdef object _owner                              # the thread that uses the client
@@ -54,7 +55,10 @@ cdef class AeronCluster(FragmentHandler):
     cdef int _poll(self, int fragment_limit) except -1
     cdef int _poll_state(self) except -1
     cdef int _check_egress_image(self) except -1
+    cdef bint _is_heard(self) noexcept
     cdef int _check_state(self) except -1
+    cdef bint _check_client(self) except -1
+    cdef str _leader_awaited(self)
     cdef int _check_keep_alive(self) except -1
     cdef int _on_disconnected(self) except -1
     cdef int _close_publication(self) except -1

@@ -4,6 +4,7 @@ Rules of upstream's AeronCluster, messages of schema 111. Different, for the bet
 
 - a poll sends keep alives when nothing else was sent for a while, and as the first message to a new leader;
 - while there is no leader an offer returns NOT_CONNECTED, and `send` waits for one;
+- a leader is lost when it is not heard on egress any more, and not when it takes nothing on ingress for some seconds;
 - a new leader is handled after the poll that brought its event, so that nothing is closed under a poll.
 """
 import enum
@@ -225,9 +226,9 @@ cdef class AeronCluster(FragmentHandler):
     def offer(self, *buffers):
         """Tries once to send a message, made of the buffers in their order.
 
-        Returns the new ingress position (> 0), or NOT_CONNECTED (no leader now), BACK_PRESSURED,
-        ADMIN_ACTION, CLOSED or MAX_POSITION_EXCEEDED of :mod:`container.api`. The first needs polls of egress
-        before it can change, the next two may change at once. Raises when the message is longer than
+        Returns the new ingress position (> 0), or NOT_CONNECTED (no leader now, or it stands still),
+        BACK_PRESSURED, ADMIN_ACTION, CLOSED or MAX_POSITION_EXCEEDED of :mod:`container.api`. The first needs
+        polls of egress before it can change, the next two may change at once. Raises when the message is longer than
         :attr:`max_message_length`.
         """
         cdef BufferVectors vectors
@@ -393,7 +394,9 @@ cdef class AeronCluster(FragmentHandler):
             if self._state == STATE_AWAIT_NEW_LEADER_CONNECTION:
                 self._state = STATE_CONNECTED
         elif self._state == STATE_CONNECTED:
-            if result in (NOT_CONNECTED, CLOSED):
+            # A leader that stands still for some seconds is not connected, and goes on with the session. One that is
+            # gone for good is not heard any more either.
+            if result == CLOSED or (result == NOT_CONNECTED and not self._is_heard()):
                 self._on_disconnected()
             elif result == MAX_POSITION_EXCEEDED:
                 self._close_publication()
@@ -447,7 +450,13 @@ cdef class AeronCluster(FragmentHandler):
         self._new_leader = (session_id, leadership_term_id, leader_member_id, ingress_endpoints)
 
     cdef int _invoke(self) except -1:
-        cdef int work_count = self._client.invoke()
+        cdef int work_count
+        try:
+            work_count = self._client.invoke()
+        except BaseException:                           # of its error handler
+            if not self._is_polling:
+                self._check_client()
+            raise
         if self._agent_invoker is not None:
             work_count += int(self._agent_invoker() or 0)
         return work_count
@@ -475,17 +484,19 @@ cdef class AeronCluster(FragmentHandler):
     cdef int _check_egress_image(self) except -1:
         if self._state not in (STATE_CONNECTED, STATE_AWAIT_NEW_LEADER_CONNECTION):
             return 0
-        if self._egress_image is not None and not self._egress_image.is_closed():
+        if self._is_heard():
             return 0
         self._on_disconnected()
         return 1
+
+    cdef bint _is_heard(self) noexcept:
+        return self._egress_image is not None and not self._egress_image.is_closed()
 
     cdef int _check_state(self) except -1:
         if self._state == STATE_PENDING_CLOSE:
             self._close(self.close_reason)
             return 1
-        if self._state != STATE_CLOSED and self._client.is_closed():
-            self._close("its Aeron client is closed: by its owner, or because the media driver is gone")
+        if self._check_client():
             return 1
         if self._state not in (STATE_AWAIT_NEW_LEADER, STATE_AWAIT_NEW_LEADER_CONNECTION):
             return 0
@@ -495,11 +506,22 @@ cdef class AeronCluster(FragmentHandler):
             self._close(f"no new leader within {self.new_leader_timeout_ns / 1e9:g} s after the connection "
                         f"to member {self.leader_member_id} was lost")
         else:
-            awaited = ("the driver to add its ingress publication" if self._adding is not None
-                       else f"a connection on {self._publication!r}")
             self._close(f"nothing could be sent to the new leader, member {self.leader_member_id}, within "
-                        f"{self.context.message_timeout:g} s: waited for {awaited}")
+                        f"{self.context.message_timeout:g} s: {self._leader_awaited()}")
         return 1
+
+    cdef str _leader_awaited(self):
+        if self._adding is not None:
+            return "waited for the driver to add its ingress publication"
+        if self._publication is not None:
+            return f"waited for a connection on {self._publication!r}"
+        return f"its ingress publication could not be added: {self._refusal}"
+
+    cdef bint _check_client(self) except -1:
+        if self._state == STATE_CLOSED or not self._client.is_closed():
+            return False
+        self._close(f"its Aeron client is closed: {self._client.close_reason}")
+        return True
 
     cdef int _check_keep_alive(self) except -1:
         # A keep alive is what makes a new leader watch this client's stream, so it goes first.
@@ -602,7 +624,8 @@ cdef class AeronCluster(FragmentHandler):
             self._begin_new_leader()
         try:
             publication = self._adding.poll()
-        except BaseException:
+        except BaseException as error:
+            self._refusal = str(error)
             self._forget_new_leader()       # the deadline ends what follows
             raise
         if publication is None:
@@ -626,7 +649,8 @@ cdef class AeronCluster(FragmentHandler):
         try:
             self._adding = begin_add_ingress_publication(
                 self._client, self.context, self._leader_channel(ingress_endpoints))
-        except BaseException:
+        except BaseException as error:
+            self._refusal = str(error)
             self._new_leader = None
             raise
         return 0

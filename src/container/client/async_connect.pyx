@@ -188,6 +188,8 @@ cdef class AsyncConnect:
             self._check_deadline()
             PyErr_CheckSignals()
             self._client.invoke()
+            if self._client.is_closed():
+                raise ClosedError(f"cluster connect: its Aeron client is closed: {self._client.close_reason}")
             if self.context.agent_invoker is not None:
                 self.context.agent_invoker()
             self._poll_step()

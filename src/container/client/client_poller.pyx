@@ -291,8 +291,7 @@ cdef class ClientPoller(EgressHandler):
                 return self._cluster._poll(FRAGMENT_LIMIT)
         except Exception as error:
             self._arrived.append(error)
-            if self._cluster._client.is_closed():
-                self._is_stopping = True
+            self._cluster._check_client()
             return 1
 
     cdef int _check_room(self) except -1:
