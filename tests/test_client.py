@@ -32,6 +32,7 @@ from container.errors import (
     ConfigurationError,
     RegistrationError,
     SessionError,
+    SessionLimitError,
     TimedOutError,
 )
 from container.testing import transport_probe as seam
@@ -225,17 +226,22 @@ def test_a_redirect_from_an_ipc_ingress_says_where_to_connect(world: World) -> N
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [(ERROR, SessionError), (scripted_member.AUTHENTICATION_REJECTED, AuthenticationError)]
+    ("code", "detail", "kind"),
+    [
+        (ERROR, "invalid client version", SessionError),
+        (ERROR, "concurrent session limit", SessionLimitError),
+        (scripted_member.AUTHENTICATION_REJECTED, "concurrent session limit", AuthenticationError),
+    ],
 )
 def test_a_refusal_carries_code_and_detail(
-    world: World, member: ScriptedMember, code: int, kind: type[SessionError]
+    world: World, member: ScriptedMember, code: int, detail: str, kind: type[SessionError]
 ) -> None:
-    member.refuse(code, "concurrent session limit")
-    with pytest.raises(SessionError, match="concurrent session limit") as refused:
+    member.refuse(code, detail)
+    with pytest.raises(SessionError, match=detail) as refused:
         world.connect()
     assert type(refused.value) is kind
     assert refused.value.code == EventCode(code)
-    assert refused.value.detail == "concurrent session limit"
+    assert refused.value.detail == detail
     assert isinstance(refused.value, ClusterError)
     assert world.client.open_resources == []
 

@@ -79,4 +79,6 @@ cdef class AeronCluster(FragmentHandler):
     cdef int _check_thread(self) except -1
 
 
+# Raises MessageTooLongError, in lengths without the session header, which is vector 0.
+cdef int check_message_length(const BufferVectors* vectors, Publication publication) except -1
 cdef PendingAdd begin_add_ingress_publication(Client client, object context, str channel)

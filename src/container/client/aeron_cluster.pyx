@@ -26,7 +26,9 @@ from container.codecs.sbe cimport (
 )
 from container.decoding cimport check_codec, decode_ascii
 from container import forks
-from container.errors import ClosedError, ClusterError, CodecError, TimedOutError
+from container.errors import (
+    ClosedError, ClusterError, ClusterUnavailableError, CodecError, MessageTooLongError, SendTimedOutError,
+)
 from container.fragment_assembler cimport SessionFragmentAssembler
 from container.idle_strategy cimport IdleStrategy
 from container.message_buffer cimport BufferClaim
@@ -74,6 +76,18 @@ cdef inline bytes _bytes(const VarData* data):
 
 cdef PendingAdd begin_add_ingress_publication(Client client, object context, str channel):
     return client.begin_add_publication(channel, context.ingress_stream_id, context.is_ingress_exclusive)
+
+
+cdef int check_message_length(const BufferVectors* vectors, Publication publication) except -1:
+    cdef size_t length = 0
+    cdef int index
+    for index in range(1, vectors.count + 1):
+        length += vectors.vectors[index].length
+    if length > <size_t> (publication.max_message_length - HEADER_LENGTH):
+        raise MessageTooLongError(
+            f"a message of {length} bytes is longer than the max_message_length of "
+            f"{publication.max_message_length - HEADER_LENGTH} bytes; send it in parts, or use longer terms")
+    return 0
 
 
 cdef object _context_of(object context, dict settings):
@@ -263,6 +277,10 @@ cdef class AeronCluster(FragmentHandler):
         cdef int64_t result
         if self._publication is None:
             return CLOSED if self._state == STATE_CLOSED else NOT_CONNECTED
+        if length > <size_t> (self._publication.max_payload_length - HEADER_LENGTH):
+            raise MessageTooLongError(
+                f"a claim of {length} bytes is longer than the max_payload_length of {self.max_payload_length} bytes; "
+                "a claim is one frame: offer it instead")
         result = self._publication.try_claim(HEADER_LENGTH + length, claim)
         if result > 0:
             memcpy(claim.data, self._session_header, HEADER_LENGTH)
@@ -279,9 +297,9 @@ cdef class AeronCluster(FragmentHandler):
         """Sends a message: keeps offering, idling and polling egress in between, until it is accepted.
 
         Returns the new ingress position. ``timeout`` is in seconds (None: the message timeout). Raises
-        TimedOutError after it, ClosedError when the client is or gets closed, and as :meth:`offer` and
+        SendTimedOutError after it, ClosedError when the client is or gets closed, and as :meth:`offer` and
         :meth:`poll_egress` do. From a listener's callback egress is not polled, so there a lost leader is a
-        ClusterError at once.
+        ClusterUnavailableError at once.
         """
         cdef BufferVectors vectors
         self._check_open()
@@ -303,6 +321,7 @@ cdef class AeronCluster(FragmentHandler):
         cdef int64_t result
         if self._publication is None:
             return CLOSED if self._state == STATE_CLOSED else NOT_CONNECTED
+        check_message_length(vectors, self._publication)
         vectors.vectors[0].data = self._session_header
         vectors.vectors[0].length = HEADER_LENGTH
         result = self._publication.offer_vectors(vectors.vectors, vectors.count + 1)
@@ -321,11 +340,11 @@ cdef class AeronCluster(FragmentHandler):
                 return result
             self._check_open()
             if result == NOT_CONNECTED and self._is_polling:
-                raise ClusterError(
+                raise ClusterUnavailableError(
                     "send() from a listener's callback: there is no leader, and none can be heard of before "
                     "the callback has returned")
             if self._client.clock.nano_time() >= deadline_ns:
-                raise TimedOutError(
+                raise SendTimedOutError(
                     f"message was not accepted within {timeout:g} s: last result "
                     f"{publication_result_name(result)}, state {ClientState(self._state).name}")
             PyErr_CheckSignals()
@@ -374,7 +393,7 @@ cdef class AeronCluster(FragmentHandler):
             if result > 0:
                 return True
             if result == MAX_POSITION_EXCEEDED:
-                raise ClusterError(f"the greatest position is reached: {self.close_reason}")
+                raise ClusterUnavailableError(f"the greatest position is reached: {self.close_reason}")
         return False
 
     cdef int _offer_keep_alive(self) except -1:

@@ -19,7 +19,16 @@ from container.client.async_connect import AsyncConnect
 from container.client.client_context import ClientContext
 from container.client.client_poller import ClientPoller, EgressMessage
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener
-from container.errors import ClosedError, ClusterError, ConfigurationError, TimedOutError
+from container.errors import (
+    ClosedError,
+    ClusterError,
+    ClusterUnavailableError,
+    ConfigurationError,
+    RequestClosedError,
+    RequestTimedOutError,
+    SendTimedOutError,
+    TimedOutError,
+)
 
 type Correlate = Callable[[bytes], Hashable | None]
 
@@ -149,7 +158,7 @@ class AsyncAeronCluster:
         came. Leave the buffers as they are until this returns.
 
         Raises:
-            TimedOutError: after the timeout; the message was not sent.
+            SendTimedOutError: after the timeout; the message was not sent.
             ClosedError: the client is or gets closed.
             MessageTooLongError: the message is longer than :attr:`max_message_length`.
         """
@@ -169,7 +178,7 @@ class AsyncAeronCluster:
                     self._check_result(result)
                     await asyncio.sleep(0 if result == ADMIN_ACTION else _SEND_PAUSE_S)
         except TimeoutError:
-            raise TimedOutError(
+            raise SendTimedOutError(
                 f"message was not accepted within {limit:g} s: last result {result}, state {self.state.name}"
             ) from None
         return result
@@ -178,7 +187,7 @@ class AsyncAeronCluster:
         if self._is_closed or (result == CLOSED and self._cluster.is_closed):
             raise ClosedError(f"the client is closed: {self._poller.close_reason}")
         if result == MAX_POSITION_EXCEEDED:
-            raise ClusterError("the ingress publication reached its greatest position: connect again")
+            raise ClusterUnavailableError("the ingress publication reached its greatest position: connect again")
 
     async def request(self, *buffers: Buffer, key: Hashable, timeout: float | None = None) -> bytes:
         """Sends a message and returns the payload of the reply for which ``correlate`` returns ``key``.
@@ -187,8 +196,10 @@ class AsyncAeronCluster:
         dropped and counted in :attr:`unmatched_replies`.
 
         Raises:
-            TimedOutError: no reply in time; the request may have been processed all the same.
-            ClosedError: the client is or gets closed.
+            SendTimedOutError: the request was not accepted in time, and so was not sent.
+            RequestTimedOutError: no reply in time; the request may have been processed all the same.
+            RequestClosedError: the client gets closed, and the request may have been processed.
+            ClosedError: the client is closed already.
             ConfigurationError: :func:`aconnect` was given no ``correlate``.
             ClusterError: a request with that key is waiting already.
         """
@@ -200,14 +211,18 @@ class AsyncAeronCluster:
         limit = self._cluster.context.message_timeout if timeout is None else timeout
         reply: asyncio.Future[EgressMessage] = self._loop.create_future()
         self._requests[key] = reply
+        is_sent = False
         try:
             async with asyncio.timeout(limit):
                 await self.send(*buffers, timeout=limit)
+                is_sent = True
                 return (await reply).payload
         except TimedOutError:
             raise
         except TimeoutError:
-            raise TimedOutError(f"no reply with key {key!r} within {limit:g} s") from None
+            if not is_sent:
+                raise SendTimedOutError(f"request with key {key!r} was not accepted within {limit:g} s") from None
+            raise RequestTimedOutError(f"no reply with key {key!r} within {limit:g} s") from None
         finally:
             del self._requests[key]
             _forget(reply)
@@ -327,7 +342,7 @@ class AsyncAeronCluster:
 
     def _end(self) -> None:
         self._is_closed = True
-        error = ClosedError(f"the client is closed: {self._poller.close_reason}")
+        error = RequestClosedError(f"the client is closed: {self._poller.close_reason}")
         waiters: list[asyncio.Future[Any]] = [*self._requests.values(), *self._admin_requests.values()]
         for waiting in waiters:
             if not waiting.done():

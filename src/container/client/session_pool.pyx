@@ -14,15 +14,14 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
-from container.client.aeron_cluster cimport AeronCluster
+from container.client.aeron_cluster cimport AeronCluster, check_message_length
 from container.client.aeron_cluster import AeronCluster as _AeronCluster
-from container.client.async_connect cimport PROTOCOL_VERSION, response_channel_of
+from container.client.async_connect cimport PROTOCOL_VERSION, response_channel_of, session_refusal
 from container.client.egress_handler cimport EgressHandler, MessageCopy, egress_handler
-from container.client.egress_listener import EventCode
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport MessageHeader, sbe_read_header
 from container.decoding cimport check_codec, decode_ascii
-from container.errors import AuthenticationError, ClosedError, ClusterError, SessionError, TimedOutError
+from container.errors import ClosedError, ClusterError, TimedOutError
 from container.fragment_assembler cimport SessionFragmentAssembler
 from container.sealed cimport seal
 from container.transport cimport (
@@ -296,6 +295,7 @@ cdef class SessionPool(FragmentHandler):
             return CLOSED if session._state == SESSION_CLOSED or self.cluster.is_closed else NOT_CONNECTED
         gather_vectors(&vectors, buffers)
         try:
+            check_message_length(&vectors, publication)
             memcpy(self._session_header, self.cluster._session_header, HEADER_LENGTH)
             codec.session_message_header_put_cluster_session_id(self._session_header, session.cluster_session_id)
             vectors.vectors[0].data = self._session_header
@@ -438,9 +438,7 @@ cdef class SessionPool(FragmentHandler):
         elif code == codec.EVENT_CODE_REDIRECT:
             self._to_send.append(session)               # again, when the pool follows the new leader
         else:
-            kind = AuthenticationError if code == codec.EVENT_CODE_AUTHENTICATION_REJECTED else SessionError
-            name = EventCode(code).name if 0 <= code <= codec.EVENT_CODE_CLOSED else str(code)
-            self._fail(session, kind(f"pooled session: {name}: {detail}", code=code, detail=detail))
+            self._fail(session, session_refusal("pooled session", code, detail, ""))
         return 0
 
     cdef bint _on_new_leader_event(self, const uint8_t* buffer, size_t length) except -1:
