@@ -2,7 +2,7 @@
 
 :class:`AeronCluster` is the front door; :class:`ClientContext` has its settings, :class:`EgressListener` is
 what you implement, :class:`AsyncConnect` connects without blocking, :func:`aconnect` is for
-asyncio, and :class:`SessionPool` has thousands of sessions.
+asyncio, and :class:`SessionPool` has thousands of sessions. :class:`Request` is a message that waits for its reply.
 """
 
 from container.client.aeron_cluster import SESSION_HEADER_LENGTH, AeronCluster, ClientState
@@ -18,6 +18,7 @@ from container.client.egress_listener import (
     EgressListener,
     EventCode,
 )
+from container.client.requests import Request, RequestCounts
 from container.client.session_pool import PooledSession, PooledSessionState, SessionPool
 
 __all__ = [
@@ -39,6 +40,8 @@ __all__ = [
     "EventCode",
     "PooledSession",
     "PooledSessionState",
+    "Request",
+    "RequestCounts",
     "SessionPool",
     "aconnect",
 ]

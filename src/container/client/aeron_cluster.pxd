@@ -36,6 +36,10 @@ cdef class AeronCluster(FragmentHandler):
     cdef str _refusal                               # why that could not be added; None before
     cdef object _agent_invoker
     cdef uint8_t _session_header[32]
+    cdef object _requests                           # RequestTable of those in flight; None if it is not used
+    cdef bint _is_correlating                       # messages are looked at: they may be replies
+    cdef int64_t _settle_ns                         # when that is seen to at the latest
+    cdef bint _is_settling                          # a new leader is there, and what the old one was asked is in flight
     cdef object _owner                              # the thread that uses the client
     cdef long _owner_id
     cdef bint _is_guarded                           # several threads use it, one at a time: their owner sees to that
@@ -53,7 +57,13 @@ cdef class AeronCluster(FragmentHandler):
     cdef int _offer_keep_alive(self) except -1
     cdef int _track_result(self, int64_t result) except -1
     cdef int _poll(self, int fragment_limit) except -1
-    cdef int _poll_state(self) except -1
+    cdef int _poll_state(self, bint is_drained) except -1
+    cdef int _use_requests(self, object requests) except -1
+    cdef int _settle_requests(self) except -1
+    cdef int64_t _resend(self, int64_t cluster_session_id, bytes message) except? -6
+    cdef bint _is_reply(self, int64_t cluster_session_id, const uint8_t* payload, size_t length) except -1
+    cdef object _new_request(self, int64_t cluster_session_id, tuple buffers, object key, object timeout,
+                             object idempotent, object poll)
     cdef int _check_egress_image(self) except -1
     cdef bint _is_heard(self) noexcept
     cdef int _check_state(self) except -1

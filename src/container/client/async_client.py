@@ -19,6 +19,7 @@ from container.client.async_connect import AsyncConnect
 from container.client.client_context import ClientContext
 from container.client.client_poller import ClientPoller, EgressMessage
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener
+from container.client.requests import Correlate, Request, RequestCounts, RequestTable
 from container.errors import (
     ClosedError,
     ClusterError,
@@ -29,8 +30,6 @@ from container.errors import (
     SendTimedOutError,
     TimedOutError,
 )
-
-type Correlate = Callable[[bytes], Hashable | None]
 
 _CONNECT_PAUSE_S = 0.001
 _SEND_PAUSE_S = 0.001
@@ -47,6 +46,39 @@ class AdminResponse(NamedTuple):
     response_code: AdminResponseCode | int
     message: str
     payload: bytes
+
+
+class _AdminKey(int):
+    """The correlation id of an admin request, among the keys of requests: equal to no key of a user's."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _AdminKey) and int(self) == int(other)
+
+    def __hash__(self) -> int:
+        return int.__hash__(self)
+
+
+class _AwaitedRequest(Request):
+    """A request and the future that gets its reply."""
+
+    __slots__ = ("_reply",)
+
+    def __init__(
+        self,
+        key: Hashable,
+        reply: asyncio.Future[Any],
+        message: bytes | None,
+        on_end: Callable[[Request], object],
+    ) -> None:
+        super().__init__(key, message, on_end=on_end)
+        self._reply = reply
+
+    def fail(self) -> None:
+        """On the loop's thread: whoever awaits the reply gets the error."""
+        if self.error is not None and not self._reply.done():
+            self._reply.set_exception(self.error)
 
 
 class _AsyncListener(EgressListener):
@@ -72,7 +104,12 @@ class AsyncAeronCluster:
     """
 
     def __init__(
-        self, cluster: AeronCluster, listener: EgressListener, correlate: Correlate | None, max_waiting: int
+        self,
+        cluster: AeronCluster,
+        listener: EgressListener,
+        correlate: Correlate | None,
+        max_waiting: int,
+        resend: bool = False,
     ) -> None:
         """Takes over a connected client; use :func:`aconnect`."""
         self._loop = asyncio.get_running_loop()
@@ -82,16 +119,15 @@ class AsyncAeronCluster:
         self._correlate = correlate
         self._inbox: deque[EgressMessage] = deque()
         self._receivers: set[asyncio.Future[None]] = set()
+        self._table = RequestTable(None, resend=resend)  # correlate() is called here, on the loop's thread
         self._requests: dict[Hashable, asyncio.Future[EgressMessage]] = {}
         self._admin_requests: dict[int, asyncio.Future[AdminResponse]] = {}
         self._sending = asyncio.Lock()
         self._sends = 0
         self._is_closed = False
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        #: Replies for which nobody waited any more: their request timed out or was cancelled.
-        self.unmatched_replies = 0
         self._parent_id = 0  # of the process of which this one is a fork
-        self._poller = ClientPoller(cluster, _waker(self), max_waiting)
+        self._poller = ClientPoller(cluster, _waker(self), max_waiting, self._table)
         self._poller.start()
         forks.own(self)
 
@@ -144,6 +180,16 @@ class AsyncAeronCluster:
         """Why the client is closed; None before."""
         return self._poller.close_reason if self._is_closed else None
 
+    @property
+    def request_counts(self) -> RequestCounts:
+        """What became of the requests so far, those for snapshots included."""
+        return self._table.counts
+
+    @property
+    def unmatched_replies(self) -> int:
+        """Replies for which nobody waited any more: their request had ended."""
+        return self._table.counts.unmatched
+
     # Sending
 
     def offer(self, *buffers: Buffer) -> int:
@@ -163,18 +209,20 @@ class AsyncAeronCluster:
             MessageTooLongError: the message is longer than :attr:`max_message_length`.
         """
         self._check_loop()
+        return await self._send(buffers, self._cluster.context.message_timeout if timeout is None else timeout)
+
+    async def _send(self, buffers: tuple[Buffer, ...], limit: float, request: Request | None = None) -> int:
         if not self._sending.locked():
-            result = self._poller.offer(buffers)
+            result = self._poller.offer(buffers, request)
             if result > 0:
                 self._sends += 1
                 if self._sends % _SENDS_BEFORE_A_PAUSE == 0:
                     await asyncio.sleep(0)  # a loop that only sends would starve the other tasks
                 return result
-        limit = self._cluster.context.message_timeout if timeout is None else timeout
         result = CLOSED
         try:
             async with asyncio.timeout(limit), self._sending:
-                while (result := self._poller.offer(buffers)) <= 0:
+                while (result := self._poller.offer(buffers, request)) <= 0:
                     self._check_result(result)
                     await asyncio.sleep(0 if result == ADMIN_ACTION else _SEND_PAUSE_S)
         except TimeoutError:
@@ -189,13 +237,21 @@ class AsyncAeronCluster:
         if result == MAX_POSITION_EXCEEDED:
             raise ClusterUnavailableError("the ingress publication reached its greatest position: connect again")
 
-    async def request(self, *buffers: Buffer, key: Hashable, timeout: float | None = None) -> bytes:
+    async def request(
+        self, *buffers: Buffer, key: Hashable, timeout: float | None = None, idempotent: bool | None = None
+    ) -> bytes:
         """Sends a message and returns the payload of the reply for which ``correlate`` returns ``key``.
 
         ``timeout`` is in seconds, for both together (None: the message timeout). Replies that come later are
-        dropped and counted in :attr:`unmatched_replies`.
+        dropped and counted in :attr:`request_counts`.
+
+        A new leader will not answer what the last one was sent. So with a new leader an ``idempotent`` request is sent
+        again, before anything else and in the order in which the requests were sent first, once to each leader; the
+        service may carry it out twice. Another one ends with LeaderChangedError as soon as its leader is lost. None
+        leaves it to the ``resend`` of :func:`aconnect`.
 
         Raises:
+            LeaderChangedError: the leader that it was sent to is lost, or leads no longer.
             SendTimedOutError: the request was not accepted in time, and so was not sent.
             RequestTimedOutError: no reply in time; the request may have been processed all the same.
             RequestClosedError: the client gets closed, and the request may have been processed.
@@ -209,22 +265,23 @@ class AsyncAeronCluster:
         if key in self._requests:
             raise ClusterError(f"a request with key {key!r} waits for its reply already")
         limit = self._cluster.context.message_timeout if timeout is None else timeout
+        message = b"".join(buffers) if self._table.is_resendable(idempotent) else None
         reply: asyncio.Future[EgressMessage] = self._loop.create_future()
+        request = _AwaitedRequest(key, reply, message, self._poller.on_request_end)
         self._requests[key] = reply
-        is_sent = False
         try:
             async with asyncio.timeout(limit):
-                await self.send(*buffers, timeout=limit)
-                is_sent = True
+                await self._send(buffers, limit, request)
                 return (await reply).payload
         except TimedOutError:
             raise
         except TimeoutError:
-            if not is_sent:
+            if not request.is_sent:
                 raise SendTimedOutError(f"request with key {key!r} was not accepted within {limit:g} s") from None
             raise RequestTimedOutError(f"no reply with key {key!r} within {limit:g} s") from None
         finally:
             del self._requests[key]
+            self._table.forget(self.cluster_session_id, request)
             _forget(reply)
 
     async def request_snapshot(self, timeout: float | None = None) -> AdminResponse:
@@ -232,6 +289,7 @@ class AsyncAeronCluster:
 
         Raises:
             TimedOutError: no answer within ``timeout`` seconds (None: the message timeout).
+            LeaderChangedError: the leader that was asked is lost, or leads no longer.
             ClosedError: the client is or gets closed.
         """
         self._check_loop()
@@ -239,16 +297,18 @@ class AsyncAeronCluster:
         limit = self._cluster.context.message_timeout if timeout is None else timeout
         correlation_id = self._poller.next_correlation_id()
         answer: asyncio.Future[AdminResponse] = self._loop.create_future()
+        request = _AwaitedRequest(_AdminKey(correlation_id), answer, None, self._poller.on_request_end)
         self._admin_requests[correlation_id] = answer
         try:
             async with asyncio.timeout(limit):
-                while not self._poller.request_snapshot(correlation_id):
+                while not self._poller.request_snapshot(correlation_id, request):
                     await asyncio.sleep(_SEND_PAUSE_S)
                 return await answer
         except TimeoutError:
             raise TimedOutError(f"no answer to the request for a snapshot within {limit:g} s") from None
         finally:
             del self._admin_requests[correlation_id]
+            self._table.forget(self.cluster_session_id, request)
             _forget(answer)
 
     # Receiving
@@ -289,10 +349,12 @@ class AsyncAeronCluster:
         for item in self._poller.take():
             if isinstance(item, EgressMessage):
                 self._route(item)
+            elif isinstance(item, tuple):
+                self._tell(*item)
+            elif isinstance(item, _AwaitedRequest):
+                item.fail()
             elif isinstance(item, Exception):
                 self._report("the cluster's client met an error and goes on", item)
-            else:
-                self._tell(*item)
         self._poller.waiting = len(self._inbox)
         if self._poller.is_ended and not self._is_closed:
             self._end()
@@ -309,13 +371,14 @@ class AsyncAeronCluster:
                 self._report("correlate() failed; the message is taken for no reply", error)
         if key is None:
             self._inbox.append(message)
-        elif (reply := self._requests.get(key)) is not None and not reply.done():
-            reply.set_result(message)
         else:
-            self.unmatched_replies += 1
+            self._table.answer(self.cluster_session_id, key, message.payload)
+            if key in self._requests:
+                _settle(self._requests[key], message)
 
     def _tell(self, callback: str, arguments: tuple[Any, ...]) -> None:
         if callback == "on_admin_response" and arguments[1] in self._admin_requests:
+            self._table.answer(self.cluster_session_id, _AdminKey(arguments[1]), b"")
             _settle(self._admin_requests[arguments[1]], AdminResponse(*arguments[1:]))
             return
         try:
@@ -396,6 +459,7 @@ def aconnect(
     *,
     correlate: Correlate | None = None,
     max_waiting: int = 65_536,
+    resend: bool = False,
     **settings: Any,
 ) -> _Connecting:
     """Connects for asyncio: ``async with aconnect(...) as client``, or ``client = await aconnect(...)``.
@@ -407,6 +471,7 @@ def aconnect(
         correlate: given a message's payload, returns the key of the request that it answers, which must be
             hashable, or None for a message that is no reply. :meth:`AsyncAeronCluster.request` needs it.
         max_waiting: messages that may wait to be taken before nothing more is read.
+        resend: whether requests that do not say so themselves (``idempotent``) are sent again to a new leader.
 
     Raises as :meth:`AeronCluster.connect`, and closes what was opened when the connect is cancelled.
     """
@@ -419,11 +484,11 @@ def aconnect(
     listener = context.listener
     if not isinstance(listener, EgressListener):
         raise ConfigurationError(f"aconnect() takes an EgressListener in Python, not {listener!r}")
-    return _Connecting(lambda: _connect(context, listener, correlate, max_waiting).__await__())
+    return _Connecting(lambda: _connect(context, listener, correlate, max_waiting, resend).__await__())
 
 
 async def _connect(
-    context: ClientContext, listener: EgressListener, correlate: Correlate | None, max_waiting: int
+    context: ClientContext, listener: EgressListener, correlate: Correlate | None, max_waiting: int, resend: bool
 ) -> AsyncAeronCluster:
     connecting = await _begin(context)
     try:
@@ -432,7 +497,7 @@ async def _connect(
     except BaseException:
         connecting.close()
         raise
-    return AsyncAeronCluster(cluster, listener, correlate, max_waiting)
+    return AsyncAeronCluster(cluster, listener, correlate, max_waiting, resend)
 
 
 async def _begin(context: ClientContext) -> AsyncConnect:

@@ -21,11 +21,12 @@ from container.client.egress_handler cimport EgressHandler, MessageCopy, egress_
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport MessageHeader, sbe_read_header
 from container.decoding cimport check_codec, decode_ascii
-from container.errors import ClosedError, ClusterError, TimedOutError
+from container.errors import ClosedError, ClusterError, SendTimedOutError, TimedOutError
 from container.fragment_assembler cimport SessionFragmentAssembler
 from container.sealed cimport seal
 from container.transport cimport (
     ACTION_ABORT, ACTION_CONTINUE, CLOSED, NOT_CONNECTED, FragmentHandler, FrameHeader, Publication,
+    publication_result_name,
 )
 from container.version import client_info
 
@@ -83,6 +84,21 @@ cdef class PooledSession:
         """Tries once to send a message; as :meth:`AeronCluster.offer`, and NOT_CONNECTED while connecting."""
         return self.pool._offer(self, buffers)
 
+    def send(self, *buffers, timeout=None):
+        """Sends a message, polls the pool and idles until it is accepted; as :meth:`AeronCluster.send`."""
+        return self.pool._send(self, buffers, timeout)
+
+    def request(self, *buffers, key, timeout=None, idempotent=None):
+        """Sends a message and returns its reply's payload (bytes); as :meth:`AeronCluster.request`.
+
+        Keys are of each session. The pool needs ``correlate``: see :meth:`SessionPool.connect`.
+        """
+        return self.begin_request(*buffers, key=key, timeout=timeout, idempotent=idempotent).wait()
+
+    def begin_request(self, *buffers, key, timeout=None, idempotent=None):
+        """Sends a message and returns a :class:`container.client.Request`; as :meth:`AeronCluster.begin_request`."""
+        return self.pool._begin_request(self, buffers, key, timeout, idempotent)
+
     def close(self):
         """Ends the session; the cluster is told if there is a leader. Nothing happens the second time."""
         self.pool._close_session(self)
@@ -117,7 +133,8 @@ cdef class SessionPool(FragmentHandler):
     @staticmethod
     def connect(context=None, *, int max_connecting=64, **settings):
         """Connects the first session, which follows the leader, and returns the pool; blocks as
-        :meth:`AeronCluster.connect`, whose arguments it takes. At most ``max_connecting`` connects are under way."""
+        :meth:`AeronCluster.connect`, whose arguments it takes, ``correlate`` and ``resend`` too, which are for all
+        sessions. At most ``max_connecting`` connects are under way."""
         cdef SessionPool pool = SessionPool.__new__(SessionPool)
         pool.cluster = _AeronCluster.connect(context, **settings)
         pool.cluster._assembler = SessionFragmentAssembler(pool)
@@ -152,6 +169,11 @@ cdef class SessionPool(FragmentHandler):
     def is_closed(self):
         """True once the pool is closed: by :meth:`close`, or because its first session was."""
         return self.cluster.is_closed
+
+    @property
+    def request_counts(self):
+        """What became of the requests of all sessions so far (RequestCounts); None without ``correlate``."""
+        return self.cluster.request_counts
 
     def session(self, int64_t cluster_session_id):
         """The connected session with that id (PooledSession); None when there is none."""
@@ -282,6 +304,8 @@ cdef class SessionPool(FragmentHandler):
         session._state = SESSION_CLOSED
         session.close_reason = reason
         self._sessions.pop(session.cluster_session_id, None)
+        if self.cluster._requests is not None:
+            self.cluster._requests.on_session_closed(session.cluster_session_id, reason)
         return 0
 
     # Sending
@@ -291,7 +315,7 @@ cdef class SessionPool(FragmentHandler):
         cdef Publication publication = self.cluster._publication
         cdef int64_t result = 0
         self.cluster._check_thread()
-        if session._state != SESSION_CONNECTED or publication is None:
+        if session._state != SESSION_CONNECTED or publication is None or self.cluster._is_settling:
             return CLOSED if session._state == SESSION_CLOSED or self.cluster.is_closed else NOT_CONNECTED
         gather_vectors(&vectors, buffers)
         try:
@@ -307,6 +331,34 @@ cdef class SessionPool(FragmentHandler):
             session._last_send_ns = self.cluster._client.clock.nano_time()
         self.cluster._track_result(result)
         return result
+
+    def _send(self, PooledSession session not None, tuple buffers, timeout):
+        cdef int64_t result
+        limit = self.cluster.context.message_timeout if timeout is None else timeout
+        cdef int64_t deadline_ns = self.cluster._client.clock.nano_time() + <int64_t> (limit * NS_PER_S)
+        self.cluster._idle.reset()
+        while True:
+            result = self._offer(session, buffers)
+            if result > 0:
+                return result
+            if session._state == SESSION_CLOSED or self.cluster.is_closed:
+                raise ClosedError(
+                    f"the session is closed: {session.close_reason or self.cluster.close_reason}")
+            if self.cluster._client.clock.nano_time() >= deadline_ns:
+                raise SendTimedOutError(
+                    f"message was not accepted within {limit:g} s: last result {publication_result_name(result)}, "
+                    f"{session!r}")
+            self._wait_once()
+
+    def _wait_once(self):
+        self.cluster._idle.idle(self.poll())
+
+    def _begin_request(self, PooledSession session not None, tuple buffers, key, timeout, idempotent):
+        request = self.cluster._new_request(
+            session.cluster_session_id, buffers, key, timeout, idempotent, self._wait_once)
+        self._send(session, buffers, request._timeout)
+        self.cluster._requests.add(session.cluster_session_id, request, self.cluster.leadership_term_id)
+        return request
 
     cdef int _send_keep_alives(self) except -1:
         cdef int64_t interval_ns = self.cluster._keep_alive_interval_ns
@@ -391,6 +443,9 @@ cdef class SessionPool(FragmentHandler):
         session = self._sessions.get(codec.session_message_header_cluster_session_id(&message))
         if session is None:
             return self.cluster.on_fragment(buffer, length, header)
+        if self.cluster._is_correlating and self.cluster._is_reply(
+                session.cluster_session_id, buffer + HEADER_LENGTH, length - HEADER_LENGTH):
+            return ACTION_CONTINUE
         return session._handler.on_message(
             session.cluster_session_id, codec.session_message_header_timestamp(&message), buffer + HEADER_LENGTH,
             length - HEADER_LENGTH, header)
