@@ -186,6 +186,13 @@ class RequestClosedError(OutcomeUnknownError, ClosedError):
     """The client was closed while a request waited for its reply; the text says why."""
 
 
+class OutboxFullError(ContainerError):
+    """A client that connects again has no room for a message that waits to be sent; it was not sent."""
+
+    is_retryable = True
+    outcome = Outcome.NOT_DONE
+
+
 class MessageTooLongError(AeronError, ValueError):
     """A message or claim is longer than its publication can carry; the text gives both lengths, in bytes.
 
