@@ -19,6 +19,7 @@ from container.errors import (
     ClosedError,
     ConfigurationError,
     ContainerError,
+    MessageTooLongError,
     OutboxFullError,
     Outcome,
     RegistrationError,
@@ -206,7 +207,7 @@ def test_the_oldest_make_room_as_many_as_it_takes() -> None:
     assert [entry.item for entry in gone] == ["a", "b"]
     assert [entry.item for entry in take_all(box)] == ["c", "d"]
     assert box.dropped == 2
-    with pytest.raises(OutboxFullError, match="a message of 101 bytes: the outbox takes 100 bytes in all"):
+    with pytest.raises(MessageTooLongError, match="a message of 101 bytes: the outbox takes 100 bytes in all"):
         box.put(101, "e")
 
 

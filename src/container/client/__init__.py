@@ -8,6 +8,7 @@ asyncio, and :class:`SessionPool` has thousands of sessions. :class:`Request` is
 from container.client.aeron_cluster import SESSION_HEADER_LENGTH, AeronCluster, ClientState
 from container.client.async_client import AdminResponse, AsyncAeronCluster, aconnect
 from container.client.async_connect import AsyncConnect, ConnectStep
+from container.client.async_reconnecting import AsyncReconnectingClient, ConnectionListener, areconnecting
 from container.client.client_context import ClientContext, CredentialsSupplier
 from container.client.client_poller import EgressMessage
 from container.client.egress_listener import (
@@ -18,6 +19,7 @@ from container.client.egress_listener import (
     EgressListener,
     EventCode,
 )
+from container.client.reconnection import ConnectionState, OutboxPolicy, ReconnectPolicy
 from container.client.requests import Request, RequestCounts
 from container.client.session_pool import PooledSession, PooledSessionState, SessionPool
 
@@ -30,18 +32,24 @@ __all__ = [
     "AeronCluster",
     "AsyncAeronCluster",
     "AsyncConnect",
+    "AsyncReconnectingClient",
     "ClientContext",
     "ClientState",
     "ConnectStep",
+    "ConnectionListener",
+    "ConnectionState",
     "ControlledEgressListener",
     "CredentialsSupplier",
     "EgressListener",
     "EgressMessage",
     "EventCode",
+    "OutboxPolicy",
     "PooledSession",
     "PooledSessionState",
+    "ReconnectPolicy",
     "Request",
     "RequestCounts",
     "SessionPool",
     "aconnect",
+    "areconnecting",
 ]

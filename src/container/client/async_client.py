@@ -63,7 +63,7 @@ class _AdminKey(int):
 class _AwaitedRequest(Request):
     """A request and the future that gets its reply."""
 
-    __slots__ = ("_reply",)
+    __slots__ = ("reply",)
 
     def __init__(
         self,
@@ -73,12 +73,12 @@ class _AwaitedRequest(Request):
         on_end: Callable[[Request], object],
     ) -> None:
         super().__init__(key, message, on_end=on_end)
-        self._reply = reply
+        self.reply = reply
 
     def fail(self) -> None:
         """On the loop's thread: whoever awaits the reply gets the error."""
-        if self.error is not None and not self._reply.done():
-            self._reply.set_exception(self.error)
+        if self.error is not None and not self.reply.done():
+            self.reply.set_exception(self.error)
 
 
 class _AsyncListener(EgressListener):
@@ -260,29 +260,34 @@ class AsyncAeronCluster:
             ClusterError: a request with that key is waiting already.
         """
         self._check_loop()
+        limit = self._cluster.context.message_timeout if timeout is None else timeout
+        request = self._open_request(buffers, key, idempotent)
+        try:
+            async with asyncio.timeout(limit):
+                await self._send(buffers, limit, request)
+                message: EgressMessage = await request.reply
+                return message.payload
+        except TimedOutError:
+            raise
+        except TimeoutError:
+            raise request_timeout(key, limit, is_sent=request.is_sent) from None
+        finally:
+            self._close_request(request)
+
+    def _open_request(self, buffers: tuple[Buffer, ...], key: Hashable, idempotent: bool | None) -> _AwaitedRequest:
         if self._correlate is None:
             raise ConfigurationError("request() needs a function that finds a reply's key: aconnect(correlate=...)")
         if key in self._requests:
             raise ClusterError(f"a request with key {key!r} waits for its reply already")
-        limit = self._cluster.context.message_timeout if timeout is None else timeout
         message = b"".join(buffers) if self._table.is_resendable(idempotent) else None
-        reply: asyncio.Future[EgressMessage] = self._loop.create_future()
-        request = _AwaitedRequest(key, reply, message, self._poller.on_request_end)
-        self._requests[key] = reply
-        try:
-            async with asyncio.timeout(limit):
-                await self._send(buffers, limit, request)
-                return (await reply).payload
-        except TimedOutError:
-            raise
-        except TimeoutError:
-            if not request.is_sent:
-                raise SendTimedOutError(f"request with key {key!r} was not accepted within {limit:g} s") from None
-            raise RequestTimedOutError(f"no reply with key {key!r} within {limit:g} s") from None
-        finally:
-            del self._requests[key]
-            self._table.forget(self.cluster_session_id, request)
-            _forget(reply)
+        request = _AwaitedRequest(key, self._loop.create_future(), message, self._poller.on_request_end)
+        self._requests[key] = request.reply
+        return request
+
+    def _close_request(self, request: _AwaitedRequest) -> None:
+        del self._requests[request.key]
+        self._table.forget(self.cluster_session_id, request)
+        _forget(request.reply)
 
     async def request_snapshot(self, timeout: float | None = None) -> AdminResponse:
         """Asks the cluster to take a snapshot and returns its answer; OK means accepted, not done.
@@ -513,6 +518,13 @@ async def _begin(context: ClientContext) -> AsyncConnect:
 def _give_up(beginning: asyncio.Future[AsyncConnect]) -> None:
     if not beginning.cancelled() and beginning.exception() is None:
         beginning.result().close()
+
+
+def request_timeout(key: Hashable, limit: float, *, is_sent: bool) -> TimedOutError:
+    """The error of a request that has waited for so many seconds."""
+    if is_sent:
+        return RequestTimedOutError(f"no reply with key {key!r} within {limit:g} s")
+    return SendTimedOutError(f"request with key {key!r} was not accepted within {limit:g} s")
 
 
 def _waker(client: AsyncAeronCluster) -> Callable[[ClientPoller], None]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from container.errors import ClosedError, ConfigurationError, ContainerError, OutboxFullError
+from container.errors import ClosedError, ConfigurationError, ContainerError, MessageTooLongError, OutboxFullError
 
 _NS_PER_S = 1_000_000_000
 _MAX_DOUBLINGS = 64
@@ -198,11 +198,12 @@ class Outbox:
         """Puts a message at the end; returns its entry, and those that went for it, which will not be sent.
 
         Raises:
-            OutboxFullError: there is no room, and the policy makes none; or the message alone is above the limit.
+            OutboxFullError: there is no room, and the policy makes none.
+            MessageTooLongError: the message alone is longer than all may be.
         """
         gone: list[OutboxEntry] = []
         if length > self.max_bytes:
-            raise OutboxFullError(f"a message of {length} bytes: the outbox takes {self.max_bytes} bytes in all")
+            raise MessageTooLongError(f"a message of {length} bytes: the outbox takes {self.max_bytes} bytes in all")
         if not self.has_room(length):
             if self.policy is not OutboxPolicy.DROP_OLDEST:
                 raise OutboxFullError(
