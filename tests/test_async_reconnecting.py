@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
@@ -247,7 +248,15 @@ def test_attempts_have_a_limit(members: ThreadedMembers) -> None:
 def test_names_are_resolved_anew_for_each_attempt(members: ThreadedMembers) -> None:
     endpoint = members.take_endpoint()
     members.member(0, f"aeron:udp?endpoint={endpoint}", PatientMember.echo)
-    endpoints = iter(["0=no.such.host.invalid:9010"] * 2 + [f"0={endpoint}"])
+    endpoints: Iterator[str | OSError] = iter(
+        ["0=no.such.host.invalid:9010", socket.gaierror("try again"), f"0={endpoint}"]
+    )
+
+    def resolve() -> str:
+        found = next(endpoints)
+        if isinstance(found, OSError):
+            raise found
+        return found
 
     async def scenario() -> None:
         async with connecting(
@@ -255,7 +264,7 @@ def test_names_are_resolved_anew_for_each_attempt(members: ThreadedMembers) -> N
             ingress_channel="aeron:udp",
             egress_channel="aeron:udp?endpoint=localhost:0",
             ingress_endpoints="0=no.such.host.invalid:9010",
-            resolve=lambda: next(endpoints),
+            resolve=resolve,
         ) as client:
             assert await client.request(b"7:", key=7) == b"7:"
 

@@ -123,6 +123,8 @@ def test_requests_need_correlate_and_keys_of_their_own(world: World, member: Scr
     request = plain.begin_request(b"7:", key=7)
     with pytest.raises(ClusterError, match="a request with key 7 waits for its reply already"):
         plain.request(b"7:", key=7)
+    with pytest.raises(ClusterError, match="1 requests wait for their replies already"):
+        plain.enable_requests(key_of)
     member.message(b"7:done")
     assert request.wait() == b"7:done"
 

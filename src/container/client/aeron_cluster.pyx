@@ -437,9 +437,12 @@ cdef class AeronCluster(FragmentHandler):
 
         ``correlate`` is given a message's payload (bytes), and returns the key of the request that it answers, which
         must be hashable, or None for a message that is no reply. ``resend`` is whether requests that do not say so
-        themselves (``idempotent``) are sent again to a new leader.
+        themselves (``idempotent``) are sent again to a new leader. Raises ConfigurationError when ``correlate`` cannot
+        be called, ClusterError while requests are in flight.
         """
         self._check_open()
+        if self._requests is not None and len(self._requests) > 0:
+            raise ClusterError(f"{len(self._requests)} requests wait for their replies already")
         self._use_requests(RequestTable(correlate, resend=resend))
 
     cdef int _use_requests(self, object requests) except -1:

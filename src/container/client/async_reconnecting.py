@@ -26,6 +26,7 @@ from container.client.reconnection import (
 from container.client.requests import Correlate, RequestCounts
 from container.errors import (
     ClosedError,
+    ClusterUnavailableError,
     ConfigurationError,
     ContainerError,
     OutboxFullError,
@@ -123,6 +124,7 @@ class AsyncReconnectingClient:
         callbacks: ConnectionListener,
         *,
         resend: bool,
+        max_waiting: int,
         listener: EgressListener | None,
     ) -> None:
         """Use :func:`areconnecting`."""
@@ -134,7 +136,7 @@ class AsyncReconnectingClient:
         self._listener = _Listener(self._on_leader, listener)
         self._machine = Reconnection(policy, random=random.random, now_ns=time.monotonic_ns())
         self._client: AsyncAeronCluster | None = None  # that is connected
-        self._left: deque[EgressMessage] = deque()  # of earlier sessions
+        self._left: deque[EgressMessage] = deque(maxlen=max_waiting)  # of earlier sessions
         self._sender: OutboxEntry | None = None  # whose turn it is
         self._blocked: dict[asyncio.Future[None], int] = {}  # who waits for room in the outbox, and how much
         self._changed = asyncio.Event()  # set, and replaced, when the session or the state has changed
@@ -534,7 +536,8 @@ def areconnecting(
 
     Args:
         context: as for :func:`aconnect`, and so are ``correlate``, ``max_waiting`` and ``settings``. Each attempt may
-            take the message timeout. The client of the transport cannot be shared.
+            take the message timeout. Of messages of earlier sessions, too, the last ``max_waiting`` are kept. The client
+            of the transport cannot be shared.
         resend: whether requests that do not say so themselves (``idempotent``) are sent again.
         policy: how long to wait between attempts, and how long to try.
         callbacks: told of sessions and leaders.
@@ -542,7 +545,7 @@ def areconnecting(
         outbox_messages: messages that may wait to be sent.
         outbox_bytes: bytes of them.
         resolve: called before each attempt, returns the ingress endpoints; None for those of the settings, whose names
-            the driver resolves anew.
+            the driver resolves anew. When it raises OSError the attempt has failed.
 
     Raises ConfigurationError at once for a bad setting; what ends the first attempts comes out of ``async with``.
     """
@@ -560,7 +563,7 @@ def areconnecting(
     async def connect(listener: EgressListener) -> AsyncAeronCluster:
         attempt = replace(base, listener=listener)
         if resolve is not None:
-            attempt = replace(attempt, ingress_endpoints=resolve())
+            attempt = replace(attempt, ingress_endpoints=_resolved(resolve))
         return await aconnect(attempt, correlate=correlate, max_waiting=max_waiting, resend=resend)
 
     return AsyncReconnectingClient(
@@ -570,5 +573,13 @@ def areconnecting(
         Outbox(max_messages=outbox_messages, max_bytes=outbox_bytes, policy=outbox_policy),
         ConnectionListener() if callbacks is None else callbacks,
         resend=resend,
+        max_waiting=max_waiting,
         listener=given,
     )
+
+
+def _resolved(resolve: Callable[[], str]) -> str:
+    try:
+        return resolve()
+    except OSError as error:  # a name server that does not answer, for one
+        raise ClusterUnavailableError(f"resolve() failed: {error}") from error

@@ -131,7 +131,8 @@ class RequestTable:
         self.resend = resend
         self._waiting: dict[_Place, Request] = {}
         self._next_deadline_ns = _NEVER_NS
-        self._sent = self._answered = self._resent = self._unknown = self._unmatched = 0
+        # Each is counted by one thread of an asyncio client: its poller's counts `_resent` and `_ended`.
+        self._sent = self._answered = self._unmatched = self._forgotten = self._resent = self._ended = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -140,7 +141,12 @@ class RequestTable:
     def counts(self) -> RequestCounts:
         """What became of the requests so far."""
         return RequestCounts(
-            self._sent, self._answered, self._resent, self._unknown, self._unmatched, len(self._waiting)
+            self._sent,
+            self._answered,
+            self._resent,
+            self._forgotten + self._ended,
+            self._unmatched,
+            len(self._waiting),
         )
 
     def is_resendable(self, idempotent: bool | None) -> bool:
@@ -161,9 +167,9 @@ class RequestTable:
 
     def forget(self, session_id: int, request: Request) -> None:
         """Nobody waits for it any more, for another reason than an error that this table knows of."""
-        if self._waiting.get((session_id, request.key)) is request:
-            del self._waiting[session_id, request.key]
-            self._unknown += not request.is_done
+        place = (session_id, request.key)
+        if self._waiting.get(place) is request and self._waiting.pop(place, None) is not None:
+            self._forgotten += 1
             request.is_done = True
 
     # Replies
@@ -249,7 +255,7 @@ class RequestTable:
         for place, request in list(self._waiting.items()):
             # Another thread may have taken it out meanwhile: an asyncio client's, whose reply has come.
             if applies(place, request) and self._waiting.pop(place, None) is not None:
-                self._unknown += 1
+                self._ended += 1
                 request.error = error(place, request)
                 request.is_done = True
                 if request._on_end is not None:
