@@ -3,6 +3,7 @@
 :class:`AeronCluster` is the front door; :class:`ClientContext` has its settings, :class:`EgressListener` is
 what you implement, :class:`AsyncConnect` connects without blocking, :func:`aconnect` is for
 asyncio, and :class:`SessionPool` has thousands of sessions. :class:`Request` is a message that waits for its reply.
+:func:`reconnecting` and :func:`areconnecting` make clients that connect again when a session ends.
 """
 
 from container.client.aeron_cluster import SESSION_HEADER_LENGTH, AeronCluster, ClientState
@@ -19,6 +20,7 @@ from container.client.egress_listener import (
     EgressListener,
     EventCode,
 )
+from container.client.reconnecting_client import ReconnectingClient, reconnecting
 from container.client.reconnection import ConnectionState, OutboxPolicy, ReconnectPolicy
 from container.client.requests import Request, RequestCounts
 from container.client.session_pool import PooledSession, PooledSessionState, SessionPool
@@ -47,9 +49,11 @@ __all__ = [
     "PooledSession",
     "PooledSessionState",
     "ReconnectPolicy",
+    "ReconnectingClient",
     "Request",
     "RequestCounts",
     "SessionPool",
     "aconnect",
     "areconnecting",
+    "reconnecting",
 ]

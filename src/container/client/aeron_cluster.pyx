@@ -475,6 +475,15 @@ cdef class AeronCluster(FragmentHandler):
         self._requests.add(self.cluster_session_id, request, self.leadership_term_id)
         return request
 
+    def try_request(self, *buffers, key, timeout=None, idempotent=None):
+        """As :meth:`begin_request`, but offers the message once; returns None when that was not accepted."""
+        self._check_open()
+        request = self._new_request(self.cluster_session_id, buffers, key, timeout, idempotent, self._wait_once)
+        if self.offer(*buffers) <= 0:
+            return None
+        self._requests.add(self.cluster_session_id, request, self.leadership_term_id)
+        return request
+
     cdef object _new_request(self, int64_t cluster_session_id, tuple buffers, object key, object timeout,
                              object idempotent, object poll):
         # Not in the table before it is sent.

@@ -536,8 +536,8 @@ def areconnecting(
 
     Args:
         context: as for :func:`aconnect`, and so are ``correlate``, ``max_waiting`` and ``settings``. Each attempt may
-            take the message timeout. Of messages of earlier sessions, too, the last ``max_waiting`` are kept. The client
-            of the transport cannot be shared.
+            take the message timeout. The last ``max_waiting`` messages of earlier sessions are kept. The client of the
+            transport cannot be shared.
         resend: whether requests that do not say so themselves (``idempotent``) are sent again.
         policy: how long to wait between attempts, and how long to try.
         callbacks: told of sessions and leaders.
@@ -563,7 +563,7 @@ def areconnecting(
     async def connect(listener: EgressListener) -> AsyncAeronCluster:
         attempt = replace(base, listener=listener)
         if resolve is not None:
-            attempt = replace(attempt, ingress_endpoints=_resolved(resolve))
+            attempt = replace(attempt, ingress_endpoints=resolved(resolve))
         return await aconnect(attempt, correlate=correlate, max_waiting=max_waiting, resend=resend)
 
     return AsyncReconnectingClient(
@@ -578,7 +578,8 @@ def areconnecting(
     )
 
 
-def _resolved(resolve: Callable[[], str]) -> str:
+def resolved(resolve: Callable[[], str]) -> str:
+    """What ``resolve`` returns; raises ClusterUnavailableError where that raises OSError."""
     try:
         return resolve()
     except OSError as error:  # a name server that does not answer, for one

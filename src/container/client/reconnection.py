@@ -206,10 +206,7 @@ class Outbox:
             raise MessageTooLongError(f"a message of {length} bytes: the outbox takes {self.max_bytes} bytes in all")
         if not self.has_room(length):
             if self.policy is not OutboxPolicy.DROP_OLDEST:
-                raise OutboxFullError(
-                    f"{len(self._entries)} messages of {self._bytes} bytes wait to be sent: at most "
-                    f"{self.max_messages} of {self.max_bytes} bytes may"
-                )
+                raise OutboxFullError(self.summary)
             while not self.has_room(length):
                 gone.append(self._remove(next(iter(self._entries))))
             self.dropped += len(gone)
@@ -217,6 +214,18 @@ class Outbox:
         self._next_number += 1
         self._insert(entry)
         return entry, gone
+
+    def entries(self) -> list[OutboxEntry]:
+        """All that waits, oldest first."""
+        return list(self._entries.values())
+
+    @property
+    def summary(self) -> str:
+        """How full it is."""
+        return (
+            f"{len(self._entries)} messages of {self._bytes} bytes wait to be sent: at most {self.max_messages} of "
+            f"{self.max_bytes} bytes may"
+        )
 
     def put_back(self, entry: OutboxEntry) -> None:
         """Puts what was taken and not sent back to its place, whatever the limits."""

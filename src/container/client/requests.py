@@ -112,6 +112,12 @@ class Request:
         assert self.payload is not None
         return self.payload
 
+    def end(self, *, payload: bytes | None = None, error: ContainerError | None = None) -> None:
+        """For the client: the reply is there, or there will be none."""
+        self.payload = payload
+        self.error = error
+        self.is_done = True
+
     def __repr__(self) -> str:
         state = "waits" if not self.is_done else "answered" if self.error is None else type(self.error).__name__
         return f"<Request {self.key!r} {state}>"
@@ -189,8 +195,7 @@ class RequestTable:
             self._unmatched += 1
             return False
         self._answered += 1
-        request.payload = payload
-        request.is_done = True
+        request.end(payload=payload)
         return True
 
     # The end of leaders, clients and patience
@@ -256,8 +261,7 @@ class RequestTable:
             # Another thread may have taken it out meanwhile: an asyncio client's, whose reply has come.
             if applies(place, request) and self._waiting.pop(place, None) is not None:
                 self._ended += 1
-                request.error = error(place, request)
-                request.is_done = True
+                request.end(error=error(place, request))
                 if request._on_end is not None:
                     request._on_end(request)
 
