@@ -641,7 +641,7 @@ def test_a_child_does_not_spoil_its_parents_session(members: ThreadedMembers, ch
             with client:
                 child.tell(client.state.name)
             client.close()
-            if client.close_reason != f"it belongs to process {owner_id}, of which this one is a fork":
+            if client.close_reason != f"it was made in process {owner_id}, of which this one is a forked child":
                 child.tell(str(client.close_reason))
             if client.ingress_publication is not None:
                 child.tell("has a publication")

@@ -351,6 +351,13 @@ cdef class MemoryClient(Client):
     cpdef bint is_closed(self) noexcept:
         return self._closed
 
+    @property
+    def close_reason(self):
+        """Why it is closed (str); None while it is open."""
+        if not self._closed:
+            return None
+        return "closed by its owner" if self.driver.is_alive else "the memory driver has been killed"
+
     cpdef int close(self) except -1:
         self._terminate()
         return 0
