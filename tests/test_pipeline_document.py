@@ -35,6 +35,18 @@ def test_every_check_of_an_audit_is_in_the_table() -> None:
     assert named == ["log", "positions", "terms", "snapshots", "sessions", "timers"]
 
 
+def test_what_can_be_missing_or_wrong_has_its_tests() -> None:
+    table = TEXT.split("## What can be missing or wrong")[1].split("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][2:]
+    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.rglob("test_*.py"))
+    assert rows
+    for row in rows:
+        *_, cell, _ = row.split(" |")
+        names = re.findall(r"`(test_\w+)`", cell)
+        assert names, f"a row names no test: {row}"
+        assert [name for name in names if f"def {name}(" not in tests] == []
+
+
 def test_commands_are_understood() -> None:
     from container.pipeline.command import pipeline_parser
 
