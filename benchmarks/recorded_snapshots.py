@@ -32,14 +32,15 @@ from container.api import (
     SnapshotImage,
     SnapshotPublication,
 )
+from container.codecs.messages import encode
 from container.pipeline.audit import audit
 from container.pipeline.replay import replay
-from container.recordings import open_member
+from container.recordings import RecordingDescriptor, RecordingLogEntry, open_member
 from container.recordings.replay import plan_replay
 from container.spark import FORMAT, open_session
 from container.spark.options import SourceOptions
 from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
-from tests.recordings_world import entry, marker, new_term, session_message
+from tests.recordings_world import entry, marker, new_term
 
 STATE = [bytes(index % 251 for index in range(2048))] * 20
 LENGTH = 64 * 1024
@@ -66,15 +67,16 @@ class Keeper(ClusteredService):
 
 
 def write_member(base_dir: Path, count: int) -> None:
-    """A member with a message between snapshots; all are closed and committed."""
+    """A member with an expired timer between snapshots; all are closed and committed."""
     archive_dir, cluster_dir = base_dir / "archive", base_dir / "cluster"
     archive_dir.mkdir(parents=True)
     cluster_dir.mkdir()
     log = RecordingWriter(archive_dir, term_length=1024 * LENGTH, segment_length=1024 * LENGTH)
     log.append(new_term(0, 0))
-    snapshots, entries = [], []
+    snapshots: list[RecordingDescriptor] = []
+    entries: list[RecordingLogEntry] = []
     for number in range(count):
-        log.append(session_message(1, b"a message between snapshots", timestamp=number))
+        log.append(encode("cluster", "TimerEvent", leadership_term_id=0, correlation_id=number, timestamp=number))
         for service_id in (0, -1):
             recording_id = len(snapshots) + 1
             writer = RecordingWriter(
@@ -156,9 +158,9 @@ def audited(spark: SparkSession, options: SourceOptions, count: int) -> Result:
     """An audit of the member alone."""
 
     def run() -> float:
-        verdict = audit(spark, options).verdict
-        if verdict != "pass":
-            raise RoundFailed(f"the verdict is {verdict}")
+        report = audit(spark, options)
+        if report.verdict == "fail":
+            raise RoundFailed("; ".join(f"{check.name}: {check.state}" for check in report.checks))
         return workers_peak_mib()
 
     return timed(count, run)

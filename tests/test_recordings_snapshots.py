@@ -298,12 +298,19 @@ def test_a_plan_or_a_read_of_many_snapshots_reads_the_catalog_once(
         world.descriptors[-1] = dataclasses.replace(world.descriptors[-1], stop_position=-1)
     world.close()
     seen: list[object] = []
-    for name in ("read_catalog", "file_names"):
-        real = getattr(member_module, name)
-        monkeypatch.setattr(
-            member_module, name, lambda directory, real=real: (seen.append(directory), real(directory))[1]
-        )
-    monkeypatch.setattr(recording_ends, "file_names", member_module.file_names)
+
+    def count(module: object, name: str) -> None:
+        real = getattr(module, name)
+
+        def counted(*given: Any) -> Any:
+            seen.append(name)
+            return real(*given)
+
+        monkeypatch.setattr(module, name, counted)
+
+    for module in (member_module, recording_ends):
+        count(module, "read_catalog")
+        count(module, "file_names")
     member = open_member(tmp_path)
     partitions = plan(member, "snapshots")
     assert sum(batch.num_rows for part in partitions for batch in read_partition(part)) == 200 * 7

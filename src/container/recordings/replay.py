@@ -123,8 +123,8 @@ def recorded_snapshots(member: Member, service_id: int = 0) -> list[RecordedSnap
     Raises:
         RecordingError: the catalog or the recording log is damaged.
     """
-    ends = RecordingEnds(member)
     descriptors = {descriptor.recording_id: descriptor for descriptor in member.recordings()}
+    ends = RecordingEnds(member, descriptors)
     found = {}
     for entry in member.recording_log():
         descriptor = descriptors.get(entry.recording_id)

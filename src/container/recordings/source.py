@@ -477,7 +477,8 @@ def _was_truncated(partition: Partition, error: RecordingError) -> bool:
 
 
 def _read_snapshots(partition: Partition, batch_rows: int, wanted: Sequence[Column]) -> Iterator[pa.RecordBatch]:
-    ends = RecordingEnds(partition.member)
+    descriptors = [snapshot.descriptor for snapshot in partition.snapshots]
+    ends = RecordingEnds(partition.member, {one.recording_id for one in descriptors if one is not None})
     for snapshot in partition.snapshots:
         make = _batch_maker(partition, wanted)
         yield from _damage_as_row(partition, make, _read_snapshot(partition, snapshot, ends, batch_rows, make))
