@@ -188,19 +188,22 @@ def marker(mark: int, *, type_id: int = 2, position: int = 0, **fields: Any) -> 
 
 
 def rows_of(path: Path, view: str, **options: Any) -> list[dict[str, Any]]:
-    """All rows of a view as dicts without their nulls, after a check of every batch."""
+    """All rows of a view as dicts without their nulls, after a check of every batch.
+
+    What counts as committed is what is known to be, so that the last term, which is open, has rows that are not.
+    """
     rows: list[dict[str, Any]] = []
-    for batch in read(path, view, **options):
+    for batch in read(path, view, **{"committed": "known", **options}):
         batch.validate(full=True)
         rows += batch.to_pylist()
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
 def failure_of(path: Path, view: str = "messages", **options: Any) -> tuple[RecordingError, list[dict[str, Any]]]:
-    """The error that must end a strict read, and the rows before it, without their nulls."""
+    """The error that must end a strict read, and the rows before it, as :func:`rows_of` has them."""
     rows: list[dict[str, Any]] = []
     try:
-        for batch in read(path, view, **options):
+        for batch in read(path, view, **{"committed": "known", **options}):
             rows += [{name: value for name, value in row.items() if value is not None} for row in batch.to_pylist()]
     except RecordingError as error:
         return error, rows
@@ -208,8 +211,8 @@ def failure_of(path: Path, view: str = "messages", **options: Any) -> tuple[Reco
 
 
 def table_of(path: Path, view: str, **options: Any) -> pa.Table:
-    """All rows of a view as one table."""
-    return pa.Table.from_batches(list(read(path, view, **options)))
+    """All rows of a view as one table; what counts as committed is as in :func:`rows_of`."""
+    return pa.Table.from_batches(list(read(path, view, **{"committed": "known", **options})))
 
 
 def archive_mark() -> bytes:

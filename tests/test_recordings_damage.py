@@ -327,7 +327,7 @@ def test_errors_do_not_hide_in_a_view_of_other_messages(world: World) -> None:
 
 
 def test_what_an_election_removed_since_the_plan_is_no_error(world: World) -> None:
-    parts = plan(open_member(world.base_dir), "messages")
+    parts = plan(open_member(world.base_dir, committed="known"), "messages")
     intact = rows_of(world.base_dir, "messages")
     keep = intact[-20]["log_position"]
     last = parts[-1]

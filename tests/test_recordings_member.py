@@ -29,7 +29,8 @@ def small(base_dir: Path, *, stop: bool = True, count: int = 5) -> World:
 
 
 def range_of(world: World) -> LogRange:
-    return open_member(world.base_dir).log_range()
+    """The log's range, in which only what is known to be committed counts as that."""
+    return open_member(world.base_dir, committed="known").log_range()
 
 
 # Where the files are.
@@ -45,10 +46,13 @@ def test_a_member_is_found_by_its_base_cluster_or_archive_directory(tmp_path: Pa
     assert archive_alone.recording_log() == []
     elsewhere = tmp_path / "elsewhere"
     world.archive_dir.rename(elsewhere)
-    assert open_member(world.cluster_dir, archive_dir=elsewhere).log_range() == archive_alone_range(world)
+    moved = open_member(world.cluster_dir, archive_dir=elsewhere)
+    assert moved.log_range() == LogRange(0, world.log.position, world.log.position)
+    assert open_member(elsewhere).log_range() == archive_alone_range(world)
 
 
 def archive_alone_range(world: World) -> LogRange:
+    """Without a cluster directory nothing says who led, and so whether there are other members."""
     return LogRange(0, world.log.position, 0)
 
 
@@ -487,8 +491,10 @@ def test_a_damaged_recording_log_is_an_error_at_its_offset(tmp_path: Path, damag
     assert (caught.value.file, caught.value.offset) == (str(path), offset)
     rows = rows_of(tmp_path, "recording_log", mode="permissive")
     assert (rows[0]["entry_type"], rows[1]) == ("TERM", {"error": str(caught.value)})
-    # What is before the damage is enough to find the log.
-    assert len(rows_of(tmp_path, "messages", mode="permissive")) == 6
+    # What is before the damage is enough to find the log, and that something is missing is a row.
+    first, *rest = rows_of(tmp_path, "messages", mode="permissive")
+    assert first == {"error": str(caught.value)}
+    assert len(rest) == 6
     with pytest.raises(RecordingError, match=text):
         rows_of(tmp_path, "messages")
 

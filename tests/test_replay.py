@@ -217,9 +217,10 @@ def test_only_what_is_committed_is_replayed(tmp_path: Path) -> None:
     position = tally.take_snapshot()
     tally.number(2)
     path = tally.finish(is_closed=False)
-    assert egress(replayed(path)) == tally.answers[:1]
+    assert egress(replayed(path, committed="known")) == tally.answers[:1]
     with pytest.raises(ConfigurationError, match=f"end_position={tally.position}: must be from .* to {position}, up"):
-        replayed(path, end_position=tally.position)
+        replayed(path, committed="known", end_position=tally.position)
+    assert egress(replayed(path, committed=position)) == tally.answers[:1]
 
 
 def test_a_purged_log_begins_at_its_first_snapshot(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ class RecordingEpisode:
         with tempfile.TemporaryDirectory(prefix="fuzz-") as directory:
             self.case = "a member that is whole"
             self._world = written(self.rng, Path(directory) / "node")
-            self._member = open_member(self._world.base_dir)
+            self._member = open_member(self._world.base_dir, committed="known")
             self._is_stopped = self._member.log_descriptor().stop_position >= 0
             self._batch_rows = max(BATCH_ROWS)
             self._targets = self._find_targets()
@@ -356,7 +356,7 @@ class RecordingEpisode:
     def _check_no_archive(self) -> None:
         """Without its catalog no member is found, whatever the mode."""
         try:
-            open_member(self._world.base_dir)
+            open_member(self._world.base_dir, committed="known")
         except RecordingError as error:
             check("there is no archive.catalog" in str(error), f"the catalog is missing: {error}")
         else:

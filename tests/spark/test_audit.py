@@ -11,16 +11,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from container.errors import ConfigurationError
-from container.pipeline.audit import AuditReport, audit
+from container.pipeline.audit import AuditReport, audit, check_bytes
 from container.pipeline.audit_report import write_audit
+from container.pipeline.findings import FINDING_LIMIT
 from container.pipeline.history import TermRow, check_snapshots, check_terms, snapshots_of
-from container.pipeline.log_bytes import AuditedMember, search_block
+from container.pipeline.log_bytes import AuditedMember, Frames, compare_bytes, search_block
 from container.recordings import open_member
 from container.recordings.recording_log import read_recording_log
 from container.spark.options import SourceOptions
 from container.spark.source import open_source_members
-from container.testing.recordings import write_recording_log
-from tests.recordings_world import SEGMENT_LENGTH
+from container.testing.recordings import write_catalog, write_recording_log
+from tests.plain_decoder import frames
+from tests.recordings_world import SEGMENT_LENGTH, TERM_LENGTH
 from tests.spark.written_members import History, WrittenMember
 
 BLOCK = 64 * 1024
@@ -52,17 +54,26 @@ def texts(report: AuditReport, name: str) -> list[str]:
     return [f"{found.state}: {found.text}" for found in report.find(name).findings]
 
 
+def as_caught_up(member: WrittenMember, begin: int) -> None:
+    """From a position on give a member other session ids, reserved values and gaps, as a replay may give it."""
+    opened = open_member(member.base_dir)
+    descriptor, log_range = opened.log_descriptor(), opened.log_range()
+    found = frames(member.archive_dir, 0, begin, log_range.recorded_position, descriptor.segment_file_length)
+    for frame in found:
+        overwrite(member, frame.position + 12, b"\xee\xdd\xcc\xbb")
+        overwrite(member, frame.position + 24, b"received")
+        end = frame.position + (frame.length if frame.kind == 1 else 32)
+        overwrite(member, end, bytes([0x5A]) * min(frame.end - end, 1000))
+
+
 def test_equal_members_pass_also_with_other_session_ids(
     spark: SparkSession, member: WrittenMember, tmp_path: Path
 ) -> None:
     behind = copy_of(member, tmp_path / "behind")
-    for message in member.messages[:5]:
-        begin = message["log_position"]
-        overwrite(behind, begin + 12, b"\xee\xee\xee\xee")  # the next frame's session id
+    as_caught_up(behind, member.messages[50]["log_position"])
     report = audit(spark, options_of(member, behind), block_length=BLOCK)
     assert (report.verdict, [one.state for one in report.checks]) == ("pass", ["pass"] * 6)
-    assert "member 1 has other session ids in 1 blocks" in report.find("log").summary
-    assert "6 blocks are recorded by more than one member, and 1 of these differ" in report.find("log").summary
+    assert "6 blocks are recorded by more than one member, and 0 of these differ" in report.find("log").summary
     assert [one.leader_member_id for one in report.terms] == [0, 1]
     assert report.members[0].snapshot_positions == report.members[1].snapshot_positions != []
     assert report.open_sessions[-1] == (member.end_position, 1)
@@ -151,22 +162,94 @@ def test_timers_of_a_snapshot_may_come_in_any_order(spark: SparkSession, tmp_pat
     ]
 
 
+def test_a_byte_is_found_behind_any_number_of_other_session_ids(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    behind, third = copy_of(member, tmp_path / "behind"), copy_of(member, tmp_path / "third")
+    as_caught_up(behind, 0)
+    place = member.messages[-2]["log_position"] + 40
+    path = overwrite(behind, place, b"\xd5")
+    # Blocks of two frames at most: thousands have other session ids.
+    report = audit(spark, options_of(member, behind, third), block_length=96)
+    (found,) = report.find("log").findings
+    assert (report.verdict, found.state, found.member_id, found.log_position) == ("fail", "fail", 1, place)
+    assert f"{path}, offset {place % SEGMENT_LENGTH}" in found.text
+    assert "and 1 of these differ in what must be equal" in report.find("log").summary
+    assert report.find("log").finding_count == 1
+
+
+def test_all_that_differs_is_counted_and_the_first_is_listed(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    other = copy_of(member, tmp_path / "other")
+    changed = [message["log_position"] - 32 for message in member.of_template(1)[:700:2]]
+    for place in changed:
+        overwrite(other, place, b"\xfe")  # in no payload
+    found = compare_bytes(spark, [audited(0, member), audited(1, other)], 96)
+    assert found.differing_count == len(changed) > FINDING_LIMIT
+    assert [one.log_position for one in found.differences] == changed[:FINDING_LIMIT]
+    check = check_bytes([audited(0, member), audited(1, other)], found)
+    assert (check.state, len(check.findings), check.finding_count) == ("fail", FINDING_LIMIT, len(changed))
+
+
+def test_archives_with_segments_of_other_lengths_are_compared(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    other = copy_of(member, tmp_path / "other")
+    content = b"".join((other.archive_dir / f"0-{n * SEGMENT_LENGTH}.rec").read_bytes() for n in range(3))
+    for path in other.archive_dir.glob("0-*.rec"):
+        path.unlink()
+    for base in range(0, len(content), TERM_LENGTH):
+        (other.archive_dir / f"0-{base}.rec").write_bytes(content[base : base + TERM_LENGTH])
+    log, *rest = open_member(other.base_dir).recordings()
+    write_catalog(other.archive_dir, [replace(log, segment_file_length=TERM_LENGTH), *rest])
+    pair = [audited(0, member), audited(1, other)]
+    found = compare_bytes(spark, pair, 4 * TERM_LENGTH)
+    assert (found.differing_count, found.compared_count) == (0, found.block_count)
+
+
+def test_a_torn_recording_log_is_a_finding_and_the_audit_goes_on(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    torn, gone, flipped = (copy_of(member, tmp_path / name) for name in ("torn", "gone", "flipped"))
+    path = torn.base_dir / "cluster" / "recording.log"
+    path.write_bytes(path.read_bytes()[: 64 + 20])
+    (gone.archive_dir / "archive.catalog").write_bytes(bytes(1024))
+    place = member.messages[20]["log_position"] + 40
+    overwrite(flipped, place, b"\xd5")
+    report = audit(spark, options_of(member, torn, gone, flipped), block_length=BLOCK)
+    assert report.verdict == "fail"
+    assert [one.path for one in report.members] == [str(one.base_dir) for one in (member, torn, flipped)]
+    no_log, byte = report.find("log").findings
+    assert f"fail: member 2: {gone.archive_dir}/archive.catalog" in f"{no_log.state}: {no_log.text}"
+    assert (byte.state, byte.member_id, byte.log_position) == ("fail", 3, place)
+    torn_text = f"{path}, offset 64: the last entry has 20 bytes of 48"
+    assert f"fail: terms of member 1: {torn_text}" in texts(report, "terms")
+    assert [one.state for one in report.checks if one.name in ("sessions", "timers")] == ["pass", "pass"]
+
+
 def test_a_byte_is_located_in_payload_header_and_padding(member: WrittenMember, tmp_path: Path) -> None:
     other = copy_of(member, tmp_path / "other")
     frame = member.messages[10]["log_position"]
-    task = {"begin_position": 0, "end_position": BLOCK}
-    place = audited(0, member)
+    place, start = audited(0, member), Frames(0, 0, -1)
     for offset, expected in (
         (32, f"byte 0 of the payload of the frame at {frame}"),
+        (0, f"frame_length in the header of the frame at {frame}"),
         (5, f"flags in the header of the frame at {frame}"),
-        (30, f"reserved_value in the header of the frame at {frame}"),
+        (22, f"term_id in the header of the frame at {frame}"),
+        (30, None),
         (13, None),
     ):
         path = overwrite(other, frame + offset, b"\xd5")
-        found = search_block(audited(1, other), place, task)
-        assert (found.place, found.log_position) == (expected, None if expected is None else frame + offset)
-        if expected is not None:
-            assert (found.file, found.offset, found.byte) == (str(path), frame + offset, 0xD5)
+        for one, two in ((audited(1, other), place), (place, audited(1, other))):
+            found = search_block(one, two, 0, BLOCK, frames=start, other_frames=start)
+            if expected is None:
+                assert found is None
+                continue
+            assert found is not None
+            assert (found.place, found.log_position, found.offset) == (expected, frame + offset, frame + offset)
+            assert 0xD5 in (found.byte, found.other_byte)
+            assert Path(found.file).name == path.name
         other = copy_of(member, tmp_path / f"other-{offset}")
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
 from container.errors import ConfigurationError, RecordingError
+from container.recordings import open_member
+from container.spark.offsets import end_positions, parse_offset
 from container.spark.options import SourceOptions
 from container.spark.source import ClusterDataSource, ClusterStreamReader, arrow_schema, spark_schema
 from container.testing.recordings import write_catalog
@@ -30,6 +35,11 @@ def rows_between(reader: ClusterStreamReader, start: dict[str, int], end: dict[s
     return [row for batch in batches for row in batch.to_pylist()]
 
 
+def latest(reader: ClusterStreamReader, start: dict[str, int], limit: ReadLimit = ALL) -> dict[str, int]:
+    """The log positions of the latest offset behind some others, which are given as those of version 1."""
+    return end_positions(reader.latestOffset(start, limit))
+
+
 def positions(member: WrittenMember) -> list[int]:
     return [message["log_position"] for message in member.messages]
 
@@ -41,8 +51,8 @@ def key_of(member: WrittenMember) -> str:
 
 def test_any_offsets_give_each_row_once(member: WrittenMember) -> None:
     reader, key, end = stream(member), key_of(member), member.end_position
-    assert reader.initialOffset() == {key: 0}
-    assert reader.latestOffset({key: 0}, ALL) == {key: end}
+    assert end_positions(reader.initialOffset()) == {key: 0}
+    assert latest(reader, {key: 0}) == {key: end}
     # Also offsets that are in the middle of a frame, which no limit of ours should give.
     for step in (end, TERM_LENGTH, 10_007, 4_000):
         cuts = [*range(0, end, step), end]
@@ -60,13 +70,13 @@ def test_limited_batches_end_at_buffer_terms_and_reach_the_end(member: WrittenMe
     assert limit == ReadMaxBytes(100_000)
     offsets, found = [0], list[int]()
     while offsets[-1] < end:
-        offsets.append(reader.latestOffset({key: offsets[-1]}, limit)[key])
+        offsets.append(latest(reader, {key: offsets[-1]}, limit)[key])
         assert 0 < offsets[-1] - offsets[-2] <= 100_000
         found += [row["log_position"] for row in rows_between(reader, {key: offsets[-2]}, {key: offsets[-1]})]
     assert all(offset % TERM_LENGTH == 0 for offset in offsets[:-1])
     assert found == positions(member)
     # Less than a message at a time still gets there.
-    assert reader.latestOffset({key: 0}, ReadMaxBytes(10)) == {key: 10}
+    assert latest(reader, {key: 0}, ReadMaxBytes(10)) == {key: 10}
     assert rows_between(reader, {key: 0}, {key: 10}) == []
 
 
@@ -78,13 +88,13 @@ def test_a_stream_stops_at_the_commit_position_and_goes_on_behind_it(tmp_path: P
     committed = history.member.terms[1][1]
     history.message(1, b"not known to be committed")
     grown = history.finish(is_closed=False)
-    reader, key = stream(grown), key_of(grown)
-    assert reader.latestOffset({key: 0}, ALL) == reader.reportLatestOffset() == {key: committed}
+    reader, key = stream(grown, committed="known"), key_of(grown)
+    assert latest(reader, {key: 0}) == end_positions(reader.reportLatestOffset()) == {key: committed}
     assert [row["log_position"] for row in rows_between(reader, {key: 0}, {key: committed})] == positions(grown)[:2]
     reader.prepareForTriggerAvailableNow()
     history.message(1, b"second")
     history.finish()
-    assert reader.latestOffset({key: 0}, ALL) == {key: committed}, "a trigger reads what there was when it began"
+    assert latest(reader, {key: 0}) == {key: committed}, "a trigger reads what there was when it began"
     fresh = stream(grown)
     rows = rows_between(fresh, {key: committed}, fresh.latestOffset({key: committed}, ALL))
     assert [row["log_position"] for row in rows] == positions(grown)[2:]
@@ -96,7 +106,7 @@ def test_what_was_committed_stays_so_when_a_crashed_member_knows_less(tmp_path: 
     history.message(1, b"committed while the member lived")
     crashed = history.finish(is_closed=False)
     end = history.position
-    assert stream(crashed).latestOffset({key_of(crashed): end}, ALL) == {key_of(crashed): end}
+    assert latest(stream(crashed, committed="known"), {key_of(crashed): end}) == {key_of(crashed): end}
 
 
 def test_purged_positions_end_a_strict_stream_and_are_a_row_of_a_permissive_one(
@@ -116,7 +126,7 @@ def test_purged_positions_end_a_strict_stream_and_are_a_row_of_a_permissive_one(
     assert "begins at 131072" in first["error"]
     assert first["payload"] is None
     assert [row["log_position"] for row in rest] == [at for at in positions(member) if at > SEGMENT_LENGTH]
-    assert reader.initialOffset() == {key: SEGMENT_LENGTH}
+    assert end_positions(reader.initialOffset()) == {key: SEGMENT_LENGTH}
 
 
 def test_damage_is_one_row_of_a_permissive_stream_whatever_its_offsets(member: WrittenMember, tmp_path: Path) -> None:
@@ -145,11 +155,166 @@ def test_a_checkpoint_of_other_members_is_refused_and_a_new_member_is_read_from_
 ) -> None:
     copy = WrittenMember(Path(shutil.copytree(member.base_dir, tmp_path / "copy")))
     both, end = stream(member, copy), member.end_position
-    assert both.initialOffset() == {"0": 0, "1": 0}
-    assert both.latestOffset({"0": end}, ALL) == {"0": end, "1": end}
-    assert len(rows_between(both, {"0": end}, {"0": end, "1": end})) == len(member.messages)
+    one, two = key_of(member), key_of(copy)
+    assert end_positions(both.initialOffset()) == {one: 0, two: 0}
+    assert latest(both, {one: end}) == {one: end, two: end}
+    assert len(rows_between(both, {one: end}, {one: end, two: end})) == len(member.messages)
     with pytest.raises(ConfigurationError, match="the checkpoint has positions of member 7, which path does not name"):
-        both.latestOffset({"0": 0, "7": 0}, ALL)
+        both.latestOffset({one: 0, "7": 0}, ALL)
+
+
+def test_members_without_an_id_keep_their_keys_and_ids_in_any_order_and_number(
+    member: WrittenMember, tmp_path: Path
+) -> None:
+    others = [WrittenMember(Path(shutil.copytree(member.base_dir, tmp_path / name))) for name in ("b", "a")]
+    alone = stream(others[0])
+    read = alone.latestOffset(alone.initialOffset(), ReadMaxBytes(TERM_LENGTH))
+    ids: dict[str, int | None] = {key_of(others[0]): None}
+    for directories in ([others[1], others[0]], [member, others[1], others[0]], [others[0], member, others[1]]):
+        reader = stream(*directories)
+        after = reader.latestOffset(read, ReadMaxBytes(3 * TERM_LENGTH))
+        for key, one in parse_offset(after).items():
+            assert ids.setdefault(key, one.member_id) == one.member_id
+        rows = rows_between(reader, read, after)
+        begun = end_positions(read)
+        for key, end in end_positions(after).items():
+            expected = [at for at in positions(member) if begun.get(key, 0) < at <= end]
+            assert [row["log_position"] for row in rows if row["member_id"] == ids[key]] == expected
+        read = after
+    assert len(set(ids.values())) == 3
+
+
+def rewritten(member: WrittenMember, first_payload: bytes = b"of the new cluster") -> WrittenMember:
+    """Wipe a member, and let a cluster begin anew under its path."""
+    shutil.rmtree(member.base_dir)
+    history = History(member.base_dir)
+    history.now_ms += 60_000
+    history.begin_term()
+    for _ in range(50):
+        history.message(1, first_payload)
+    return history.finish()
+
+
+def small_history(base_dir: Path) -> WrittenMember:
+    history = History(base_dir)
+    history.begin_term()
+    for number in range(10):
+        history.message(1, b"%d" % number)
+    return history.finish()
+
+
+def test_a_checkpoint_of_another_log_under_the_same_path_is_refused(tmp_path: Path) -> None:
+    old = small_history(tmp_path / "member")
+    reader, key = stream(old), key_of(old)
+    offset = reader.latestOffset(reader.initialOffset(), ALL)
+    new = rewritten(old)
+    text = (
+        rf"the checkpoint has read the log of member {key} to {old.end_position}, and that was another log: recording "
+        r"0 of 1970-01-01 00:00:00 UTC, which begins with leadership term 0 of member 0 at 1700000000001, session 7. "
+        r"Now there is recording 0 .* at 1700000060001, session 7 in .*archive. The cluster was wiped and started again"
+    )
+    for later in (stream(new), stream(new, mode="permissive"), reader):
+        with pytest.raises(ConfigurationError, match=text):
+            later.latestOffset(offset, ALL)
+        with pytest.raises(ConfigurationError, match=text):
+            later.partitions(later.initialOffset(), offset)
+    # Of a checkpoint that has read nothing yet nothing can be lost.
+    empty = {**offset, "members": {key: {**offset["members"][key], "position": 0}}}
+    assert end_positions(stream(new).latestOffset(empty, ALL)) == {key: new.end_position}
+
+
+def test_a_member_that_got_its_log_again_is_read_on_and_so_is_a_purged_one(
+    member: WrittenMember, tmp_path: Path
+) -> None:
+    again = WrittenMember(Path(shutil.copytree(member.base_dir, tmp_path / "again")))
+    reader, key, end = stream(again), key_of(again), member.end_position
+    offset = reader.latestOffset(reader.initialOffset(), ReadMaxBytes(3 * TERM_LENGTH))
+    log, *others = open_member(again.base_dir).recordings()
+    write_catalog(again.archive_dir, [replace(log, start_timestamp=77), *others])
+    after = stream(again).latestOffset(offset, ALL)
+    assert end_positions(after) == {key: end}
+    assert parse_offset(after)[key].recording == "0@77"
+    (again.archive_dir / "0-0.rec").unlink()
+    write_catalog(again.archive_dir, [replace(log, start_timestamp=77, start_position=SEGMENT_LENGTH), *others])
+    purged = stream(again).latestOffset(after, ALL)
+    assert parse_offset(purged) == parse_offset(after)
+    # Another recording that begins later cannot be compared: it is not taken for the same.
+    write_catalog(again.archive_dir, [replace(log, start_timestamp=78, start_position=SEGMENT_LENGTH), *others])
+    with pytest.raises(ConfigurationError, match="and that was another log"):
+        stream(again).latestOffset(after, ALL)
+
+
+def test_offsets_have_a_version(member: WrittenMember, caplog: pytest.LogCaptureFixture) -> None:
+    reader, key, end = stream(member), key_of(member), member.end_position
+    with caplog.at_level(logging.WARNING):
+        offset = reader.latestOffset({key: 96}, ALL)
+    assert caplog.messages == [
+        "the checkpoint has offsets of version 1, which do not say of which log they are: the logs that path names are "
+        "taken for those that were read"
+    ]
+    assert offset == {
+        "version": 2,
+        "members": {
+            key: {
+                "position": end,
+                "recording": "0@1",
+                "first_term": "leadership term 0 of member 0 at 1700000000001, session 7",
+            }
+        },
+    }
+    assert json.loads(json.dumps(offset)) == offset
+    with pytest.raises(ConfigurationError, match=rf"read the log of member {key} to {end + 32}, and .* another one"):
+        reader.latestOffset({key: end + 32}, ALL)
+    with pytest.raises(ConfigurationError, match="offsets of version 3, versions 1 and 2 are known"):
+        reader.latestOffset({**offset, "version": 3}, ALL)
+    for broken in ({"version": 2}, {"version": 2, "members": 5}, {key: "x"}, {"version": 2, "members": {key: {}}}):
+        with pytest.raises(ConfigurationError, match="the checkpoint has an offset that this source has not written"):
+            reader.latestOffset(broken, ALL)
+
+
+def test_offsets_of_version_1_called_members_without_an_id_by_their_places(
+    member: WrittenMember, tmp_path: Path
+) -> None:
+    copy = WrittenMember(Path(shutil.copytree(member.base_dir, tmp_path / "copy")))
+    both = stream(member, copy)
+    assert latest(both, {"0": 96, "1": 192}, ReadMaxBytes(2)) == {key_of(member): 97, key_of(copy): 193}
+
+
+def test_what_is_recorded_and_not_read_is_a_warning_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    history = History(tmp_path / "member")
+    history.begin_term(leader_member_id=0)
+    history.message(1, b"of the first term")
+    history.begin_term(leader_member_id=1)
+    history.message(1, b"open")
+    member = history.finish(is_closed=False)
+    committed, end = member.terms[1][1], member.end_position
+    reader, key = stream(member), key_of(member)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            offset = reader.latestOffset(reader.initialOffset(), ALL)
+    assert end_positions(offset) == {key: committed}
+    (text,) = caplog.messages
+    assert f"is recorded to {end} and known to be committed to {committed}: what lies between is left out" in text
+    everything = stream(member, committed="recorded")
+    with caplog.at_level(logging.WARNING):
+        assert end_positions(everything.latestOffset(offset, ALL)) == {key: end}
+    assert "all that is recorded counts as committed, as committed=recorded says" in caplog.messages[-1]
+
+
+def test_a_log_that_ends_before_what_was_read_is_a_warning(
+    member: WrittenMember, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shorter = WrittenMember(Path(shutil.copytree(member.base_dir, tmp_path / "member")))
+    reader, end = stream(shorter), member.end_position
+    offset = reader.latestOffset(reader.initialOffset(), ALL)
+    log, *others = open_member(shorter.base_dir).recordings()
+    write_catalog(shorter.archive_dir, [replace(log, stop_position=end - 96), *others])
+    with caplog.at_level(logging.WARNING):
+        assert stream(shorter).latestOffset(offset, ALL) == offset
+    assert caplog.messages == [
+        f"the log in {shorter.archive_dir} is recorded to {end - 96}, and the query has read it to {end}: nothing is "
+        "read of it until it has come so far again"
+    ]
 
 
 @pytest.mark.parametrize("view", ["terms", "snapshots", "recording_log", "recordings"])

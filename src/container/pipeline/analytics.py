@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +15,7 @@ from container.pipeline.cluster_time import as_time, ticks_per_second, time_unit
 from container.pipeline.events import snapshot_items, snapshot_positions, timer_pairs
 from container.pipeline.report import ROW_LIMIT, Report
 from container.pipeline.rows import read_view
+from container.recordings.commit import tail_texts
 from container.spark.options import SourceOptions
 from container.spark.source import open_source_members
 
@@ -25,6 +27,7 @@ SIZE_BUCKETS = (32, 64, 128, 256, 512, 1024, 4096, 16_384, 65_536, 1_048_576)
 POINT_COUNT = 5_000
 """How many minutes a plot has at most."""
 
+_log = logging.getLogger(__name__)
 _COLUMNS = ("log_position", "leadership_term_id", "template_id", "timestamp", "cluster_session_id", "payload_length")
 _KINDS = {
     "client_messages": "template_id = 1 and cluster_session_id >= 0",
@@ -62,10 +65,18 @@ def analyse(spark: SparkSession, options: SourceOptions) -> Analytics:
     Raises:
         RecordingError: the member has no log that can be found.
     """
-    members = open_source_members(options)
-    member = max(members, key=lambda one: one.log_range().committed_position)
+    committed, member = max(
+        ((one.log_range().committed_position, one) for one in open_source_members(options)), key=lambda pair: pair[0]
+    )
+    for text in tail_texts([member], options.mode):
+        _log.warning("%s", text)
     options = structs.replace(
-        options, paths=(member.path,), archive_dirs=(member.archive_dir,), committed_only=True, decoder=None
+        options,
+        paths=(member.path,),
+        archive_dirs=(member.archive_dir,),
+        committed_only=True,
+        committed=committed,
+        decoder=None,
     )
     unit = time_unit([member])
     rows = read_view(spark, options, "messages", [*_COLUMNS, "close_reason", "leader_member_id"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from container.errors import ContainerError
 from container.regular_files import read_regular
@@ -21,8 +22,8 @@ def query_id(checkpoint: Path) -> str | None:
     return found
 
 
-def end_positions(checkpoint: Path, batch_id: int) -> dict[str, int]:
-    """The log position of each member, by its key, up to which a batch reads. Spark writes it before the batch runs.
+def end_of_batch(checkpoint: Path, batch_id: int) -> dict[str, Any]:
+    """The offset up to which a batch reads, as :mod:`container.spark.offsets` has it; written before the batch runs.
 
     Raises:
         ContainerError: the checkpoint is not of a query with one source, or was written by another version of Spark.
@@ -33,5 +34,5 @@ def end_positions(checkpoint: Path, batch_id: int) -> dict[str, int]:
         raise ContainerError(f"{path} does not begin with {_VERSION_LINE}: it was written by another version of Spark")
     if len(lines) != 3:
         raise ContainerError(f"{path} has {len(lines)} lines, 3 were expected: it is not of a query with one source")
-    positions: dict[str, int] = json.loads(lines[2])
-    return positions
+    offset: dict[str, Any] = json.loads(lines[2])
+    return offset

@@ -59,6 +59,13 @@ def _add_word(words: Any, name: str, about: str, command: Callable[..., None]) -
         metavar="DIR",
         help="where the archive of a PATH is, in their order",
     )
+    parser.add_argument(
+        "--committed",
+        metavar="WHAT",
+        help="what counts as committed while no member runs: recorded (all), known (by closed terms and snapshots), or "
+        "a log position (default: what a majority of the PATHs has recorded; of one PATH all, unless another member "
+        "ever led)",
+    )
     parser.set_defaults(command=_on_spark(command))
     return parser
 
@@ -122,6 +129,7 @@ def source_options(options: argparse.Namespace) -> SourceOptions:
         "archive_dir": json.dumps(options.archive_dir) if options.archive_dir else None,
         "view": getattr(options, "view", None),
         "mode": getattr(options, "mode", None),
+        "committed": getattr(options, "committed", None),
         "decoder": getattr(options, "decoder", None),
         "max_bytes_per_batch": getattr(options, "max_bytes_per_batch", None),
     }

@@ -1,4 +1,7 @@
-"""Compares the bytes of members' logs: a hash for each block on the executors, then the first byte that differs."""
+"""Compares the bytes of members' logs: a hash for each block on the executors, then the first byte that differs.
+
+Only bytes that must be equal are compared: :mod:`container.recordings.frame_mask` says which.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from container.errors import RecordingError
-from container.recordings import Filters, LogRange, Member, RecordingDescriptor, plan, read_partition
+from container.pipeline.findings import FINDING_LIMIT
+from container.recordings import LogRange, Member, RecordingDescriptor
+from container.recordings.frame_mask import mask_frames
 from container.recordings.frame_reader import segment_file_name, segment_position
 from container.regular_files import open_regular, read_at
 from container.spark.source import spark_schema
 
 BLOCK_LENGTH = 1024 * 1024
-DIFFERENCE_LIMIT = 200
-"""How many blocks that differ are searched for the byte."""
-
 _FRAME_HEADER_LENGTH = 32
-_SESSION_ID_OFFSET, _SESSION_ID_END = 12, 16
-_FIELDS = ((0, "frame_length"), (4, "version"), (5, "flags"), (6, "type"), (8, "term_offset"), (12, "session_id"))
-_LATER_FIELDS = ((16, "stream_id"), (20, "term_id"), (24, "reserved_value"))
+_FIELDS = (
+    (0, "frame_length"),
+    (4, "version"),
+    (5, "flags"),
+    (6, "type"),
+    (8, "term_offset"),
+    (12, "session_id"),
+    (16, "stream_id"),
+    (20, "term_id"),
+    (24, "reserved_value"),
+)
+_NO_FRAME = -1
+_ROWS_AT_ONCE = 1_000
 
 _BLOCK_SCHEMA = pa.schema(
     [
@@ -36,6 +48,9 @@ _BLOCK_SCHEMA = pa.schema(
         ("begin_position", pa.int64()),
         ("end_position", pa.int64()),
         ("digest", pa.binary()),
+        ("next_frame", pa.int64()),
+        ("content_end", pa.int64()),
+        ("last_frame", pa.int64()),
         ("error", pa.string()),
     ]
 )
@@ -52,7 +67,6 @@ _DIFFERENCE_SCHEMA = pa.schema(
         ("other_byte", pa.int32()),
         ("place", pa.string()),
         ("byte_count", pa.int64()),
-        ("session_id_count", pa.int64()),
     ]
 )
 
@@ -69,7 +83,7 @@ class AuditedMember:
     @property
     def name(self) -> str:
         """What it is called in a report."""
-        return self.member.path if self.member.member_id is None else f"member {self.member.member_id}"
+        return member_name(self.member)
 
     def read(self, begin: int, end: int) -> bytes:
         """The recorded bytes between two log positions of one segment.
@@ -102,21 +116,34 @@ class AuditedMember:
         return Path(self.member.archive_dir, segment_file_name(found.recording_id, base)), position - base
 
 
+def member_name(member: Member) -> str:
+    """What a member is called in a report."""
+    return member.path if member.member_id is None else f"member {member.member_id}"
+
+
+class Frames(NamedTuple):
+    """Where frames lie at the begin of a block, as :func:`~container.recordings.frame_mask.mask_frames` takes it."""
+
+    next_frame: int
+    content_end: int
+    last_frame: int
+
+
 class Difference(NamedTuple):
-    """A block that two members have with different bytes, and the first of these that matters; None when none does."""
+    """A block that two members have with different bytes that must be equal, and the first of these."""
 
     begin_position: int
     end_position: int
     member_index: int
     other_index: int
-    log_position: int | None
-    file: str | None
-    offset: int | None
-    byte: int | None
-    other_byte: int | None
-    place: str | None
+    log_position: int
+    file: str
+    offset: int
+    byte: int
+    other_byte: int
+    place: str
     byte_count: int
-    session_id_count: int
+    """How many such bytes the block has."""
 
 
 class BlockFailure(NamedTuple):
@@ -135,48 +162,56 @@ class Comparison(NamedTuple):
     compared_count: int
     """Blocks that more than one member has."""
     differing_count: int
+    """Pairs of a block and a member that has it in another way than most."""
     differences: list[Difference]
-    """Of the first :data:`DIFFERENCE_LIMIT` blocks that differ."""
+    """Of these the first :data:`~container.pipeline.findings.FINDING_LIMIT`, in the order of the log."""
+    failure_count: int
     failures: list[BlockFailure]
+    """The first :data:`~container.pipeline.findings.FINDING_LIMIT`."""
 
 
 def compare_bytes(
     spark: SparkSession, members: Sequence[AuditedMember], block_length: int = BLOCK_LENGTH
 ) -> Comparison:
-    """Compare what the members recorded, block by block; only hashes come to the driver, of blocks that differ.
+    """Compare what the members recorded, block by block.
 
-    The session id in frame headers does not count: an archive with checksums writes these there, and a member that was
-    behind has recorded another session. Neither does what lies between frames.
+    Every block that differs is searched for its first byte, on the executors. Only counts and the first differences
+    come to the driver, however many blocks differ.
     """
     blocks = _hash_blocks(spark, members, block_length).cache()
+    found = None
     try:
+        of_member = f.struct("member_index", "digest", "next_frame", "content_end", "last_frame")
         by_block = blocks.groupBy("begin_position", "end_position").agg(
             f.count("digest").alias("copies"),
             f.countDistinct("digest").alias("kinds"),
-            f.count("error").alias("failures"),
+            f.collect_list(f.when(f.col("digest").isNotNull(), of_member)).alias("members"),
         )
         totals = by_block.agg(
             f.count("*"),
             f.sum((f.col("end_position") - f.col("begin_position")) * f.col("copies")),
-            f.sum(f.when(f.col("copies") > 1, 1).otherwise(0)),
-            f.sum(f.when(f.col("kinds") > 1, 1).otherwise(0)),
+            f.count_if(f.col("copies") > 1),
         ).collect()[0]
-        failures = blocks.where("error is not null").orderBy("begin_position", "member_index").limit(DIFFERENCE_LIMIT)
-        failed = [BlockFailure(row.member_index, row.begin_position, row.error) for row in failures.collect()]
-        differing = (
-            blocks.join(
-                by_block.where("kinds > 1").orderBy("begin_position").limit(DIFFERENCE_LIMIT).drop("failures"),
-                ["begin_position", "end_position"],
-            )
-            .where("digest is not null")
-            .select("begin_position", "end_position", "member_index", "digest")
-            .collect()
-        )
+        failures = blocks.where("error is not null")
+        failed = failures.orderBy("begin_position", "member_index").limit(FINDING_LIMIT).collect()
+        failure_count = len(failed) if len(failed) < FINDING_LIMIT else failures.count()
+        found = _search(spark, members, by_block.where("kinds > 1")).cache()
+        differing_count = found.count()
+        differences = found.orderBy("log_position", "member_index").limit(FINDING_LIMIT).collect()
     finally:
         blocks.unpersist()
-    block_count, byte_count, compared_count, differing_count = (int(value or 0) for value in totals)
-    differences = _locate(spark, members, differing)
-    return Comparison(block_count, byte_count, compared_count, differing_count, differences, failed)
+        if found is not None:
+            found.unpersist()
+    block_count, byte_count, compared_count = (int(value or 0) for value in totals)
+    return Comparison(
+        block_count,
+        byte_count,
+        compared_count,
+        differing_count,
+        [Difference(*row) for row in differences],
+        failure_count,
+        [BlockFailure(row.member_index, row.begin_position, row.error) for row in failed],
+    )
 
 
 def _hash_blocks(spark: SparkSession, members: Sequence[AuditedMember], block_length: int) -> DataFrame:
@@ -191,17 +226,16 @@ def _hash_blocks(spark: SparkSession, members: Sequence[AuditedMember], block_le
             )
         }
     )
+    # Segments of one member need not begin where those of another do, and all begin with a term.
+    term_length = min((member.descriptor.term_buffer_length for member in members), default=block_length)
     tasks = [(member.index, begin, end) for member in members for begin, end in _segments(member)]
     by_index = {member.index: member for member in members}
 
     def hash_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task in batch.to_pylist():
-                rows = [
-                    _hash(by_index[task["member_index"]], begin, end)
-                    for begin, end in _cut(task["begin_position"], task["end_position"], block_length, edges)
-                ]
-                yield pa.RecordBatch.from_pylist(rows, schema=_BLOCK_SCHEMA)
+                cuts = _cut(task["begin_position"], task["end_position"], (block_length, term_length), edges)
+                yield from _hash_task(by_index[task["member_index"]], cuts)
 
     return _distributed(spark, tasks, "member_index int, begin_position bigint, end_position bigint").mapInArrow(
         hash_tasks, spark_schema(_BLOCK_SCHEMA)
@@ -211,7 +245,11 @@ def _hash_blocks(spark: SparkSession, members: Sequence[AuditedMember], block_le
 def _distributed(spark: SparkSession, rows: Sequence[Any], schema: str) -> DataFrame:
     """A table of tasks, one for each partition, as far as that makes sense."""
     frame = spark.createDataFrame(rows, schema)
-    return frame.repartition(max(1, min(len(rows), 16 * spark.sparkContext.defaultParallelism)))
+    return frame.repartition(max(1, min(len(rows), _task_count(spark))))
+
+
+def _task_count(spark: SparkSession) -> int:
+    return 16 * spark.sparkContext.defaultParallelism
 
 
 def _segments(member: AuditedMember) -> Iterator[tuple[int, int]]:
@@ -225,126 +263,133 @@ def _segments(member: AuditedMember) -> Iterator[tuple[int, int]]:
         position = until
 
 
-def _cut(begin: int, end: int, block_length: int, edges: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Blocks between two positions: cut at multiples of their length and where the log of a member begins or ends."""
-    cuts = {begin, end, *range(begin - begin % block_length + block_length, end, block_length)}
-    cuts.update(edge for edge in edges if begin < edge < end)
-    ordered = sorted(cuts)
-    return pairwise(ordered)
+def _cut(begin: int, end: int, lengths: Iterable[int], edges: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Blocks between two positions: cut at multiples of the lengths and where the log of a member begins or ends."""
+    cuts = {begin, end, *(edge for edge in edges if begin < edge < end)}
+    for length in lengths:
+        cuts.update(range(begin - begin % length + length, end, length))
+    return pairwise(sorted(cuts))
 
 
-def _hash(member: AuditedMember, begin: int, end: int) -> dict[str, Any]:
+def _hash_task(member: AuditedMember, blocks: Iterable[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
+    """A row for each block, in batches; the blocks follow each other, and the first one begins with a frame."""
+    rows: list[dict[str, Any]] = []
+    frames = None
+    for begin, end in blocks:
+        if frames is None:
+            frames = Frames(begin, begin, _NO_FRAME)
+        row, frames = _hash(member, begin, end, frames)
+        rows.append(row)
+        if len(rows) == _ROWS_AT_ONCE:
+            yield pa.RecordBatch.from_pylist(rows, schema=_BLOCK_SCHEMA)
+            rows = []
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, schema=_BLOCK_SCHEMA)
+
+
+def _hash(member: AuditedMember, begin: int, end: int, frames: Frames) -> tuple[dict[str, Any], Frames]:
+    """The row of a block, and where frames lie behind it."""
     row = {"member_index": member.index, "begin_position": begin, "end_position": end}
+    term_length = member.descriptor.term_buffer_length
     try:
-        return {**row, "digest": hashlib.sha256(member.read(begin, end)).digest(), "error": None}
+        block = member.read(begin, end)
     except RecordingError as error:
-        return {**row, "digest": None, "error": str(error)}
+        # The next term is the next place where a frame is known to begin.
+        term = (end + term_length - 1) & -term_length
+        return {**row, "error": str(error)}, Frames(term, term, _NO_FRAME)
+    masked = bytearray(block)
+    *following, _lost = mask_frames(block, masked, begin, *frames, term_length)
+    return {**row, **frames._asdict(), "digest": hashlib.sha256(masked).digest()}, Frames(*following)
 
 
-def _locate(spark: SparkSession, members: Sequence[AuditedMember], differing: Sequence[Row]) -> list[Difference]:
+def _search(spark: SparkSession, members: Sequence[AuditedMember], blocks: DataFrame) -> DataFrame:
     """Search each block that differs, in each member that has other bytes than most."""
-    tasks = list(_pairs(differing))
-    if not tasks:
-        return []
     by_index = {member.index: member for member in members}
 
     def search(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            rows = [
-                search_block(by_index[task["member_index"]], by_index[task["other_index"]], task)._asdict()
-                for task in batch.to_pylist()
-            ]
-            yield pa.RecordBatch.from_pylist(rows, schema=_DIFFERENCE_SCHEMA)
+            for row in batch.to_pylist():
+                found = [
+                    difference
+                    for one, other in _pairs(row["members"])
+                    if (difference := _search_pair(by_index, row, one, other)) is not None
+                ]
+                yield pa.RecordBatch.from_pylist(
+                    [difference._asdict() for difference in found], schema=_DIFFERENCE_SCHEMA
+                )
 
-    schema = "begin_position bigint, end_position bigint, member_index int, other_index int"
-    found = _distributed(spark, tasks, schema).mapInArrow(search, spark_schema(_DIFFERENCE_SCHEMA)).collect()
-    return sorted(Difference(*row) for row in found)
-
-
-def _pairs(differing: Sequence[Row]) -> Iterator[tuple[int, int, int, int]]:
-    """For each block the members that differ from the first of those who agree most."""
-    blocks: dict[tuple[int, int], dict[bytes, list[int]]] = {}
-    for row in differing:
-        groups = blocks.setdefault((row.begin_position, row.end_position), {})
-        groups.setdefault(bytes(row.digest), []).append(row.member_index)
-    for (begin, end), groups in blocks.items():
-        agreeing = min(groups.values(), key=lambda group: (-len(group), min(group)))
-        for group in groups.values():
-            if group is not agreeing:
-                yield from ((begin, end, index, min(agreeing)) for index in group)
+    tasks = blocks.select("begin_position", "end_position", "members").repartition(_task_count(spark))
+    return tasks.mapInArrow(search, spark_schema(_DIFFERENCE_SCHEMA))
 
 
-def search_block(member: AuditedMember, other: AuditedMember, task: dict[str, Any]) -> Difference:
-    """Find the first byte that matters of a block in which two members differ; frames are taken from ``other``."""
-    begin, end = task["begin_position"], task["end_position"]
-    ours = np.frombuffer(member.read(begin, end), np.uint8)
-    theirs = np.frombuffer(other.read(begin, end), np.uint8)
-    offsets = np.flatnonzero(ours != theirs)
-    frames, lengths = _frames(other, begin, end)
-    index = np.searchsorted(frames, offsets + begin, side="right") - 1
-    inside = index >= 0
-    within = np.where(inside, offsets + begin - frames[np.maximum(index, 0)], 0) if len(frames) else offsets * 0
-    is_session_id = inside & (within >= _SESSION_ID_OFFSET) & (within < _SESSION_ID_END)
-    # Without frames around it, a byte that differs counts: better one finding too many.
-    is_between = inside & (within >= lengths[np.maximum(index, 0)]) if len(frames) else inside
-    counting = offsets[~is_session_id & ~is_between]
-    base = Difference(
+def _pairs(members: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The members that differ, each with the first of those who agree most."""
+    groups: dict[bytes, list[dict[str, Any]]] = {}
+    for member in sorted(members, key=lambda one: int(one["member_index"])):
+        groups.setdefault(bytes(member["digest"]), []).append(member)
+    agreeing = max(groups.values(), key=len)
+    for group in groups.values():
+        if group is not agreeing:
+            yield from ((member, agreeing[0]) for member in group)
+
+
+def _search_pair(
+    members: dict[int, AuditedMember], block: dict[str, Any], one: dict[str, Any], other: dict[str, Any]
+) -> Difference | None:
+    (member, frames), (reference, other_frames) = (
+        (members[row["member_index"]], Frames(row["next_frame"], row["content_end"], row["last_frame"]))
+        for row in (one, other)
+    )
+    return search_block(
+        member, reference, block["begin_position"], block["end_position"], frames=frames, other_frames=other_frames
+    )
+
+
+def search_block(
+    member: AuditedMember, other: AuditedMember, begin: int, end: int, *, frames: Frames, other_frames: Frames
+) -> Difference | None:
+    """Find the first byte that must be equal and is not, of a block of two members; None when there is none.
+
+    The frames are those of the member whose headers can be followed further: a flipped length hides those behind it.
+
+    Raises:
+        RecordingError: a file that could be read before cannot any more.
+    """
+    ours, theirs = member.read(begin, end), other.read(begin, end)
+    term_length = member.descriptor.term_buffer_length
+    counting = bytearray(b"\1" * len(ours))
+    *_, lost = mask_frames(ours, counting, begin, *frames, term_length)
+    their_counting = bytearray(b"\1" * len(ours))
+    *_, their_lost = mask_frames(theirs, their_counting, begin, *other_frames, term_length)
+    if their_lost <= lost:
+        counting, frames = their_counting, other_frames
+    is_different = np.frombuffer(ours, np.uint8) != np.frombuffer(theirs, np.uint8)
+    offsets = np.flatnonzero(is_different & (np.frombuffer(counting, np.uint8) != 0))
+    if not len(offsets):
+        return None
+    first = int(offsets[0])
+    path, offset = member.place(begin + first)
+    before = (theirs if their_lost <= lost else ours)[
+        : first // _FRAME_HEADER_LENGTH * _FRAME_HEADER_LENGTH + _FRAME_HEADER_LENGTH
+    ]
+    _, _, frame, _ = mask_frames(before, bytearray(len(before)), begin, *frames, term_length)
+    return Difference(
         begin,
         end,
         member.index,
         other.index,
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-        len(counting),
-        int(is_session_id.sum()),
-    )
-    if not len(counting):
-        return base
-    first = int(counting[0])
-    path, offset = member.place(begin + first)
-    at = int(np.flatnonzero(offsets == first)[0])
-    place = _place(int(within[at])) if inside[at] else "no frame"
-    return base._replace(
-        log_position=begin + first,
-        file=str(path),
-        offset=offset,
-        byte=int(ours[first]),
-        other_byte=int(theirs[first]),
-        place=place if not inside[at] else f"{place} of the frame at {int(frames[index[at]])}",
+        begin + first,
+        str(path),
+        offset,
+        ours[first],
+        theirs[first],
+        "no frame" if frame == _NO_FRAME else f"{_place(begin + first - frame)} of the frame at {frame}",
+        len(offsets),
     )
 
 
 def _place(within: int) -> str:
     if within >= _FRAME_HEADER_LENGTH:
         return f"byte {within - _FRAME_HEADER_LENGTH} of the payload"
-    name = next(name for offset, name in reversed(_FIELDS + _LATER_FIELDS) if within >= offset)
+    name = next(name for offset, name in reversed(_FIELDS) if within >= offset)
     return f"{name} in the header"
-
-
-def _frames(member: AuditedMember, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the frames of a block begin, with the one that reaches into it, and how many bytes of each are recorded."""
-    filters = Filters(begin_position=begin, end_position=_end_of_term(member, end))
-    positions: list[np.ndarray] = []
-    lengths: list[np.ndarray] = []
-    for partition in plan([member.member], "frames", filters=filters, mode="permissive"):
-        columns = ["begin_position", "frame_length", "type", "error"]
-        for batch in read_partition(partition, filters=filters, columns=columns):
-            good = batch.filter(batch.column("error").is_null())
-            recorded = pa.compute.if_else(
-                pa.compute.equal(good.column("type"), "PAD"), _FRAME_HEADER_LENGTH, good.column("frame_length")
-            )
-            positions.append(good.column("begin_position").to_numpy())
-            lengths.append(recorded.to_numpy())
-    if not positions:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    return np.concatenate(positions), np.concatenate(lengths).astype(np.int64)
-
-
-def _end_of_term(member: AuditedMember, position: int) -> int:
-    """Up to where the last frame that begins before a position can reach."""
-    term_length = member.descriptor.term_buffer_length
-    return -(-position // term_length) * term_length

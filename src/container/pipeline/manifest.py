@@ -84,7 +84,9 @@ class Batch(msgspec.Struct):
     files: dict[str, str]
     """By where a file was written, where it belongs; both relative to the table's directory."""
     positions: dict[str, int]
-    """Up to where each member was read."""
+    """Up to where each member was read, by its key."""
+    member_ids: dict[str, int | None]
+    """What the rows of each member have for its id, by its key."""
 
 
 class Manifest(msgspec.Struct, kw_only=True):

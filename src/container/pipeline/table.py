@@ -23,8 +23,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from container.errors import ConfigurationError
-from container.pipeline.checkpoint import end_positions, query_id
+from container.pipeline.checkpoint import end_of_batch, query_id
 from container.pipeline.manifest import PARTITION_COLUMNS, Batch, Gap, Manifest, TableColumn
+from container.spark.offsets import end_positions, member_keys
 
 CHECKPOINT_NAME = "_checkpoint"
 SCHEMA_NAME = "_common_metadata"
@@ -90,8 +91,9 @@ class TableWriter:
                 (self._table / source).replace(path)
         self._write_schema(batch)
         manifest = deepcopy(self.manifest)
+        keys = {member_id: key for key, member_id in batch.member_ids.items()}
         for row in manifest.add(self._table, batch):
-            member = manifest.members[_row_key(row, manifest)]
+            member = manifest.members[keys[row["member_id"]]]
             if len(member.gaps) < GAP_LIMIT:
                 member.gaps.append(Gap(row["log_position"], None, row["error"]))
         self._close_gaps(manifest, batch)
@@ -113,7 +115,9 @@ class TableWriter:
             checkpoint = self._table / CHECKPOINT_NAME
             manifest = deepcopy(self.manifest)
             manifest.query_id = query_id(checkpoint)
-            manifest.moving = Batch(batch_id, self._places(batch_id), end_positions(checkpoint, batch_id))
+            offset = end_of_batch(checkpoint, batch_id)
+            member_ids = {key: member_id for member_id, key in member_keys(offset).items()}
+            manifest.moving = Batch(batch_id, self._places(batch_id), end_positions(offset), member_ids)
             manifest.write(self._table)
             self.manifest = manifest
             self._finish()
@@ -150,19 +154,20 @@ class TableWriter:
     def _close_gaps(self, manifest: Manifest, batch: Batch) -> None:
         """Find where gaps end that were open: a batch has only what lies behind all earlier ones."""
         files = [self._table / name for name in batch.files.values()]
-        for key, member in manifest.members.items():
+        for key, member_id in batch.member_ids.items():
+            member = manifest.members[key]
             gaps = [gap for gap in member.gaps if gap.end_position is None]
             if gaps and files:
-                ends = _positions_behind(files, key, [gap.begin_position for gap in gaps])
+                ends = _positions_behind(files, member_id, [gap.begin_position for gap in gaps])
                 for gap, end in zip(gaps, ends, strict=True):
                     gap.end_position = end
 
 
-def _positions_behind(files: Sequence[Path], key: str, positions: Sequence[int]) -> list[int | None]:
+def _positions_behind(files: Sequence[Path], member_id: int | None, positions: Sequence[int]) -> list[int | None]:
     """Where the first message at or behind each log position begins that the files have of a member."""
+    of_member = ds.field("member_id")
     is_wanted = ds.field("error").is_null()
-    if key.isdecimal():
-        is_wanted &= ds.field("member_id") == int(key)
+    is_wanted &= of_member.is_null() if member_id is None else of_member == member_id
     places, none = np.array(positions, np.int64), np.iinfo(np.int64).max
     found = np.full(len(places), none)
     table = ds.dataset([str(file) for file in files], format="parquet")
@@ -170,11 +175,6 @@ def _positions_behind(files: Sequence[Path], key: str, positions: Sequence[int])
         begins = np.append(np.sort(batch.column(0).drop_null().to_numpy()), none)
         found = np.minimum(found, begins[np.searchsorted(begins, places)])
     return [None if position == none else position for position in found.tolist()]
-
-
-def _row_key(row: dict[str, object], manifest: Manifest) -> str:
-    # Without an id in any file there is one member: two could not be told apart.
-    return next(iter(manifest.members)) if row["member_id"] is None else str(row["member_id"])
 
 
 def merged_columns(table: Path, known: Sequence[TableColumn], now: Sequence[TableColumn]) -> list[TableColumn]:

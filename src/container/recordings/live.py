@@ -78,6 +78,12 @@ def committed_position(cluster_dir: Path | None, archive_dir: Path) -> int | Non
     return _positions(mark, _COMMIT_POSITION_TYPE_ID, wanted).get(0)
 
 
+def is_running(cluster_dir: Path | None, archive_dir: Path) -> bool:
+    """Whether the consensus module has kept its mark file up to date, or without a cluster directory the archive."""
+    mark = read_archive_mark(archive_dir) if cluster_dir is None else read_cluster_mark(cluster_dir)
+    return mark is not None and mark.is_alive(time.time_ns() // 1_000_000)
+
+
 def _positions(mark: MarkFileStatus, type_id: int, key_of: Callable[[CounterRecord], int | None]) -> dict[int, int]:
     """The positions in counters of a type by their key, where it has one counter only.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from container.errors import ConfigurationError, RecordingError
-from container.recordings import live
+from container.recordings import commit, live
 from container.recordings.catalog import (
     CATALOG_NAME,
     NULL_POSITION,
@@ -49,7 +49,8 @@ class LogRange:
     recorded_position: int
     """Up to where it is recorded. What is not committed may still be removed by an election."""
     committed_position: int
-    """Up to where it is certain that a majority has it: not more than is recorded."""
+    """Up to where it is committed, not more than is recorded: by a counter, by the majority of the members, or as
+    :func:`open_member` was told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,15 @@ class Log:
     segment_positions: list[int]
     """Where its segment files begin, in ascending order."""
     failure: RecordingError | None
-    """Why the recording log could not be read, in mode permissive: terms and commit position are not known then."""
+    """Why the recording log could not be read to its end, in mode permissive: what follows there is not known."""
+    known_position: int
+    """Up to where this member's own counters and recording log show that the log is committed."""
+    has_counter: bool
+    """Whether the member runs, and its commit position could be read."""
+    is_running: bool
+    """Whether the consensus module's mark file is that of a running one (of the archive, when there is no other)."""
+    committed_by: str = commit.KNOWN
+    """What says how far it is committed: one of the words of :mod:`container.recordings.commit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,14 @@ class Member:
     """The recording that is to be taken for the log; ``None`` to find it."""
     failure: RecordingError | None = None
     """Why its directories cannot be read, in mode permissive; nothing else of it can be read then."""
+    committed: commit.Committed = None
+    """What counts as committed; see :func:`open_member`."""
+    others: tuple[Member, ...] = ()
+    """The other members of its cluster that were named with it."""
+    is_voter: bool = True
+    """Whether it counts for a majority of them: a copy does not."""
+    is_unnamed: bool = False
+    """Whether its files have no id, and ``member_id`` is what the rows of one query say."""
 
     def recordings(self, mode: str = STRICT) -> list[RecordingDescriptor]:
         """Return the valid recordings of the archive's catalog; in mode permissive those before any damage.
@@ -133,25 +150,37 @@ class Member:
         return self.log(mode).log_range
 
     def log(self, mode: str = STRICT) -> Log:
-        """Return what is known of the log now.
+        """Return what is known of the log now; the commit position may need the files of the other members.
 
         Raises:
             RecordingError: the log is not known, or what the catalog says of it is impossible.
         """
+        own = self.own_log(mode)
+        position, basis = commit.resolve(self, own)
+        return replace(own, log_range=replace(own.log_range, committed_position=position), committed_by=basis)
+
+    def own_log(self, mode: str = STRICT) -> Log:
+        """Return what this member's own files and counters say of the log.
+
+        Raises:
+            as :meth:`log`.
+        """
         archive_dir = Path(self.archive_dir)
+        cluster_dir = None if self.cluster_dir is None else Path(self.cluster_dir)
         # In this order: what is committed at the first moment is recorded at the second, and a recording that has no
         # counter any more has its end in the catalog.
-        committed = live.committed_position(None if self.cluster_dir is None else Path(self.cluster_dir), archive_dir)
+        counter = live.committed_position(cluster_dir, archive_dir)
+        is_running = live.is_running(cluster_dir, archive_dir)
         entries, failure = self._entries(mode)
         counters = live.recorded_positions(archive_dir)
         descriptor = self._log_descriptor(self.recordings(mode), entries)
         segments = segment_positions(archive_dir, descriptor)
         recorded = recorded_position(archive_dir, descriptor, counters, segments)
         start = descriptor.start_position
-        committed = max(start, committed_position(entries), NULL_POSITION if committed is None else committed)
+        known = min(recorded, max(start, committed_position(entries), NULL_POSITION if counter is None else counter))
         return Log(
             descriptor,
-            LogRange(start, recorded, min(committed, recorded)),
+            LogRange(start, recorded, known),
             [
                 entry
                 for entry in entries
@@ -159,6 +188,9 @@ class Member:
             ],
             segments,
             failure,
+            known,
+            counter is not None,
+            is_running,
         )
 
     def recorded_position(self, descriptor: RecordingDescriptor) -> int:
@@ -176,13 +208,18 @@ class Member:
         return recorded_position(archive_dir, descriptor, counters, segment_positions(archive_dir, descriptor))
 
     def _entries(self, mode: str) -> tuple[list[RecordingLogEntry], RecordingError | None]:
-        """The recording log; in mode permissive, without it, why it could not be read."""
-        try:
-            return self.recording_log(mode), None
-        except RecordingError as error:
-            if mode == STRICT:
-                raise
-            return [], error
+        """The recording log; in mode permissive what comes before damage, and why it could not be read further."""
+        if mode == STRICT:
+            return self.recording_log(), None
+        entries: list[RecordingLogEntry] = []
+        if self.cluster_dir is not None:
+            try:
+                entries.extend(read_recording_log(self.cluster_dir))
+            except FileNotFoundError:
+                pass
+            except RecordingError as error:
+                return entries, error
+        return entries, None
 
     def _log_descriptor(
         self, recordings: Sequence[RecordingDescriptor], entries: Sequence[RecordingLogEntry]
@@ -305,6 +342,7 @@ def open_member(
     member_id: int | None = None,
     recording_id: int | None = None,
     mode: str = STRICT,
+    committed: str | int | None = None,
 ) -> Member:
     """Find a member's files.
 
@@ -315,21 +353,28 @@ def open_member(
         member_id: overrides what the cluster's mark file says.
         recording_id: the recording of the log, for an archive that has several.
         mode: with permissive, a member whose directories may not be read is returned as well, with its ``failure``.
+        committed: what counts as committed while no counter of a running member says it: ``recorded``, all that is
+            recorded; ``known``, what closed terms and snapshots show; or a log position. By default all that is
+            recorded if no other member ever led the log, as then it may have none, and else what is known; of
+            several members (:func:`open_members`) what their majority has recorded.
 
     Raises:
+        ConfigurationError: ``committed`` is none of these.
         RecordingError: there is no such directory, it cannot be read, or it has no archive, or several.
     """
+    chosen = commit.parse_committed("committed", committed)
     try:
         cluster, archive = _find_directories(Path(path), None if archive_dir is None else Path(archive_dir))
     except OSError as error:
         failure = unreadable("the path", error.filename, error)
         if mode == STRICT:
             raise failure from error
-        return Member(str(path), None, str(archive_dir or path), member_id, recording_id, failure)
+        return Member(str(path), None, str(archive_dir or path), member_id, recording_id, failure, chosen)
     if member_id is None and cluster is not None:
         mark = live.read_cluster_mark(cluster)
         member_id = mark.owner_id if mark is not None and mark.owner_id >= 0 else None
-    return Member(str(path), None if cluster is None else str(cluster), str(archive), member_id, recording_id)
+    cluster_dir = None if cluster is None else str(cluster)
+    return Member(str(path), cluster_dir, str(archive), member_id, recording_id, committed=chosen)
 
 
 def open_members(
@@ -338,8 +383,11 @@ def open_members(
     archive_dir: str | Path | None = None,
     recording_id: int | None = None,
     mode: str = STRICT,
+    committed: str | int | None = None,
 ) -> list[Member]:
-    """Find the files of one member or several, as :func:`open_member` does.
+    """Find the files of one member or several of a cluster, as :func:`open_member` does.
+
+    Several are taken for all members of their cluster: what their majority has recorded is committed. Name all of them.
 
     Raises:
         ConfigurationError: no path is given, or ``archive_dir`` with several.
@@ -350,7 +398,12 @@ def open_members(
         raise ConfigurationError("path is empty: name the directory of at least one member")
     if archive_dir is not None and len(several) > 1:
         raise ConfigurationError(f"archive_dir={str(archive_dir)!r} can not be of {len(several)} members at once")
-    return [open_member(path, archive_dir=archive_dir, recording_id=recording_id, mode=mode) for path in several]
+    return commit.with_others(
+        [
+            open_member(path, archive_dir=archive_dir, recording_id=recording_id, mode=mode, committed=committed)
+            for path in several
+        ]
+    )
 
 
 def _find_directories(directory: Path, archive_dir: Path | None) -> tuple[Path | None, Path]:

@@ -10,6 +10,7 @@ to be committed is replayed. Upstream: ClusteredServiceAgent.java, of which the 
 
 from __future__ import annotations
 
+import logging
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -30,6 +31,7 @@ from container.object_path import load_object
 from container.recordings import replay_transport as transport
 from container.recordings.arrow import import_pyarrow
 from container.recordings.catalog import RecordingDescriptor
+from container.recordings.commit import tail_text
 from container.recordings.member import MODES, STRICT, Member, open_member
 from container.recordings.recording_ends import RecordingEnds
 from container.recordings.snapshot_decoder import SnapshotDecoder
@@ -63,6 +65,7 @@ REPLAY_COLUMNS = (
 """The columns of a replay's rows."""
 ERROR_KIND, WARNING_KIND, STATE_HASH_KIND = "ERROR", "WARNING", "STATE_HASH"
 
+_log = logging.getLogger(__name__)
 _KINDS_BY_NAME = {column.name: column.type for column in REPLAY_COLUMNS}
 _NULL_VALUE = -1
 _MAX_POSITION = 2**63 - 1
@@ -150,7 +153,8 @@ def plan_replay(
         service_id: whose snapshots to begin from and to compare with.
         begin_position: 0 for the beginning of the log, or the log position of a recorded snapshot; by default the
             earliest of these that there is.
-        end_position: up to where, in log positions; by default as far as the log is known to be committed.
+        end_position: up to where, in log positions; by default as far as the log is committed. A warning gives both
+            positions where more is recorded than is known to be committed.
         hash_positions: log positions at which the service's state is hashed, besides those of the snapshots and the
             end.
         is_continuous: make one segment of all, which begins from the first snapshot only.
@@ -161,9 +165,12 @@ def plan_replay(
     """
     if not 0 <= service_id <= _MAX_SERVICE_ID:
         raise ConfigurationError(f"service_id={service_id}: must be from 0 to {_MAX_SERVICE_ID}")
-    descriptor, log_range = member.log_descriptor(), member.log_range()
+    log = member.log()
+    descriptor, log_range = log.descriptor, log.log_range
     committed = log_range.committed_position
     end = committed if end_position is None else end_position
+    if end_position is None and (text := tail_text(member, log)) is not None:
+        _log.warning("%s", text)
     snapshots = recorded_snapshots(member, service_id)
     starts = {one.log_position: one for one in snapshots if log_range.start_position <= one.log_position <= committed}
     begins = sorted(starts) if log_range.start_position > 0 else sorted({0, *starts})
@@ -210,6 +217,7 @@ def replay(
     *,
     archive_dir: str | Path | None = None,
     recording_id: int | None = None,
+    committed: str | int | None = None,
     mode: str = STRICT,
     batch_rows: int = BATCH_ROWS,
     **plan: Any,
@@ -217,8 +225,8 @@ def replay(
     """Run a service over a member's log without a break, and yield what it does as rows in the order of the log.
 
     Args:
-        path: of the member, with ``archive_dir`` and ``recording_id`` as :func:`~container.recordings.open_member`
-            takes them; or a member that is open.
+        path: of the member, with ``archive_dir``, ``recording_id`` and ``committed`` as
+            :func:`~container.recordings.open_member` takes them; or a member that is open.
         service: as :func:`replay_segment` takes it, with ``mode`` and ``batch_rows``.
         plan: the other arguments of :func:`plan_replay`, such as ``begin_position``.
 
@@ -227,7 +235,7 @@ def replay(
     """
     member = path
     if not isinstance(member, Member):
-        member = open_member(member, archive_dir=archive_dir, recording_id=recording_id)
+        member = open_member(member, archive_dir=archive_dir, recording_id=recording_id, committed=committed)
     for segment in plan_replay(member, is_continuous=True, **plan):
         yield from replay_segment(segment, service, mode=mode, batch_rows=batch_rows)
 

@@ -261,13 +261,13 @@ def _terms_of(member: Member, log: Log) -> dict[int, int]:
 def read(path: str | Path | Sequence[str | Path], view: str, **options: Any) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a view of one member or several, in the order of the log, member by member.
 
-    Options are those of :func:`~container.recordings.open_members` (``archive_dir``, ``recording_id``), :func:`plan`
-    (``filters``, ``mode``) and :func:`read_partition` (``batch_rows``, ``columns``, ``member_column``).
+    Options are those of :func:`~container.recordings.open_members` (``archive_dir``, ``recording_id``, ``committed``),
+    :func:`plan` (``filters``, ``mode``) and :func:`read_partition` (``batch_rows``, ``columns``, ``member_column``).
 
     Raises:
         as those do.
     """
-    places = {name: options.pop(name) for name in ("archive_dir", "recording_id") if name in options}
+    places = {name: options.pop(name) for name in ("archive_dir", "recording_id", "committed") if name in options}
     mode = options.pop("mode", STRICT)
     filters = options.pop("filters", Filters())
     for partition in plan(open_members(path, mode=mode, **places), view, filters=filters, mode=mode):

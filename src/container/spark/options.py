@@ -11,6 +11,7 @@ import msgspec
 
 from container.errors import ConfigurationError
 from container.recordings import LOG_VIEWS, VIEWS
+from container.recordings.commit import parse_committed
 from container.values import is_path, shown, whole_number
 
 MODES = ("strict", "permissive")
@@ -35,6 +36,8 @@ class SourceOptions(msgspec.Struct, frozen=True):
     """``package.module:name`` of a function or type that decodes payloads."""
     committed_only: bool = False
     """Whether a batch leaves out what was recorded but is not known to be committed; a stream always does."""
+    committed: str | int | None = None
+    """What counts as committed while no running member says it; see :func:`container.recordings.open_member`."""
     columns: tuple[str, ...] = ()
     """The columns to read; all when empty."""
     batch_rows: int = DEFAULT_BATCH_ROWS
@@ -168,6 +171,7 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "mode": ("mode", _one_of(MODES)),
     "decoder": ("decoder", _text),
     "committed_only": ("committed_only", _flag),
+    "committed": ("committed", parse_committed),
     "columns": ("columns", _names),
     "batch_rows": ("batch_rows", _row_count),
     "max_bytes_per_batch": ("max_bytes_per_batch", parse_size),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -27,12 +30,16 @@ from container.recordings import (
     read_partition,
     schema,
 )
+from container.recordings.commit import tail_text, with_others
+from container.recordings.identity import log_identity
 from container.spark.filters import narrow
+from container.spark.offsets import MemberOffset, format_offset, parse_offset
 from container.spark.options import SourceOptions, parse_options
 from container.spark.payloads import PAYLOAD_COLUMN, PayloadDecoder
 
 FORMAT = "aeron.cluster"
 ERROR_COLUMN = "error"
+_log = logging.getLogger(__name__)
 
 
 class ClusterDataSource(DataSource):
@@ -117,35 +124,58 @@ class GapPartition(InputPartition):
 
 
 def open_source_members(options: SourceOptions) -> list[Member]:
-    """The members that the options name. Of several, one whose files have no id gets its place in the path for one.
+    """The members that the options name. Of several, one whose files have no id gets its place in the path for one, or
+    the next number that is free.
 
     Raises:
         ConfigurationError: two directories belong to the same member.
         RecordingError: a directory is none of a member's.
     """
+    return named(_members_by_key(options).values(), {})
+
+
+def _members_by_key(options: SourceOptions) -> dict[str, Member]:
+    """The members by their keys, in the order of the path; without an id where no file has one."""
     archive_dirs = options.archive_dirs or (None,) * len(options.paths)
     members = [
-        open_member(path, archive_dir=archive_dir, mode=options.mode)
+        open_member(path, archive_dir=archive_dir, mode=options.mode, committed=options.committed)
         for path, archive_dir in zip(options.paths, archive_dirs, strict=True)
     ]
-    if len(members) > 1:
-        members = [
-            replace(member, member_id=place) if member.member_id is None else member
-            for place, member in enumerate(members)
-        ]
     keys: dict[str, Member] = {}
-    for member in members:
-        other = keys.setdefault(member_key(member), member)
+    for member in with_others(members):
+        key = member_key(member)
+        other = keys.setdefault(key, member)
         if other is not member:
             raise ConfigurationError(
-                f"path names member {member_key(member)} twice: {other.path} and {member.path}; name each member once"
+                f"path names member {key} twice: {other.path} and {member.path}; name each member once"
             )
-    return members
+    return keys
+
+
+def named(members: Iterable[Member], ids: Mapping[str, int | None]) -> list[Member]:
+    """The members with the ids that rows say: of ``ids``, by key, where these have one; else see above."""
+    listed = list(members)
+    known = {key: ids[key] for member in listed if (key := member_key(member)) in ids}
+    taken = {member.member_id for member in listed} | set(known.values())
+    found = []
+    for place, member in enumerate(listed):
+        key = member_key(member)
+        if member.member_id is None and key in known:
+            member = replace(member, member_id=known[key], is_unnamed=True)
+        elif member.member_id is None and len(listed) > 1:
+            free = next(number for number in (place, *range(len(taken) + 1)) if number not in taken)
+            taken.add(free)
+            member = replace(member, member_id=free, is_unnamed=True)
+        found.append(member)
+    return found
 
 
 def member_key(member: Member) -> str:
-    """What a member is called in the offsets of streams: its id, or its archive's directory where no file has an id."""
-    return member.archive_dir if member.member_id is None else str(member.member_id)
+    """What a member is called in the offsets of streams: its id, or its archive's directory where no file has an id.
+
+    It does not depend on the order or the number of the directories that a query names.
+    """
+    return member.archive_dir if member.member_id is None or member.is_unnamed else str(member.member_id)
 
 
 class _Rows:
@@ -219,11 +249,15 @@ class ClusterReader(DataSourceReader):
 
     def _up_to_commit(self, member: Member, filters: Filters) -> Filters:
         try:
-            committed = member.log_range(self._options.mode).committed_position
+            log = member.log(self._options.mode)
         except RecordingError:
             if self._options.mode == "strict":
                 raise
             return filters  # The plan has a row that says why nothing is read.
+        text = tail_text(member, log)
+        if text is not None:
+            _log.warning("%s", text)
+        committed = log.log_range.committed_position
         end = committed if filters.end_position is None else min(committed, filters.end_position)
         return replace(filters, end_position=end)
 
@@ -235,7 +269,8 @@ class ClusterReader(DataSourceReader):
 class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a view of the log as it grows, up to the commit position.
 
-    An offset is a log position for each member, by its id: all messages that end at or before it have been read. A log
+    An offset (:mod:`container.spark.offsets`) is a log position for each member, by its id: all messages that end at or
+    before it have been read. It says which log that was as well, and another one under the same path is refused. A log
     never changes up to its commit position, so a batch that is read again has the same rows.
     """
 
@@ -247,26 +282,26 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self._options = options
         self._rows = _Rows(options, columns)
-        self._members = {member_key(member): member for member in open_source_members(options)}
+        self._members = _members_by_key(options)
         self._target: dict[str, int] | None = None
+        self._said: set[str] = set()
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where the members' recordings begin."""
-        return {key: member.log_range().start_position for key, member in self._members.items()}
+        return format_offset(self._known({}))
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The members' commit positions, or so much less that the batch stays within the limit."""
-        start = self._known(start)
-        latest = self._committed(start)
+        begun = self._known(parse_offset(start))
+        read = {key: one.position for key, one in begun.items()}
+        latest = self._committed(read)
         if self._target is not None:
-            latest = {key: min(latest[key], max(self._target[key], start[key])) for key in latest}
-        if not isinstance(limit, ReadMaxBytes):
-            return latest
-        behind = [key for key in latest if latest[key] > start[key]]
-        share = max(1, limit.max_bytes // max(1, len(behind)))
-        return {
-            key: self._limited(key, start[key], latest[key], share) if key in behind else latest[key] for key in latest
-        }
+            latest = {key: min(latest[key], max(self._target[key], read[key])) for key in latest}
+        if isinstance(limit, ReadMaxBytes):
+            behind = [key for key in latest if latest[key] > read[key]]
+            share = max(1, limit.max_bytes // max(1, len(behind)))
+            latest |= {key: self._limited(key, read[key], latest[key], share) for key in behind}
+        return format_offset({key: msgspec.structs.replace(begun[key], position=latest[key]) for key in begun})
 
     def _limited(self, key: str, start: int, latest: int, share: int) -> int:
         """Where to end within ``share`` bytes: where a buffer's term ends if one does, as no message goes over that."""
@@ -277,48 +312,111 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         boundary = end - end % term_length
         return boundary if boundary > start else end
 
-    def _committed(self, start: dict[str, int]) -> dict[str, int]:
-        # A crashed member knows less for certain than it did while it lived; what was committed stays so.
-        return {key: max(start[key], member.log_range().committed_position) for key, member in self._members.items()}
+    def _committed(self, read: Mapping[str, int]) -> dict[str, int]:
+        """The members' commit positions; of those that have been read further, what was read."""
+        found = {}
+        for key, member in sorted(self._members.items()):
+            log = member.log()
+            # A crashed member knows less for certain than it did while it lived; what was committed stays so.
+            found[key] = max(read[key], log.log_range.committed_position)
+            self._say(tail_text(member, log))
+            if read[key] > log.log_range.recorded_position:
+                self._say(
+                    f"the log in {member.archive_dir} is recorded to {log.log_range.recorded_position}, and the query "
+                    f"has read it to {read[key]}: nothing is read of it until it has come so far again"
+                )
+        return found
 
-    def _known(self, offset: dict[str, int]) -> dict[str, int]:
-        """The offset with this query's members: one that is new is read from its beginning."""
+    def _say(self, text: str | None) -> None:
+        """Log a warning once."""
+        if text is not None and text not in self._said:
+            self._said.add(text)
+            _log.warning("%s", text)
+
+    def _known(self, offset: Mapping[str, MemberOffset]) -> dict[str, MemberOffset]:
+        """The offset with this query's members and their logs: one that is new is read from its beginning.
+
+        Raises:
+            ConfigurationError: it has a member that path does not name, or was made of another log of a member.
+        """
+        offset = self._migrated(offset)
         gone = sorted(offset.keys() - self._members.keys())
         if gone:
             raise ConfigurationError(
                 f"the checkpoint has positions of member {', '.join(gone)}, which path does not name; it names "
                 f"{', '.join(sorted(self._members))}: add the missing directory, or begin with a new checkpoint"
             )
+        ids = {key: one.member_id for key, one in offset.items() if one.recording}
+        members = named(self._members.values(), ids)
         return {
-            key: offset[key] if key in offset else member.log_range().start_position
-            for key, member in sorted(self._members.items())
+            key: self._checked(key, member, offset.get(key))
+            for key, member in sorted(zip(self._members, members, strict=True), key=lambda pair: pair[0])
         }
+
+    def _checked(self, key: str, member: Member, offset: MemberOffset | None) -> MemberOffset:
+        descriptor = member.log_descriptor()
+        now = log_identity(member.archive_dir, descriptor)
+        position = descriptor.start_position if offset is None else offset.position
+        then = None if offset is None else offset.identity
+        if then is not None and position > 0 and not now.is_that_of(then):
+            raise ConfigurationError(
+                f"the checkpoint has read the log of member {key} to {position}, and that was another log: {then}. "
+                f"Now there is {now} in {member.archive_dir}. The cluster was wiped and started again, or this is "
+                "another one: begin with a new checkpoint, an ingest with a new table"
+            )
+        if then is None and position > member.log_range().recorded_position:
+            raise ConfigurationError(
+                f"the checkpoint has read the log of member {key} to {position}, and the one in {member.archive_dir} "
+                f"is recorded to {member.log_range().recorded_position}: it is another one. Begin with a new "
+                "checkpoint, an ingest with a new table"
+            )
+        first_term = then.first_term if then is not None and now.first_term is None else now.first_term
+        return MemberOffset(position, now.recording, first_term, member.member_id)
+
+    def _migrated(self, offset: Mapping[str, MemberOffset]) -> Mapping[str, MemberOffset]:
+        """An offset of version 1, which called members without an id by their places, with the keys of today."""
+        if not offset or any(one.recording for one in offset.values()):
+            return offset
+        self._say(
+            "the checkpoint has offsets of version 1, which do not say of which log they are: the logs that path names "
+            "are taken for those that were read"
+        )
+        places = {
+            str(place): key
+            for place, (key, member) in enumerate(self._members.items())
+            if member.member_id is None and key not in offset
+        }
+        return {key if key in self._members else places.get(key, key): one for key, one in offset.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """What the option ``max_bytes_per_batch`` says."""
         limit = self._options.max_bytes_per_batch
         return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
 
-    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         """The commit positions, for the query's status."""
-        return {key: member.log_range().committed_position for key, member in sorted(self._members.items())}
+        latest = self._committed(dict.fromkeys(self._members, 0))
+        begun = self._known({})
+        return format_offset({key: msgspec.structs.replace(begun[key], position=latest[key]) for key in begun})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Take the commit positions of now as the end."""
-        self._target = self.reportLatestOffset()
+        self._target = self._committed(dict.fromkeys(self._members, 0))
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The partitions with messages that end after ``start`` and not after ``end``."""
-        known = self._known(start)
+        ends = self._known(parse_offset(end))
+        begun = self._known(parse_offset(start))
         found: list[InputPartition] = []
-        for key, last in sorted(end.items()):
-            member, first = self._members[key], known[key]
-            if first == last:
+        for key, last in ends.items():
+            first = begun[key].position
+            if first == last.position:
                 continue
+            member = replace(self._members[key], member_id=last.member_id)
             gone = member.log_range().start_position
             if first < gone:
                 found.append(self._gap(member, first, gone))
-            filters = Filters(begin_position=first, end_position=last)
+            filters = Filters(begin_position=first, end_position=last.position)
             planned = plan([member], self._options.view, filters=filters, mode=self._options.mode)
             found += [ClusterPartition(partition, filters) for partition in planned]
         return found

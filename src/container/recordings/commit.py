@@ -1,0 +1,162 @@
+"""How far a log is committed, also where no running member says it.
+
+A running consensus module has a counter. A recording log knows closed terms and snapshots, and nothing of the term that
+a stop or a kill left open. There the members decide together: what a majority has recorded is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from container.errors import ConfigurationError, RecordingError
+from container.recordings.term_message import read_term_message
+from container.values import shown, whole_number
+
+if TYPE_CHECKING:
+    from container.recordings.member import Log, Member
+
+RECORDED, KNOWN = "recorded", "known"
+COUNTER, GIVEN, QUORUM = "counter", "given", "quorum"
+
+type Committed = str | int | None
+"""``recorded``, ``known``, a log position, or ``None`` to find out."""
+
+
+def parse_committed(name: str, value: str | int | None) -> Committed:
+    """Return a setting that says what counts as committed.
+
+    Raises:
+        ConfigurationError: it is not ``recorded``, ``known``, or a log position.
+    """
+    if value is None or value in (RECORDED, KNOWN):
+        return value
+    position = whole_number(str(value))
+    if position is None:
+        raise ConfigurationError(
+            f"{name}={shown(value)}: must be {RECORDED} (all that is recorded), {KNOWN} (what closed terms, snapshots "
+            "and counters show) or a log position"
+        )
+    return position
+
+
+def with_others(members: Sequence[Member]) -> list[Member]:
+    """Return the members of one cluster, each of which knows the others, so that they can form a quorum.
+
+    Where some have an id in their files, one without is a copy and no vote.
+    """
+    has_ids = any(member.member_id is not None for member in members)
+    voting = [replace(member, is_voter=not has_ids or member.member_id is not None, others=()) for member in members]
+    return [replace(one, others=tuple(other for other in voting if other is not one)) for one in voting]
+
+
+def resolve(member: Member, log: Log) -> tuple[int, str]:
+    """Return up to where a member's log is committed, and what says so: one of the words of this module."""
+    start, recorded, known = log.log_range.start_position, log.log_range.recorded_position, log.known_position
+    if isinstance(member.committed, int):
+        return min(recorded, max(start, member.committed)), GIVEN
+    if log.has_counter:
+        return known, COUNTER
+    if member.committed is not None:
+        return (recorded if member.committed == RECORDED else known), member.committed
+    if member.others:
+        return _of_cluster(member, log)
+    return (recorded, RECORDED) if not log.is_running and _is_alone(member, log) else (known, KNOWN)
+
+
+def _is_alone(member: Member, log: Log) -> bool:
+    """Whether nothing in a log shows that its cluster has other members: none of these has ever led it."""
+    if member.cluster_dir is None or log.failure is not None:
+        return False  # Who led cannot be looked up.
+    places = {entry.term_base_log_position for entry in log.terms} | {log.log_range.start_position}
+    leaders = {
+        found.leader_member_id
+        for place in places
+        if (found := read_term_message(member.archive_dir, log.descriptor, place)) is not None
+    }
+    own = leaders if member.member_id is None else {member.member_id}
+    return len(leaders) == 1 and leaders == own
+
+
+def _of_cluster(member: Member, log: Log) -> tuple[int, str]:
+    """By the majority of all members that are named, or by the counter of one that runs."""
+    logs = [(member, log), *((other, found) for other in member.others if (found := _log_of(other)) is not None)]
+    voters = [(one, found) for one, found in logs if one.is_voter]
+    count = sum(one.is_voter for one in (member, *member.others))
+    known = max((found.known_position for _, found in voters), default=log.known_position)
+    reference = max(voters, key=_last_term, default=(member, log))
+    cluster, basis = known, KNOWN
+    if reference[1].terms and not any(found.has_counter or found.is_running for _, found in voters):
+        agreed = sorted((_agreement(one, found, *reference) for one, found in voters), reverse=True)
+        majority = count // 2 + 1
+        cluster = max(known, agreed[majority - 1] if len(agreed) >= majority else 0)
+        basis = QUORUM
+    position = max(log.known_position, min(cluster, _agreement(member, log, *reference)))
+    return min(position, log.log_range.recorded_position), basis
+
+
+def _log_of(member: Member) -> Log | None:
+    try:
+        return member.own_log("permissive")
+    except RecordingError:
+        return None
+
+
+def _last_term(voter: tuple[Member, Log]) -> tuple[int, int]:
+    """The order of logs: that of a later term has all that is committed, and so has the longer one of the same."""
+    _, log = voter
+    last = max((entry.leadership_term_id for entry in log.terms), default=-1)
+    return last, log.log_range.recorded_position
+
+
+def _agreement(member: Member, log: Log, reference: Member, of: Log) -> int:
+    """Up to where a log has what the reference has: to where one of its terms does not begin as it does there."""
+    start = max(log.log_range.start_position, of.log_range.start_position)
+    limit = min(log.log_range.recorded_position, of.log_range.recorded_position)
+    for base in sorted({entry.term_base_log_position for entry in of.terms} | {start}):
+        if not start <= base < limit:
+            continue
+        expected = read_term_message(reference.archive_dir, of.descriptor, base)
+        if expected is not None and read_term_message(member.archive_dir, log.descriptor, base) != expected:
+            return base
+    return limit
+
+
+def tail_text(member: Member, log: Log) -> str | None:
+    """Return what is to be said of a log of which not all is known to be committed; ``None`` when nothing is."""
+    found = log.log_range
+    if log.committed_by in (COUNTER, GIVEN) or found.recorded_position == log.known_position:
+        return None
+    name = member.path if member.member_id is None else f"member {member.member_id} in {member.path}"
+    text = f"the log of {name} is recorded to {found.recorded_position} and known to be committed to "
+    if log.committed_by == RECORDED:
+        why = "as committed=recorded says" if member.committed == RECORDED else "as no other member ever led it"
+        return (
+            f"{text}{log.known_position}: all that is recorded counts as committed, {why}. If the cluster has other "
+            "members, name their directories too, or set committed=known"
+        )
+    if found.committed_position == found.recorded_position:
+        return None
+    if log.committed_by == QUORUM:
+        return (
+            f"{text}{found.committed_position}, by the majority of the members that were named: what lies behind is "
+            "left out, as an election may remove it"
+        )
+    return (
+        f"{text}{found.committed_position}: what lies between is left out, as an election may remove it. Name the "
+        "directories of all members, or set committed=recorded"
+    )
+
+
+def tail_texts(members: Iterable[Member], mode: str) -> list[str]:
+    """Return :func:`tail_text` of each member that has one."""
+    found = []
+    for member in members:
+        try:
+            text = tail_text(member, member.log(mode))
+        except RecordingError:
+            continue  # Who reads it is told.
+        if text is not None:
+            found.append(text)
+    return found

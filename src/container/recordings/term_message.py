@@ -1,0 +1,58 @@
+"""The message with which a leadership term begins in a log, read by its position alone: upstream's template 24.
+
+All members have the same one, whatever their archives called the recording, so it says whether two logs are one.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from container.recordings.catalog import RecordingDescriptor
+from container.recordings.frame_reader import segment_file_name, segment_position
+from container.regular_files import open_regular, read_at
+
+# A frame's header, then the message's (DataHeaderFlyweight.java, aeron-cluster-codecs.xml).
+_FRAME = struct.Struct("<iBBHiiiiq")
+_MESSAGE = struct.Struct("<HHHH")
+_TERM = struct.Struct("<qqqqii")
+_DATA_FRAME, _UNFRAGMENTED = 1, 0xC0
+_TEMPLATE_ID, _SCHEMA_ID = 24, 111
+
+
+@dataclass(frozen=True, slots=True)
+class TermMessage:
+    """What a leader wrote at the begin of its term."""
+
+    leadership_term_id: int
+    log_position: int
+    timestamp: int
+    term_base_log_position: int
+    leader_member_id: int
+    log_session_id: int
+
+
+def read_term_message(archive_dir: str | Path, descriptor: RecordingDescriptor, position: int) -> TermMessage | None:
+    """Return the message that begins a leadership term at a log position; ``None`` when there is none or no file."""
+    base = segment_position(
+        descriptor.start_position, position, descriptor.term_buffer_length, descriptor.segment_file_length
+    )
+    try:
+        file = open_regular(Path(archive_dir, segment_file_name(descriptor.recording_id, base)))
+        try:
+            content = read_at(file, position - base, _FRAME.size + _MESSAGE.size + _TERM.size)
+        finally:
+            os.close(file)
+    except OSError:
+        return None
+    if len(content) < _FRAME.size + _MESSAGE.size + _TERM.size:
+        return None
+    length, _version, flags, kind, *_ = _FRAME.unpack_from(content)
+    block_length, template_id, schema_id, _ = _MESSAGE.unpack_from(content, _FRAME.size)
+    if (kind, flags, template_id, schema_id) != (_DATA_FRAME, _UNFRAGMENTED, _TEMPLATE_ID, _SCHEMA_ID):
+        return None
+    if block_length < _TERM.size or length < len(content):
+        return None
+    return TermMessage(*_TERM.unpack_from(content, _FRAME.size + _MESSAGE.size))
