@@ -69,6 +69,9 @@ class Filters:
     """Only rows with ``log_position > begin_position``."""
     end_position: int | None = None
     """Only rows with ``log_position <= end_position``."""
+    is_border: bool = False
+    """Whether ``begin_position``, if it is a multiple of 32, is known to be a place where a frame begins, so that
+    nothing before it need be read. At other places a message's bytes might look like a frame."""
     begin_timestamp: int | None = None
     """Only rows with ``timestamp >= begin_timestamp``; not for frames."""
     end_timestamp: int | None = None
@@ -416,8 +419,7 @@ def _decoder(partition: Partition, filters: Filters, batch_rows: int, make: _Bat
     make.constants["recording_id"] = descriptor.recording_id
     begin = partition.begin_position
     if filters.begin_position is not None:
-        # The start of an Aeron term is the next place before it where a frame is known to begin.
-        begin = max(begin, min(filters.begin_position, partition.end_position) & -descriptor.term_buffer_length)
+        begin = max(begin, _first_to_read(partition, descriptor, filters))
     templates = _TEMPLATES.get(partition.view)
     if filters.template_ids is not None:
         templates = filters.template_ids if templates is None else templates & filters.template_ids
@@ -447,6 +449,18 @@ def _decoder(partition: Partition, filters: Filters, batch_rows: int, make: _Bat
         leadership_term_ids=terms,
         **limits,
     )
+
+
+def _first_to_read(partition: Partition, descriptor: RecordingDescriptor, filters: Filters) -> int:
+    """The last place where a frame is known to begin, and of which no wanted message began before."""
+    assert filters.begin_position is not None
+    first = min(filters.begin_position, partition.end_position)
+    if filters.is_border and first % _FRAME_ALIGNMENT == 0 and partition.begin_position < first:
+        with closing(MessageReader(partition.member.archive_dir, **descriptor.layout())) as reader:
+            if reader.begins_message(first, partition.recorded_position):
+                return first
+    # A message has its frames in one Aeron term, at the start of which one begins.
+    return first & -descriptor.term_buffer_length
 
 
 def _after_damage(partition: Partition, decoder: LogDecoder, error: RecordingError) -> int:
