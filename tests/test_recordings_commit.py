@@ -119,7 +119,7 @@ def test_a_log_position_can_be_given(tmp_path: Path, asked: int | str, given: in
     assert tail_texts([open_member(tmp_path, committed=asked)], "strict") == []
 
 
-@pytest.mark.parametrize("value", ["all", "", "1.5", "RECORDED"])
+@pytest.mark.parametrize("value", ["all", "", "1.5", "-1", "RECORDED"])
 def test_other_settings_are_refused(tmp_path: Path, value: str) -> None:
     member_of(tmp_path)
     with pytest.raises(ConfigurationError, match="must be recorded .*, known .* or a log position"):

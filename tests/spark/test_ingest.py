@@ -49,7 +49,7 @@ def test_what_is_committed_is_ingested_once_and_what_follows_is_added(spark: Spa
     history.message(1, b"not yet known to be committed")
     member, table = history.finish(is_closed=False), tmp_path / "table"
     committed = member.terms[1][1]
-    options = options_of(member, max_bytes_per_batch=20_000)
+    options = options_of(member, max_bytes_per_batch=20_000, committed="known")
     first = ingest(spark, options, table, cluster="main")
     (key,) = first.members
     assert first.members[key] == MemberPositions(0, committed, [], [PositionRange(0, committed)])

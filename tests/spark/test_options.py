@@ -46,11 +46,15 @@ def test_options_survive_the_way_through_spark() -> None:
         mode="permissive",
         decoder="a.b:C",
         committed_only=True,
+        committed=96,
         columns=("log_position",),
         batch_rows=7,
         max_bytes_per_batch=64 * 1024,
     )
     assert parse_options(source_options(options)) == options
+    for committed in ("recorded", "known", None):
+        chosen = SourceOptions(("/a",), committed=committed)
+        assert parse_options(source_options(chosen)) == chosen
 
 
 @pytest.mark.parametrize(
@@ -59,6 +63,8 @@ def test_options_survive_the_way_through_spark() -> None:
         ("view", "message", "view='message': must be one of frames, messages"),
         ("mode", "FAILFAST", "mode='FAILFAST': must be one of strict, permissive"),
         ("committed_only", "yes", "committed_only='yes': must be true or false"),
+        ("committed", "all", r"committed='all': must be recorded \(all that is recorded\), known"),
+        ("committed", "-1", "committed='-1': must be recorded"),
         ("batch_rows", "0", "batch_rows='0': must be a number of rows from 1 to 1048576"),
         ("batch_rows", "many", "batch_rows='many'"),
         ("max_bytes_per_batch", "1.5m", "max_bytes_per_batch='1.5m': must be a positive number of bytes"),

@@ -244,9 +244,10 @@ def test_a_members_recordings_are_what_its_service_saw_and_what_javas_tools_say(
     last_position = await_applied(member, service)
     before = seen(service)
 
-    # Killed: how far it was committed is now known up to the snapshot only.
+    # Killed: how far it was committed is now known up to the snapshot only. It was alone, so all of it is.
     release(member, service)
-    crashed = open_member(member.base_dir).log_range()
+    assert open_member(member.base_dir).log_range().committed_position == last_position
+    crashed = open_member(member.base_dir, committed="known").log_range()
     snapshot_position = snapshot_rows[0]["log_position"]
     assert (crashed.recorded_position, crashed.committed_position) == (last_position, snapshot_position)
     rows = rows_of(member.base_dir, "messages")

@@ -33,7 +33,7 @@ def parse_committed(name: str, value: str | int | None) -> Committed:
     if value is None or value in (RECORDED, KNOWN):
         return value
     position = whole_number(str(value))
-    if position is None:
+    if position is None or position < 0:
         raise ConfigurationError(
             f"{name}={shown(value)}: must be {RECORDED} (all that is recorded), {KNOWN} (what closed terms, snapshots "
             "and counters show) or a log position"

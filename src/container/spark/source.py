@@ -287,7 +287,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rows = _Rows(options, columns)
         self._members = _members_by_key(options)
         self._target: dict[str, int] | None = None
-        self._said: set[str] = set()
+        self._said: set[tuple[str, str]] = set()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where the members' recordings begin."""
@@ -334,18 +334,19 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log = member.log()
             # A crashed member knows less for certain than it did while it lived; what was committed stays so.
             found[key] = max(read[key], log.log_range.committed_position)
-            self._say(tail_text(member, log))
+            self._say((key, log.committed_by), tail_text(member, log))
             if read[key] > log.log_range.recorded_position:
                 self._say(
+                    (key, "shorter"),
                     f"the log in {member.archive_dir} is recorded to {log.log_range.recorded_position}, and the query "
-                    f"has read it to {read[key]}: nothing is read of it until it has come so far again"
+                    f"has read it to {read[key]}: nothing is read of it until it has come so far again",
                 )
         return found
 
-    def _say(self, text: str | None) -> None:
-        """Log a warning once."""
-        if text is not None and text not in self._said:
-            self._said.add(text)
+    def _say(self, topic: tuple[str, str], text: str | None) -> None:
+        """Log a warning, the first one of a topic; positions grow with each look."""
+        if text is not None and topic not in self._said:
+            self._said.add(topic)
             _log.warning("%s", text)
 
     def _known(self, offset: Mapping[str, MemberOffset]) -> dict[str, MemberOffset]:
@@ -393,8 +394,9 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not offset or any(one.recording for one in offset.values()):
             return offset
         self._say(
+            ("", "version"),
             "the checkpoint has offsets of version 1, which do not say of which log they are: the logs that path names "
-            "are taken for those that were read"
+            "are taken for those that were read",
         )
         places = {
             str(place): key
