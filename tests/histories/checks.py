@@ -239,6 +239,8 @@ def check_damage(cluster: Cluster, rng: random.Random) -> None:
         if position not in known and not damage.touches(row):
             raise Disagreement(f"{damage}: a row that was never written: {row}")
     missing = [row for position, row in known.items() if position not in rows]
+    if missing and not errors and missing == expected[-len(missing) :]:
+        raise Disagreement(f"the log ends without a word at {damage}: {len(missing)} messages follow it")
     if missing and not errors:
         raise Disagreement(f"{damage}: {len(missing)} messages are missing without an error, first {missing[0]}")
     if missing and min(row["log_position"] for row in errors) > missing[0]["log_position"]:

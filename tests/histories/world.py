@@ -104,7 +104,8 @@ class _Log:
         message = session_message(1, b"." * 5000, term=len(self.bases) - 1, timestamp=self.now_ms)
         length = self.writer.mtu_length - 32
         self.writer.append_frame(message[:length], 0x80)
-        if self.rng.random() < 0.5:
+        has_room = self.writer.position % TERM_LENGTH + self.writer.mtu_length <= TERM_LENGTH
+        if has_room and self.rng.random() < 0.5:
             self.writer.append_frame(message[length : 2 * length], 0)
         self.unfinished.add(self.writer.position)
 
