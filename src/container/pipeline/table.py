@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import pyarrow.dataset as ds
@@ -107,8 +108,9 @@ class TableWriter:
         with self._lock:
             if batch_id <= self.manifest.batch_id:
                 return
-            staging = self._table / _STAGING_NAME
-            shutil.rmtree(staging, ignore_errors=True)
+            shutil.rmtree(self._table / _STAGING_NAME, ignore_errors=True)
+            # A name of its own: on another machine an executor of a killed query may still write.
+            staging = self._table / _STAGING_NAME / uuid4().hex
             # The session of a batch is a copy, of which this changes nothing else. INT96, the default, is obsolete.
             rows.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
             self._with_all_columns(rows).write.partitionBy(*PARTITION_COLUMNS).parquet(str(staging))
@@ -117,7 +119,7 @@ class TableWriter:
             manifest.query_id = query_id(checkpoint)
             offset = end_of_batch(checkpoint, batch_id)
             member_ids = {key: member_id for member_id, key in member_keys(offset).items()}
-            manifest.moving = Batch(batch_id, self._places(batch_id), end_positions(offset), member_ids)
+            manifest.moving = Batch(batch_id, self._places(staging, batch_id), end_positions(offset), member_ids)
             manifest.write(self._table)
             self.manifest = manifest
             self._finish()
@@ -127,9 +129,8 @@ class TableWriter:
         missing = [column for column in self.manifest.columns if column.name not in rows.columns]
         return rows.withColumns({column.name: f.lit(None).cast(column.type) for column in missing}) if missing else rows
 
-    def _places(self, batch_id: int) -> dict[str, str]:
-        """Where the files of a batch belong, by where they were written: in an order that is always the same."""
-        staging = self._table / _STAGING_NAME
+    def _places(self, staging: Path, batch_id: int) -> dict[str, str]:
+        """Where the files of a batch belong, by where they were written."""
         files = sorted(staging.rglob("*.parquet"))
         return {
             str(file.relative_to(self._table)): str(
