@@ -15,10 +15,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
 from container.errors import ConfigurationError, RecordingError
-from container.recordings import open_member
+from container.recordings import Member, open_member
 from container.spark.offsets import end_positions, parse_offset
 from container.spark.options import SourceOptions
-from container.spark.source import ClusterDataSource, ClusterStreamReader, arrow_schema, spark_schema
+from container.spark.source import ClusterDataSource, ClusterStreamReader, arrow_schema, named, spark_schema
 from container.testing.recordings import write_catalog
 from tests.recordings_world import SEGMENT_LENGTH, TERM_LENGTH
 from tests.spark.written_members import History, WrittenMember
@@ -224,6 +224,22 @@ def test_members_without_an_id_keep_their_keys_and_ids_in_any_order_and_number(
             assert [row["log_position"] for row in rows if row["member_id"] == ids[key]] == expected
         read = after
     assert len(set(ids.values())) == 3
+
+
+def test_no_two_members_of_a_query_have_one_id() -> None:
+    def member(name: str, member_id: int | None = None) -> Member:
+        return Member(name, None, name, member_id)
+
+    def ids(*members: Member, **known: int | None) -> list[int | None]:
+        return [one.member_id for one in named(members, known)]
+
+    assert ids(member("a")) == [None]
+    assert ids(member("a"), member("b")) == [0, 1]
+    assert ids(member("a", 1), member("b"), member("c")) == [1, 0, 2]
+    assert ids(member("a"), member("b"), b=0) == [1, 0]
+    assert ids(member("a"), member("b"), a=None) == [None, 1]
+    # A number that a checkpoint gave to a copy is that of a member which came later.
+    assert ids(member("a", 1), member("b"), b=1) == [1, 0]
 
 
 def rewritten(member: WrittenMember, first_payload: bytes = b"of the new cluster") -> WrittenMember:

@@ -158,8 +158,9 @@ def _members_by_key(options: SourceOptions) -> dict[str, Member]:
 def named(members: Iterable[Member], ids: Mapping[str, int | None]) -> list[Member]:
     """The members with the ids that rows say: of ``ids``, by key, where these have one; else see above."""
     listed = list(members)
-    known = {key: ids[key] for member in listed if (key := member_key(member)) in ids}
-    taken = {member.member_id for member in listed} | set(known.values())
+    taken = {member.member_id for member in listed if member.member_id is not None}
+    known = {key: ids[key] for member in listed if (key := member_key(member)) in ids and ids[key] not in taken}
+    taken |= {member_id for member_id in known.values() if member_id is not None}
     found = []
     for place, member in enumerate(listed):
         key = member_key(member)
