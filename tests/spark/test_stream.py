@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import struct
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -78,6 +79,47 @@ def test_limited_batches_end_at_buffer_terms_and_reach_the_end(member: WrittenMe
     # Less than a message at a time still gets there.
     assert latest(reader, {key: 0}, ReadMaxBytes(10)) == {key: 10}
     assert rows_between(reader, {key: 0}, {key: 10}) == []
+
+
+def test_small_batches_read_nothing_twice(tmp_path: Path) -> None:
+    history = History(tmp_path / "member", term_length=16 * TERM_LENGTH, segment_length=16 * TERM_LENGTH)
+    history.begin_term()
+    for number in range(3000):
+        history.message(1, bytes([number % 251]) * (5000 if number % 50 == 0 else number % 97))
+    written = history.finish()
+    assert history.position < 16 * TERM_LENGTH, "one Aeron term"
+    reader, key = stream(written, max_bytes_per_batch=40_000), key_of(written)
+    offset, found = 0, list[int]()
+    while offset < history.position:
+        end = latest(reader, {key: offset}, ReadMaxBytes(40_000))[key]
+        assert 0 < end - offset <= 40_000
+        found += [row["log_position"] for row in rows_between(reader, {key: offset}, {key: end})]
+        # What was read is gone: who read it again would find damage.
+        with written.archive_dir.joinpath("0-0.rec").open("r+b") as file:
+            file.seek(offset)
+            file.write(bytes(end - offset))
+        offset = end
+    assert found == positions(written)
+
+
+def test_bytes_of_a_message_that_look_like_a_frame_are_not_taken_for_one(tmp_path: Path) -> None:
+    history = History(tmp_path / "member", mtu_length=8192)
+    history.begin_term()
+    begin = history.position
+    fake = struct.Struct("<iBBHiiiiq")
+    # Wherever the 32 bytes of this payload lie at a multiple of 32, they are a whole frame of this log.
+    first = begin + 32 + 32
+    payload = b"".join(fake.pack(32, 0, 0xC0, 1, place, 7, 100, 0, 0) for place in range(first, first + 4096, 32))
+    history.message(1, payload)
+    history.message(1, b"behind")
+    written = history.finish()
+    reader, key = stream(written, max_bytes_per_batch=1024), key_of(written)
+    offset, found = begin, list[int]()
+    while offset < history.position:
+        end = latest(reader, {key: offset}, ReadMaxBytes(1024))[key]
+        found += [row["log_position"] for row in rows_between(reader, {key: offset}, {key: end})]
+        offset = end
+    assert found == positions(written)[1:]
 
 
 def test_a_stream_stops_at_the_commit_position_and_goes_on_behind_it(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from container.errors import (
 from container.sealed cimport hide, seal
 from container.testing.manual_time import ManualClock, SteppingIdleStrategy
 from container.testing.memory_channel import MemoryChannel
-from container.testing.memory_counters cimport CounterBuffers, MemoryCounters
+from container.memory_counters cimport CounterBuffers, MemoryCounters
 from container.testing.memory_log cimport MemoryImage, MemoryLog
 from container.testing.memory_stream cimport MemoryStream
 from container.transport cimport (
