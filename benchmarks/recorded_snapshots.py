@@ -21,7 +21,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from benchmarks._harness import ROOT, Goal, Report, Result, RoundFailed, cpu_seconds, run_rounds, say
+from benchmarks._harness import ROOT, Report, RoundFailed, cpu_seconds, run_rounds, say
+from benchmarks._verdicts import Goal, Result
 from benchmarks.spark_source import descendants, workers_peak_mib
 from container.api import (
     ClientSession,
