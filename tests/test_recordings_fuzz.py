@@ -54,7 +54,7 @@ SABOTAGES: dict[str, tuple[Any, str, Any, str]] = {
         member,
         "recorded_position",
         lambda _, descriptor, *__: descriptor.start_position,
-        "snapshots of a whole member",
+        "what is cut off is not told",
     ),
 }
 
