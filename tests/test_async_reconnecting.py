@@ -37,6 +37,7 @@ from container.errors import (
     TimedOutError,
 )
 from tests import scripted_member
+from tests.pauses import pause
 from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers, key_of
 
 QUICK = ReconnectPolicy(first_delay=0.02, max_delay=0.1)
@@ -94,7 +95,7 @@ async def until(predicate: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + LIMIT_S
     while not predicate():
         assert time.monotonic() < deadline, f"waited {LIMIT_S:g} s for {what}, in vain"
-        await asyncio.sleep(0.002)
+        await pause(0.002)
 
 
 def has_sessions(client: AsyncReconnectingClient, count: int) -> bool:
@@ -195,7 +196,7 @@ def test_a_password_that_is_no_longer_taken_ends_it_and_all_that_waits(
             request = asyncio.create_task(client.request(b"7:", key=7, idempotent=True))
             await until(lambda: members.do(member.payloads), "the request to be in flight")
             receive = asyncio.create_task(client.receive())
-            await asyncio.sleep(0)
+            await pause()
             end_session(members, member, refuse=(scripted_member.AUTHENTICATION_REJECTED, "no"))
             with pytest.raises(RequestClosedError, match="AUTHENTICATION_REJECTED: no"):
                 await request
@@ -315,7 +316,7 @@ def test_a_full_outbox_does_what_its_policy_says(
             await until(lambda: client.state is not ConnectionState.CONNECTED, "the end of the session")
             sending = [asyncio.create_task(client.send(b"%d" % number)) for number in range(5)]
             for _ in range(5):
-                await asyncio.sleep(0)
+                await pause()
             assert client.waiting == 2
             accept_again(members, member)
             results = await asyncio.gather(*sending, return_exceptions=True)
@@ -357,7 +358,7 @@ def test_a_close_ends_all_that_waits(members: ThreadedMembers, member: PatientMe
         end_session(members, member, refuse=FULL)
         await until(lambda: client.state is not ConnectionState.CONNECTED, "the end of the session")
         waiting = [asyncio.create_task(call) for call in (client.send(b"x"), client.send(b"y"), client.receive())]
-        await asyncio.sleep(0.01)
+        await pause(0.01)
         await client.aclose()
         await client.aclose()
         with pytest.raises(RequestClosedError):
@@ -422,7 +423,7 @@ def test_a_connect_that_is_given_up_leaves_nothing(members: ThreadedMembers) -> 
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1), connecting(members):
                 pass
-        assert {task.get_name() for task in asyncio.all_tasks()} == {asyncio.current_task().get_name()}  # type: ignore[union-attr]
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     run(scenario())
 

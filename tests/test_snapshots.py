@@ -380,7 +380,10 @@ def test_what_would_not_come_back_as_it_is_is_refused_with_its_place(fields: dic
 @pytest.mark.parametrize(
     ("state", "text"),
     [
-        (Typed(by_name={"a": "7"}), "Typed.by_name['a'] is '7' (str), and its type is int: "),  # type: ignore[dict-item]
+        (
+            Typed(by_name={"a": "7"}),  # type: ignore[dict-item]
+            "Typed.by_name['a'] is '7' (str), and its type is int: ",
+        ),
         (Typed(anything=[0, (1, 2)]), "Typed.anything[1] is (1, 2) and would come back as [1, 2] (list): "),
         (Typed(small=10), "Typed.small is 10, which cannot be read back as "),
         (Typed(by_real={NAN: 1}), "Typed.by_real, key nan is NaN, which no look-up finds again"),

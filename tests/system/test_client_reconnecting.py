@@ -14,6 +14,7 @@ import pytest
 from container.client import AsyncReconnectingClient, ConnectionListener, ReconnectPolicy, areconnecting
 from container.errors import ClosedError, ContainerError, LeaderChangedError, RequestClosedError
 from container.testing.cluster import Cluster, Service
+from tests.pauses import pause
 from tests.system.harness import ECHO_SERVICE, ROOT
 from tests.threaded_members import key_of
 
@@ -63,14 +64,14 @@ class Day:
             except (LeaderChangedError, RequestClosedError) as error:
                 self.outcomes[type(error).__name__] += 1
                 self.resendable_lost += number % 2
-            await asyncio.sleep(PAUSE_S)
+            await pause(PAUSE_S)
 
     async def until_work_goes_on(self, client: AsyncReconnectingClient) -> None:
         """Answers come again, and nobody waits for one of before."""
         before = self.outcomes["answered"]
         async with asyncio.timeout(LIMIT_S):
             while self.outcomes["answered"] < before + 3 * WORKERS:
-                await asyncio.sleep(PAUSE_S)
+                await pause(PAUSE_S)
 
 
 class Told(ConnectionListener):

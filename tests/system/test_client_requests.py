@@ -14,6 +14,7 @@ import pytest
 from container.client import AsyncAeronCluster, EgressListener, aconnect
 from container.errors import LeaderChangedError
 from container.testing.cluster import Cluster, Service
+from tests.pauses import pause
 from tests.system.harness import ECHO_SERVICE, ROOT
 from tests.threaded_members import key_of
 
@@ -72,7 +73,7 @@ async def keep_asking(client: AsyncAeronCluster, number: int, outcomes: Outcomes
             assert not number % 2
             outcomes.unknown += 1
         outcomes.spans.append((begin, time.monotonic()))
-        await asyncio.sleep(PAUSE_S)
+        await pause(PAUSE_S)
 
 
 @pytest.mark.slow
@@ -90,13 +91,13 @@ def test_each_request_has_one_outcome_soon_after_each_new_leader(cluster: Cluste
                     tasks.create_task(keep_asking(client, number, outcomes, end))
                 for kill in range(1, KILLS + 1):
                     while outcomes.answered < kill * 5 * IN_FLIGHT:
-                        await asyncio.sleep(0.05)
+                        await pause(0.05)
                     leader = cluster.leader
                     assert leader is not None
                     await asyncio.to_thread(leader.kill)
                     while len(leaders.times) < kill:
-                        await asyncio.sleep(0.05)
-                    await asyncio.sleep(2 * OUTCOME_S)
+                        await pause(0.05)
+                    await pause(2 * OUTCOME_S)
                     await asyncio.to_thread(leader.restart)
                     await asyncio.to_thread(cluster.await_ready)
                 end.set()
