@@ -230,6 +230,14 @@ cdef class ClusteredServiceAgent(Cluster):
         except AgentTermination:
             self._run_termination_hook()
             raise
+        except MemoryError as error:
+            # Maybe of what was to end the member, or to skip an event: nobody knows how much of the cycle was done.
+            if self._parent_id != 0:
+                raise
+            self._run_termination_hook()
+            raise AgentTermination(
+                f"there was no memory to go on at logPosition={self._log_position}: this member ends, as its state "
+                "could differ from the other members'. It replays the log at its next start") from error
         return work_count
 
     cdef int _close(self) except -1:
