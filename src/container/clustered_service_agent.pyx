@@ -935,6 +935,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int _poll_connecting(self) except -1:
         cdef list asked = self._connecting[:MAX_CONNECTING]
         cdef list waiting = []
+        cdef list failures = []
         cdef ContainerClientSession session
         cdef int64_t now_ns = self._clock.nano_time()
         for session in asked:
@@ -943,10 +944,12 @@ cdef class ClusteredServiceAgent(Cluster):
                 if not session._is_connected(self._client, now_ns):
                     waiting.append(session)
             except Exception as error:
-                self._on_error(ClusterError(
+                failures.append(ClusterError(
                     f"failed to connect session response publication: {error}", category=Category.WARN))
         if len(waiting) < len(asked):
             self._connecting = waiting + self._connecting[MAX_CONNECTING:]
+        for failure in failures:                # last: an error handler that idles comes back here
+            self._on_error(failure)
         return 0
 
     cdef int _disconnect(self, ContainerClientSession session) except -1:
