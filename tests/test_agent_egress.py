@@ -115,6 +115,23 @@ def test_egress_that_the_driver_refuses_is_reported_for_each_and_no_other_is_con
     assert connected == [False] * 5 + [True] * (COUNT - 5)
 
 
+def test_an_error_handler_that_idles_leaves_no_session_out() -> None:
+    member = new_leader(delay=0)
+    listen(member, *range(1, COUNT + 1))
+    member.driver.fail_next_add("publication")
+    count_error = member.errors.append
+
+    class Idling(list[BaseException]):
+        def append(self, error: BaseException) -> None:
+            count_error(error)
+            member.service.cluster.idle()
+
+    member.errors = Idling()
+    member.work(100)
+    connected = [session.is_connected for session in member.service.cluster.client_sessions]
+    assert connected == [False] + [True] * (COUNT - 1)
+
+
 @pytest.mark.parametrize("end", ["close", "log", "agent"])
 def test_an_end_gives_up_what_is_still_waited_for(end: str) -> None:
     member = new_leader(session_count=2, delay=1_500)

@@ -392,6 +392,24 @@ def test_an_archive_that_records_nothing_for_60_s_fails_the_snapshot_alone(
     assert member.service.messages == [b"next"]
 
 
+@pytest.mark.parametrize("what", ["completion", "a message"])
+def test_a_member_that_stands_still_while_it_waits_does_not_blame_the_archive(what: str) -> None:
+    member = Member().lead()
+
+    def write(publication: Any) -> None:
+        member.after_idles(2, lambda: member.clock.advance(90_000_000_000))
+        if what == "completion":
+            member.store.script("complete", [0] * 3)
+        else:
+            member.driver.publication_results(SNAPSHOT_CHANNEL, 106, [BACK_PRESSURED] * 3)
+        publication.send(b"state")
+
+    member.in_callback(write, "on_take_snapshot")
+    take(member)
+    assert member.errors == []
+    assert member.cm.acks[-1].relevant_id != NULL_VALUE
+
+
 def test_an_archive_that_is_slow_is_waited_for() -> None:
     member = Member().lead()
     member.idle_ns = 500_000_000

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from container import error_texts
 from container.agent_runner import AgentRunner
 from container.api import Role, SessionMessages
 from container.callback_errors import HALT, SKIP
@@ -180,6 +181,42 @@ def test_what_can_not_come_from_the_event_ends_the_member_in_any_case(
     termination = member.terminated()
     assert termination.__cause__ is cause
     assert b"behind" not in member.service.messages
+
+
+def _no_memory(*_: object) -> str:
+    raise MemoryError
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+@pytest.mark.parametrize("policy", [HALT, SKIP])
+def test_a_member_without_the_memory_to_end_or_to_skip_ends_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, policy: str, *, in_batches: bool
+) -> None:
+    member = Member(Batches() if in_batches else Total(), callback_error_policy=policy).lead()
+    member.service.failing[b"2"] = ValueError("a bug")
+    logged(member, b"1", b"2")
+    monkeypatch.setattr(error_texts, "type_name" if policy == HALT else "report_with", _no_memory)
+    termination = member.terminated()
+    assert "there was no memory to go on at logPosition=" in str(termination)
+    assert isinstance(termination.__cause__, MemoryError)
+    assert member.hooks == 1
+    assert member.service.total == 1
+
+
+def test_no_memory_in_a_duty_cycle_ends_the_run() -> None:
+    member = Member(Total())
+    member.cm.start()
+    errors = [MemoryError(), AssertionError("it went on")]
+
+    def step() -> None:
+        member.clock.advance(TICK_NS)
+        if member.cm.acks:
+            raise errors.pop(0)
+
+    member.agent.run(SteppingIdleStrategy(step))
+    assert isinstance(member.agent.termination, MemoryError)
+    assert member.errors == [member.agent.termination]
+    assert member.mark_file.is_terminated
 
 
 def test_one_member_that_fails_alone_ends_and_agrees_again_after_its_replay() -> None:

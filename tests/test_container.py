@@ -6,6 +6,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -520,6 +521,21 @@ def test_s51_unexpected_termination_is_recorded_and_not_counted(
     assert any("ClusterEvent: WARN - service terminate: logPosition=" in text for text in texts)
     assert any("ClusterTermination: ERROR - unexpected termination" in text for text in texts)
     assert counts == [1], "the event alone"
+
+
+def test_no_memory_for_the_end_of_an_invoked_agent_ends_it_all_the_same(
+    invoked: tuple[Node, ClusteredServiceContainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _node, container = invoked
+    runner: Any = container._agent
+
+    def do_work() -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(container, "_agent", SimpleNamespace(do_work=do_work, on_close=runner.on_close))
+    assert container.invoke() == 0
+    assert isinstance(container.failure, MemoryError)
+    assert not container.is_running
 
 
 def test_invoke_in_a_callback_is_refused(invoked: tuple[Node, ClusteredServiceContainer]) -> None:

@@ -1113,6 +1113,23 @@ def test_a_flood_of_one_client_hides_no_error_of_another_kind(
     assert len(printed) < 128 * 1024
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a message of {0} bytes to session {0} at logPosition={0} is dropped: 9 bytes fit aeron:ipc?alias={1}",
+        "failed to connect session response publication: cannot add publication aeron:ipc?alias={1} stream {0}",
+    ],
+)
+def test_clients_that_choose_what_their_errors_say_hide_no_error_of_another_kind(clock: ManualClock, text: str) -> None:
+    time, stream = Time(), io.StringIO()
+    handler = LoggingErrorHandler(DistinctErrorLog(bytearray(0), clock), stream, nano_time=time)
+    for number in range(2_000):
+        name = "".join(chr(ord("a") + int(digit)) for digit in str(number))
+        handler(ClusterEvent(text.format(number, name)))
+    handler(caught(fail_elsewhere))
+    assert "fail_elsewhere" in stream.getvalue()
+
+
 def test_524_distinct_errors_at_once_leave_room_for_the_525th(log: DistinctErrorLog) -> None:
     time, stream = Time(), io.StringIO()
     handler = LoggingErrorHandler(DistinctErrorLog(bytearray(0)), stream, nano_time=time)

@@ -54,6 +54,8 @@ cdef class AgentRunner:
                         yielded_ns = self._agent._last_tick_ns
                         with nogil:
                             pass
+                except MemoryError as error:        # not even the end could be made
+                    self._ended(error)
                 except Exception as error:
                     self._agent.report(error)
                 except BaseException as error:

@@ -230,6 +230,14 @@ cdef class ClusteredServiceAgent(Cluster):
         except AgentTermination:
             self._run_termination_hook()
             raise
+        except MemoryError as error:
+            # Maybe of what was to end the member, or to skip an event: nobody knows how much of the cycle was done.
+            if self._parent_id != 0:
+                raise
+            self._run_termination_hook()
+            raise AgentTermination(
+                f"there was no memory to go on at logPosition={self._log_position}: this member ends, as its state "
+                "could differ from the other members'. It replays the log at its next start") from error
         return work_count
 
     cdef int _close(self) except -1:
@@ -927,6 +935,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int _poll_connecting(self) except -1:
         cdef list asked = self._connecting[:MAX_CONNECTING]
         cdef list waiting = []
+        cdef list failures = []
         cdef ContainerClientSession session
         cdef int64_t now_ns = self._clock.nano_time()
         for session in asked:
@@ -935,10 +944,12 @@ cdef class ClusteredServiceAgent(Cluster):
                 if not session._is_connected(self._client, now_ns):
                     waiting.append(session)
             except Exception as error:
-                self._on_error(ClusterError(
+                failures.append(ClusterError(
                     f"failed to connect session response publication: {error}", category=Category.WARN))
         if len(waiting) < len(asked):
             self._connecting = waiting + self._connecting[MAX_CONNECTING:]
+        for failure in failures:                # last: an error handler that idles comes back here
+            self._on_error(failure)
         return 0
 
     cdef int _disconnect(self, ContainerClientSession session) except -1:

@@ -153,7 +153,10 @@ class ClusteredServiceContainer:
         except Exception as error:
             if self._parent_id:
                 raise
-            self._ctx.counted_error_handler(error)
+            if isinstance(error, MemoryError):  # not even the end could be made
+                self._terminate(error)
+            else:
+                self._ctx.counted_error_handler(error)
         return 0
 
     def _terminate(self, error: BaseException) -> None:

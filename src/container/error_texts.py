@@ -165,7 +165,8 @@ def identify(error: BaseException, *, has_message: bool = True) -> tuple[int, in
 def kind_of(error: BaseException) -> int:
     """What tells kinds of errors apart: the type and the line that raised it, and those of its causes.
 
-    Code alone makes kinds, whatever clients send. An error that was never raised counts by its message without digits.
+    Code alone makes kinds, whatever clients send. An error that was never raised counts by its message up to the first
+    colon, without digits: what a client sent, such as its channel, stands behind that.
     """
     parts: list[object] = []
     for each in _chain(error)[0] if has_stack(error) else [error]:
@@ -173,7 +174,7 @@ def kind_of(error: BaseException) -> int:
         code, line = frames[-1] if frames else (None, 0)
         parts.append((type_name(each), code and code.co_filename, line))
     if parts[0] == (type_name(error), None, 0):
-        parts.append(_without_digits(message_of(error)))
+        parts.append(_without_digits(message_of(error).partition(":")[0]))
     return hash(tuple(parts))
 
 

@@ -53,7 +53,12 @@ cdef class RecordingWait:
         if position != self._recorded_position:
             self._recorded_position = position
             self._deadline_ns = self._cluster.now_ns() + STALL_LIMIT_S * <int64_t> 1_000_000_000
-        elif self._cluster.now_ns() >= self._deadline_ns:
+            self._is_late = False
+        elif self._cluster.now_ns() < self._deadline_ns:
+            return 0
+        elif not self._is_late:
+            self._is_late = True                # this member may have stood still: it looks once more
+        else:
             raise TimedOutError(
                 f"waited for {self._what}, in vain: nothing was recorded for {STALL_LIMIT_S} s, recording "
                 f"{self._writer.recording_id} is at {position} of {self._writer.publication.position()}")
