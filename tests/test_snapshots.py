@@ -6,10 +6,12 @@ import datetime
 import decimal
 import enum
 import functools
+import importlib
 import math
 import uuid
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, NewType
 from zoneinfo import ZoneInfo
 
@@ -485,6 +487,35 @@ def test_whatever_is_written_comes_back_as_it_is_and_what_comes_back_is_written(
         assert not is_same or any(text in repr(image_of(state)) for text in ("'nan'", "<class 'set'>"))
         return
     assert image_of(read_snapshot(recording.image(), type(state))) == image_of(state)
+
+
+class Box[T](msgspec.Struct):
+    content: T
+
+
+class Boxes(msgspec.Struct):
+    numbers: Box[int]
+    names: Box[set[str]]
+
+
+def test_a_set_in_a_generic_type_is_refused_whatever_else_that_type_is_used_for() -> None:
+    with pytest.raises(ConfigurationError, match=r"Boxes\.names\.content is a set"):
+        read_snapshot(Recording().image(), Boxes)
+
+
+def test_types_that_refer_to_each_other_are_checked_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More paths than anybody can wait for lead through these 14 types."""
+    names = [f"Expression{number}" for number in range(14)]
+    lines = ["from __future__ import annotations", "from msgspec import Struct"]
+    lines += [f"class {name}(Struct, tag=True):\n    parts: list[Expression]" for name in names]
+    lines += [f"Expression = {' | '.join(names)}"]
+    (tmp_path / "expressions_of_a_test.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    expressions = importlib.import_module("expressions_of_a_test")
+    state = expressions.Expression0([expressions.Expression1([])])
+    recording = Recording()
+    write_snapshot(recording, state)
+    assert read_snapshot(recording.image(), type(state)) == state
 
 
 def test_a_set_is_refused_by_the_name_of_its_field() -> None:

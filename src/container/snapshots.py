@@ -136,9 +136,9 @@ def _walk(info: object, path: str, seen: set[type]) -> None:
     if isinstance(info, msgspec.inspect.SetType | msgspec.inspect.FrozenSetType):
         raise _is_a_set(path)
     if isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType | msgspec.inspect.TypedDictType):
-        if info.cls in seen:
+        if info.cls in seen:  # on whatever path: types that refer to each other have too many of them
             return
-        seen = seen | {info.cls}
+        seen.add(info.cls)
     for name in getattr(info, "__struct_fields__", ()):
         value = getattr(info, name)
         for part in value if isinstance(value, tuple) else (value,):
