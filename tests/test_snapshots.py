@@ -432,10 +432,66 @@ def test_what_cannot_change_may_be_in_a_state_twice_and_anything_may_be_referred
     assert read_snapshot(recording.image(), Typed) == state
 
 
-def test_a_value_that_is_computed_on_demand_is_no_attribute() -> None:
-    state = Attributes(2)
+class Prepared(Attributes, dict=True):
+    def __post_init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("kind", [Attributes, Prepared])
+def test_a_value_that_is_computed_on_demand_is_no_attribute(kind: type[Attributes]) -> None:
+    state = kind(2)
     assert state.double == 4
     write_snapshot(Recording(), state)
+
+
+@pytest.mark.parametrize("kind", [Attributes, Prepared])
+def test_a_computed_value_that_is_out_of_date_is_refused(kind: type[Attributes]) -> None:
+    """A member that goes on has 4, one that loads the snapshot has 6."""
+    state = kind(2)
+    assert state.double == 4
+    state.number = 3
+    assert refused(state).startswith(f"{kind.__name__}.double was computed from what has changed since: ")
+
+
+class Place(msgspec.Struct, frozen=True):
+    height: float
+
+
+def test_nan_in_a_struct_is_no_key_either() -> None:
+    assert "is NaN, which no look-up finds again" in refused({Place(NAN): 1}, dict[Place, int])
+    write_snapshot(Recording(), {Place(1.0): 1}, state_type=dict[Place, int])
+
+
+class Node(msgspec.Struct):
+    following: Node | None = None
+
+
+class Noted(msgspec.Struct):
+    number: Annotated[int, {"any": "note"}]
+    small: Annotated[int, msgspec.Meta(lt=10)] = 0
+
+
+def test_notes_on_types_may_be_anything() -> None:
+    recording = Recording()
+    write_snapshot(recording, Noted(1))
+    assert read_snapshot(recording.image(), Noted) == Noted(1)
+    assert refused(Noted(1, 10)).startswith("Noted.small is 10")
+
+
+def test_a_state_that_is_too_deep_to_be_read_from_any_callback_is_refused() -> None:
+    """One of 9,999 levels can be encoded, and not be decoded."""
+    deep: list[Any] = []
+    chain = Node()
+    for _ in range(999):
+        deep = [deep]
+        chain = Node(chain)
+    recording = Recording(1_000_000)
+    write_snapshot(recording, deep)
+    assert read_snapshot(recording.image(), list) == deep
+    write_snapshot(Recording(1_000_000), chain.following)
+    assert "is below 1000 others: " in refused([deep])
+    assert len(text := refused(chain)) < 1_000
+    assert "is below 1000 others: " in text
 
 
 def image_of(value: Any) -> Any:
