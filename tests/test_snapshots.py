@@ -6,10 +6,12 @@ import datetime
 import decimal
 import enum
 import functools
+import importlib
 import math
 import uuid
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, NewType
 from zoneinfo import ZoneInfo
 
@@ -433,10 +435,66 @@ def test_what_cannot_change_may_be_in_a_state_twice_and_anything_may_be_referred
     assert read_snapshot(recording.image(), Typed) == state
 
 
-def test_a_value_that_is_computed_on_demand_is_no_attribute() -> None:
-    state = Attributes(2)
+class Prepared(Attributes, dict=True):
+    def __post_init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("kind", [Attributes, Prepared])
+def test_a_value_that_is_computed_on_demand_is_no_attribute(kind: type[Attributes]) -> None:
+    state = kind(2)
     assert state.double == 4
     write_snapshot(Recording(), state)
+
+
+@pytest.mark.parametrize("kind", [Attributes, Prepared])
+def test_a_computed_value_that_is_out_of_date_is_refused(kind: type[Attributes]) -> None:
+    """A member that goes on has 4, one that loads the snapshot has 6."""
+    state = kind(2)
+    assert state.double == 4
+    state.number = 3
+    assert refused(state).startswith(f"{kind.__name__}.double was computed from what has changed since: ")
+
+
+class Place(msgspec.Struct, frozen=True):
+    height: float
+
+
+def test_nan_in_a_struct_is_no_key_either() -> None:
+    assert "is NaN, which no look-up finds again" in refused({Place(NAN): 1}, dict[Place, int])
+    write_snapshot(Recording(), {Place(1.0): 1}, state_type=dict[Place, int])
+
+
+class Node(msgspec.Struct):
+    following: Node | None = None
+
+
+class Noted(msgspec.Struct):
+    number: Annotated[int, {"any": "note"}]
+    small: Annotated[int, msgspec.Meta(lt=10)] = 0
+
+
+def test_notes_on_types_may_be_anything() -> None:
+    recording = Recording()
+    write_snapshot(recording, Noted(1))
+    assert read_snapshot(recording.image(), Noted) == Noted(1)
+    assert refused(Noted(1, 10)).startswith("Noted.small is 10")
+
+
+def test_a_state_that_is_too_deep_to_be_read_from_any_callback_is_refused() -> None:
+    """One of 9,999 levels can be encoded, and not be decoded."""
+    deep: list[Any] = []
+    chain = Node()
+    for _ in range(999):
+        deep = [deep]
+        chain = Node(chain)
+    recording = Recording(1_000_000)
+    write_snapshot(recording, deep)
+    assert read_snapshot(recording.image(), list) == deep
+    write_snapshot(Recording(1_000_000), chain.following)
+    assert "is below 1000 others: " in refused([deep])
+    assert len(text := refused(chain)) < 1_000
+    assert "is below 1000 others: " in text
 
 
 def image_of(value: Any) -> Any:
@@ -488,6 +546,35 @@ def test_whatever_is_written_comes_back_as_it_is_and_what_comes_back_is_written(
         assert not is_same or any(text in repr(image_of(state)) for text in ("'nan'", "<class 'set'>"))
         return
     assert image_of(read_snapshot(recording.image(), type(state))) == image_of(state)
+
+
+class Box[T](msgspec.Struct):
+    content: T
+
+
+class Boxes(msgspec.Struct):
+    numbers: Box[int]
+    names: Box[set[str]]
+
+
+def test_a_set_in_a_generic_type_is_refused_whatever_else_that_type_is_used_for() -> None:
+    with pytest.raises(ConfigurationError, match=r"Boxes\.names\.content is a set"):
+        read_snapshot(Recording().image(), Boxes)
+
+
+def test_types_that_refer_to_each_other_are_checked_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More paths than anybody can wait for lead through these 14 types."""
+    names = [f"Expression{number}" for number in range(14)]
+    lines = ["from __future__ import annotations", "from msgspec import Struct"]
+    lines += [f"class {name}(Struct, tag=True):\n    parts: list[Expression]" for name in names]
+    lines += [f"Expression = {' | '.join(names)}"]
+    (tmp_path / "expressions_of_a_test.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    expressions = importlib.import_module("expressions_of_a_test")
+    state = expressions.Expression0([expressions.Expression1([])])
+    recording = Recording()
+    write_snapshot(recording, state)
+    assert read_snapshot(recording.image(), type(state)) == state
 
 
 def test_a_set_is_refused_by_the_name_of_its_field() -> None:

@@ -9,6 +9,7 @@ A container that is in a state twice comes back as two. Then a change of one no 
 refused.
 """
 import enum
+import functools
 import types
 import typing
 
@@ -36,6 +37,10 @@ cdef enum:
     STRUCT
     UNION
     DECODED                                     # is decoded from its encoding and compared
+
+cdef enum:
+    MAX_DEPTH = 1000                            # every Python reads that, and from any callback
+    MAX_PATH_LENGTH = 400
 
 cdef dict _rules = {}                           # a state's type -> its _Rule, complete
 cdef tuple _SCALARS = (bool, int, float, str, bytes, type(None))
@@ -133,6 +138,9 @@ cdef object _without_alias(object declared):
             declared = typing.Any if declared.__bound__ is None else declared.__bound__
         elif declared is None:
             declared = type(None)
+        elif typing.get_origin(declared) is typing.Annotated and not any(
+                [isinstance(each, msgspec.Meta) for each in declared.__metadata__]):
+            declared = declared.__origin__      # notes for others, which may be anything
         else:
             return declared
 
@@ -231,9 +239,19 @@ cdef bint _may_be_unset(object declared) except -1:
 
 cdef class _Check:
     cdef _Addresses _seen                       # containers that may change and may be met again
+    cdef int _depth
 
     cdef int value(self, _Rule rule, object value, bint is_shared) except -1:
         """``is_shared``: what this is part of may be met again."""
+        if self._depth >= MAX_DEPTH:
+            raise _Difference(f"is below {MAX_DEPTH} others: a member that loads the snapshot may fail to read it; "
+                              "keep the parts in a list or a dict, and let them refer to each other by a key")
+        self._depth += 1
+        self._value(rule, value, is_shared)
+        self._depth -= 1
+        return 0
+
+    cdef int _value(self, _Rule rule, object value, bint is_shared) except -1:
         cdef int kind = rule.kind
         if rule.exact is None:
             return self._loose(rule, value, is_shared)
@@ -353,7 +371,7 @@ cdef class _Check:
         cdef _Rule part
         for part in rule.parts:
             if type(value) is part.exact:
-                return self.value(part, value, is_shared)
+                return self._value(part, value, is_shared)
         raise _mismatch(rule, value)
 
     cdef int _decoded(self, _Rule rule, object value) except -1:
@@ -419,17 +437,32 @@ cdef object _mismatch(_Rule rule, object value):
 
 cdef int _check_attributes(object value) except -1:
     for name in value.__dict__:
-        if type(getattr(type(value), name, None)).__name__ != "cached_property":
+        if not _is_computed(value, name):
             error = _Difference("is no field of its struct, and would be gone; declare it")
             error.path.append(f".{name}")
             raise error
     return 0
 
 
+cdef bint _is_computed(object value, str name) except -1:
+    """Whether a ``cached_property`` keeps it, which must be what a member that has just loaded computes."""
+    kept = getattr(type(value), name, None)
+    if not isinstance(kept, functools.cached_property):
+        return False
+    if not _same(value.__dict__[name], kept.func(value)):
+        error = _Difference("was computed from what has changed since: a member that loads the snapshot would compute "
+                            "another value; delete it when that changes")
+        error.path.append(f".{name}")
+        raise error
+    return True
+
+
 cdef bint _has_nan(object key) except -1:
     if type(key) is float:
         return key != key
-    return type(key) is tuple and any([_has_nan(part) for part in key])
+    if isinstance(key, Struct):
+        return any([_has_nan(getattr(key, name)) for name in key.__struct_fields__])
+    return isinstance(key, tuple) and any([_has_nan(part) for part in key])
 
 
 cdef bint _same(object one, object other) except -1:
@@ -463,7 +496,9 @@ cdef dict _attributes_of(object value):
         attribute.name for attribute in getattr(value, "__attrs_attrs__", ())]
     for name in names:
         found[name] = getattr(value, name, msgspec.UNSET)
-    found.update(getattr(value, "__dict__", {}))
+    for name, item in getattr(value, "__dict__", {}).items():
+        if not _is_computed(value, name):
+            found[name] = item
     return found
 
 
@@ -480,7 +515,10 @@ def check_state(state, state_type, str name not None):
     try:
         check.value(rule, state, False)
     except _Difference as difference:
-        raise ConfigurationError(f"{name}{''.join(reversed(difference.path))} {difference.reason}") from None
+        path = "".join(reversed(difference.path))
+        if len(path) > MAX_PATH_LENGTH:
+            path = f"{path[:MAX_PATH_LENGTH // 2]}…{path[-MAX_PATH_LENGTH // 2:]}"
+        raise ConfigurationError(f"{name}{path} {difference.reason}") from None
 
 
 hide((_Rule, _Addresses, _Check))
