@@ -55,7 +55,7 @@ cdef class RecordingWait:
             self._deadline_ns = self._cluster.now_ns() + STALL_LIMIT_S * <int64_t> 1_000_000_000
         elif self._cluster.now_ns() >= self._deadline_ns:
             raise TimedOutError(
-                f"waited for {self._what}, in vain: nothing was recorded for {STALL_LIMIT_S} s, recording "
+                f"nothing was recorded for {STALL_LIMIT_S} s while waiting for {self._what}: recording "
                 f"{self._writer.recording_id} is at {position} of {self._writer.publication.position()}")
         return 0
 
