@@ -236,7 +236,7 @@ class ClientSession(Protocol):
 
     @property
     def is_closing(self) -> bool:
-        """True once a close request was sent; a change of this member's role can reset it."""
+        """True once a close request was sent, until this member next joins a log as leader."""
 
     def close(self) -> None:
         """Ask the cluster to close the session; do nothing when it is closed already.
