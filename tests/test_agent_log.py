@@ -230,8 +230,8 @@ def test_a_log_image_that_never_comes_ends_the_agent_after_30_s() -> None:
     begin_ns = member.clock.now_ns
     termination = member.terminated()
     assert 30_000 <= (member.clock.now_ns - begin_ns) / 1e6 < 30_200
-    assert str(termination).startswith("waited 30 s for the log image session-id=99 of ")
-    assert str(termination).endswith(", in vain")
+    assert str(termination).startswith("the log image session-id=99 of ")
+    assert str(termination).endswith(" did not appear within 30 s: start the node and this container again")
     assert member.hooks == 1
     assert len(member.cm.acks) == 1
     assert not any("log-sc" in channel for channel in _subscribed(member)), "the subscription is closed"

@@ -294,7 +294,7 @@ def test_without_an_archive_the_error_tells_step_and_channel(world: World) -> No
     with pytest.raises(TimedOutError) as late:
         world.connect()
     text = str(late.value)
-    assert text.startswith("waited 10 s in vain for an archive to listen on control channel aeron:ipc?")
+    assert text.startswith("waited 10 s for an archive to listen on control channel aeron:ipc?")
     assert "stream 10" in text
     assert "step AWAIT_PUBLICATION_CONNECTED" in text
     assert world.client.open_resources == []
@@ -537,7 +537,7 @@ def test_a_long_error_message_is_reassembled(world: World) -> None:
 def test_an_unanswered_request_times_out_and_names_itself(world: World) -> None:
     world.archive().ignore("StartRecordingRequest2")
     client = world.connect()
-    with pytest.raises(TimedOutError, match="waited 10 s in vain for the archive's answer to start recording of "):
+    with pytest.raises(TimedOutError, match="waited 10 s for the archive's answer to start recording of "):
         client.start_recording("aeron:ipc", 106)
 
 
@@ -943,7 +943,7 @@ def test_a_replay_that_never_arrives_is_reported_and_times_out(world: World, cap
     with (
         caplog.at_level(logging.INFO, logger="container"),
         pytest.raises(
-            TimedOutError, match="waited 10 s in vain for the replay of recording 4 on aeron:ipc.*stream 103"
+            TimedOutError, match="waited 10 s for the replay of recording 4 on aeron:ipc.*stream 103"
         ),
     ):
         world.store().open(4, world.idle)

@@ -445,6 +445,20 @@ def test_logging_tells_of_the_first_and_each_tenfold_observation(
     assert all(record.exc_info is None for record in caplog.records)
 
 
+def test_a_logged_error_begins_with_its_type_and_an_event_with_its_text(
+    log: DistinctErrorLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = LoggingErrorHandler(log, None)
+    for error in (KeyError("price"), ClusterError("lost"), ValueError(), ClusterEvent("closed")):
+        handler(error)
+    assert [record.getMessage() for record in caplog.records] == [
+        "KeyError: 'price'",
+        "container.errors.ClusterError: lost",
+        "ValueError",
+        "closed",
+    ]
+
+
 @pytest.mark.parametrize(
     ("error", "level"),
     [

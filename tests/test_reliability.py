@@ -16,7 +16,7 @@ DOCUMENT = TESTS.parent / "docs" / "reliability.md"
 NOT_QUICK = {"aeron.cluster.session.timeout"}
 DEATHS = "Deaths"
 SPAN = r"\d+(?: to \d+)?"
-HOW_LONG = re.compile(rf"(?:(?:end|wait|whole) {SPAN}(?:, |$))+|at once|{SPAN} s|")
+HOW_LONG = re.compile(rf"(?:(?:end|wait|whole) {SPAN}(?:, |$))+|immediately|{SPAN} s|")
 
 
 @cache

@@ -157,7 +157,7 @@ cdef class _Wait:
 
     cdef int turn(self, int work_count) except -1:
         if self._client.clock.nano_time() >= self._deadline_ns:
-            raise TimedOutError(f"waited {self._limit_ns / 1e9:g} s in vain for {self._what}")
+            raise TimedOutError(f"waited {self._limit_ns / 1e9:g} s for {self._what}")
         PyErr_CheckSignals()
         self._reporter.tick()
         self._idle.idle(work_count + self._client.invoke())

@@ -708,7 +708,8 @@ cdef class ClusteredServiceAgent(Cluster):
         self._idle_strategy.reset()
         while image is None:
             if self._clock.nano_time() >= deadline_ns:
-                raise AgentTermination(f"waited {LOG_IMAGE_TIMEOUT_S} s for {what}, in vain")
+                raise AgentTermination(
+                    f"{what} did not appear within {LOG_IMAGE_TIMEOUT_S} s: start the node and this container again")
             self.idle_once(0)
             waiting.tick()
             image = subscription.image_by_session_id(session_id)

@@ -22,8 +22,9 @@ from container.error_texts import (
     message_of,
     remark_on,
     stack_text,
+    type_name,
 )
-from container.errors import AgentTermination, Category
+from container.errors import AgentTermination, Category, Event
 from container.line_printer import print_line
 from container.loggers import handle
 from container.type_names import Protocol, TextIO
@@ -208,15 +209,19 @@ class LoggingErrorHandler:
             return
         self._log_left_out()
         message = message_of(error, is_shown=self._has_messages)
+        stack = None
+        # The plain end of an agent has no stack worth showing, nor has an event.
+        if has_stack(error) and not is_plain_end(error):
+            stack = stack_text(error, has_message=self._has_messages)
+        if not issubclass(
+            type(error), (AgentTermination, Event)
+        ):  # the text of a KeyError is the key, of others nothing
+            message = f"{type_name(error)}: {message}" if message else type_name(error)
         if count > 1:
             message += f" (observed {count} times)"
         remark = remark_on(error)
         if remark:
             message += f"; {remark}"
-        stack = None
-        # The plain end of an agent has no stack worth showing, nor has an event.
-        if has_stack(error) and not is_plain_end(error):
-            stack = stack_text(error, has_message=self._has_messages)
         self._logged.take(len(message) + len(stack or ""))
         _log_record(level, message, stack)
 

@@ -60,7 +60,7 @@ cdef class RecordingWait:
             self._is_late = True                # this member may have stood still: it looks once more
         else:
             raise TimedOutError(
-                f"waited for {self._what}, in vain: nothing was recorded for {STALL_LIMIT_S} s, recording "
+                f"nothing was recorded for {STALL_LIMIT_S} s while waiting for {self._what}: recording "
                 f"{self._writer.recording_id} is at {position} of {self._writer.publication.position()}")
         return 0
 

@@ -311,7 +311,7 @@ def wait_until[T](
             names = ", ".join(f"{process.name} ended with {process.return_code}" for process in ended)
             raise ProcessEndedError(f"waited for {what}, but {names}\n{_tails(watched)}")
         if time.monotonic() >= deadline:
-            raise TimeoutError(f"waited {limit_s:g} s for {what}, in vain\n{_tails(watched)}")
+            raise TimeoutError(f"waited {limit_s:g} s for {what}\n{_tails(watched)}")
         time.sleep(_POLL_PAUSE_S)
 
 
