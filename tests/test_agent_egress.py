@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from container.api import Role
+from container.errors import AgentTermination
 from tests.member import Member, RecordingService
 from tests.real_member import RealMember
 
@@ -87,6 +88,24 @@ def test_a_driver_that_answers_for_nobody_is_waited_for_once() -> None:
     member.commit()
     assert len(member.service.of("on_session_open")) == 101
     assert member.clock.now_ns - begin_ns <= 50_000_000
+
+
+@pytest.mark.parametrize("delay", [0, NEVER])
+def test_a_member_that_ends_while_it_connects_a_new_session_leaves_no_egress(delay: int) -> None:
+    """The driver has answered (0), or never does."""
+    member = new_leader(session_count=0)
+    member.work(1)
+
+    def end(_now_ns: int) -> int:
+        raise AgentTermination("the end")
+
+    before = len(member.client.open_resources)
+    member.driver.delay_next_add("publication", 1 if delay == 0 else NEVER)
+    member.in_callback(end, "do_background_work")
+    member.cm.open_session(7)
+    with pytest.raises(AgentTermination):
+        member.commit()
+    assert len(member.client.open_resources) == before
 
 
 def test_an_offer_to_a_session_without_egress_yet_is_not_connected_and_a_send_waits_for_it() -> None:

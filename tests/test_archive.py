@@ -942,9 +942,7 @@ def test_a_replay_that_never_arrives_is_reported_and_times_out(world: World, cap
     archive.stop_positions[4] = 96
     with (
         caplog.at_level(logging.INFO, logger="container"),
-        pytest.raises(
-            TimedOutError, match="waited 10 s for the replay of recording 4 on aeron:ipc.*stream 103"
-        ),
+        pytest.raises(TimedOutError, match="waited 10 s for the replay of recording 4 on aeron:ipc.*stream 103"),
     ):
         world.store().open(4, world.idle)
     assert "still waiting for the replay of recording 4 on aeron:ipc?session-id=77 stream 103" in caplog.text

@@ -465,8 +465,8 @@ def test_nan_in_a_struct_is_no_key_either() -> None:
     write_snapshot(Recording(), {Place(1.0): 1}, state_type=dict[Place, int])
 
 
-class Node(msgspec.Struct):
-    following: Node | None = None
+class Link(msgspec.Struct):
+    following: Link | None = None
 
 
 class Noted(msgspec.Struct):
@@ -484,13 +484,14 @@ def test_notes_on_types_may_be_anything() -> None:
 def test_a_state_that_is_too_deep_to_be_read_from_any_callback_is_refused() -> None:
     """One of 9,999 levels can be encoded, and not be decoded."""
     deep: list[Any] = []
-    chain = Node()
+    chain = Link()
     for _ in range(999):
         deep = [deep]
-        chain = Node(chain)
+        chain = Link(chain)
     recording = Recording(1_000_000)
     write_snapshot(recording, deep)
     assert read_snapshot(recording.image(), list) == deep
+    assert chain.following is not None
     write_snapshot(Recording(1_000_000), chain.following)
     assert "is below 1000 others: " in refused([deep])
     assert len(text := refused(chain)) < 1_000

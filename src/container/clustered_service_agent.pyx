@@ -848,7 +848,11 @@ cdef class ClusteredServiceAgent(Cluster):
         session = ContainerClientSession(
             self, cluster_session_id, response_stream_id, response_channel, encoded_principal)
         if self._role == ROLE_LEADER and self._is_responding_service:
-            self._connect_egress([session])
+            try:
+                self._connect_egress([session])
+            except BaseException:               # the member ends, and the session is in no list yet
+                self._disconnect(session)
+                raise
         self._sessions.add(session)
         self._event = EVENT_SESSION_OPEN
         self._event_id = cluster_session_id
