@@ -81,12 +81,22 @@ class RecordingError(ContainerError):
         self.log_position = log_position
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _recording_error, (self.detail, self.file, self.offset, self.log_position)
+        return _recording_error, (type(self), self.detail, self.file, self.offset, self.log_position)
 
 
-def _recording_error(message: str, file: str | None, offset: int | None, log_position: int | None) -> RecordingError:
-    """Make the error anew in another process, such as a Spark driver that is told of a failed task."""
-    return RecordingError(message, file=file, offset=offset, log_position=log_position)
+class RecordingUnavailableError(RecordingError):
+    """A file or directory that must be there is missing, or cannot be opened or read now.
+
+    Nothing is known of what it holds, and it may be there a moment later or on another machine. So this is no damage:
+    it is raised in mode permissive as well.
+    """
+
+
+def _recording_error(
+    kind: type[RecordingError], message: str, file: str | None, offset: int | None, log_position: int | None
+) -> RecordingError:
+    """Make the error anew in another process, such as a Spark driver that gets the error of a failed task."""
+    return kind(message, file=file, offset=offset, log_position=log_position)
 
 
 class MarkFileError(ContainerError):

@@ -32,7 +32,16 @@ from container.recordings import replay_transport as transport
 from container.recordings.arrow import import_pyarrow
 from container.recordings.catalog import RecordingDescriptor
 from container.recordings.commit import tail_text
-from container.recordings.member import MODES, STRICT, Member, open_member, recorded_position, segment_positions
+from container.recordings.member import (
+    MODES,
+    PERMISSIVE,
+    STRICT,
+    Member,
+    open_member,
+    recorded_position,
+    segment_positions,
+    tolerates,
+)
 from container.recordings.snapshot_decoder import SnapshotDecoder
 from container.recordings.source import BATCH_ROWS
 from container.recordings.views import Column, schema_of
@@ -287,6 +296,7 @@ def replay_segment(
 
     Raises:
         ConfigurationError: the mode is unknown, or the service cannot be made.
+        RecordingUnavailableError: a file cannot be opened or read.
         RecordingError: the recordings are damaged; in mode permissive that is the last row instead.
     """
     if mode not in MODES:
@@ -424,7 +434,7 @@ class _Run:
             yield from self._taken()
 
     def _damaged(self, error: RecordingError) -> Iterator[pa.RecordBatch]:
-        if self._is_strict:
+        if self._is_strict or not tolerates(PERMISSIVE, error):
             yield from self._taken(is_end=True)
             raise error
         self._put_error(error)
