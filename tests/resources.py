@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from container import error_texts
 from container.api import Cluster
 from container.testing import transport_probe as seam
 from container.transport import Client
@@ -68,9 +69,10 @@ def allocated_counters(client: Client) -> Counter[int]:
 def append_holdings(member_dir: Path, number: int, cluster: Cluster) -> None:
     """Append a line of JSON to the process's own file: what it holds now, at a place of the log; ``number`` finds it.
 
-    The interpreter's caches, which the texts of errors fill, are emptied first.
+    The caches that the texts of errors fill are emptied first.
     """
     linecache.clearcache()
+    error_texts._sources.clear()
     re.purge()
     holdings = {
         "number": number,

@@ -7,7 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from container.errors import ClusterTermination, RegistrationError
+from container.errors import ClusterTermination, MarkFileError, RegistrationError
+from container.testing import transport_probe as seam
 from tests.cython_module import compile_module
 from tests.member import Member
 
@@ -108,7 +109,11 @@ def member_with(
 
 @pytest.mark.timeout(300)
 def test_a_commit_counter_that_goes_just_before_the_agent_listens_is_noticed(module: ModuleType) -> None:
-    member = member_with(module, adding=lambda member: member.cm.remove_commit_counter())
+    def go(member: Member) -> None:
+        member.cm.remove_commit_counter()
+        seam.invoke(member.client)  # which tells those that listen now
+
+    member = member_with(module, adding=go)
     member.cm.start()
     member.agent.on_start()
     assert isinstance(member.terminated(1), ClusterTermination)
@@ -127,3 +132,16 @@ def test_a_client_that_fails_to_forget_the_listener_keeps_nothing_open(module: M
     assert member.mark_file.is_terminated
     assert member.is_context_closed
     assert member.service.of("on_terminate") == [()]
+
+
+def test_a_mark_file_that_can_not_be_freed_and_a_context_that_can_not_be_closed_are_errors() -> None:
+    errors = [MarkFileError("the disk is gone"), ValueError("the context")]
+
+    def close() -> None:
+        raise errors[1]
+
+    member = Member().lead()
+    member.ctx.close = close
+    member.mark_file.error = errors[0]
+    member.agent.on_close()
+    assert member.errors == errors

@@ -674,6 +674,28 @@ def test_what_was_sent_is_the_services_own_again(name: str, more: tuple[bytes, .
     assert len(buffer) == 8
 
 
+@pytest.mark.parametrize("role", ["lead", "follow"])
+def test_a_claim_for_a_client_may_be_empty_and_not_less(role: str) -> None:
+    member: Member = getattr(Member(), role)()
+    member.cm.open_session(1)
+    member.commit()
+
+    def claim(session: Any, *_: Any) -> tuple[int, int]:
+        with BufferClaim() as claim:
+            result = int(session.try_claim(0, claim))
+            length = len(claim.buffer)
+        with pytest.raises(ValueError, match="a claim of -1 bytes"):
+            session.try_claim(-1, claim)
+        return result, length
+
+    results = member.in_callback(claim)
+    member.deliver(b"go")
+    ((result, length),) = results
+    assert result > 0
+    assert length == 0
+    assert [message.payload for message in member.cm.egress(1)] == [b""] * (role == "lead")
+
+
 def test_an_offer_never_waits() -> None:
     waits = Waits(1, 1_000_000)
     session = waits.member.service.cluster.get_client_session(1)

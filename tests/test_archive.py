@@ -110,6 +110,11 @@ def test_a_service_gets_the_streams_and_aliases_that_upstream_gives_it() -> None
     assert CONTEXT.response_stream_id == 121
 
 
+def test_the_client_name_is_kept() -> None:
+    assert ArchiveContext(client_name="me").client_name == "me"
+    assert ArchiveContext.for_service(0, 0, client_name="me").client_name == "me"
+
+
 def test_settings_of_a_service_are_kept() -> None:
     context = ArchiveContext.for_service(
         0, 1, control_channel="aeron:ipc?alias=mine", response_stream_id=30, message_timeout_ns=1
@@ -459,6 +464,29 @@ def test_an_error_for_another_request_is_logged_and_passed_over(world: World, ca
         "archive error, code 4 correlation id -99, while waiting for the answer to start recording of aeron:ipc "
         "stream 106: late"
     )
+
+
+def test_a_challenge_in_the_place_of_an_answer_has_no_code_of_another(world: World) -> None:
+    archive = world.archive()
+    client = world.connect()
+
+    def hook(archive: ScriptedArchive, session: Session | None, request: Request) -> None:
+        assert session is not None
+        archive.respond(session, -99, 4, code=ERROR, error_message="of another")
+        archive.send(
+            session,
+            "Challenge",
+            control_session_id=session.id,
+            correlation_id=request["correlation_id"],
+            version=archive.version,
+            encoded_challenge=b"who?",
+        )
+
+    archive.hooks["StartRecordingRequest2"] = hook
+    with pytest.raises(ArchiveError, match="start recording of aeron:ipc stream 106") as refused:
+        client.start_recording("aeron:ipc", 106)
+    assert refused.value.code == 0
+    assert "of another" not in str(refused.value)
 
 
 def test_a_response_to_another_control_session_is_passed_over(world: World) -> None:

@@ -24,6 +24,7 @@ from container.client import (
     EgressListener,
     EgressMessage,
     EventCode,
+    RequestCounts,
     aconnect,
 )
 from container.errors import (
@@ -32,7 +33,9 @@ from container.errors import (
     ClusterError,
     ConfigurationError,
     DriverTimeoutError,
+    LeaderChangedError,
     MessageTooLongError,
+    Outcome,
     TimedOutError,
 )
 from container.values import shown
@@ -404,6 +407,80 @@ def test_a_new_leader_is_followed(members: ThreadedMembers, run: Run) -> None:
             while (await client.receive()).payload != b"after":
                 pass
             assert led == [4]
+
+    run(scenario())
+
+
+class TwoMembers:
+    """Member 0, which answers nothing, and member 1, which may take over and echoes."""
+
+    def __init__(self, members: ThreadedMembers) -> None:
+        self.members = members
+        self.endpoints = [members.take_endpoint(), members.take_endpoint()]
+        self.old = members.member(0, f"aeron:udp?endpoint={self.endpoints[0]}")
+
+    def settings(self, **more: Any) -> dict[str, Any]:
+        channels = {"ingress_channel": "aeron:udp", "egress_channel": "aeron:udp?endpoint=localhost:0"}
+        endpoints = ",".join(f"{number}={endpoint}" for number, endpoint in enumerate(self.endpoints))
+        return settings(self.members, **channels, ingress_endpoints=endpoints, correlate=key_of) | more
+
+    async def elect(self) -> PatientMember:
+        def take_over(leader: PatientMember) -> None:
+            assert self.old.egress is not None
+            leader.leadership_term_id = 4
+            leader.echo()
+            leader.open_egress(self.old.egress.channel)
+            self.old.stop()
+            leader.new_leader(self.settings()["ingress_endpoints"])
+
+        return await asyncio.to_thread(self.members.member, 1, f"aeron:udp?endpoint={self.endpoints[1]}", take_over)
+
+
+def test_requests_in_flight_end_or_are_sent_again_when_the_leader_changes(members: ThreadedMembers, run: Run) -> None:
+    async def scenario() -> None:
+        two = TwoMembers(members)
+        async with aconnect(**two.settings()) as client:
+            once = [asyncio.create_task(client.request(b"%d:" % n, key=n)) for n in range(500)]
+            again = [asyncio.create_task(client.request(b"%d:" % n, key=n, idempotent=True)) for n in range(500, 1000)]
+            snapshot = asyncio.create_task(client.request_snapshot())
+            await until(lambda: client.request_counts.in_flight == 1001, "all to be in flight")
+            leader = await two.elect()
+            assert await asyncio.gather(*again) == [b"%d:" % n for n in range(500, 1000)]
+            begin = time.monotonic()
+            ended = await asyncio.gather(*once, snapshot, return_exceptions=True)
+            assert time.monotonic() - begin < 1.0
+            for error in ended:
+                assert isinstance(error, LeaderChangedError)
+                assert error.outcome == Outcome.UNKNOWN
+            assert members.do(leader.payloads) == [b"%d:" % n for n in range(500, 1000)]
+            assert client.request_counts == RequestCounts(
+                sent=1001, answered=500, resent=500, unknown=501, unmatched=0, in_flight=0
+            )
+            assert await client.request(b"7:", key=7) == b"7:"
+
+    run(scenario())
+
+
+def test_requests_end_when_the_leader_is_given_up_and_those_that_may_be_sent_again_wait(
+    members: ThreadedMembers, run: Run
+) -> None:
+    async def scenario() -> None:
+        two = TwoMembers(members)
+        async with aconnect(**two.settings(resend=True)) as client:
+            once = asyncio.create_task(client.request(b"1:", key=1, idempotent=False))
+            again = asyncio.create_task(client.request(b"2:", key=2))
+            cancelled = asyncio.create_task(client.request(b"3:", key=3))
+            await until(lambda: client.request_counts.in_flight == 3, "all to be in flight")
+            members.do(lambda: two.old.egress and two.old.egress.close())
+            with pytest.raises(LeaderChangedError, match="the leader, member 0, is lost"):
+                await once
+            assert client.state == ClientState.AWAIT_NEW_LEADER
+            assert not again.done()
+            cancelled.cancel()
+            await asyncio.wait([cancelled])
+            leader = await two.elect()
+            assert await again == b"2:"
+            assert members.do(leader.payloads) == [b"2:"]
 
     run(scenario())
 

@@ -33,6 +33,7 @@ from container.errors import (
     ConfigurationError,
     RegistrationError,
     SessionError,
+    SessionLimitError,
     TimedOutError,
 )
 from container.testing import transport_probe as seam
@@ -231,17 +232,22 @@ def test_a_redirect_from_an_ipc_ingress_says_where_to_connect(world: World) -> N
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [(ERROR, SessionError), (scripted_member.AUTHENTICATION_REJECTED, AuthenticationError)]
+    ("code", "detail", "kind"),
+    [
+        (ERROR, "invalid client version", SessionError),
+        (ERROR, "concurrent session limit", SessionLimitError),
+        (scripted_member.AUTHENTICATION_REJECTED, "concurrent session limit", AuthenticationError),
+    ],
 )
 def test_a_refusal_carries_code_and_detail(
-    world: World, member: ScriptedMember, code: int, kind: type[SessionError]
+    world: World, member: ScriptedMember, code: int, detail: str, kind: type[SessionError]
 ) -> None:
-    member.refuse(code, "concurrent session limit")
-    with pytest.raises(SessionError, match="concurrent session limit") as refused:
+    member.refuse(code, detail)
+    with pytest.raises(SessionError, match=detail) as refused:
         world.connect()
     assert type(refused.value) is kind
     assert refused.value.code == EventCode(code)
-    assert refused.value.detail == "concurrent session limit"
+    assert refused.value.detail == detail
     assert isinstance(refused.value, ClusterError)
     assert world.client.open_resources == []
 
@@ -517,8 +523,10 @@ def test_send_ends_at_its_limit_and_says_why(
     world: World, client: AeronCluster, timeout: float | None, limit: str
 ) -> None:
     world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED] * 5000)
+    begin_ns = world.clock.now_ns
     with pytest.raises(TimedOutError, match=f"within {limit} s: last result BACK_PRESSURED, state CONNECTED"):
         client.send(b"x", timeout=timeout)
+    assert world.clock.now_ns - begin_ns == float(limit) * S
 
 
 def test_send_polls_egress_meanwhile(world: World, client: AeronCluster, member: ScriptedMember) -> None:
@@ -757,7 +765,9 @@ def test_a_keep_alive_is_sent_on_demand(world: World, client: AeronCluster, memb
 @pytest.mark.parametrize(("failures", "sent"), [(2, True), (3, False)])
 def test_a_keep_alive_is_tried_three_times(world: World, client: AeronCluster, failures: int, sent: bool) -> None:
     world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED] * failures)
+    before = world.idle.idle_count
     assert client.send_keep_alive() is sent
+    assert world.idle.idle_count - before == 2, "between the attempts"
 
 
 def test_polls_keep_an_idle_session_alive(world: World, client: AeronCluster, member: ScriptedMember) -> None:
@@ -844,12 +854,49 @@ def test_while_there_is_no_leader_offers_are_not_connected(
     assert client.offer(b"x") > 0
 
 
-@pytest.mark.parametrize("result", [NOT_CONNECTED, CLOSED])
-def test_a_failing_offer_finds_that_the_leader_is_gone(world: World, client: AeronCluster, result: int) -> None:
-    world.driver.publication_results(MEMBER_0, 101, [result])
-    assert client.offer(b"x") == result
+def test_a_failing_offer_finds_that_the_leader_is_gone(world: World, client: AeronCluster) -> None:
+    world.driver.publication_results(MEMBER_0, 101, [CLOSED])
+    assert client.offer(b"x") == CLOSED
     assert client.state == ClientState.AWAIT_NEW_LEADER
     assert world.ingress_channels() == []
+
+
+def test_an_offer_to_a_leader_that_is_neither_connected_nor_heard_finds_that_it_is_gone(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    member.stop()
+    seam.invoke(world.client)  # the image is gone, and no poll has looked
+    assert client.offer(b"x") == NOT_CONNECTED
+    assert client.state == ClientState.AWAIT_NEW_LEADER
+
+
+def test_a_leader_that_stands_still_is_not_lost_while_it_is_heard(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    """Its publication is not connected for a while: neither keep alives nor messages make it a lost leader."""
+    world.driver.publication_results(MEMBER_0, 101, [NOT_CONNECTED] * 9)
+    world.advance(S)
+    world.poll(client, 5)  # each offers a keep alive
+    assert client.state == ClientState.CONNECTED
+    assert client.offer(b"x") == NOT_CONNECTED
+    assert not client.send_keep_alive()  # of three attempts
+    assert client.state == ClientState.CONNECTED
+    world.advance(client.new_leader_timeout_ns)
+    assert client.send(b"goes on") > 0
+    world.poll(client)
+    assert member.payloads() == [b"goes on"]
+    assert client.cluster_session_id == 8
+    assert world.listener.events == []
+
+
+def test_a_leader_that_stands_still_and_is_not_heard_any_more_is_lost(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    world.driver.publication_results(MEMBER_0, 101, [NOT_CONNECTED] * 5)
+    world.advance(S)
+    assert world.poll(client) == ClientState.CONNECTED
+    member.stop()
+    assert world.poll(client) == ClientState.AWAIT_NEW_LEADER
 
 
 def test_send_waits_for_the_new_leader(world: World, member: ScriptedMember) -> None:
@@ -1059,7 +1106,7 @@ def test_a_dead_driver_closes_the_client(world: World, client: AeronCluster) -> 
     assert client.offer(b"x") == CLOSED
     assert client.poll_egress() > 0
     assert client.is_closed
-    assert "its Aeron client is closed" in str(client.close_reason)
+    assert client.close_reason == "its Aeron client is closed: the memory driver has been killed"
     client.close()
 
 

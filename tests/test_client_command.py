@@ -75,7 +75,7 @@ def test_tail_ends_after_a_count_or_a_time(members: ThreadedMembers, capsys: pyt
 
 
 def test_an_embedded_driver_is_started(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--ingress", "0=localhost:1", "--embedded-driver", "--timeout", "0.2"]
+    options = ["--ingress", "0=localhost:1", "--embedded-driver", "--timeout", "2"]
     assert main(["client", *options, "send", "x"]) == 1
     assert "0=localhost:1: nobody listens there" in capsys.readouterr().err
 

@@ -148,8 +148,8 @@ def test_a_claim_returns_aerons_results_and_they_are_tracked(world: World, clien
     claim = BufferClaim()
     assert client.try_claim(5, claim) == result
     assert claim.length == 0
-    expected = {BACK_PRESSURED: ClientState.CONNECTED, MAX_POSITION_EXCEEDED: ClientState.PENDING_CLOSE}
-    assert state_of(client) == expected.get(result, ClientState.AWAIT_NEW_LEADER)
+    expected = {CLOSED: ClientState.AWAIT_NEW_LEADER, MAX_POSITION_EXCEEDED: ClientState.PENDING_CLOSE}
+    assert state_of(client) == expected.get(result, ClientState.CONNECTED)
 
 
 def test_bad_claims_are_refused(client: AeronCluster) -> None:
@@ -334,9 +334,10 @@ def test_a_state_poll_from_a_callback_is_refused(world: World, client: AeronClus
 def test_results_of_others_are_tracked(client: AeronCluster) -> None:
     assert client.ingress_publication is not None
     assert client.egress_subscription.stream_id == 102
-    client.track_ingress_publication_result(BACK_PRESSURED)
-    assert state_of(client) == ClientState.CONNECTED
-    client.track_ingress_publication_result(NOT_CONNECTED)
+    for result in (BACK_PRESSURED, NOT_CONNECTED):  # the leader is heard still
+        client.track_ingress_publication_result(result)
+        assert state_of(client) == ClientState.CONNECTED
+    client.track_ingress_publication_result(CLOSED)
     assert state_of(client) == ClientState.AWAIT_NEW_LEADER
     assert client.ingress_publication is None
 
@@ -537,6 +538,13 @@ def test_an_agent_invoker_works_while_the_client_waits_and_polls(world: World, m
     assert calls[-1] == ClientState.CONNECTED
 
 
+@pytest.mark.parametrize("work", [None, 0, 3])
+def test_the_work_of_an_agent_invoker_counts(world: World, member: ScriptedMember, work: int | None) -> None:
+    client = world.connect(agent_invoker=lambda: work)
+    world.poll(client)
+    assert client.poll_egress() == (work or 0)
+
+
 @pytest.mark.parametrize("owns_client", [False, True])
 def test_a_shared_client_is_closed_only_when_owned(world: World, member: ScriptedMember, owns_client: bool) -> None:
     client = world.connect(owns_client=owns_client)
@@ -675,6 +683,10 @@ def test_a_new_leaders_publication_that_is_refused_is_an_error(
     world.advance(5 * S)
     world.poll(client, 1)
     assert client.is_closed
+    assert client.close_reason == (
+        "nothing could be sent to the new leader, member 1, within 5 s: its ingress publication could not be added: "
+        "no room"
+    )
 
 
 def test_a_leader_that_goes_while_its_publication_is_added_is_awaited_anew(

@@ -597,7 +597,7 @@ def test_a_machine_without_memory_for_the_claim_leaves_the_file_as_it_was(
     limits = resource.getrlimit(resource.RLIMIT_AS)
     monkeypatch.setattr(os, "posix_fallocate", lambda *_: resource.setrlimit(resource.RLIMIT_AS, (1, limits[1])))
     try:
-        with pytest.raises(MarkFileError, match="can not be opened with 1056768 bytes: Cannot allocate memory"):
+        with pytest.raises(MarkFileError, match="cannot be opened with 1056768 bytes: Cannot allocate memory"):
             take()
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
@@ -676,6 +676,14 @@ def test_legacy_file_gets_the_layout_of_today(path: Path, take: Any, monkeypatch
     created.write_header(**WRITTEN)
     created.signal_ready()
     assert taken == path.read_bytes()
+
+
+def test_nothing_of_a_legacy_header_shows_through(path: Path, take: Any) -> None:
+    content = bytearray(left_file(is_legacy=True))
+    content[128:8192] = b"x" * (8192 - 128)
+    path.write_bytes(content)
+    take()
+    assert path.read_bytes()[128 + 8 : 8192] == bytes(8192 - 128 - 8)
 
 
 # --- the header
@@ -820,7 +828,7 @@ def test_a_disk_that_takes_nothing_is_told(
 
     mark_file = take()
     monkeypatch.setattr(os, "fsync", fsync)
-    text = f"mark file {path} can not be written to its disk: Input/output error"
+    text = f"mark file {path} cannot be written to its disk: Input/output error"
     if end == "failed":
         END[end](mark_file)
         assert [record.getMessage() for record in caplog.records] == [text]

@@ -45,6 +45,7 @@ cdef class AddingService(ServiceHandler):
     cdef readonly list events
     cdef readonly list results
     cdef readonly int messages_read
+    cdef public int polls
 
     def __init__(self):
         self.events = []
@@ -54,6 +55,8 @@ cdef class AddingService(ServiceHandler):
         cdef StateReader reader = StateReader()
         self.cluster = cluster
         if snapshot_image is not None:
+            for _poll in range(self.polls):
+                snapshot_image.poll(self.events.append, 1)
             snapshot_image.read_all(reader)
             self.total = reader.total
             self.messages_read = reader.count
@@ -101,7 +104,8 @@ cdef class AddingService(ServiceHandler):
     cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except? -1:
         cdef int part
         for part in range(30):
-            snapshot_publication.send_bytes(<const uint8_t*> &self.total, sizeof(self.total))
+            self.results.append(
+                snapshot_publication.send_bytes(<const uint8_t*> &self.total, sizeof(self.total)))
         return 0
 '''
 
@@ -191,6 +195,8 @@ def test_a_service_in_cython_is_called_answers_and_is_snapshotted(module: Module
     member.commit()
     messages = member.store.messages(member.store.recording_ids[-1])
     assert messages[-30:] == [number(42)] * 30
+    end = member.store.recording(member.store.recording_ids[-1]).recorded_position
+    assert service.results[-30:] == list(range(end - 29 * 64, end + 1, 64))
 
     second = Member(module.AddingService(), log_position=position)
     second.start(recording_ids=[second.store.add_recording(messages)], leadership_term_id=1)
@@ -214,6 +220,24 @@ def test_a_snapshot_that_is_all_there_is_read_before_the_archive_is_asked_about_
     recording_id = member.store.add_recording(taken.store.messages(taken.store.recording_ids[-1]))
     member.start(recording_ids=[recording_id], leadership_term_id=1)
     assert member.service.messages_read == 30
+
+
+@pytest.mark.parametrize("polls", [0, 1, 2, 3])
+def test_what_is_read_at_once_begins_with_a_whole_message(module: ModuleType, polls: int) -> None:
+    taken = Member(module.AddingService()).lead()
+    taken.cm.snapshot()
+    taken.commit()
+    messages = taken.store.messages(taken.store.recording_ids[-1])[:2]
+    member = Member(module.AddingService())
+    member.service.polls = polls
+    recording_id = member.store.add_recording([*messages, bytes(3_000), number(1)])  # of three frames, and one
+    member.cm.start(recording_ids=[recording_id], leadership_term_id=1)
+    if polls in (1, 2):
+        with pytest.raises(AgentTermination, match=r"poll\(\) has read a part of a message: call poll\(\) until"):
+            member.agent.on_start()
+    else:
+        member.agent.on_start()
+        assert (member.service.events, member.service.messages_read) == ([bytes(3_000)] * (polls == 3), 2 - polls // 3)
 
 
 @pytest.mark.timeout(300)

@@ -106,6 +106,34 @@ def test_record_has_the_layout_of_upstream(log: DistinctErrorLog, region: bytear
     assert not any(region[second + 24 + len(text) :])
 
 
+def test_each_record_is_read_with_its_own_times(log: DistinctErrorLog, region: bytearray, clock: ManualClock) -> None:
+    for text in ("one", "another", "a third"):
+        log.record(ClusterEvent(text))
+        clock.advance(5 * MS)
+    log.record(ClusterEvent("another"))
+    times = [
+        (record.first_observation_ms - NOW_MS, record.last_observation_ms - NOW_MS) for record in read_error_log(region)
+    ]
+    assert times == [(0, 0), (5, 15), (10, 10)]
+
+
+def test_a_log_that_is_closed_while_a_text_is_made_records_nothing(
+    log: DistinctErrorLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(error: BaseException, *, has_message: bool) -> str:
+        log.close()
+        return error_text(error, has_message=has_message)
+
+    monkeypatch.setattr("container.error_log.error_text", make)
+    assert log.record(ClusterEvent("late")) == 0
+
+
+@pytest.mark.parametrize("time_ms", [2**62, -(2**62)])
+def test_a_time_that_is_none_is_shown_as_a_number(time_ms: int) -> None:
+    text = format_error_log([ErrorRecord(1, time_ms, time_ms, "boom")])
+    assert f"{time_ms} ms" in text
+
+
 def test_s59_same_error_is_counted_and_not_added(log: DistinctErrorLog, region: bytearray, clock: ManualClock) -> None:
     for count in range(1, 4):
         assert log.record(caught(fail)) == count
@@ -653,9 +681,11 @@ def test_an_error_log_that_can_not_be_written_leads_to_the_fallback(clock: Manua
     assert (log.record(ClusterEvent("z")), file.attempts) == (0, 1)
     clock.advance(1 * MS)
     assert (log.record(ClusterEvent("z")), file.attempts) == (0, 2)
+    clock.set_epoch_ms(clock.now_ms - 1)
+    assert (log.record(ClusterEvent("z")), file.attempts) == (0, 3), "a clock that was set back keeps nothing out"
     log.close()
     clock.advance(RETRY_NS)
-    assert (log.record(ClusterEvent("z")), file.attempts) == (0, 2)
+    assert (log.record(ClusterEvent("z")), file.attempts) == (0, 3)
 
 
 def test_an_error_log_that_is_another_owners_by_now_is_not_tried_again(clock: ManualClock) -> None:

@@ -188,6 +188,23 @@ def test_a_batch_that_fails_in_a_child_is_not_delivered_again(child: Child) -> N
     assert (calls, member.errors) == ([3], [])
 
 
+def test_a_child_that_raises_in_on_take_snapshot_acknowledges_nothing(child: Child) -> None:
+    member = Member().lead()
+
+    def on_take_snapshot(_publication: object) -> None:
+        if child.fork():
+            raise ValueError("in the child")
+
+    member.service.actions["on_take_snapshot"] = on_take_snapshot
+    member.cm.snapshot()
+    member.cm.commit()
+    with child.guard():
+        member.agent.do_work()
+    assert child.outcome() == (0, ["raised ValueError('in the child')"])
+    assert member.cm.acks[-1].relevant_id >= 0
+    assert member.errors == []
+
+
 def test_a_child_of_on_start_is_refused_by_the_snapshots_image(child: Child) -> None:
     taken = Member().lead()
     taken.in_callback(lambda publication: publication.send(b"state"), "on_take_snapshot")
@@ -624,7 +641,7 @@ def test_a_child_does_not_spoil_its_parents_session(members: ThreadedMembers, ch
             with client:
                 child.tell(client.state.name)
             client.close()
-            if client.close_reason != f"it belongs to process {owner_id}, of which this one is a fork":
+            if client.close_reason != f"it was made in process {owner_id}, of which this one is a forked child":
                 child.tell(str(client.close_reason))
             if client.ingress_publication is not None:
                 child.tell("has a publication")

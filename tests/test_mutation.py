@@ -129,6 +129,44 @@ def test_each_mutant_of_a_build_does_what_it_says_and_without_one_nothing_is_cha
     assert outcome(raised) == [*original[:5], [202, [101]]]
 
 
+SWITCHES = """
+cdef enum:
+    FIRST = 1
+    SECOND = 2
+
+
+cdef bint is_one(int value) noexcept:
+    return value == FIRST or value == SECOND
+
+
+cdef bint is_another(int value) noexcept:
+    return value != FIRST and value != SECOND
+
+
+def called(list log, int value):
+    return [is_one(value), is_another(value)]
+"""
+
+
+@pytest.mark.timeout(300)
+def test_comparisons_of_one_number_are_joined_the_other_way(tmp_path: Path) -> None:
+    mutants = mutants_of(SWITCHES, tmp_path)
+    compile_c(tmp_path / "sample.c", tmp_path)
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import sample; print([sample.called([], n) for n in (1, 3)])"
+    )
+
+    def outcome(mutation: str) -> str:
+        (number,) = [mutant.number for mutant in mutants if mutant.mutation == mutation] or [0]
+        environment = {**os.environ, "MUTANT": str(number)}
+        command = [sys.executable, "-c", program, str(tmp_path)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=50, check=True).stdout
+
+    assert outcome("none") == "[[True, False], [False, True]]\n"
+    assert outcome("or → and") == "[[False, False], [False, True]]\n"
+    assert outcome("and → or") == "[[True, True], [False, True]]\n"
+
+
 def test_a_planted_fault_takes_the_place_of_its_statements(tmp_path: Path) -> None:
     planted = Planted("sample.pyx", "nothing is logged", "    log.append(value)", "pass")
     mutants = mutants_of(MODULE, tmp_path, planted)

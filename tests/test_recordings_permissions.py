@@ -84,7 +84,7 @@ def read_as_nobody() -> Iterator[Reader]:
             def read_views(paths: list[Path], view: str) -> tuple[Outcome, Outcome]:
                 stdin.write(json.dumps([list(map(str, paths)), view]) + "\n")
                 stdin.flush()
-                return json.loads(stdout.readline()), json.loads(stdout.readline())
+                return tuple(json.loads(stdout.readline())), tuple(json.loads(stdout.readline()))
 
             yield read_views
             stdin.close()
@@ -103,7 +103,7 @@ def test_a_segment_that_may_not_be_read(directory: Path, read_as_nobody: Reader,
     assert text == f"{file}, offset 0, log position {begin}: the segment file cannot be opened: {ADVICE}"
     assert file == str(world.segment(number))
     assert rows == [[position, None] for position in positions if position <= begin]
-    assert permissive == [rows, [text, file]]
+    assert permissive == (rows, [text, file])
 
 
 # What may not be read, the view, and what the error says.
@@ -133,7 +133,7 @@ def test_a_file_or_directory_that_may_not_be_read(
     assert error.startswith(f"{file}: {text}")
     assert error.endswith(ADVICE)
     assert Path(file).is_relative_to(denied)
-    assert permissive == [rows, [error, file]]
+    assert permissive == (rows, [error, file])
 
 
 def test_a_directory_that_is_none_of_the_members_does_not_matter(directory: Path, read_as_nobody: Reader) -> None:

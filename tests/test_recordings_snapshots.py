@@ -17,8 +17,11 @@ from container.recordings import (
     plan,
     read,
     read_partition,
+    recording_ends,
     schema,
 )
+from container.recordings import member as member_module
+from container.recordings.replay import recorded_snapshots
 from tests.recordings_world import CHANNEL, World, entry, failure_of, marker, rows_of, session_message
 
 POSITION = 960
@@ -271,3 +274,55 @@ def test_without_its_catalog_a_read_of_a_snapshot_fails_in_either_mode(tmp_path:
     for partition in partitions:
         with pytest.raises(RecordingUnavailableError, match="the catalog cannot be read: No such file"):
             list(read_partition(partition))
+
+
+@pytest.mark.parametrize("in_log", [True, False])
+def test_many_snapshots_are_few_partitions_in_their_order(tmp_path: Path, in_log: bool) -> None:
+    world = World(tmp_path)
+    world.begin_term()
+    for number in range(100):
+        world.add_snapshot(0, service_messages(data=[b"state %d" % number]), POSITION, in_log=in_log)
+    world.close()
+    partitions = plan(open_member(tmp_path if in_log else world.archive_dir), "snapshots")
+    assert len(partitions) <= 32
+    batches = [batch for partition in partitions for batch in read_partition(partition, batch_rows=11)]
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert len(batches) < 100
+    assert all(batch.num_rows <= 11 for batch in batches)
+    assert [row["recording_id"] for row in rows] == [number for number in range(1, 101) for _ in range(5)]
+    assert [row["payload"] for row in rows[4::5]] == [b"state %d" % number for number in range(100)]
+    counted = [batch.num_rows for partition in partitions for batch in read_partition(partition, columns=[])]
+    assert sum(counted) == len(rows)
+
+
+def test_a_plan_or_a_read_of_many_snapshots_reads_the_catalog_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    world.begin_term()
+    for _ in range(200):
+        # The recording of a snapshot that is being taken has no end in the catalog: its files say it.
+        world.add_snapshot(0, service_messages(), POSITION)
+        world.descriptors[-1] = dataclasses.replace(world.descriptors[-1], stop_position=-1)
+    world.close()
+    seen: list[object] = []
+
+    def count(module: object, name: str) -> None:
+        real = getattr(module, name)
+
+        def counted(*given: Any) -> Any:
+            seen.append(name)
+            return real(*given)
+
+        monkeypatch.setattr(module, name, counted)
+
+    for module in (member_module, recording_ends):
+        count(module, "read_catalog")
+        count(module, "file_names")
+    member = open_member(tmp_path)
+    partitions = plan(member, "snapshots")
+    assert sum(batch.num_rows for part in partitions for batch in read_partition(part)) == 200 * 7
+    assert len(seen) <= 1 + 2 * len(partitions)
+    seen.clear()
+    assert len(recorded_snapshots(member)) == 1
+    assert len(seen) == 3

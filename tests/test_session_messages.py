@@ -185,6 +185,21 @@ def test_without_an_iteration_the_cluster_is_at_the_last_message() -> None:
     assert (member.agent.cluster.log_position, member.agent.cluster.time) == (position, 2_003)
 
 
+def test_an_iteration_that_has_ended_stays_at_its_end() -> None:
+    ends: list[object] = []
+
+    def action(messages: SessionMessages) -> None:
+        indexes = iter(messages)
+        assert list(indexes) == [0, 1]
+        ends.extend(next(indexes, None) for _ in range(3))
+
+    member = batches(action)
+    member.cm.session_message(1, b"x")
+    member.cm.session_message(1, b"y")
+    member.commit()
+    assert ends == [None] * 3
+
+
 def test_messages_of_one_poll_come_in_one_call() -> None:
     lengths: list[int] = []
     member = batches(lambda messages: lengths.append(len(messages)))

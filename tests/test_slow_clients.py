@@ -261,6 +261,28 @@ def test_back_offs_end_to_the_nanosecond() -> None:
     assert ends == [False, True] * 7
 
 
+@pytest.mark.parametrize(("since_ns", "back_off"), [(SECOND - 1, 2), (SECOND, 1)])
+def test_a_back_off_that_lies_as_far_back_as_it_lasted_is_forgotten(since_ns: int, back_off: int) -> None:
+    member = answering()
+    open_sessions(member, 1)
+    stick(member, 1)
+    service = member.service
+    waits: list[bool] = []
+
+    def steps() -> None:
+        session = service.cluster.get_client_session(1)
+        service.handle(session)
+        for advance_ns in (SECOND + since_ns, back_off * SECOND - 1, 1):
+            member.clock.advance(advance_ns)
+            service.handle(session)
+            waits.append(service.waits[1][-1] > 0)
+
+    service.timer = steps
+    member.cm.timer_event(1)
+    member.commit()
+    assert waits == [True, False, True]
+
+
 def test_one_accepted_message_does_not_clear_the_back_off_and_time_does() -> None:
     member = answering()
     open_sessions(member, 1)

@@ -380,7 +380,10 @@ def test_what_would_not_come_back_as_it_is_is_refused_with_its_place(fields: dic
 @pytest.mark.parametrize(
     ("state", "text"),
     [
-        (Typed(by_name={"a": "7"}), "Typed.by_name['a'] is '7' (str), and its type is int: "),  # type: ignore[dict-item]
+        (
+            Typed(by_name={"a": "7"}),  # type: ignore[dict-item]
+            "Typed.by_name['a'] is '7' (str), and its type is int: ",
+        ),
         (Typed(anything=[0, (1, 2)]), "Typed.anything[1] is (1, 2) and would come back as [1, 2] (list): "),
         (Typed(small=10), "Typed.small is 10, which cannot be read back as "),
         (Typed(by_real={NAN: 1}), "Typed.by_real, key nan is NaN, which no look-up finds again"),
@@ -551,6 +554,17 @@ def test_a_missing_part_is_refused_with_how_much_there_was() -> None:
     length = write_snapshot(recording, BOOK)
     del recording.messages[-1]
     with pytest.raises(SnapshotError, match=rf"ends after \d+ of {length} bytes"):
+        read_snapshot(recording.image(), Book)
+
+
+@pytest.mark.parametrize("part", [1, 2, -1])
+@pytest.mark.parametrize("excess", [-1, 1])
+def test_a_part_of_another_length_is_refused_with_both(part: int, excess: int) -> None:
+    recording = Recording()
+    write_snapshot(recording, BOOK)
+    written = len(recording.messages[part])
+    recording.messages[part] = (recording.messages[part] + b"x")[: written + excess]
+    with pytest.raises(SnapshotError, match=f"has {written + excess} bytes where {written} were written: the snapshot"):
         read_snapshot(recording.image(), Book)
 
 

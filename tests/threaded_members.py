@@ -51,13 +51,14 @@ class PatientMember(ScriptedMember):
 class ThreadedMembers:
     """A driver and its members, which one thread keeps going; tests talk to them through :meth:`do`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, client_liveness_timeout_ns: int = 10_000_000_000) -> None:
         self.media_driver = MediaDriver.launch_embedded(
             ipc_term_buffer_length=1024 * 1024,
             term_buffer_length=256 * 1024,
             publication_linger_timeout_ns=50_000_000,
             timer_interval_ns=20_000_000,
             image_liveness_timeout_ns=1_000_000_000,
+            client_liveness_timeout_ns=client_liveness_timeout_ns,
         )
         self._ports = PortReservation()
         self._tasks: list[Callable[[], object]] = []

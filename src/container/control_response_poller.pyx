@@ -19,7 +19,7 @@ from container.errors import ArchiveError, CodecError
 from container.fragment_assembler cimport SessionFragmentAssembler
 from container.sealed cimport seal
 from container.transport cimport (
-    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, NULL_VALUE, FragmentHandler, FrameHeader, Subscription,
+    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, FragmentHandler, FrameHeader, Subscription,
 )
 
 cdef enum:
@@ -51,7 +51,6 @@ cdef class ControlResponsePoller(FragmentHandler):
 
     cdef void _clear(self) noexcept:
         self.is_complete = False
-        self.relevant_id = NULL_VALUE
         self.code = SBE_NULL_INT32
         self.error_message = ""
         self.encoded_challenge = None

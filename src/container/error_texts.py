@@ -49,6 +49,7 @@ _name_of_type = type.__dict__["__qualname__"].__get__
 _module_of_type = type.__dict__["__module__"].__get__
 
 _remarks: dict[int, str] = {}  # by id() of exceptions that are being reported
+_SOURCES_MAX = 64
 _sources: dict[str, list[str]] = {}  # lines by file name
 
 
@@ -290,6 +291,8 @@ def _lines_of(file_name: str) -> list[str]:
     if known is not None and len(known) > 1:
         return known[2]  # type: ignore[no-any-return]
     if file_name not in _sources:
+        if len(_sources) >= _SOURCES_MAX:
+            _sources.clear()
         _sources[file_name] = read_regular(file_name, _SOURCE_FILE_LENGTH_MAX).decode("utf-8", "replace").split("\n")
     return _sources[file_name]
 

@@ -1,5 +1,9 @@
 """The exceptions of the container: caller's misuse, operating trouble, a broken protocol, and termination.
 
+Each class says what a program can do about it: ``is_retryable``, whether the same call may succeed later with nothing
+changed (on a new client, where this one is closed), and ``outcome``, what is known of what was asked for. Where Python
+has a class for such trouble (ConnectionError, TimeoutError, PermissionError, ValueError), they derive from it too.
+
 Aeron prefixes the text of its exceptions with a category (``FATAL``, ``ERROR`` or ``WARN``); so do ours where they are
 written to an error log (see :func:`container.error_texts.headline`).
 """
@@ -17,28 +21,76 @@ class Category(enum.Enum):
     WARN = "WARN"
 
 
+class Outcome(enum.Enum):
+    """What is known of what was asked for, when an error comes in place of a result."""
+
+    NOT_DONE = "not done"
+    """It was not done and will not be: what was to be sent was not sent, or was refused."""
+    UNKNOWN = "unknown"
+    """It may be done, or may be done yet. Ask for it again only if it may be done twice, or find out."""
+
+
 class ContainerError(Exception):
     """Base of everything that this package raises and a caller may handle."""
+
+    #: Whether the same call may succeed later, with nothing changed; on a new client where this one is closed.
+    is_retryable: bool = False
+    #: What is known of what was asked for.
+    outcome: Outcome = Outcome.UNKNOWN
 
     def __init__(self, message: str, *, category: Category = Category.ERROR) -> None:
         super().__init__(message)
         self.category = category
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _made_again, (type(self), self.args, self.__dict__)
+
+
+def _made_again(kind: type[BaseException], arguments: tuple[object, ...], state: dict[str, object]) -> BaseException:
+    """An exception in another process, such as a Spark driver that is told of a failed task; without ``__init__``."""
+    error = kind.__new__(kind, *arguments)
+    error.args = arguments
+    error.__dict__.update(state)
+    return error
+
 
 class ConfigurationError(ContainerError, ValueError):
     """A setting is missing, unknown or out of range; the text names the setting, the value and what is allowed."""
+
+    outcome = Outcome.NOT_DONE
 
 
 class ConcurrentConcludeError(ContainerError):
     """A context was concluded a second time; make a new context for each container."""
 
+    outcome = Outcome.NOT_DONE
+
 
 class ClusterError(ContainerError):
     """Upstream's ``ClusterException``: a rule of the cluster was broken by the caller, the log or a peer."""
 
+    outcome = Outcome.NOT_DONE
 
-class PublicationUnavailableError(ClusterError):
+
+class PublicationUnavailableError(ClusterError, ConnectionError):
     """The stream to the consensus module, or of a snapshot, cannot be used any more; the text says why."""
+
+
+class ClusterUnavailableError(ClusterError, ConnectionError):
+    """A client reaches no leader now, or no member while it connects; the text says which were tried."""
+
+    is_retryable = True
+
+
+class OutcomeUnknownError(ClusterError):
+    """A client's request was sent, and its reply is not waited for any more: it may have been processed, or not."""
+
+    is_retryable = True
+    outcome = Outcome.UNKNOWN
+
+
+class LeaderChangedError(OutcomeUnknownError, ConnectionError):
+    """The leader that a request was sent to is lost, or no longer leads: its reply is not to be expected."""
 
 
 class SessionError(ClusterError):
@@ -50,8 +102,14 @@ class SessionError(ClusterError):
         self.detail = detail
 
 
-class AuthenticationError(SessionError):
+class AuthenticationError(SessionError, PermissionError):
     """The cluster's authenticator rejected a client (event code AUTHENTICATION_REJECTED)."""
+
+
+class SessionLimitError(SessionError, ConnectionRefusedError):
+    """The cluster has as many sessions as it allows (``aeron.cluster.max.sessions``)."""
+
+    is_retryable = True
 
 
 class CodecError(ContainerError, ValueError):
@@ -80,9 +138,6 @@ class RecordingError(ContainerError):
         self.offset = offset
         self.log_position = log_position
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _recording_error, (type(self), self.detail, self.file, self.offset, self.log_position)
-
 
 class RecordingUnavailableError(RecordingError):
     """A file or directory that must be there is missing, or cannot be opened or read now.
@@ -91,12 +146,8 @@ class RecordingUnavailableError(RecordingError):
     it is raised in mode permissive as well.
     """
 
-
-def _recording_error(
-    kind: type[RecordingError], message: str, file: str | None, offset: int | None, log_position: int | None
-) -> RecordingError:
-    """Make the error anew in another process, such as a Spark driver that gets the error of a failed task."""
-    return kind(message, file=file, offset=offset, log_position=log_position)
+    is_retryable = True
+    outcome = Outcome.NOT_DONE
 
 
 class MarkFileError(ContainerError):
@@ -106,37 +157,88 @@ class MarkFileError(ContainerError):
 class AeronError(ContainerError):
     """The Aeron client refused a call; ``code`` is the C client's error code."""
 
+    outcome = Outcome.NOT_DONE
+
     def __init__(self, message: str, *, code: int = 0, category: Category = Category.ERROR) -> None:
         super().__init__(message, category=category)
         self.code = code
 
 
 class RegistrationError(AeronError):
-    """The driver refused to add a publication, subscription or counter."""
+    """The driver refused to add a publication, subscription or counter: ``code`` is the driver's error code.
+
+    A retry can help for UNKNOWN_HOST, RESOURCE_TEMPORARILY_UNAVAILABLE and STORAGE_SPACE, and then ``is_retryable`` of
+    the error is True.
+    """
+
+    UNKNOWN_HOST = 9
+    RESOURCE_TEMPORARILY_UNAVAILABLE = 10
+    STORAGE_SPACE = 12
+
+    def __init__(self, message: str, *, code: int = 0, category: Category = Category.ERROR) -> None:
+        super().__init__(message, code=code, category=category)
+        if code in (self.UNKNOWN_HOST, self.RESOURCE_TEMPORARILY_UNAVAILABLE, self.STORAGE_SPACE):
+            self.is_retryable = True
 
 
 class ForkedError(ContainerError):
     """The object was made in another process, of which this one is a forked child: it cannot be used here."""
 
+    outcome = Outcome.NOT_DONE
 
-class ClosedError(AeronError):
-    """The object or its client is closed."""
+
+class ClosedError(AeronError, ConnectionError):
+    """The object or its client is closed; the text says why. What was asked for was not done."""
+
+    is_retryable = True
+
+
+class RequestClosedError(OutcomeUnknownError, ClosedError):
+    """The client was closed while a request waited for its reply; the text says why."""
+
+
+class OutboxFullError(ContainerError):
+    """A client that connects again has no room for a message that waits to be sent; it was not sent."""
+
+    is_retryable = True
+    outcome = Outcome.NOT_DONE
 
 
 class ClaimLostError(AeronError):
     """A claim was committed so late that the media driver had given it up: its message is not sent."""
 
+    is_retryable = True
+    outcome = Outcome.NOT_DONE
+
 
 class MessageTooLongError(AeronError, ValueError):
-    """A message or claim is longer than its publication can carry; the text gives both lengths."""
+    """A message or claim is longer than its publication can carry; the text gives both lengths, in bytes.
+
+    From a client both are without the header that goes ahead of each message.
+    """
 
 
 class TimedOutError(AeronError, TimeoutError):
     """An answer did not come in time; the text says what was awaited and for how long."""
 
+    is_retryable = True
+    outcome = Outcome.UNKNOWN
+
+
+class SendTimedOutError(TimedOutError):
+    """A client's message was not accepted in time, and so was not sent."""
+
+    outcome = Outcome.NOT_DONE
+
+
+class RequestTimedOutError(OutcomeUnknownError, TimedOutError):
+    """A client's request was sent, and no reply came in time."""
+
 
 class DriverTimeoutError(TimedOutError):
     """The media driver is not there, not ready or no longer alive."""
+
+    outcome = Outcome.NOT_DONE
 
 
 class ArchiveError(ContainerError):
@@ -175,6 +277,9 @@ class AgentTermination(BaseException):
     def __init__(self, message: str, *, category: Category = Category.ERROR) -> None:
         super().__init__(message)
         self.category = category
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _made_again, (type(self), self.args, self.__dict__)
 
 
 class AgentInterrupted(AgentTermination):

@@ -68,7 +68,7 @@ def write_snapshot(
     ``state_type`` is what it will be read as, by default the class of ``state``: give ``dict[int, Order]`` for such a
     dict.
 
-    ``version`` (0 to 2**32 - 1) is yours: raise it when the Struct changes in a way that its readers can not bridge.
+    ``version`` (0 to 2**32 - 1) is yours: raise it when the Struct changes in a way that its readers cannot bridge.
     Returns the length of the encoded state in bytes. Raises what :meth:`~container.api.SnapshotPublication.send`
     raises, ``TypeError`` for a state that msgspec cannot encode, ConfigurationError, with the place, for one that would
     not come back as it is or has a set in it or in its type, and ValueError for a version out of range. Nothing is

@@ -371,6 +371,11 @@ cdef class Client:
     cpdef bint is_closed(self) noexcept:
         return True
 
+    @property
+    def close_reason(self):
+        """Why it is closed, in the words of what ended it (str); None while it is open."""
+        return "closed" if self.is_closed() else None
+
     cpdef int close(self) except -1:
         raise _abstract(self, "close")
 

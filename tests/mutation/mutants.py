@@ -414,6 +414,8 @@ class Mutation(VisitorTransform):  # type: ignore[misc]
         changed = "or" if node.operator == "and" else "and"
 
         def change(each: Any) -> Any:
+            # Twice negated: Cython takes `x == A and x == B`, which nobody writes, for a switch with both cases.
+            each.operand1 = ExprNodes.NotNode(each.pos, operand=ExprNodes.NotNode(each.pos, operand=each.operand1))
             each.operator = changed
             return each
 

@@ -220,12 +220,38 @@ def test_a_torn_recording_log_is_a_finding_and_the_audit_goes_on(
     report = audit(spark, options_of(member, torn, gone, flipped), block_length=BLOCK)
     assert report.verdict == "fail"
     assert [one.path for one in report.members] == [str(one.base_dir) for one in (member, torn, flipped)]
-    no_log, byte = report.find("log").findings
+    byte, no_log = report.find("log").findings
     assert f"fail: member 2: {gone.archive_dir}/archive.catalog" in f"{no_log.state}: {no_log.text}"
     assert (byte.state, byte.member_id, byte.log_position) == ("fail", 3, place)
     torn_text = f"{path}, offset 64: the last entry has 20 bytes of 48"
     assert f"fail: terms of member 1: {torn_text}" in texts(report, "terms")
     assert [one.state for one in report.checks if one.name in ("sessions", "timers")] == ["pass", "pass"]
+
+
+def test_the_tail_of_an_old_leader_is_a_warning(spark: SparkSession, tmp_path: Path) -> None:
+    members, base = [], 0
+    for name, has_new_term in (("old", False), ("new", True), ("third", True)):
+        history = History(tmp_path / name)
+        history.begin_term(leader_member_id=0)
+        history.open_session(1)
+        for number in range(5):
+            history.message(1, b"of both %d" % number)
+        base = history.position
+        if has_new_term:
+            history.begin_term(leader_member_id=1)
+        for number in range(5):
+            history.message(1, b"%s %d" % (b"new" if has_new_term else b"lost", number))
+        members.append(history.finish(is_closed=False))
+    report = audit(spark, options_of(*members), block_length=BLOCK)
+    assert [one.committed_position for one in report.members] == [
+        base,
+        members[1].end_position,
+        members[2].end_position,
+    ]
+    assert report.verdict == "warn"
+    (found,) = report.find("log").findings
+    assert (found.state, found.member_id, base <= (found.log_position or 0) < base + 32) == ("warn", 0, True)
+    assert [one.name for one in report.checks if one.state != "pass"] == ["log"]
 
 
 def test_a_byte_is_located_in_payload_header_and_padding(member: WrittenMember, tmp_path: Path) -> None:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from container.errors import ConfigurationError, ContainerError
 from container.pipeline.ingest import ingest, read_table
-from container.pipeline.manifest import Gap, Manifest, MemberPositions, PositionRange, read_manifest
-from container.pipeline.sink_log import finished_files
+from container.pipeline.manifest import Gap, Manifest, MemberPositions, PositionRange, TableColumn, read_manifest
+from container.pipeline.table import locked, merged_columns
 from container.spark import FORMAT
 from container.spark.options import SourceOptions
 from container.testing.process import Process
 from tests.recordings_world import SEGMENT_LENGTH
 from tests.spark.conftest import LIMIT_S
-from tests.spark.written_members import TRANSFER, History, WrittenMember
+from tests.spark.written_members import BEGIN_MS, TRANSFER, History, WrittenMember
 
 COMMAND = [sys.executable, "-m", "container", "pipeline", "--master", "local[2]"]
 
@@ -159,19 +162,181 @@ def test_ranges_lie_between_gaps() -> None:
     assert positions.covered == [PositionRange(96, 160), PositionRange(320, 500)]
 
 
-def test_logs_of_the_sink_are_read_when_spark_has_merged_them(tmp_path: Path) -> None:
-    logs = tmp_path / "_spark_metadata"
-    logs.mkdir()
+PLAIN_READER = """
+import json, sys
+import pyarrow.dataset as ds
 
-    def write(name: str, *files: str) -> None:
-        lines = [f'{{"path":"file://{tmp_path}/{file}","action":"add"}}' for file in files]
-        (logs / name).write_text("\n".join(["v1", *lines]))
+table = ds.dataset(sys.argv[1], format="parquet", partitioning="hive").to_table()
+assert "container" not in sys.modules
+print(json.dumps([sorted(table.column("log_position").to_pylist()), sorted(set(table.column("date").to_pylist()))]))
+"""
 
-    write("8", "term=1/h%20i")
-    write("9.compact", "a", "b", "c", "term=1/h%20i", "j")
-    write("10", "k")
-    assert finished_files(tmp_path, 8, 3, 7) == [tmp_path / "term=1/h i"]
-    assert finished_files(tmp_path, 10, 3, 7) == [tmp_path / name for name in ("term=1/h i", "j", "k")]
-    assert finished_files(tmp_path, 9, 4, 8) == [tmp_path / "j"]
-    # The log of a batch that the checkpoint does not have yet does not count, and neither do logs that are gone.
-    assert finished_files(tmp_path, 11, 5, 9) is None
+
+def test_a_table_that_was_moved_is_read_by_pyarrow_alone_and_by_plain_spark_and_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    history = History(tmp_path / "member")
+    history.begin_term()
+    history.open_session(1)
+    for number in range(300):
+        history.message(1, TRANSFER.pack(number, number))
+    member, table, moved = history.finish(), tmp_path / "table", tmp_path / "elsewhere" / "moved"
+    options = options_of(member, max_bytes_per_batch=10_000)
+    ingest(spark, options, table, cluster="main")
+    moved.parent.mkdir()
+    table.rename(moved)
+    for path in moved.rglob("*"):
+        assert not path.is_file() or str(table).encode() not in path.read_bytes(), f"{path} names where the table was"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", PLAIN_READER, str(moved)], capture_output=True, text=True, check=True
+    )
+    positions, dates = json.loads(done.stdout)
+    assert positions == [message["log_position"] for message in member.messages]
+    assert dates == ["2023-11-14"]
+    plain = spark.newSession().read.parquet(str(moved))
+    assert_same_rows(spark, member, plain)
+    assert {(row.cluster, row.term) for row in plain.select("cluster", "term").distinct().collect()} == {("main", 0)}
+    for path in moved.rglob("*.parquet"):
+        kinds = {str(field.type) for field in pq.read_schema(path)}
+        assert kinds <= {"int32", "int64", "string", "binary", "bool"}
+    history.message(1, b"behind the move")
+    history.finish()
+    ingest(spark, options, moved, cluster="main")
+    assert_same_rows(spark, member, spark.read.parquet(str(moved)))
+
+
+@pytest.mark.parametrize("moves", [0, 1, 2])
+def test_a_batch_that_was_decided_is_moved_to_its_end_whatever_was_moved_before(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    table, options, real = tmp_path / "table", options_of(member), Path.replace
+    moved: list[Path] = []
+
+    def replace(source: Path, target: Path) -> Path:
+        if source.suffix == ".parquet":
+            if len(moved) == moves:
+                raise OSError("no more")
+            moved.append(target)
+        return real(source, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises((OSError, ContainerError), match="no more"):
+        ingest(spark, options, table, cluster="main")
+    monkeypatch.undo()
+    before = read_manifest(table)
+    assert before is not None
+    assert before.moving is not None
+    assert (before.batch_id, before.row_count, len(moved)) == (-1, 0, moves)
+    manifest = ingest(spark, options, table, cluster="main")
+    assert manifest.moving is None
+    assert manifest.row_count == len(member.messages)
+    assert_same_rows(spark, member, read_table(spark, table))
+    assert sorted(path.name for path in table.iterdir() if path.name.startswith("_")) == [
+        "_checkpoint",
+        "_common_metadata",
+        "_lock",
+        "_manifest.json",
+    ]
+
+
+def test_a_table_without_its_checkpoint_or_in_use_is_not_written(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    table, options = tmp_path / "table", options_of(member, view="timers")
+    manifest = ingest(spark, options, table, cluster="main")
+    with locked(table), pytest.raises(ConfigurationError, match="another ingest writes into it"):
+        ingest(spark, options, table, cluster="main")
+    shutil.rmtree(table / "_checkpoint")
+    with pytest.raises(ConfigurationError, match="has no _checkpoint, or not the one of its ingest"):
+        ingest(spark, options, table, cluster="main")
+    assert read_manifest(table) == manifest
+    assert read_table(spark, table).count() == manifest.row_count
+
+
+def test_dates_are_utc_whatever_the_time_zone_of_the_session(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History(tmp_path / "member")
+    history.begin_term()
+    day = 86_400_000
+    expected = {
+        "2023-11-14": BEGIN_MS + 1,
+        "2023-11-15": (BEGIN_MS // day + 1) * day,
+        "1969-12-31": -1,
+        "1970-01-01": 0,
+        None: 2**62,
+    }
+    for timestamp in list(expected.values())[1:]:
+        history.now_ms = timestamp - 1
+        history.message(1, b"")
+    member = history.finish()
+    zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    try:
+        for other in ("Pacific/Kiritimati", "America/Los_Angeles"):
+            spark.conf.set("spark.sql.session.timeZone", other)
+            table = tmp_path / other.replace("/", "-")
+            manifest = ingest(spark, options_of(member), table, cluster="main")
+            assert {partition.date for partition in manifest.partitions} == set(expected)
+            found = read_table(spark, table).select("date", "timestamp").collect()
+            assert {row.date and str(row.date): row.timestamp for row in found} == expected
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+def test_columns_of_payloads_keep_their_meaning_when_the_decoder_changes(spark: SparkSession, tmp_path: Path) -> None:
+    history = History(tmp_path / "member")
+    history.begin_term()
+    member, table = history.finish(), tmp_path / "table"
+
+    def run(source: str, payload: bytes) -> Manifest:
+        """An ingest in a process of its own, whose workers have this decoder and no earlier one."""
+        history.message(1, payload)
+        history.finish()
+        (tmp_path / "orders.py").write_text(f"import msgspec\n\n{source}\n")
+        words = ["ingest", str(member.base_dir), "--table", str(table), "--cluster", "main"]
+        done = subprocess.run(
+            [*COMMAND, *words, "--decoder", "orders:Order"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        )
+        if done.returncode != 0:
+            raise ContainerError(done.stderr)
+        manifest = read_manifest(table)
+        assert manifest is not None
+        return manifest
+
+    run(
+        "class Order(msgspec.Struct):\n    price: int\n    note: str\n    date: str",
+        b'{"price":1,"note":"a","date":"d"}',
+    )
+    run("class Order(msgspec.Struct):\n    price: int\n    size: float", b'{"price":2,"size":0.5}')
+    with pytest.raises(ContainerError, match="column 'price' has type bigint and would have string now"):
+        run("class Order(msgspec.Struct):\n    price: str", b'{"price":"3"}')
+    manifest = run("class Order(msgspec.Struct):\n    note: str = ''\n    price: int = 0", b'{"price":4}')
+    payload = [column.name for column in manifest.columns if column.is_payload]
+    assert payload == ["price", "note", "payload_date", "decode_error", "size"]
+    rows = spark.newSession().read.parquet(str(table)).where("template_id = 1").orderBy("log_position")
+    assert [(row.price, row.note, row.payload_date, row.size) for row in rows.collect()] == [
+        (1, "a", "d", None),
+        (2, None, None, 0.5),
+        (None, None, None, None),
+        (4, "", None, None),
+    ]
+    schema = pq.read_schema(table / "_common_metadata")
+    assert set(payload) <= set(schema.names)
+
+
+def test_a_column_neither_changes_its_type_nor_where_it_comes_from(tmp_path: Path) -> None:
+    known = [TableColumn("flags", "int", False), TableColumn("price", "bigint", True)]
+    assert merged_columns(tmp_path, known, []) == known
+    added = TableColumn("size", "double", True)
+    assert merged_columns(tmp_path, known, [added, known[1]]) == [*known, added]
+    for changed, text in (
+        (TableColumn("price", "string", True), "column 'price' has type bigint and would have string now"),
+        (TableColumn("flags", "int", True), "column 'flags' came from the view and would come from the decoder now"),
+        (TableColumn("price", "bigint", False), "column 'price' came from the decoder and would come from the view"),
+    ):
+        with pytest.raises(ConfigurationError, match=text):
+            merged_columns(tmp_path, known, [changed])

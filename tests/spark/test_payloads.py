@@ -93,6 +93,15 @@ def untyped(payload: bytes):  # type: ignore[no-untyped-def]
     return payload
 
 
+class Cased(msgspec.Struct):
+    Timestamp: int
+
+
+class Twice(msgspec.Struct):
+    size: int
+    Size: int
+
+
 def number(payload: bytes) -> int:
     return len(payload)
 
@@ -135,6 +144,14 @@ def test_a_union_has_a_column_for_each_of_its_types() -> None:
         {"bid": {"price": 3}, "ask_price": None, "decode_error": None},
         {"bid": None, "ask_price": {"price": 0.5}, "decode_error": None},
     ]
+
+
+def test_names_that_differ_in_case_alone_are_one_name_to_spark() -> None:
+    assert decode("Cased", b'{"Timestamp": 5}') == [{"payload_Timestamp": 5, "decode_error": None}]
+    with pytest.raises(ConfigurationError, match="two columns would be named 'payload_Size'|rename a field") as caught:
+        PayloadDecoder(f"{HERE}:Twice", (*VIEW, "payload_size"))
+    assert "two columns would be named" in str(caught.value)
+    assert [field.name for field in PayloadDecoder(f"{HERE}:Twice", VIEW).fields][:2] == ["size", "payload_Size"]
 
 
 def test_functions_return_named_tuples_dataclasses_and_typed_dicts() -> None:

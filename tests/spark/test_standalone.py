@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from tests.spark.conftest import LIMIT_S
 ROOT = Path(__file__).parents[2]
 SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
 START_LIMIT_S = 120.0
+PYTHON_PATH = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+"""Where the program and the workers find this tree, installed or not."""
 
 
 class StandaloneCluster:
@@ -71,7 +74,7 @@ def test_reads_ingest_and_replay_run_unchanged_on_a_standalone_cluster(
 ) -> None:
     tally = write_tally(tmp_path / "member", 1500)
     command = [sys.executable, "-m", "tests.spark.standalone_program", cluster.url, str(tally.base_dir), str(tmp_path)]
-    with Process("program", command, directory=tmp_path, environment={"PYTHONPATH": str(ROOT)}) as program:
+    with Process("program", command, directory=tmp_path, environment={"PYTHONPATH": PYTHON_PATH}) as program:
         assert program.start().wait(LIMIT_S / 2) == 0, program.tail()
         found = json.loads(program.output())
     assert found["directories"] == [str(work_dir) for work_dir in cluster.work_dirs], "both workers had a part in it"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import struct
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,10 +15,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
 from container.errors import ConfigurationError, RecordingError
-from container.recordings import open_member
+from container.recordings import Member, open_member
 from container.spark.offsets import end_positions, parse_offset
 from container.spark.options import SourceOptions
-from container.spark.source import ClusterDataSource, ClusterStreamReader, arrow_schema, spark_schema
+from container.spark.source import ClusterDataSource, ClusterStreamReader, arrow_schema, named, spark_schema
 from container.testing.recordings import write_catalog
 from tests.recordings_world import SEGMENT_LENGTH, TERM_LENGTH
 from tests.spark.written_members import History, WrittenMember
@@ -78,6 +79,47 @@ def test_limited_batches_end_at_buffer_terms_and_reach_the_end(member: WrittenMe
     # Less than a message at a time still gets there.
     assert latest(reader, {key: 0}, ReadMaxBytes(10)) == {key: 10}
     assert rows_between(reader, {key: 0}, {key: 10}) == []
+
+
+def test_small_batches_read_nothing_twice(tmp_path: Path) -> None:
+    history = History(tmp_path / "member", term_length=16 * TERM_LENGTH, segment_length=16 * TERM_LENGTH)
+    history.begin_term()
+    for number in range(3000):
+        history.message(1, bytes([number % 251]) * (5000 if number % 50 == 0 else number % 97))
+    written = history.finish()
+    assert history.position < 16 * TERM_LENGTH, "one Aeron term"
+    reader, key = stream(written, max_bytes_per_batch=40_000), key_of(written)
+    offset, found = 0, list[int]()
+    while offset < history.position:
+        end = latest(reader, {key: offset}, ReadMaxBytes(40_000))[key]
+        assert 0 < end - offset <= 40_000
+        found += [row["log_position"] for row in rows_between(reader, {key: offset}, {key: end})]
+        # What was read is gone: who read it again would find damage.
+        with written.archive_dir.joinpath("0-0.rec").open("r+b") as file:
+            file.seek(offset)
+            file.write(bytes(end - offset))
+        offset = end
+    assert found == positions(written)
+
+
+def test_bytes_of_a_message_that_look_like_a_frame_are_not_taken_for_one(tmp_path: Path) -> None:
+    history = History(tmp_path / "member", mtu_length=8192)
+    history.begin_term()
+    begin = history.position
+    fake = struct.Struct("<iBBHiiiiq")
+    # Wherever the 32 bytes of this payload lie at a multiple of 32, they are a whole frame of this log.
+    first = begin + 32 + 32
+    payload = b"".join(fake.pack(32, 0, 0xC0, 1, place, 7, 100, 0, 0) for place in range(first, first + 4096, 32))
+    history.message(1, payload)
+    history.message(1, b"behind")
+    written = history.finish()
+    reader, key = stream(written, max_bytes_per_batch=1024), key_of(written)
+    offset, found = begin, list[int]()
+    while offset < history.position:
+        end = latest(reader, {key: offset}, ReadMaxBytes(1024))[key]
+        found += [row["log_position"] for row in rows_between(reader, {key: offset}, {key: end})]
+        offset = end
+    assert found == positions(written)[1:]
 
 
 def test_a_stream_stops_at_the_commit_position_and_goes_on_behind_it(tmp_path: Path) -> None:
@@ -182,6 +224,22 @@ def test_members_without_an_id_keep_their_keys_and_ids_in_any_order_and_number(
             assert [row["log_position"] for row in rows if row["member_id"] == ids[key]] == expected
         read = after
     assert len(set(ids.values())) == 3
+
+
+def test_no_two_members_of_a_query_have_one_id() -> None:
+    def member(name: str, member_id: int | None = None) -> Member:
+        return Member(name, None, name, member_id)
+
+    def ids(*members: Member, **known: int | None) -> list[int | None]:
+        return [one.member_id for one in named(members, known)]
+
+    assert ids(member("a")) == [None]
+    assert ids(member("a"), member("b")) == [0, 1]
+    assert ids(member("a", 1), member("b"), member("c")) == [1, 0, 2]
+    assert ids(member("a"), member("b"), b=0) == [1, 0]
+    assert ids(member("a"), member("b"), a=None) == [None, 1]
+    # A number that a checkpoint gave to a copy is that of a member which came later.
+    assert ids(member("a", 1), member("b"), b=1) == [1, 0]
 
 
 def rewritten(member: WrittenMember, first_payload: bytes = b"of the new cluster") -> WrittenMember:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from container.aeron import MediaDriver
-from container.client import AdminResponseCode, AeronCluster, EventCode, aconnect
+from container.api import NOT_CONNECTED
+from container.client import AdminResponseCode, AeronCluster, ClientState, EventCode, aconnect
 from container.codecs.messages import decode
 from container.errors import AuthenticationError, TimedOutError
 from container.testing.cluster import CounterType, Node
@@ -159,6 +160,33 @@ def test_a_node_that_dies_ends_the_client_when_no_leader_comes(node: NodeFactory
         echo.kill()
         poll_until(client, lambda: client.is_closed, "the end of the client")
         assert client.close_reason == "no new leader within 1 s after the connection to member 0 was lost"
+
+
+@pytest.mark.parametrize("is_idle", [True, False], ids=["idle", "sending"])
+def test_a_pause_of_the_leader_does_not_lose_the_session(node: NodeFactory, is_idle: bool) -> None:
+    """Longer than the 5 s after which a publication counts as not connected, shorter than the 10 s of an image."""
+    echo = start_echo(node())
+    listener = Collecting()
+    with (
+        MediaDriver.launch_embedded() as driver,
+        AeronCluster.connect(**settings(echo, listener) | {"aeron_dir": driver.aeron_dir}) as client,
+    ):
+        session_id = client.cluster_session_id
+        results: set[int] = set()
+        echo.pause()
+        pause = threading.Timer(7.0, echo.resume)
+        pause.start()
+        while pause.is_alive():
+            client.idle(client.poll_egress())
+            if not is_idle:
+                results.add(min(0, client.offer(b"x" * 100)))
+            threading.Event().wait(0.01)  # a program that does something else in between
+            assert client.state == ClientState.CONNECTED
+        assert is_idle or NOT_CONNECTED in results
+        client.send(b"goes on")
+        poll_until(client, lambda: listener.messages[-1:] == [b"goes on"], "the echo")
+        assert client.cluster_session_id == session_id
+        assert listener.events == []
 
 
 # Requests of administrators

@@ -22,7 +22,7 @@ from tests.soak.scenario import RECOVERY_LIMIT_S, Scenario
 from tests.system.harness import ECHO_SERVICE, CommandClient, NodeFactory, Scenarios, release, start
 
 PIPELINE = [sys.executable, "-m", "container", "pipeline", "--master", "local[2]"]
-COMMAND_LIMIT_S = 300
+COMMAND_LIMIT_S = 600
 MIB = 1024 * 1024
 SMALL_SEGMENTS = {
     "aeron.archive.segment.file.length": "1m",
@@ -33,7 +33,7 @@ SMALL_SEGMENTS = {
 LONG_MESSAGES = range(4_000, 12_000)
 MESSAGES = 1_000
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def pipeline(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:

@@ -119,6 +119,11 @@ cdef class AeronClient(Client):
         """True once closed, or when the conductor found that the driver is gone (bool)."""
         return self._handle.is_closed()
 
+    @property
+    def close_reason(self):
+        """Why it is closed: the C library's own text if an error ended it (str); None while it is open."""
+        return self._handle.close_reason()
+
     def __enter__(self):
         return self
 
@@ -346,7 +351,8 @@ cdef class AeronClient(Client):
     cdef int _pause(self, str what, int64_t deadline_ns) except -1:
         self._handle.check_process(what)
         if self.is_closed():
-            raise ClosedError(f"cannot {what}: the Aeron client of {self.aeron_dir} was closed meanwhile")
+            raise ClosedError(
+                f"cannot {what}: the Aeron client of {self.aeron_dir} was closed meanwhile: {self.close_reason}")
         if self.clock.nano_time() > deadline_ns + TIMEOUT_GRACE_NS:
             raise DriverTimeoutError(
                 f"cannot {what}: no answer of the media driver in {self.aeron_dir} within "

@@ -27,6 +27,7 @@ cdef class ConductorEvents:
     cdef WaitingError* _first_error         # guarded by the client's lock, as the two below
     cdef WaitingError* _last_error
     cdef int _error_count
+    cdef WaitingError* _end_error           # with which the conductor ended the client; NULL if it did not
     cdef aeron_t* aeron                     # to ask whether it is closed; NULL until it is there
     cdef long parent_id                     # of the process of which this one is a fork; 0 where it was made
     cdef unsigned long _reporting_thread    # that is in the error handler; 0 for none
@@ -43,6 +44,8 @@ cdef class ConductorEvents:
     cdef void tell_unavailable_counter(self, int64_t registration_id, int32_t counter_id) noexcept nogil
     cdef void tell_close(self) noexcept nogil
     cdef void keep_error(self, int code, const char* message) noexcept nogil
+    cdef void keep_end(self, int code, const char* message) noexcept nogil
+    cdef str end_text(self)                 # None if no error has ended the client
     cdef WaitingError* take_errors(self) noexcept nogil
     cdef int deliver(self, WaitingError* errors) except -1
     cdef int report(self, int code, const char* message) except -1

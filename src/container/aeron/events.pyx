@@ -37,6 +37,16 @@ cdef void lock_mutex(pthread_mutex_t* mutex) noexcept:
             sched_yield()
 
 
+cdef WaitingError* _copied(int code, const char* message) noexcept nogil:
+    cdef size_t length = strlen(message)
+    cdef WaitingError* error = <WaitingError*> malloc(sizeof(WaitingError) + length)
+    if error != NULL:
+        error.next = NULL
+        error.code = code
+        memcpy(error.message, message, length + 1)
+    return error
+
+
 cdef class ConductorEvents:
     """Hands the conductor's events to one error handler (callable or None) and to any number of listeners."""
 
@@ -60,6 +70,7 @@ cdef class ConductorEvents:
             waiting = error
             error = error.next
             free(waiting)
+        free(self._end_error)
         free(self._pointers)
         pthread_mutex_destroy(&self._mutex)
         pthread_mutex_destroy(&self._changing)
@@ -115,16 +126,12 @@ cdef class ConductorEvents:
         pthread_mutex_unlock(&self._mutex)
 
     cdef void keep_error(self, int code, const char* message) noexcept nogil:
-        cdef size_t length = strlen(message)
         cdef WaitingError* error
         if self._error_count >= MAX_WAITING_ERRORS:
             return
-        error = <WaitingError*> malloc(sizeof(WaitingError) + length)
+        error = _copied(code, message)
         if error == NULL:
             return
-        error.next = NULL
-        error.code = code
-        memcpy(error.message, message, length + 1)
         if self._first_error == NULL:
             self._first_error = error
         else:
@@ -137,6 +144,16 @@ cdef class ConductorEvents:
         self._first_error = NULL
         self._error_count = 0
         return errors
+
+    cdef void keep_end(self, int code, const char* message) noexcept nogil:
+        """The first error after which the client is closed is why it is."""
+        if self._end_error == NULL:
+            self._end_error = _copied(code, message)
+
+    cdef str end_text(self):
+        if self._end_error == NULL:
+            return None
+        return str(aeron_error(self._end_error.code, self._end_error.message.decode("utf-8", "replace")))
 
     cdef int deliver(self, WaitingError* errors) except -1:
         """Reports and frees them all; raises the last that the error handler raised."""
@@ -185,6 +202,7 @@ cdef void _report(void* clientd, int code, const char* message) noexcept with gi
 cdef void on_error(void* clientd, int code, const char* message) noexcept nogil:
     cdef aeron_t* aeron = (<ConductorEvents> clientd).aeron
     if aeron != NULL and lib.is_closed(aeron):
+        (<ConductorEvents> clientd).keep_end(code, message)
         (<ConductorEvents> clientd).tell_close()
     if (<ConductorEvents> clientd).is_invoker:
         (<ConductorEvents> clientd).keep_error(code, message)

@@ -68,6 +68,7 @@ cdef class ClientHandle:
     cdef int _begin_keepalive(self, int64_t interval_ns) except -1
     cdef int register(self, object resource) except -1
     cdef bint is_closed(self) noexcept
+    cdef str close_reason(self)
     cdef int check_open(self, str what) except -1
     cdef int check_process(self, str what) except -1
     cdef bint is_forked(self) noexcept

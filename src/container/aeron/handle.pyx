@@ -184,11 +184,24 @@ cdef class ClientHandle:
         end(<PyObject*> self)
         return result
 
+    cdef str close_reason(self):
+        """Why it is closed, in C's words if an error of the conductor ended it; None while it is open."""
+        cdef str text
+        if not self.is_closed():
+            return None
+        if self._parent_id != 0:
+            return f"it belongs to process {self._parent_id}, of which this one is a fork"
+        # A turn of the conductor that has just closed the client has said why when it is over.
+        self.lock()
+        self.unlock()
+        text = self.events.end_text()
+        return "closed by its owner" if text is None else text
+
     cdef int check_open(self, str what) except -1:
         """Raises ClosedError once closed, and ForkedError in a forked child."""
         self.check_process(what)
         if self.is_closed():
-            raise ClosedError(f"cannot {what}: the Aeron client of {self.aeron_dir} is closed")
+            raise ClosedError(f"cannot {what}: the Aeron client of {self.aeron_dir} is closed: {self.close_reason()}")
         return 0
 
     # Forks

@@ -2,12 +2,14 @@
 
 :class:`AeronCluster` is the front door; :class:`ClientContext` has its settings, :class:`EgressListener` is
 what you implement, :class:`AsyncConnect` connects without blocking, :func:`aconnect` is for
-asyncio, and :class:`SessionPool` has thousands of sessions.
+asyncio, and :class:`SessionPool` has thousands of sessions. :class:`Request` is a message that waits for its reply.
+:func:`reconnecting` and :func:`areconnecting` make clients that connect again when a session ends.
 """
 
 from container.client.aeron_cluster import SESSION_HEADER_LENGTH, AeronCluster, ClientState
 from container.client.async_client import AdminResponse, AsyncAeronCluster, aconnect
 from container.client.async_connect import AsyncConnect, ConnectStep
+from container.client.async_reconnecting import AsyncReconnectingClient, ConnectionListener, areconnecting
 from container.client.client_context import ClientContext, CredentialsSupplier
 from container.client.client_poller import EgressMessage
 from container.client.egress_listener import (
@@ -18,6 +20,9 @@ from container.client.egress_listener import (
     EgressListener,
     EventCode,
 )
+from container.client.reconnecting_client import ReconnectingClient, reconnecting
+from container.client.reconnection import ConnectionState, OutboxPolicy, ReconnectPolicy
+from container.client.requests import Request, RequestCounts
 from container.client.session_pool import PooledSession, PooledSessionState, SessionPool
 
 __all__ = [
@@ -29,16 +34,26 @@ __all__ = [
     "AeronCluster",
     "AsyncAeronCluster",
     "AsyncConnect",
+    "AsyncReconnectingClient",
     "ClientContext",
     "ClientState",
     "ConnectStep",
+    "ConnectionListener",
+    "ConnectionState",
     "ControlledEgressListener",
     "CredentialsSupplier",
     "EgressListener",
     "EgressMessage",
     "EventCode",
+    "OutboxPolicy",
     "PooledSession",
     "PooledSessionState",
+    "ReconnectPolicy",
+    "ReconnectingClient",
+    "Request",
+    "RequestCounts",
     "SessionPool",
     "aconnect",
+    "areconnecting",
+    "reconnecting",
 ]

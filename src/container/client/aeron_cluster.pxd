@@ -33,8 +33,13 @@ cdef class AeronCluster(FragmentHandler):
     cdef bint _is_close_requested
     cdef tuple _new_leader                          # the event that ended the last poll, until it is handled, or None
     cdef PendingAdd _adding                         # the new leader's publication, while the driver has not answered
+    cdef str _refusal                               # why that could not be added; None before
     cdef object _agent_invoker
     cdef uint8_t _session_header[32]
+    cdef object _requests                           # RequestTable of those in flight; None if it is not used
+    cdef bint _is_correlating                       # messages are looked at: they may be replies
+    cdef int64_t _settle_ns                         # when that is seen to at the latest
+    cdef bint _is_settling                          # a new leader is there, and what the old one was asked is in flight
     cdef object _owner                              # the thread that uses the client
     cdef long _owner_id
     cdef bint _is_guarded                           # several threads use it, one at a time: their owner sees to that
@@ -52,9 +57,18 @@ cdef class AeronCluster(FragmentHandler):
     cdef int _offer_keep_alive(self) except -1
     cdef int _track_result(self, int64_t result) except -1
     cdef int _poll(self, int fragment_limit) except -1
-    cdef int _poll_state(self) except -1
+    cdef int _poll_state(self, bint is_drained) except -1
+    cdef int _use_requests(self, object requests) except -1
+    cdef int _settle_requests(self) except -1
+    cdef int64_t _resend(self, int64_t cluster_session_id, bytes message) except? -6
+    cdef bint _is_reply(self, int64_t cluster_session_id, const uint8_t* payload, size_t length) except -1
+    cdef object _new_request(self, int64_t cluster_session_id, tuple buffers, object key, object timeout,
+                             object idempotent, object poll)
     cdef int _check_egress_image(self) except -1
+    cdef bint _is_heard(self) noexcept
     cdef int _check_state(self) except -1
+    cdef bint _check_client(self) except -1
+    cdef str _leader_awaited(self)
     cdef int _check_keep_alive(self) except -1
     cdef int _on_disconnected(self) except -1
     cdef int _close_publication(self) except -1
@@ -75,4 +89,6 @@ cdef class AeronCluster(FragmentHandler):
     cdef int _check_thread(self) except -1
 
 
+# Raises MessageTooLongError, in lengths without the session header, which is vector 0.
+cdef int check_message_length(const BufferVectors* vectors, Publication publication) except -1
 cdef PendingAdd begin_add_ingress_publication(Client client, object context, str channel)

@@ -4,6 +4,8 @@ Rules of upstream's AeronCluster, messages of schema 111. Different, for the bet
 
 - a poll sends keep alives when nothing else was sent for a while, and as the first message to a new leader;
 - while there is no leader an offer returns NOT_CONNECTED, and `send` waits for one;
+- a leader is lost when it is not heard on egress any more, and not when it takes nothing on ingress for some seconds;
+- requests in flight, if :meth:`AeronCluster.request` is used, are sent again to a new leader or end with an error;
 - a new leader is handled after the poll that brought its event, so that nothing is closed under a poll.
 """
 import enum
@@ -19,20 +21,24 @@ from libc.string cimport memcpy
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.client.client_context import ClientContext, leader_endpoint, limit_s
 from container.client.egress_handler cimport egress_handler
+from container.client.requests import Request, RequestTable
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport (
     SBE_HEADER_LENGTH, SBE_VAR_LENGTH_LENGTH, MessageHeader, VarData, sbe_read_header,
 )
 from container.decoding cimport check_codec, decode_ascii
 from container import forks
-from container.errors import ClosedError, ClusterError, CodecError, TimedOutError
+from container.errors import (
+    ClosedError, ClusterError, ClusterUnavailableError, CodecError, ConfigurationError, MessageTooLongError,
+    SendTimedOutError,
+)
 from container.fragment_assembler cimport SessionFragmentAssembler
 from container.idle_strategy cimport IdleStrategy
 from container.message_buffer cimport BufferClaim
 from container.sealed cimport seal
 from container.transport cimport (
-    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, Claim, Client,
-    FragmentHandler, FrameHeader, PendingAdd, publication_result_name,
+    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector, Claim,
+    Client, FragmentHandler, FrameHeader, PendingAdd, publication_result_name,
 )
 
 cdef enum:
@@ -43,6 +49,7 @@ cdef enum:
 
 cdef int64_t NS_PER_S = 1_000_000_000
 cdef int64_t PROGRESS_INTERVAL_NS = NS_PER_S
+cdef int64_t MAX_SETTLE_NS = NS_PER_S // 10             # for what an old leader sent; egress may never be all read
 
 _LOGGER = logging.getLogger("container.client")
 
@@ -75,6 +82,18 @@ cdef PendingAdd begin_add_ingress_publication(Client client, object context, str
     return client.begin_add_publication(channel, context.ingress_stream_id, context.is_ingress_exclusive)
 
 
+cdef int check_message_length(const BufferVectors* vectors, Publication publication) except -1:
+    cdef size_t length = 0
+    cdef int index
+    for index in range(1, vectors.count + 1):
+        length += vectors.vectors[index].length
+    if length > <size_t> (publication.max_message_length - HEADER_LENGTH):
+        raise MessageTooLongError(
+            f"a message of {length} bytes is longer than the max_message_length of "
+            f"{publication.max_message_length - HEADER_LENGTH} bytes; send it in parts, or use longer terms")
+    return 0
+
+
 cdef object _context_of(object context, dict settings):
     if context is None:
         return ClientContext.from_environment(**settings)
@@ -99,18 +118,21 @@ cdef class AeronCluster(FragmentHandler):
         raise TypeError("use AeronCluster.connect(...) or AsyncConnect(context)")
 
     @staticmethod
-    def connect(context=None, **settings):
+    def connect(context=None, *, correlate=None, bint resend=False, **settings):
         """Connects and returns the client; blocks for at most the message timeout.
 
-        ``settings`` are fields of :class:`ClientContext`: with a ``context`` they replace its own, without one
-        they come before the environment, as in :meth:`ClientContext.from_environment`. What a connect waits
-        for is logged each second, to the logger ``container.client`` at level INFO. Raises as
-        :meth:`AsyncConnect.poll`, and ConfigurationError.
+        ``correlate`` and ``resend`` are for :meth:`request`, see :meth:`enable_requests`. ``settings`` are fields
+        of :class:`ClientContext`: with a ``context`` they replace its own, without one they come before the
+        environment, as in :meth:`ClientContext.from_environment`. What a connect waits for is logged each second,
+        to the logger ``container.client`` at level INFO. Raises as :meth:`AsyncConnect.poll`, and
+        ConfigurationError.
         """
         from container.client.async_connect import AsyncConnect     # which needs this module
         cdef IdleStrategy idle
         cdef Client transport
         cdef int64_t begin_ns, reported_ns, now_ns
+        cdef AeronCluster cluster
+        requests = None if correlate is None else RequestTable(correlate, resend=resend)
         context = _context_of(context, settings)
         idle = context.idle_strategy
         connecting = AsyncConnect(context)
@@ -121,6 +143,7 @@ cdef class AeronCluster(FragmentHandler):
                 step = connecting.step
                 cluster = connecting.poll()
                 if cluster is not None:
+                    cluster._use_requests(requests)
                     return cluster
                 now_ns = transport.clock.nano_time()
                 if now_ns - reported_ns >= PROGRESS_INTERVAL_NS:
@@ -225,9 +248,9 @@ cdef class AeronCluster(FragmentHandler):
     def offer(self, *buffers):
         """Tries once to send a message, made of the buffers in their order.
 
-        Returns the new ingress position (> 0), or NOT_CONNECTED (no leader now), BACK_PRESSURED,
-        ADMIN_ACTION, CLOSED or MAX_POSITION_EXCEEDED of :mod:`container.api`. The first needs polls of egress
-        before it can change, the next two may change at once. Raises when the message is longer than
+        Returns the new ingress position (> 0), or NOT_CONNECTED (no leader now, or it stands still),
+        BACK_PRESSURED, ADMIN_ACTION, CLOSED or MAX_POSITION_EXCEEDED of :mod:`container.api`. The first needs
+        polls of egress before it can change, the next two may change at once. Raises when the message is longer than
         :attr:`max_message_length`.
         """
         cdef BufferVectors vectors
@@ -260,8 +283,12 @@ cdef class AeronCluster(FragmentHandler):
     cdef int64_t _claim_message(self, size_t length, Claim* claim) except? -6:
         # The header is written; the claimer writes behind it and commits.
         cdef int64_t result
-        if self._publication is None:
+        if self._publication is None or self._is_settling:
             return CLOSED if self._state == STATE_CLOSED else NOT_CONNECTED
+        if length > <size_t> (self._publication.max_payload_length - HEADER_LENGTH):
+            raise MessageTooLongError(
+                f"a claim of {length} bytes is longer than the max_payload_length of {self.max_payload_length} bytes; "
+                "a claim is one frame: offer it instead")
         result = self._publication.try_claim(HEADER_LENGTH + length, claim)
         if result > 0:
             memcpy(claim.data, self._session_header, sizeof(self._session_header))
@@ -278,9 +305,9 @@ cdef class AeronCluster(FragmentHandler):
         """Sends a message: keeps offering, idling and polling egress in between, until it is accepted.
 
         Returns the new ingress position. ``timeout`` is in seconds, from 0 (None: the message timeout). Raises
-        TimedOutError after it, ClosedError when the client is or gets closed, and as :meth:`offer` and
+        SendTimedOutError after it, ClosedError when the client is or gets closed, and as :meth:`offer` and
         :meth:`poll_egress` do. From a listener's callback egress is not polled, so there a lost leader is a
-        ClusterError at once.
+        ClusterUnavailableError at once.
         """
         cdef BufferVectors vectors
         self._check_open()
@@ -304,8 +331,9 @@ cdef class AeronCluster(FragmentHandler):
 
     cdef int64_t _offer_vectors(self, BufferVectors* vectors) except? -6:
         cdef int64_t result
-        if self._publication is None:
+        if self._publication is None or self._is_settling:
             return CLOSED if self._state == STATE_CLOSED else NOT_CONNECTED
+        check_message_length(vectors, self._publication)
         vectors.vectors[0].data = self._session_header
         vectors.vectors[0].length = HEADER_LENGTH
         result = self._publication.offer_vectors(vectors.vectors, vectors.count + 1)
@@ -324,11 +352,11 @@ cdef class AeronCluster(FragmentHandler):
                 return result
             self._check_open()
             if result == NOT_CONNECTED and self._is_polling:
-                raise ClusterError(
+                raise ClusterUnavailableError(
                     "send() from a listener's callback: there is no leader, and none can be heard of before "
                     "the callback has returned")
             if self._client.clock.nano_time() >= deadline_ns:
-                raise TimedOutError(
+                raise SendTimedOutError(
                     f"message was not accepted within {timeout:g} s: last result "
                     f"{publication_result_name(result)}, state {ClientState(self._state).name}")
             PyErr_CheckSignals()
@@ -377,7 +405,7 @@ cdef class AeronCluster(FragmentHandler):
             if result > 0:
                 return True
             if result == MAX_POSITION_EXCEEDED:
-                raise ClusterError(f"the greatest position is reached: {self.close_reason}")
+                raise ClusterUnavailableError(f"the greatest position is reached: {self.close_reason}")
         return False
 
     cdef int _offer_keep_alive(self) except -1:
@@ -397,12 +425,113 @@ cdef class AeronCluster(FragmentHandler):
             if self._state == STATE_AWAIT_NEW_LEADER_CONNECTION:
                 self._state = STATE_CONNECTED
         elif self._state == STATE_CONNECTED:
-            if result in (NOT_CONNECTED, CLOSED):
+            # A leader that stands still for some seconds is not connected, and goes on with the session. One that is
+            # gone for good is not heard any more either.
+            if result == CLOSED or (result == NOT_CONNECTED and not self._is_heard()):
                 self._on_disconnected()
             elif result == MAX_POSITION_EXCEEDED:
                 self._close_publication()
                 self._close_soon("the ingress publication reached its greatest position: connect again")
         return 0
+
+    # Requests
+
+    def enable_requests(self, correlate not None, *, bint resend=False):
+        """Lets :meth:`request` be used: messages that are replies go there, and not to the listener.
+
+        ``correlate`` is given a message's payload (bytes), and returns the key of the request that it answers, which
+        must be hashable, or None for a message that is no reply. ``resend`` is whether requests that do not say so
+        themselves (``idempotent``) are sent again to a new leader. Raises ConfigurationError when ``correlate`` cannot
+        be called, ClusterError while requests are in flight.
+        """
+        self._check_open()
+        if self._requests is not None and len(self._requests) > 0:
+            raise ClusterError(f"{len(self._requests)} requests wait for their replies already")
+        self._use_requests(RequestTable(correlate, resend=resend))
+
+    cdef int _use_requests(self, object requests) except -1:
+        self._requests = requests
+        self._is_correlating = requests is not None
+        return 0
+
+    @property
+    def request_counts(self):
+        """What became of the requests so far (RequestCounts); None before :meth:`enable_requests`."""
+        return None if self._requests is None else self._requests.counts
+
+    def request(self, *buffers, key, timeout=None, idempotent=None):
+        """Sends a message and returns the payload (bytes) of the reply for which ``correlate`` returns ``key``.
+
+        Polls and idles meanwhile. ``timeout`` is in seconds, for both together (None: the message timeout). With a new
+        leader the request is sent again if it is ``idempotent``: the service may carry it out twice; None leaves that
+        to the ``resend`` of :meth:`enable_requests`. Raises SendTimedOutError when it was not sent in time, and then
+        as :meth:`container.client.Request.wait`; ClosedError, ConfigurationError without ``correlate``, ClusterError
+        while a request with that key waits or from a listener's callback.
+        """
+        return self.begin_request(*buffers, key=key, timeout=timeout, idempotent=idempotent).wait()
+
+    def begin_request(self, *buffers, key, timeout=None, idempotent=None):
+        """Sends a message as :meth:`request` does, and returns a :class:`container.client.Request` at once, so that
+        many can be in flight. Polls drive it; its ``wait()`` polls until the reply is there."""
+        self._check_open()
+        request = self._new_request(self.cluster_session_id, buffers, key, timeout, idempotent, self._wait_once)
+        self.send(*buffers, timeout=request._timeout)
+        self._requests.add(self.cluster_session_id, request, self.leadership_term_id)
+        return request
+
+    def try_request(self, *buffers, key, timeout=None, idempotent=None):
+        """As :meth:`begin_request`, but offers the message once; returns None when that was not accepted."""
+        self._check_open()
+        request = self._new_request(self.cluster_session_id, buffers, key, timeout, idempotent, self._wait_once)
+        if self.offer(*buffers) <= 0:
+            return None
+        self._requests.add(self.cluster_session_id, request, self.leadership_term_id)
+        return request
+
+    cdef object _new_request(self, int64_t cluster_session_id, tuple buffers, object key, object timeout,
+                             object idempotent, object poll):
+        # Not in the table before it is sent.
+        if self._requests is None:
+            raise ConfigurationError("request() needs a function that finds a reply's key: connect(correlate=...)")
+        self._requests.check_key(cluster_session_id, key)
+        limit = limit_s(timeout, self.context.message_timeout)
+        return Request(
+            key, b"".join(buffers) if self._requests.is_resendable(idempotent) else None, timeout=limit,
+            deadline_ns=self._client.clock.nano_time() + <int64_t> (limit * NS_PER_S), poll=poll)
+
+    def _wait_once(self):
+        self._idle.idle(self.poll_egress())
+
+    cdef bint _is_reply(self, int64_t cluster_session_id, const uint8_t* payload, size_t length) except -1:
+        return self._requests.take(cluster_session_id, (<const char*> payload)[:length])
+
+    cdef int _settle_requests(self) except -1:
+        # Of those that the last leader was asked. What it sent is read by now: a reply may have been among it.
+        if self._new_leader is not None:
+            return 0
+        self._requests.on_new_leader(self.leadership_term_id, self.leader_member_id)
+        if self._state != STATE_CONNECTED:
+            return 0
+        for cluster_session_id, request, message in self._requests.unsent(self.leadership_term_id):
+            if self._resend(cluster_session_id, message) <= 0:
+                return 0
+            self._requests.on_resent(request, self.leadership_term_id)
+        self._is_settling = False
+        return 1
+
+    cdef int64_t _resend(self, int64_t cluster_session_id, bytes message) except? -6:
+        cdef uint8_t header[HEADER_LENGTH]
+        cdef BufferVector vectors[2]
+        cdef int64_t result
+        memcpy(header, self._session_header, HEADER_LENGTH)
+        codec.session_message_header_put_cluster_session_id(header, cluster_session_id)
+        vectors[0].data = header
+        vectors[0].length = HEADER_LENGTH
+        vectors[1].data = <uint8_t*> <const char*> message
+        vectors[1].length = <size_t> len(message)
+        result = self._publication.offer_vectors(vectors, 2)
+        self._track_result(result)
+        return result
 
     # Polling
 
@@ -432,7 +561,7 @@ cdef class AeronCluster(FragmentHandler):
         self._check_open()
         if self._is_polling:
             raise ClusterError("poll_state_changes() must not be called from a listener's callback")
-        return self._invoke() + self._poll_state()
+        return self._invoke() + self._poll_state(True)
 
     def on_new_leader(
             self, int64_t cluster_session_id, int64_t leadership_term_id, int32_t leader_member_id,
@@ -451,24 +580,38 @@ cdef class AeronCluster(FragmentHandler):
         self._new_leader = (session_id, leadership_term_id, leader_member_id, ingress_endpoints)
 
     cdef int _invoke(self) except -1:
-        cdef int work_count = self._client.invoke()
+        cdef int work_count
+        try:
+            work_count = self._client.invoke()
+        except BaseException:                           # of its error handler
+            if not self._is_polling:
+                self._check_client()
+            raise
         if self._agent_invoker is not None:
             work_count += int(self._agent_invoker() or 0)
         return work_count
 
     cdef int _poll(self, int fragment_limit) except -1:
         cdef int work_count = self._invoke()
+        cdef int fragments
         self._is_polling = True
         try:
-            work_count += self._subscription.controlled_poll(self._assembler, fragment_limit)
+            fragments = self._subscription.controlled_poll(self._assembler, fragment_limit)
         finally:
             self._is_polling = False
             if self._is_close_requested:
                 self.close()
-        return work_count + self._poll_state()
+        return work_count + fragments + self._poll_state(fragments < fragment_limit)
 
-    cdef int _poll_state(self) except -1:
+    cdef int _poll_state(self, bint is_drained) except -1:
+        # is_drained: nothing is left on egress of what had come before.
         cdef int work_count = 0
+        cdef int64_t now_ns
+        if self._requests is not None:
+            now_ns = self._client.clock.nano_time()
+            if self._is_settling and (is_drained or now_ns >= self._settle_ns):
+                work_count += self._settle_requests()
+            self._requests.expire(now_ns)
         if self._new_leader is not None and self._state != STATE_CLOSED:
             work_count += self._on_new_leader()
         work_count += self._check_egress_image()
@@ -479,17 +622,19 @@ cdef class AeronCluster(FragmentHandler):
     cdef int _check_egress_image(self) except -1:
         if self._state not in (STATE_CONNECTED, STATE_AWAIT_NEW_LEADER_CONNECTION):
             return 0
-        if self._egress_image is not None and not self._egress_image.is_closed():
+        if self._is_heard():
             return 0
         self._on_disconnected()
         return 1
+
+    cdef bint _is_heard(self) noexcept:
+        return self._egress_image is not None and not self._egress_image.is_closed()
 
     cdef int _check_state(self) except -1:
         if self._state == STATE_PENDING_CLOSE:
             self._close(self.close_reason)
             return 1
-        if self._state != STATE_CLOSED and self._client.is_closed():
-            self._close("its Aeron client is closed: by its owner, or because the media driver is gone")
+        if self._check_client():
             return 1
         if self._state not in (STATE_AWAIT_NEW_LEADER, STATE_AWAIT_NEW_LEADER_CONNECTION):
             return 0
@@ -499,11 +644,22 @@ cdef class AeronCluster(FragmentHandler):
             self._close(f"no new leader within {self.new_leader_timeout_ns / 1e9:g} s after the connection "
                         f"to member {self.leader_member_id} was lost")
         else:
-            awaited = ("the driver to add its ingress publication" if self._adding is not None
-                       else f"a connection on {self._publication!r}")
             self._close(f"nothing could be sent to the new leader, member {self.leader_member_id}, within "
-                        f"{self.context.message_timeout:g} s: waited for {awaited}")
+                        f"{self.context.message_timeout:g} s: {self._leader_awaited()}")
         return 1
+
+    cdef str _leader_awaited(self):
+        if self._adding is not None:
+            return "waited for the driver to add its ingress publication"
+        if self._publication is not None:
+            return f"waited for a connection on {self._publication!r}"
+        return f"its ingress publication could not be added: {self._refusal}"
+
+    cdef bint _check_client(self) except -1:
+        if self._state == STATE_CLOSED or not self._client.is_closed():
+            return False
+        self._close(f"its Aeron client is closed: {self._client.close_reason}")
+        return True
 
     cdef int _check_keep_alive(self) except -1:
         # A keep alive is what makes a new leader watch this client's stream, so it goes first.
@@ -522,6 +678,8 @@ cdef class AeronCluster(FragmentHandler):
         self._forget_new_leader()
         self._state = STATE_AWAIT_NEW_LEADER
         self._deadline_ns = self._client.clock.nano_time() + self.new_leader_timeout_ns
+        if self._requests is not None:
+            self._requests.on_leader_lost(self.leader_member_id)
         return 0
 
     cdef int _close_publication(self) except -1:
@@ -557,6 +715,9 @@ cdef class AeronCluster(FragmentHandler):
         cdef codec.SessionMessageHeader message
         check_codec(codec.session_message_header_wrap(&message, buffer, length), "SessionMessageHeader")
         if codec.session_message_header_cluster_session_id(&message) != self.cluster_session_id:
+            return ACTION_CONTINUE
+        if self._is_correlating and self._is_reply(
+                self.cluster_session_id, buffer + HEADER_LENGTH, length - HEADER_LENGTH):
             return ACTION_CONTINUE
         return self._handler.on_message(
             self.cluster_session_id, codec.session_message_header_timestamp(&message),
@@ -606,7 +767,8 @@ cdef class AeronCluster(FragmentHandler):
             self._begin_new_leader()
         try:
             publication = self._adding.poll()
-        except BaseException:
+        except BaseException as error:
+            self._refusal = str(error)
             self._forget_new_leader()       # the deadline ends what follows
             raise
         if publication is None:
@@ -614,6 +776,8 @@ cdef class AeronCluster(FragmentHandler):
         self._publication = publication
         ingress_endpoints = self._new_leader[3]
         self._forget_new_leader()
+        self._is_settling = self._requests is not None and len(self._requests) > 0
+        self._settle_ns = self._client.clock.nano_time() + MAX_SETTLE_NS
         self._handler.on_new_leader(
             self.cluster_session_id, self.leadership_term_id, self.leader_member_id, ingress_endpoints)
         return 1
@@ -630,7 +794,8 @@ cdef class AeronCluster(FragmentHandler):
         try:
             self._adding = begin_add_ingress_publication(
                 self._client, self.context, self._leader_channel(ingress_endpoints))
-        except BaseException:
+        except BaseException as error:
+            self._refusal = str(error)
             self._new_leader = None
             raise
         return 0
@@ -688,6 +853,8 @@ cdef class AeronCluster(FragmentHandler):
         self.close_reason = reason
         self._egress_image = None
         self._forget_new_leader()
+        if self._requests is not None:
+            self._requests.on_closed(reason)
         if self._owns_client:
             self._publication = None
             self._client.close()

@@ -19,9 +19,17 @@ from container.client.async_connect import AsyncConnect
 from container.client.client_context import ClientContext, check_count, limit_s
 from container.client.client_poller import ClientPoller, EgressMessage
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener
-from container.errors import ClosedError, ClusterError, ConfigurationError, TimedOutError
-
-type Correlate = Callable[[bytes], Hashable | None]
+from container.client.requests import Correlate, Request, RequestCounts, RequestTable
+from container.errors import (
+    ClosedError,
+    ClusterError,
+    ClusterUnavailableError,
+    ConfigurationError,
+    RequestClosedError,
+    RequestTimedOutError,
+    SendTimedOutError,
+    TimedOutError,
+)
 
 _CONNECT_PAUSE_S = 0.001
 _SEND_PAUSE_S = 0.001
@@ -38,6 +46,39 @@ class AdminResponse(NamedTuple):
     response_code: AdminResponseCode | int
     message: str
     payload: bytes
+
+
+class _AdminKey(int):
+    """The correlation id of an admin request, among the keys of requests: equal to no key of a user's."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _AdminKey) and int(self) == int(other)
+
+    def __hash__(self) -> int:
+        return int.__hash__(self)
+
+
+class _AwaitedRequest(Request):
+    """A request and the future that gets its reply."""
+
+    __slots__ = ("reply",)
+
+    def __init__(
+        self,
+        key: Hashable,
+        reply: asyncio.Future[Any],
+        message: bytes | None,
+        on_end: Callable[[Request], object],
+    ) -> None:
+        super().__init__(key, message, on_end=on_end)
+        self.reply = reply
+
+    def fail(self) -> None:
+        """On the loop's thread: whoever awaits the reply gets the error."""
+        if self.error is not None and not self.reply.done():
+            self.reply.set_exception(self.error)
 
 
 class _AsyncListener(EgressListener):
@@ -63,7 +104,12 @@ class AsyncAeronCluster:
     """
 
     def __init__(
-        self, cluster: AeronCluster, listener: EgressListener, correlate: Correlate | None, max_waiting: int
+        self,
+        cluster: AeronCluster,
+        listener: EgressListener,
+        correlate: Correlate | None,
+        max_waiting: int,
+        resend: bool = False,
     ) -> None:
         """Takes over a connected client; use :func:`aconnect`."""
         self._loop = asyncio.get_running_loop()
@@ -73,16 +119,15 @@ class AsyncAeronCluster:
         self._correlate = correlate
         self._inbox: deque[EgressMessage] = deque()
         self._receivers: set[asyncio.Future[None]] = set()
+        self._table = RequestTable(None, resend=resend)  # correlate() is called here, on the loop's thread
         self._requests: dict[Hashable, asyncio.Future[EgressMessage]] = {}
         self._admin_requests: dict[int, asyncio.Future[AdminResponse]] = {}
         self._sending = asyncio.Lock()
         self._sends = 0
         self._is_closed = False
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        #: Replies for which nobody waited any more: their request timed out or was cancelled.
-        self.unmatched_replies = 0
         self._parent_id = 0  # of the process of which this one is a fork
-        self._poller = ClientPoller(cluster, _waker(self), max_waiting)
+        self._poller = ClientPoller(cluster, _waker(self), max_waiting, self._table)
         self._poller.start()
         forks.own(self)
 
@@ -135,6 +180,16 @@ class AsyncAeronCluster:
         """Why the client is closed; None before."""
         return self._poller.close_reason if self._is_closed else None
 
+    @property
+    def request_counts(self) -> RequestCounts:
+        """What became of the requests so far, those for snapshots included."""
+        return self._table.counts
+
+    @property
+    def unmatched_replies(self) -> int:
+        """Replies for which nobody waited any more: their request had ended."""
+        return self._table.counts.unmatched
+
     # Sending
 
     def offer(self, *buffers: Buffer) -> int:
@@ -149,14 +204,16 @@ class AsyncAeronCluster:
         came. Leave the buffers as they are until this returns.
 
         Raises:
-            TimedOutError: after the timeout; the message was not sent.
+            SendTimedOutError: after the timeout; the message was not sent.
             ClosedError: the client is or gets closed.
             MessageTooLongError: the message is longer than :attr:`max_message_length`.
         """
         self._check_loop()
-        limit = limit_s(timeout, self._cluster.context.message_timeout)
+        return await self._send(buffers, limit_s(timeout, self._cluster.context.message_timeout))
+
+    async def _send(self, buffers: tuple[Buffer, ...], limit: float, request: Request | None = None) -> int:
         if not self._sending.locked():
-            result = self._poller.offer(buffers)
+            result = self._poller.offer(buffers, request)
             if result > 0:
                 self._sends += 1
                 if self._sends % _SENDS_BEFORE_A_PAUSE == 0:
@@ -165,11 +222,11 @@ class AsyncAeronCluster:
         result = CLOSED
         try:
             async with asyncio.timeout(limit), self._sending:
-                while (result := self._poller.offer(buffers)) <= 0:
+                while (result := self._poller.offer(buffers, request)) <= 0:
                     self._check_result(result)
                     await asyncio.sleep(0 if result == ADMIN_ACTION else _SEND_PAUSE_S)
         except TimeoutError:
-            raise TimedOutError(
+            raise SendTimedOutError(
                 f"message was not accepted within {limit:g} s: last result {result}, state {self.state.name}"
             ) from None
         return result
@@ -178,45 +235,66 @@ class AsyncAeronCluster:
         if self._is_closed or (result == CLOSED and self._cluster.is_closed):
             raise ClosedError(f"the client is closed: {self._poller.close_reason}")
         if result == MAX_POSITION_EXCEEDED:
-            raise ClusterError("the ingress publication reached its greatest position: connect again")
+            raise ClusterUnavailableError("the ingress publication reached its greatest position: connect again")
 
-    async def request(self, *buffers: Buffer, key: Hashable, timeout: float | None = None) -> bytes:
+    async def request(
+        self, *buffers: Buffer, key: Hashable, timeout: float | None = None, idempotent: bool | None = None
+    ) -> bytes:
         """Sends a message and returns the payload of the reply for which ``correlate`` returns ``key``.
 
         ``timeout`` is in seconds, for both together (None: the message timeout). Replies that come later are
-        dropped and counted in :attr:`unmatched_replies`.
+        dropped and counted in :attr:`request_counts`.
+
+        A new leader will not answer what the last one was sent. So with a new leader an ``idempotent`` request is sent
+        again, before anything else and in the order in which the requests were sent first, once to each leader; the
+        service may carry it out twice. Another one ends with LeaderChangedError as soon as its leader is lost. None
+        leaves it to the ``resend`` of :func:`aconnect`.
 
         Raises:
-            TimedOutError: no reply in time; the request may have been processed all the same.
-            ClosedError: the client is or gets closed.
+            LeaderChangedError: the leader that it was sent to is lost, or leads no longer.
+            SendTimedOutError: the request was not accepted in time, and so was not sent.
+            RequestTimedOutError: no reply in time; the request may have been processed all the same.
+            RequestClosedError: the client gets closed, and the request may have been processed.
+            ClosedError: the client is closed already.
             ConfigurationError: :func:`aconnect` was given no ``correlate``.
             ClusterError: a request with that key is waiting already.
         """
         self._check_loop()
+        limit = limit_s(timeout, self._cluster.context.message_timeout)
+        request = self._open_request(buffers, key, idempotent)
+        try:
+            async with asyncio.timeout(limit):
+                await self._send(buffers, limit, request)
+                message: EgressMessage = await request.reply
+                return message.payload
+        except TimedOutError:
+            raise
+        except TimeoutError:
+            raise request_timeout(key, limit, is_sent=request.is_sent) from None
+        finally:
+            self._close_request(request)
+
+    def _open_request(self, buffers: tuple[Buffer, ...], key: Hashable, idempotent: bool | None) -> _AwaitedRequest:
         if self._correlate is None:
             raise ConfigurationError("request() needs a function that finds a reply's key: aconnect(correlate=...)")
         if key in self._requests:
             raise ClusterError(f"a request with key {key!r} waits for its reply already")
-        limit = limit_s(timeout, self._cluster.context.message_timeout)
-        reply: asyncio.Future[EgressMessage] = self._loop.create_future()
-        self._requests[key] = reply
-        try:
-            async with asyncio.timeout(limit):
-                await self.send(*buffers, timeout=limit)
-                return (await reply).payload
-        except TimedOutError:
-            raise
-        except TimeoutError:
-            raise TimedOutError(f"no reply with key {key!r} within {limit:g} s") from None
-        finally:
-            del self._requests[key]
-            _forget(reply)
+        message = b"".join(buffers) if self._table.is_resendable(idempotent) else None
+        request = _AwaitedRequest(key, self._loop.create_future(), message, self._poller.on_request_end)
+        self._requests[key] = request.reply
+        return request
+
+    def _close_request(self, request: _AwaitedRequest) -> None:
+        del self._requests[request.key]
+        self._table.forget(self.cluster_session_id, request)
+        _forget(request.reply)
 
     async def request_snapshot(self, timeout: float | None = None) -> AdminResponse:
         """Asks the cluster to take a snapshot and returns its answer; OK means accepted, not done.
 
         Raises:
             TimedOutError: no answer within ``timeout`` seconds (None: the message timeout).
+            LeaderChangedError: the leader that was asked is lost, or leads no longer.
             ClosedError: the client is or gets closed.
         """
         self._check_loop()
@@ -224,16 +302,18 @@ class AsyncAeronCluster:
         limit = limit_s(timeout, self._cluster.context.message_timeout)
         correlation_id = self._poller.next_correlation_id()
         answer: asyncio.Future[AdminResponse] = self._loop.create_future()
+        request = _AwaitedRequest(_AdminKey(correlation_id), answer, None, self._poller.on_request_end)
         self._admin_requests[correlation_id] = answer
         try:
             async with asyncio.timeout(limit):
-                while not self._poller.request_snapshot(correlation_id):
+                while not self._poller.request_snapshot(correlation_id, request):
                     await asyncio.sleep(_SEND_PAUSE_S)
                 return await answer
         except TimeoutError:
             raise TimedOutError(f"no answer to the request for a snapshot within {limit:g} s") from None
         finally:
             del self._admin_requests[correlation_id]
+            self._table.forget(self.cluster_session_id, request)
             _forget(answer)
 
     # Receiving
@@ -274,10 +354,12 @@ class AsyncAeronCluster:
         for item in self._poller.take():
             if isinstance(item, EgressMessage):
                 self._route(item)
+            elif isinstance(item, tuple):
+                self._tell(*item)
+            elif isinstance(item, _AwaitedRequest):
+                item.fail()
             elif isinstance(item, Exception):
                 self._report("the cluster's client met an error and goes on", item)
-            else:
-                self._tell(*item)
         self._poller.waiting = len(self._inbox)
         if self._poller.is_ended and not self._is_closed:
             self._end()
@@ -294,13 +376,14 @@ class AsyncAeronCluster:
                 self._report("correlate() failed; the message is taken for no reply", error)
         if key is None:
             self._inbox.append(message)
-        elif (reply := self._requests.get(key)) is not None and not reply.done():
-            reply.set_result(message)
         else:
-            self.unmatched_replies += 1
+            self._table.answer(self.cluster_session_id, key, message.payload)
+            if key in self._requests:
+                _settle(self._requests[key], message)
 
     def _tell(self, callback: str, arguments: tuple[Any, ...]) -> None:
         if callback == "on_admin_response" and arguments[1] in self._admin_requests:
+            self._table.answer(self.cluster_session_id, _AdminKey(arguments[1]), b"")
             _settle(self._admin_requests[arguments[1]], AdminResponse(*arguments[1:]))
             return
         try:
@@ -327,7 +410,7 @@ class AsyncAeronCluster:
 
     def _end(self) -> None:
         self._is_closed = True
-        error = ClosedError(f"the client is closed: {self._poller.close_reason}")
+        error = RequestClosedError(f"the client is closed: {self._poller.close_reason}")
         waiters: list[asyncio.Future[Any]] = [*self._requests.values(), *self._admin_requests.values()]
         for waiting in waiters:
             if not waiting.done():
@@ -381,6 +464,7 @@ def aconnect(
     *,
     correlate: Correlate | None = None,
     max_waiting: int = 65_536,
+    resend: bool = False,
     **settings: Any,
 ) -> _Connecting:
     """Connects for asyncio: ``async with aconnect(...) as client``, or ``client = await aconnect(...)``.
@@ -392,6 +476,7 @@ def aconnect(
         correlate: given a message's payload, returns the key of the request that it answers, which must be
             hashable, or None for a message that is no reply. :meth:`AsyncAeronCluster.request` needs it.
         max_waiting: messages that may wait to be taken before nothing more is read.
+        resend: whether requests that do not say so themselves (``idempotent``) are sent again to a new leader.
 
     Raises as :meth:`AeronCluster.connect`, and closes what was opened when the connect is cancelled.
     """
@@ -403,11 +488,11 @@ def aconnect(
     listener = context.listener
     if not isinstance(listener, EgressListener):
         raise ConfigurationError(f"aconnect() takes an EgressListener in Python, not {listener!r}")
-    return _Connecting(lambda: _connect(context, listener, correlate, max_waiting).__await__())
+    return _Connecting(lambda: _connect(context, listener, correlate, max_waiting, resend).__await__())
 
 
 async def _connect(
-    context: ClientContext, listener: EgressListener, correlate: Correlate | None, max_waiting: int
+    context: ClientContext, listener: EgressListener, correlate: Correlate | None, max_waiting: int, resend: bool
 ) -> AsyncAeronCluster:
     connecting = await _begin(context)
     try:
@@ -416,7 +501,7 @@ async def _connect(
     except BaseException:
         connecting.close()
         raise
-    return AsyncAeronCluster(cluster, listener, correlate, max_waiting)
+    return AsyncAeronCluster(cluster, listener, correlate, max_waiting, resend)
 
 
 async def _begin(context: ClientContext) -> AsyncConnect:
@@ -432,6 +517,13 @@ async def _begin(context: ClientContext) -> AsyncConnect:
 def _give_up(beginning: asyncio.Future[AsyncConnect]) -> None:
     if not beginning.cancelled() and beginning.exception() is None:
         beginning.result().close()
+
+
+def request_timeout(key: Hashable, limit: float, *, is_sent: bool) -> TimedOutError:
+    """The error of a request that has waited for so many seconds."""
+    if is_sent:
+        return RequestTimedOutError(f"no reply with key {key!r} within {limit:g} s")
+    return SendTimedOutError(f"request with key {key!r} was not accepted within {limit:g} s")
 
 
 def _waker(client: AsyncAeronCluster) -> Callable[[ClientPoller], None]:

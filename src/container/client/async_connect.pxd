@@ -6,3 +6,4 @@ cdef enum:
 
 
 cdef str response_channel_of(Subscription subscription)
+cdef object session_refusal(str what, int code, str detail, str where)     # the exception for a session that is refused

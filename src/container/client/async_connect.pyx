@@ -16,7 +16,8 @@ from container.client.egress_listener import EventCode
 from container.client.egress_poller cimport EgressPoller
 from container.codecs cimport cluster as codec
 from container.errors import (
-    AuthenticationError, ClosedError, ClusterError, RegistrationError, SessionError, TimedOutError,
+    AuthenticationError, ClosedError, ClusterError, ClusterUnavailableError, RegistrationError, SessionError,
+    SessionLimitError, TimedOutError,
 )
 from container.sealed cimport hide, seal
 from container.transport cimport (
@@ -35,6 +36,7 @@ cdef enum:
     DONE = 5
 
 cdef int64_t LEADER_HEARTBEAT_TIMEOUT_DEFAULT_NS = 10_000_000_000
+cdef str SESSION_LIMIT_DETAIL = "concurrent session limit"      # the consensus module's own words
 
 
 class ConnectStep(enum.IntEnum):
@@ -75,6 +77,19 @@ cdef str response_channel_of(Subscription subscription):
         return None
     uri.replace_wildcard_port(endpoint)
     return str(uri)
+
+
+cdef object session_refusal(str what, int code, str detail, str where):
+    """The exception for a session that the cluster refuses: SessionError, or what it is of it."""
+    kind = SessionError
+    if code == codec.EVENT_CODE_AUTHENTICATION_REJECTED:
+        kind = AuthenticationError
+    elif detail == SESSION_LIMIT_DETAIL:
+        kind = SessionLimitError
+    named = EventCode(code) if 0 <= code <= codec.EVENT_CODE_CLOSED else None
+    return kind(
+        f"{what}: {code if named is None else named.name}: {detail}{where}", code=code if named is None else named,
+        detail=detail)
 
 
 cdef class _MemberIngress:
@@ -188,6 +203,8 @@ cdef class AsyncConnect:
             self._check_deadline()
             PyErr_CheckSignals()
             self._client.invoke()
+            if self._client.is_closed():
+                raise ClosedError(f"cluster connect: its Aeron client is closed: {self._client.close_reason}")
             if self.context.agent_invoker is not None:
                 self.context.agent_invoker()
             self._poll_step()
@@ -294,8 +311,14 @@ cdef class AsyncConnect:
                 self._publication = member.publication
                 return 0
         if errors == len(self._members):
-            raise ClusterError(f"no member's ingress publication could be added{self._members_tried()}")
+            raise self._no_member()
         return 0
+
+    cdef object _no_member(self):
+        cdef _MemberIngress member
+        error = ClusterUnavailableError(f"no member's ingress publication could be added{self._members_tried()}")
+        error.is_retryable = any([member.error.is_retryable for member in self._members.values()])
+        return error
 
     cdef int _add_member_publication(self, _MemberIngress member) except -1:
         try:
@@ -340,7 +363,7 @@ cdef class AsyncConnect:
         if result > 0:
             self._step = POLL_RESPONSE
         elif result in (NOT_CONNECTED, CLOSED, MAX_POSITION_EXCEEDED):
-            raise ClusterError(
+            raise ClusterUnavailableError(
                 f"unexpected loss of connection to the cluster: {publication_result_name(result)} on "
                 f"{self._publication.channel} stream {self._publication.stream_id}{self._members_tried()}")
         return 0
@@ -356,10 +379,8 @@ cdef class AsyncConnect:
         elif self._poller.code == codec.EVENT_CODE_REDIRECT:
             self._redirect()
         elif self._poller.code in (codec.EVENT_CODE_ERROR, codec.EVENT_CODE_AUTHENTICATION_REJECTED):
-            code = EventCode(self._poller.code)
-            kind = SessionError if code == EventCode.ERROR else AuthenticationError
-            detail = self._poller.detail
-            raise kind(f"cluster connect: {code.name}: {detail}{self._members_tried()}", code=code, detail=detail)
+            raise session_refusal(
+                "cluster connect", self._poller.code, self._poller.detail, self._members_tried())
         return 0
 
     cdef int _redirect(self) except -1:

@@ -84,8 +84,9 @@ cdef class ClientPoller(EgressHandler):
     cdef object _lock
     cdef object _wake
     cdef object _thread
-    # EgressMessage, (name of a listener's callback, arguments), Exception. Never replaced: one thread appends to it,
-    # the other takes from its front.
+    cdef object _requests                       # RequestTable; its requests end on either thread
+    # EgressMessage, (name of a listener's callback, arguments), Request that has ended, Exception. Never replaced: one
+    # thread takes from its front, others append to it.
     cdef list _arrived
     cdef bint _is_wake_due                      # the loop knows, and has not looked yet
     cdef bint _is_stopping
@@ -102,8 +103,9 @@ cdef class ClientPoller(EgressHandler):
     def __cinit__(self):
         self._read_descriptor = self._write_descriptor = -1
 
-    def __init__(self, AeronCluster cluster not None, wake, Py_ssize_t max_waiting):
+    def __init__(self, AeronCluster cluster not None, wake, Py_ssize_t max_waiting, requests):
         self._cluster = cluster
+        self._requests = cluster._requests = requests
         self._lock = threading.Lock()
         self._wake = wake
         self._arrived = []
@@ -155,23 +157,37 @@ cdef class ClientPoller(EgressHandler):
 
     # On the event loop's thread
 
-    def offer(self, tuple buffers not None):
-        """As :meth:`AeronCluster.offer`."""
+    def offer(self, tuple buffers not None, request=None):
+        """As :meth:`AeronCluster.offer`; if it is accepted, ``request`` (Request or None) is in flight."""
         cdef BufferVectors vectors
         cdef int64_t result = 0
         gather_vectors(&vectors, buffers)
         try:
             with self._lock:
                 result = self._cluster._offer_vectors(&vectors)
+                if request is not None and result > 0:
+                    self._begin(request)
         finally:
             release_vectors(&vectors)
         self._nudge()
         return result
 
-    def request_snapshot(self, int64_t correlation_id):
-        """As :meth:`AeronCluster.send_admin_request_to_take_a_snapshot`."""
+    def request_snapshot(self, int64_t correlation_id, request not None):
+        """As :meth:`AeronCluster.send_admin_request_to_take_a_snapshot`; if it is sent, ``request`` is in flight."""
         with self._lock:
-            return self._cluster.send_admin_request_to_take_a_snapshot(correlation_id)
+            if not self._cluster.send_admin_request_to_take_a_snapshot(correlation_id):
+                return False
+            self._begin(request)
+            return True
+
+    cdef int _begin(self, request) except -1:
+        # With the lock: the term is the one that it was sent in.
+        self._requests.add(self._cluster.cluster_session_id, request, self._cluster.leadership_term_id)
+        return 0
+
+    def on_request_end(self, request):
+        """Given to each Request: the loop hears of its error in its turn, behind what came before."""
+        self._arrived.append(request)
 
     def next_correlation_id(self):
         """As :meth:`AeronCluster.next_correlation_id`."""
@@ -191,8 +207,8 @@ cdef class ClientPoller(EgressHandler):
             return self._cluster.close_reason
 
     def take(self):
-        """What has come since the last call, in order (list): EgressMessage, a callback's name and arguments, or an
-        exception that ended a poll."""
+        """What has come since the last call, in order (list): EgressMessage, a callback's name and arguments, a Request
+        that ended with an error, or an exception that ended a poll."""
         cdef list arrived
         self._is_wake_due = False               # before it looks: what comes later wakes it again
         arrived = self._arrived[:]
@@ -287,12 +303,11 @@ cdef class ClientPoller(EgressHandler):
         try:
             with self._lock:
                 if self.is_held_back:
-                    return self._cluster._invoke() + self._cluster._poll_state()
+                    return self._cluster._invoke() + self._cluster._poll_state(True)
                 return self._cluster._poll(FRAGMENT_LIMIT)
         except Exception as error:
             self._arrived.append(error)
-            if self._cluster._client.is_closed():
-                self._is_stopping = True
+            self._cluster._check_client()
             return 1
 
     cdef int _check_room(self) except -1:

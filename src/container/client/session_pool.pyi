@@ -1,7 +1,7 @@
 """Types of `session_pool`."""
 
 import enum
-from collections.abc import Buffer
+from collections.abc import Buffer, Hashable
 from types import TracebackType
 from typing import Any, Self, final
 
@@ -9,6 +9,7 @@ from container.client.aeron_cluster import AeronCluster
 from container.client.client_context import ClientContext, CredentialsSupplier
 from container.client.egress_handler import EgressHandler
 from container.client.egress_listener import EgressListener
+from container.client.requests import Request, RequestCounts
 from container.transport import FragmentHandler
 
 class PooledSessionState(enum.IntEnum):
@@ -40,6 +41,13 @@ class PooledSession:
     @property
     def is_closed(self) -> bool: ...
     def offer(self, *buffers: Buffer) -> int: ...
+    def send(self, *buffers: Buffer, timeout: float | None = None) -> int: ...
+    def request(
+        self, *buffers: Buffer, key: Hashable, timeout: float | None = None, idempotent: bool | None = None
+    ) -> bytes: ...
+    def begin_request(
+        self, *buffers: Buffer, key: Hashable, timeout: float | None = None, idempotent: bool | None = None
+    ) -> Request: ...
     def close(self) -> None: ...
 
 @final
@@ -60,6 +68,8 @@ class SessionPool(FragmentHandler):
     def max_connecting(self) -> int: ...
     @property
     def is_closed(self) -> bool: ...
+    @property
+    def request_counts(self) -> RequestCounts | None: ...
     def session(self, cluster_session_id: int) -> PooledSession | None: ...
     def open(
         self,

@@ -14,20 +14,20 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
-from container.client.aeron_cluster cimport AeronCluster
+from container.client.aeron_cluster cimport AeronCluster, check_message_length
 from container.client.aeron_cluster import AeronCluster as _AeronCluster
-from container.client.client_context import check_count
-from container.client.async_connect cimport PROTOCOL_VERSION, response_channel_of
+from container.client.client_context import check_count, limit_s
+from container.client.async_connect cimport PROTOCOL_VERSION, response_channel_of, session_refusal
 from container.client.egress_handler cimport EgressHandler, MessageCopy, egress_handler
-from container.client.egress_listener import EventCode
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport MessageHeader, sbe_read_header
 from container.decoding cimport check_codec, decode_ascii
-from container.errors import AuthenticationError, ClosedError, ClusterError, SessionError, TimedOutError
+from container.errors import ClosedError, ClusterError, SendTimedOutError, TimedOutError
 from container.fragment_assembler cimport SessionFragmentAssembler
 from container.sealed cimport seal
 from container.transport cimport (
     ACTION_ABORT, ACTION_CONTINUE, CLOSED, NOT_CONNECTED, FragmentHandler, FrameHeader, Publication,
+    publication_result_name,
 )
 from container.version import client_info
 
@@ -85,6 +85,21 @@ cdef class PooledSession:
         """Tries once to send a message; as :meth:`AeronCluster.offer`, and NOT_CONNECTED while connecting."""
         return self.pool._offer(self, buffers)
 
+    def send(self, *buffers, timeout=None):
+        """Sends a message, polls the pool and idles until it is accepted; as :meth:`AeronCluster.send`."""
+        return self.pool._send(self, buffers, timeout)
+
+    def request(self, *buffers, key, timeout=None, idempotent=None):
+        """Sends a message and returns its reply's payload (bytes); as :meth:`AeronCluster.request`.
+
+        Keys are of each session. The pool needs ``correlate``: see :meth:`SessionPool.connect`.
+        """
+        return self.begin_request(*buffers, key=key, timeout=timeout, idempotent=idempotent).wait()
+
+    def begin_request(self, *buffers, key, timeout=None, idempotent=None):
+        """Sends a message and returns a :class:`container.client.Request`; as :meth:`AeronCluster.begin_request`."""
+        return self.pool._begin_request(self, buffers, key, timeout, idempotent)
+
     def close(self):
         """Ends the session; the cluster is told if there is a leader. Nothing happens the second time."""
         self.pool._close_session(self)
@@ -119,7 +134,8 @@ cdef class SessionPool(FragmentHandler):
     @staticmethod
     def connect(context=None, *, max_connecting=64, **settings):
         """Connects the first session, which follows the leader, and returns the pool; blocks as
-        :meth:`AeronCluster.connect`, whose arguments it takes. At most ``max_connecting`` connects are under way."""
+        :meth:`AeronCluster.connect`, whose arguments it takes, ``correlate`` and ``resend`` too, which are for all
+        sessions. At most ``max_connecting`` connects are under way."""
         cdef SessionPool pool = SessionPool.__new__(SessionPool)
         check_count("max_connecting", max_connecting)
         pool.cluster = _AeronCluster.connect(context, **settings)
@@ -155,6 +171,11 @@ cdef class SessionPool(FragmentHandler):
     def is_closed(self):
         """True once the pool is closed: by :meth:`close`, or because its first session was."""
         return self.cluster.is_closed
+
+    @property
+    def request_counts(self):
+        """What became of the requests of all sessions so far (RequestCounts); None without ``correlate``."""
+        return self.cluster.request_counts
 
     def session(self, int64_t cluster_session_id):
         """The connected session with that id (PooledSession); None when there is none."""
@@ -285,6 +306,8 @@ cdef class SessionPool(FragmentHandler):
         session._state = SESSION_CLOSED
         session.close_reason = reason
         self._sessions.pop(session.cluster_session_id, None)
+        if self.cluster._requests is not None:
+            self.cluster._requests.on_session_closed(session.cluster_session_id, reason)
         return 0
 
     # Sending
@@ -294,10 +317,11 @@ cdef class SessionPool(FragmentHandler):
         cdef Publication publication = self.cluster._publication
         cdef int64_t result = 0
         self.cluster._check_thread()
-        if session._state != SESSION_CONNECTED or publication is None:
+        if session._state != SESSION_CONNECTED or publication is None or self.cluster._is_settling:
             return CLOSED if session._state == SESSION_CLOSED or self.cluster.is_closed else NOT_CONNECTED
         gather_vectors(&vectors, buffers)
         try:
+            check_message_length(&vectors, publication)
             memcpy(self._session_header, self.cluster._session_header, HEADER_LENGTH)
             codec.session_message_header_put_cluster_session_id(self._session_header, session.cluster_session_id)
             vectors.vectors[0].data = self._session_header
@@ -309,6 +333,34 @@ cdef class SessionPool(FragmentHandler):
             session._last_send_ns = self.cluster._client.clock.nano_time()
         self.cluster._track_result(result)
         return result
+
+    def _send(self, PooledSession session not None, tuple buffers, timeout):
+        cdef int64_t result
+        limit = limit_s(timeout, self.cluster.context.message_timeout)
+        cdef int64_t deadline_ns = self.cluster._client.clock.nano_time() + <int64_t> (limit * NS_PER_S)
+        self.cluster._idle.reset()
+        while True:
+            result = self._offer(session, buffers)
+            if result > 0:
+                return result
+            if session._state == SESSION_CLOSED or self.cluster.is_closed:
+                raise ClosedError(
+                    f"the session is closed: {session.close_reason or self.cluster.close_reason}")
+            if self.cluster._client.clock.nano_time() >= deadline_ns:
+                raise SendTimedOutError(
+                    f"message was not accepted within {limit:g} s: last result {publication_result_name(result)}, "
+                    f"{session!r}")
+            self._wait_once()
+
+    def _wait_once(self):
+        self.cluster._idle.idle(self.poll())
+
+    def _begin_request(self, PooledSession session not None, tuple buffers, key, timeout, idempotent):
+        request = self.cluster._new_request(
+            session.cluster_session_id, buffers, key, timeout, idempotent, self._wait_once)
+        self._send(session, buffers, request._timeout)
+        self.cluster._requests.add(session.cluster_session_id, request, self.cluster.leadership_term_id)
+        return request
 
     cdef int _send_keep_alives(self) except -1:
         cdef int64_t interval_ns = self.cluster._keep_alive_interval_ns
@@ -393,6 +445,9 @@ cdef class SessionPool(FragmentHandler):
         session = self._sessions.get(codec.session_message_header_cluster_session_id(&message))
         if session is None:
             return self.cluster.on_fragment(buffer, length, header)
+        if self.cluster._is_correlating and self.cluster._is_reply(
+                session.cluster_session_id, buffer + HEADER_LENGTH, length - HEADER_LENGTH):
+            return ACTION_CONTINUE
         return session._handler.on_message(
             session.cluster_session_id, codec.session_message_header_timestamp(&message), buffer + HEADER_LENGTH,
             length - HEADER_LENGTH, header)
@@ -440,9 +495,7 @@ cdef class SessionPool(FragmentHandler):
         elif code == codec.EVENT_CODE_REDIRECT:
             self._to_send.append(session)               # again, when the pool follows the new leader
         else:
-            kind = AuthenticationError if code == codec.EVENT_CODE_AUTHENTICATION_REJECTED else SessionError
-            name = EventCode(code).name if 0 <= code <= codec.EVENT_CODE_CLOSED else str(code)
-            self._fail(session, kind(f"pooled session: {name}: {detail}", code=code, detail=detail))
+            self._fail(session, session_refusal("pooled session", code, detail, ""))
         return 0
 
     cdef bint _on_new_leader_event(self, const uint8_t* buffer, size_t length) except -1:

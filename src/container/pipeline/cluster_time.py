@@ -11,6 +11,9 @@ from container.api import TimeUnit
 from container.recordings import Filters, Member, plan, read_partition
 
 _NEW_TERM_TEMPLATE_ID = 24
+_DAY_S = 86_400
+# Days from 1970 to the first of the year 1, and to the first of the year 10000.
+_FIRST_DAY, _END_DAY = -719_162, 2_932_897
 
 
 def time_unit(members: Sequence[Member]) -> TimeUnit:
@@ -37,12 +40,31 @@ def _first(member: Member, view: str, filters: Filters) -> str | None:
 
 
 def as_time(timestamp: Column, unit: TimeUnit) -> Column:
-    """A timestamp of the cluster as Spark's, which has microseconds."""
+    """A timestamp of the cluster as Spark's, which has microseconds; null outside the years 1 to 9999."""
     if unit is TimeUnit.MILLIS:
-        return f.timestamp_millis(timestamp)
-    if unit is TimeUnit.MICROS:
-        return f.timestamp_micros(timestamp)
-    return f.timestamp_micros(f.floor(timestamp / f.lit(1000)).cast("bigint"))
+        time = f.timestamp_millis(timestamp)
+    elif unit is TimeUnit.MICROS:
+        time = f.timestamp_micros(timestamp)
+    else:
+        time = f.timestamp_micros(_floor_divided(timestamp, 1000))
+    return f.when(_has_date(timestamp, unit), time)
+
+
+def as_date(timestamp: Column, unit: TimeUnit) -> Column:
+    """The date of a timestamp of the cluster in UTC, whatever the session's time zone; null as for :func:`as_time`."""
+    days = _floor_divided(timestamp, _DAY_S * ticks_per_second(unit))
+    return f.when(_has_date(timestamp, unit), f.date_from_unix_date(days.cast("int")))
+
+
+def _has_date(timestamp: Column, unit: TimeUnit) -> Column:
+    """Whether Spark has a date for it: of a service with a clock of its own, or of damage, a timestamp can be any."""
+    ticks = _DAY_S * ticks_per_second(unit)
+    return timestamp.between(max(_FIRST_DAY * ticks, -(2**63)), min(_END_DAY * ticks, 2**63) - 1)
+
+
+def _floor_divided(value: Column, divisor: int) -> Column:
+    """Exactly, in integers of 64 bits; Spark's own division is of floating point or rounds towards zero."""
+    return f.call_function("div", value, f.lit(divisor)) - f.when(value % divisor < 0, 1).otherwise(0)
 
 
 def ticks_per_second(unit: TimeUnit) -> int:

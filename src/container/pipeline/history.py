@@ -42,7 +42,7 @@ def check_positions(spark: SparkSession, options: SourceOptions, members: Sequen
     findings, frame_count = [], 0
     for member in members:
         own = [run for run in runs if run.member_id == member.member.member_id]
-        own.sort(key=lambda run: run.begin_position)
+        own.sort(key=lambda run: -1 if run.begin_position is None else run.begin_position)
         frame_count += sum(run.frame_count for run in own)
         findings += [
             Finding(
@@ -91,9 +91,9 @@ def _holes(member: AuditedMember, runs: Sequence[Any]) -> Iterator[Finding]:
             )
 
 
-def _state(member: AuditedMember, position: int) -> Any:
-    """What is wrong behind the commit position may still be removed by an election."""
-    return "fail" if position < member.log_range.committed_position else "warn"
+def _state(member: AuditedMember, position: int | None) -> Any:
+    """What is wrong behind the commit position may still be removed by an election; without a position it is not."""
+    return "fail" if position is None or position < member.log_range.committed_position else "warn"
 
 
 class TermRow(NamedTuple):

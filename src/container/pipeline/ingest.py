@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -13,20 +12,24 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from container.errors import ConfigurationError, ContainerError
-from container.pipeline.cluster_time import as_time, time_unit
+from container.pipeline.cluster_time import as_date, time_unit
 from container.pipeline.errors import plain_error
-from container.pipeline.manifest import MANIFEST_NAME, PARTITION_COLUMNS, Gap, Manifest, MemberPositions, read_manifest
+from container.pipeline.manifest import (
+    MANIFEST_NAME,
+    PARTITION_COLUMNS,
+    Gap,
+    Manifest,
+    MemberPositions,
+    TableColumn,
+    read_manifest,
+)
 from container.pipeline.rows import source_options
-from container.pipeline.sink_log import finished_batch
+from container.pipeline.table import CHECKPOINT_NAME, TableWriter, locked, merged_columns
 from container.recordings import Member, schema
 from container.recordings.commit import tail_texts
 from container.recordings.live import read_cluster_mark
 from container.spark.options import SourceOptions
-from container.spark.source import FORMAT, member_key, open_source_members
-
-CHECKPOINT_NAME = "_checkpoint"
-GAP_LIMIT = 1_000
-"""How many gaps of a member are looked at in detail; a log with more is beyond a manifest."""
+from container.spark.source import FORMAT, member_key, open_source_members, payload_decoder
 
 ATTEMPTS = 10
 """How often a query is started whose Python worker does not come up in the time that Spark leaves it."""
@@ -52,9 +55,13 @@ def ingest(
     """Read a view of the log into a table of Parquet files; returns the manifest.
 
     The table has the columns of the view, and ``cluster``, ``date`` (of the timestamp, UTC; null where there is none)
-    and ``term`` (the leadership term), by which its directories are made. Its directory also has the checkpoint of the
-    query and the manifest, under names that Spark does not read as data. An ingest that was ended in any way goes on
-    where it stopped: each row is in the table once.
+    and ``term`` (the leadership term), by which its directories are made as Hive's are: any reader of Parquet can read
+    it, here or where it was copied to. Its directory also has the checkpoint of the query, the manifest and the schema,
+    under names that readers do not take for data. An ingest that was ended in any way goes on where it stopped: each
+    row is in the table once.
+
+    A decoder may change between two runs. A field that it has no more is null from then on, a new one is null in
+    earlier rows. A field that has the name of a column of the view or of the directories gets ``payload_`` in front.
 
     Args:
         spark: a session with the source.
@@ -66,7 +73,8 @@ def ingest(
             IngestStopped.
 
     Raises:
-        ConfigurationError: the view has no times, the table was made with other options, or the cluster has no name.
+        ConfigurationError: the view has no times, the table was made with other options or with a decoder that gave a
+            column another type, its checkpoint is gone, another ingest writes into it, or the cluster has no name.
         ContainerError: the query failed; the text says why.
     """
     if "timestamp" not in schema(options.view).names:
@@ -74,40 +82,59 @@ def ingest(
             f"view={options.view!r} has no timestamps to partition by; ingest messages, sessions, session_messages or "
             "timers"
         )
+    if options.columns:
+        raise ConfigurationError("columns: an ingest has all columns of the view; choose some when you read the table")
     members = open_source_members(options)
     for text in tail_texts(members, options.mode):
         _log.warning("%s", text)
-    manifest = _manifest(options, table, members, cluster or _cluster_name(members))
-    manifest.write(table)
-    start = partial(_start, spark, options, table, manifest.cluster, members, interval_s)
+    cluster = cluster or _cluster_name(members)
+    names = [path.name for path in table.iterdir()] if table.exists() else []
+    if MANIFEST_NAME not in names and any(not name.startswith("_") for name in names):
+        raise ConfigurationError(f"table={table} is not empty and has no {MANIFEST_NAME}: give a new directory")
+    table.mkdir(parents=True, exist_ok=True)
+    with locked(table):
+        writer = TableWriter(table, _manifest(options, table, members, cluster))
+        _go_on(spark, options, table, writer, members, interval_s, on_progress)
+    return writer.manifest
+
+
+def _go_on(
+    spark: SparkSession,
+    options: SourceOptions,
+    table: Path,
+    writer: TableWriter,
+    members: Sequence[Member],
+    interval_s: float | None,
+    on_progress: Callable[[Manifest, StreamingQuery], None],
+) -> None:
+    rows = _rows(spark, options, writer.manifest.cluster, members)
+    writer.manifest.columns = merged_columns(table, writer.manifest.columns, _columns(options, rows))
+    writer.manifest.write(table)
     attempts = 0
     while True:
-        batch_id = manifest.batch_id
+        batch_id = writer.manifest.batch_id
         try:
-            _follow(spark, start(), table, manifest, on_progress)
+            _follow(_start(options, rows, table, writer, interval_s), writer, on_progress)
         except IngestStopped:
-            return manifest
+            return
         except PySparkException as error:
-            attempts = 1 if manifest.batch_id > batch_id else attempts + 1
+            attempts = 1 if writer.manifest.batch_id > batch_id else attempts + 1
             if _TOO_SLOW not in str(error) or attempts == ATTEMPTS:
                 raise plain_error(error) from error
             _log.warning("Spark gave up on its Python worker after 10 s, as on a busy machine; starting again")
         else:
-            return manifest
+            return
 
 
-def _follow(
-    spark: SparkSession, query: StreamingQuery, table: Path, manifest: Manifest, on_progress: Callable[..., None]
-) -> None:
-    """Keep the manifest up to date while a query runs."""
+def _follow(query: StreamingQuery, writer: TableWriter, on_progress: Callable[..., None]) -> None:
+    """Report while a query runs; in the end wait for a batch that is on its way into the table."""
     try:
         while not query.awaitTermination(_POLL_S):
-            _update(spark, table, manifest)
-            on_progress(manifest, query)
+            on_progress(writer.manifest, query)
     finally:
         query.stop()
-        _update(spark, table, manifest)
-    on_progress(manifest, query)
+        writer.finish()
+    on_progress(writer.manifest, query)
 
 
 def read_table(spark: SparkSession, table: Path) -> DataFrame:
@@ -138,9 +165,6 @@ def _cluster_name(members: Sequence[Member]) -> str:
 def _manifest(options: SourceOptions, table: Path, members: Sequence[Member], cluster: str) -> Manifest:
     known = read_manifest(table)
     if known is None:
-        if table.exists() and any(table.iterdir()):
-            raise ConfigurationError(f"table={table} is not empty and has no {MANIFEST_NAME}: give a new directory")
-        table.mkdir(parents=True, exist_ok=True)
         known = Manifest(cluster=cluster, view=options.view, decoder=options.decoder, members={})
     for name, then, now in (
         ("cluster", known.cluster, cluster),
@@ -159,50 +183,37 @@ def _manifest(options: SourceOptions, table: Path, members: Sequence[Member], cl
     return known
 
 
-def _start(
-    spark: SparkSession,
-    options: SourceOptions,
-    table: Path,
-    cluster: str,
-    members: Sequence[Member],
-    interval_s: float | None,
-) -> StreamingQuery:
+def _rows(spark: SparkSession, options: SourceOptions, cluster: str, members: Sequence[Member]) -> DataFrame:
+    """The stream with the columns of the table, those of its directories last."""
     rows = spark.readStream.format(FORMAT).options(**source_options(options)).load()
-    time = as_time(f.col("timestamp"), time_unit(members))
-    rows = rows.withColumns({"cluster": f.lit(cluster), "date": f.to_date(time), "term": f.col("leadership_term_id")})
-    writer = (
-        rows.writeStream.queryName(f"ingest {options.view} of cluster {cluster}")
-        .format("parquet")
-        .partitionBy(*PARTITION_COLUMNS)
-        .option("path", str(table))
+    names = {name.lower(): name for name in rows.columns}
+    for name in PARTITION_COLUMNS:
+        if name in names:
+            renamed = f"payload_{name}"
+            if renamed in names:
+                raise ConfigurationError(
+                    f"decoder={options.decoder!r}: two columns would be named {renamed!r}; rename a field"
+                )
+            rows = rows.withColumnRenamed(names[name], renamed)
+    date = as_date(f.col("timestamp"), time_unit(members))
+    return rows.withColumns({"cluster": f.lit(cluster), "date": date, "term": f.col("leadership_term_id")})
+
+
+def _columns(options: SourceOptions, rows: DataFrame) -> list[TableColumn]:
+    decoder = payload_decoder(options)
+    decoded = 0 if decoder is None else len(decoder.fields)
+    fields = [(name, kind) for name, kind in rows.dtypes if name not in PARTITION_COLUMNS]
+    return [TableColumn(name, kind, place >= len(fields) - decoded) for place, (name, kind) in enumerate(fields)]
+
+
+def _start(
+    options: SourceOptions, rows: DataFrame, table: Path, writer: TableWriter, interval_s: float | None
+) -> StreamingQuery:
+    query = (
+        rows.writeStream.queryName(f"ingest {options.view} of cluster {writer.manifest.cluster}")
+        .foreachBatch(writer.store)
         .option("checkpointLocation", str(table / CHECKPOINT_NAME))
     )
     if interval_s is None:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{interval_s} seconds").start()
-
-
-def _update(spark: SparkSession, table: Path, manifest: Manifest) -> bool:
-    """Take finished batches into the manifest, and find where gaps end; returns whether there were any."""
-    batch = finished_batch(table / CHECKPOINT_NAME)
-    if batch is None or batch.batch_id <= manifest.batch_id:
-        return False
-    for row in manifest.add_files(table, batch):
-        member = manifest.members[batch.keys[row["member_id"]]]
-        if len(member.gaps) < GAP_LIMIT:
-            member.gaps.append(Gap(row["log_position"], None, row["error"]))
-    ids = {key: member_id for member_id, key in batch.keys.items()}
-    for key, member in manifest.members.items():
-        for gap in member.gaps:
-            if gap.end_position is None:
-                gap.end_position = _position_after(spark, table, ids[key], gap.begin_position)
-    manifest.write(table)
-    return True
-
-
-def _position_after(spark: SparkSession, table: Path, member_id: int | None, position: int) -> int | None:
-    """Where the first message behind a log position begins that the table has of a member."""
-    rows = spark.read.parquet(str(table)).where(f.col("error").isNull() & (f.col("begin_position") >= position))
-    rows = rows.where(f.col("member_id").eqNullSafe(f.lit(member_id)))
-    found: int | None = rows.agg(f.min("begin_position")).collect()[0][0]
-    return found
+        return query.trigger(availableNow=True).start()
+    return query.trigger(processingTime=f"{interval_s} seconds").start()

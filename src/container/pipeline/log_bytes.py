@@ -191,18 +191,21 @@ def compare_bytes(
             f.count("*"),
             f.sum((f.col("end_position") - f.col("begin_position")) * f.col("copies")),
             f.count_if(f.col("copies") > 1),
+            f.count_if(f.col("kinds") > 1),
         ).collect()[0]
+        block_count, byte_count, compared_count, unequal_count = (int(value or 0) for value in totals)
         failures = blocks.where("error is not null")
         failed = failures.orderBy("begin_position", "member_index").limit(FINDING_LIMIT).collect()
         failure_count = len(failed) if len(failed) < FINDING_LIMIT else failures.count()
-        found = _search(spark, members, by_block.where("kinds > 1")).cache()
-        differing_count = found.count()
-        differences = found.orderBy("log_position", "member_index").limit(FINDING_LIMIT).collect()
+        differing_count, differences = 0, []
+        if unequal_count:
+            found = _search(spark, members, by_block.where("kinds > 1"), unequal_count).cache()
+            differing_count = found.count()
+            differences = found.orderBy("log_position", "member_index").limit(FINDING_LIMIT).collect()
     finally:
         blocks.unpersist()
         if found is not None:
             found.unpersist()
-    block_count, byte_count, compared_count = (int(value or 0) for value in totals)
     return Comparison(
         block_count,
         byte_count,
@@ -302,7 +305,7 @@ def _hash(member: AuditedMember, begin: int, end: int, frames: Frames) -> tuple[
     return {**row, **frames._asdict(), "digest": hashlib.sha256(masked).digest()}, Frames(*following)
 
 
-def _search(spark: SparkSession, members: Sequence[AuditedMember], blocks: DataFrame) -> DataFrame:
+def _search(spark: SparkSession, members: Sequence[AuditedMember], blocks: DataFrame, count: int) -> DataFrame:
     """Search each block that differs, in each member that has other bytes than most."""
     by_index = {member.index: member for member in members}
 
@@ -318,7 +321,7 @@ def _search(spark: SparkSession, members: Sequence[AuditedMember], blocks: DataF
                     [difference._asdict() for difference in found], schema=_DIFFERENCE_SCHEMA
                 )
 
-    tasks = blocks.select("begin_position", "end_position", "members").repartition(_task_count(spark))
+    tasks = blocks.select("begin_position", "end_position", "members").repartition(min(count, _task_count(spark)))
     return tasks.mapInArrow(search, spark_schema(_DIFFERENCE_SCHEMA))
 
 

@@ -1,4 +1,4 @@
-"""What a table holds: the log positions of each member that are in it, the gaps, and the rows of each partition."""
+"""What a table holds: its columns, the log positions of each member that are in it, the gaps, rows of partitions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import msgspec
 import pyarrow.parquet as pq
 
 from container.errors import ContainerError
-from container.pipeline.sink_log import FinishedBatch, finished_files
 from container.regular_files import read_regular
 
 MANIFEST_NAME = "_manifest.json"
 PARTITION_COLUMNS = ("cluster", "date", "term")
 
-_VERSION = 1
+_VERSION = 2
 _LENGTH_MAX = 1024**3
 _NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 
@@ -70,6 +69,26 @@ class TablePartition(msgspec.Struct):
     last_log_position: int | None = None
 
 
+class TableColumn(msgspec.Struct, frozen=True):
+    """A column of the table's files: its name, its type as Spark says it, and whether it is a decoder's."""
+
+    name: str
+    type: str
+    is_payload: bool
+
+
+class Batch(msgspec.Struct):
+    """A micro-batch whose files are written and not all in their place yet."""
+
+    batch_id: int
+    files: dict[str, str]
+    """By where a file was written, where it belongs; both relative to the table's directory."""
+    positions: dict[str, int]
+    """Up to where each member was read, by its key."""
+    member_ids: dict[str, int | None]
+    """What the rows of each member have for its id, by its key."""
+
+
 class Manifest(msgspec.Struct, kw_only=True):
     """The manifest of a table, kept in its file ``_manifest.json``."""
 
@@ -78,23 +97,26 @@ class Manifest(msgspec.Struct, kw_only=True):
     view: str
     decoder: str | None
     members: dict[str, MemberPositions]
+    columns: list[TableColumn] = []
+    """Of the files, without those of the directories; files that are older than a column do not have it."""
+    query_id: str | None = None
+    """Of the query whose batches these are, as its checkpoint says."""
     batch_id: int = -1
     """The last micro-batch that is in here."""
     file_count: int = 0
     row_count: int = 0
     error_row_count: int = 0
     partitions: list[TablePartition] = []
+    moving: Batch | None = None
+    """The batch that was on its way into the table when this was written."""
 
-    def add_files(self, table: Path, batch: FinishedBatch) -> list[dict[str, Any]]:
-        """Take in what was finished up to ``batch``; return the rows in it that tell of damage."""
-        files = finished_files(table, batch.batch_id, self.file_count, self.batch_id)
-        if files is None:
-            return []
+    def add(self, table: Path, batch: Batch) -> list[dict[str, Any]]:
+        """Take in a batch whose files are in their place; return the rows in it that tell of damage."""
         self.batch_id = batch.batch_id
         for key, position in batch.positions.items():
             member = self.members.setdefault(key, MemberPositions(position, position))
             member.end_position = max(member.end_position, position)
-        return [row for file in files for row in self._add_file(table, file)]
+        return [row for name in batch.files.values() for row in self._add_file(table, table / name)]
 
     def _add_file(self, table: Path, file: Path) -> list[dict[str, Any]]:
         metadata = pq.read_metadata(file)

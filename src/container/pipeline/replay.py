@@ -1,11 +1,12 @@
 """Replays of a service over recorded history on Spark's executors, and comparisons of two services, as tables.
 
-The log is cut at its snapshots. Each segment is a partition, in which the container's own agent runs the service from
-the recorded state on; so segments run in parallel, and no row passes through the driver.
+The log is cut at its snapshots. In each segment the container's own agent runs the service from the recorded state on;
+so segments run in parallel, one or several to a partition, and no row passes through the driver.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import and_
@@ -29,6 +30,9 @@ from container.recordings.replay import (
 )
 from container.spark.options import SourceOptions
 from container.spark.source import open_source_members, spark_schema
+
+PARTITIONS_MAX = 128
+"""How many partitions a replay has at most: a log with thousands of snapshots does not need as many tasks."""
 
 _PLACE = ("log_position", *KEY)
 
@@ -134,14 +138,17 @@ def _in_parallel(
     run: Callable[[ReplaySegment], Iterator[pa.RecordBatch]],
     schema: pa.Schema,
 ) -> DataFrame:
-    """A partition for each segment."""
+    """At most ``PARTITIONS_MAX`` partitions of segments that follow each other; each gets its own segments alone."""
+    size = -(-len(segments) // PARTITIONS_MAX)
+    parts = [pickle.dumps(segments[first : first + size]) for first in range(0, len(segments), size)]
 
     def run_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield from run(segments[index])
+                for segment in pickle.loads(parts[index]):
+                    yield from run(segment)
 
-    return spark.range(0, len(segments), 1, len(segments)).mapInArrow(run_all, spark_schema(schema))
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(run_all, spark_schema(schema))
 
 
 class ReplaySummary(NamedTuple):

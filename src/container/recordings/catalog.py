@@ -7,7 +7,7 @@ archive writes to it, so what is read is what was true a moment ago.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,8 @@ _ENTRY_HEADER_LENGTH = 32
 _STATE_VALID = 1
 _DESCRIPTOR = struct.Struct("<7q6i")  # then three texts
 _TEXT_LENGTH = struct.Struct("<I")
+_RECORDING_ID = struct.Struct("<q")
+_RECORDING_ID_OFFSET = 16  # in the descriptor
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,10 @@ class RecordingDescriptor:
         }
 
 
-def read_catalog(archive_dir: str | Path) -> Iterator[RecordingDescriptor]:
-    """Yield the valid recordings of an archive in the order of its catalog.
+def read_catalog(
+    archive_dir: str | Path, recording_ids: Collection[int] | None = None
+) -> Iterator[RecordingDescriptor]:
+    """Yield the valid recordings of an archive, or those of some ids alone, in the order of its catalog.
 
     Raises:
         RecordingError: there is no catalog, it cannot be read, its version is unknown, or an entry is damaged: then
@@ -92,9 +96,16 @@ def read_catalog(archive_dir: str | Path) -> Iterator[RecordingDescriptor]:
                 file=str(path),
                 offset=offset,
             )
-        if state == _STATE_VALID:
+        if state == _STATE_VALID and _is_wanted(content, offset, length, recording_ids):
             yield _read_descriptor(str(path), content, offset + _ENTRY_HEADER_LENGTH, offset + entry_length)
         offset += (entry_length + alignment - 1) // alignment * alignment
+
+
+def _is_wanted(content: bytes, offset: int, length: int, recording_ids: Collection[int] | None) -> bool:
+    """Whether an entry is asked for; one too short to have an id is, as whoever reads it finds the damage."""
+    if recording_ids is None or length < _RECORDING_ID_OFFSET + _RECORDING_ID.size:
+        return True
+    return _RECORDING_ID.unpack_from(content, offset + _ENTRY_HEADER_LENGTH + _RECORDING_ID_OFFSET)[0] in recording_ids
 
 
 def _read_header(path: str, content: bytes) -> tuple[int, int]:

@@ -71,6 +71,7 @@ def diff(
     *,
     archive_dir: str | Path | None = None,
     recording_id: int | None = None,
+    committed: str | int | None = None,
     mode: str = STRICT,
     batch_rows: int = BATCH_ROWS,
     **plan: Any,
@@ -82,7 +83,7 @@ def diff(
     """
     member = path
     if not isinstance(member, Member):
-        member = open_member(member, archive_dir=archive_dir, recording_id=recording_id)
+        member = open_member(member, archive_dir=archive_dir, recording_id=recording_id, committed=committed)
     for segment in plan_replay(member, is_continuous=True, **plan):
         yield from diff_segment(segment, service, other, mode=mode, batch_rows=batch_rows)
 

@@ -112,5 +112,6 @@ cdef class FrameReader:
     cdef int _fill(self, int64_t position, int64_t needed, int64_t limit) noexcept nogil
     cdef int _open(self, int64_t segment_position) noexcept nogil
     cdef void _close(self) noexcept nogil
+    cdef bint _is_border(self) noexcept nogil
     cdef bint _is_torn(self, int64_t end, int64_t begin) noexcept
     cdef int64_t segment_position_of(self, int64_t position) noexcept nogil

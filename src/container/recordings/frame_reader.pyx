@@ -15,7 +15,7 @@ from libc.string cimport memcpy, strerror
 from container.codecs cimport sbe
 from container.recordings.checksums cimport CHECKSUM_CRC32, CHECKSUM_CRC32C, CHECKSUM_NONE, checksum
 from container.sealed cimport seal
-from container.transport cimport FRAME_HEADER_LENGTH, align_frame
+from container.transport cimport FRAME_FLAG_BEGIN, FRAME_HEADER_LENGTH, align_frame
 
 from container.errors import RecordingError, RecordingUnavailableError
 from container.recordings.catalog import POSITION_MAX as _POSITION_MAX
@@ -643,6 +643,32 @@ cdef class FrameReader:
         """Whether a frame begins at a log position and ends at ``limit`` or before (bool). The reader is moved."""
         self.move_to(position)
         return self.next_frame(limit) == READ_OK
+
+    def begins_message(self, int64_t position, int64_t limit):
+        """Whether a message or padding begins at a log position, in a frame that ends at ``limit`` or before (bool).
+
+        The reader is moved.
+        """
+        return self.has_frame(position, limit) and self._is_border()
+
+    cdef bint _is_border(self) noexcept nogil:
+        return self.frame_type == FRAME_TYPE_PAD or (self.frame_flags & FRAME_FLAG_BEGIN) != 0
+
+    def last_border(self, int64_t position, int64_t limit, int64_t read_limit):
+        """Walk the frames from a log position where one begins; return the last place (int) up to ``limit`` where a
+        message or padding begins, and ``position`` when there is none behind it.
+
+        The walk ends at what is damaged, and at ``read_limit``, where the recording ends. The reader is moved.
+        """
+        cdef int64_t border = position
+        cdef int result = READ_OK
+        self.move_to(position)
+        with nogil:
+            while result == READ_OK and self.next_position <= limit:
+                result = self.next_frame(read_limit)
+                if result == READ_OK and self._is_border():
+                    border = self.position
+        return border
 
     def find_end(self, int64_t position, int64_t limit):
         """Walk the frames from a log position on; return where they end (int), ``limit`` at most.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -309,19 +309,31 @@ def recorded_position(
         return reader.find_end(max(segments[-1], start), end)
 
 
-def segment_positions(archive_dir: Path, descriptor: RecordingDescriptor) -> list[int]:
+def file_names(archive_dir: Path) -> list[str]:
+    """Return the names of an archive's files, in no order.
+
+    Raises:
+        RecordingError: the directory cannot be read.
+    """
+    try:
+        return [path.name for path in archive_dir.iterdir()]
+    except OSError as error:
+        raise unreadable("the directory", archive_dir, error) from error
+
+
+def segment_positions(
+    archive_dir: Path, descriptor: RecordingDescriptor, names: Iterable[str] | None = None
+) -> list[int]:
     """Return where the segment files of a recording begin, those that are there, in ascending order.
+
+    Who asks for many recordings gives the ``names`` of the files, so that the directory is read once.
 
     Raises:
         RecordingError: the directory cannot be read.
     """
     first = descriptor.start_position & -descriptor.term_buffer_length
-    try:
-        names = [path.name for path in archive_dir.iterdir()]
-    except OSError as error:
-        raise unreadable("the directory", archive_dir, error) from error
     positions = []
-    for name in names:
+    for name in file_names(archive_dir) if names is None else names:
         text = name.removeprefix(f"{descriptor.recording_id}-").removesuffix(".rec")
         if not text.isdecimal() or name != segment_file_name(descriptor.recording_id, position := int(text)):
             continue

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -27,21 +28,12 @@ from container.duration_tracker import DurationTracker
 from container.errors import AgentTermination, Category, ConfigurationError, RecordingError
 from container.idle_strategy import NoOpIdleStrategy
 from container.object_path import load_object
-from container.recordings import live
 from container.recordings import replay_transport as transport
 from container.recordings.arrow import import_pyarrow
 from container.recordings.catalog import RecordingDescriptor
 from container.recordings.commit import tail_text
-from container.recordings.member import (
-    MODES,
-    PERMISSIVE,
-    STRICT,
-    Member,
-    open_member,
-    recorded_position,
-    segment_positions,
-    tolerates,
-)
+from container.recordings.member import MODES, PERMISSIVE, STRICT, Member, open_member, tolerates
+from container.recordings.recording_ends import RecordingEnds
 from container.recordings.snapshot_decoder import SnapshotDecoder
 from container.recordings.source import BATCH_ROWS
 from container.recordings.views import Column, schema_of
@@ -135,15 +127,13 @@ def recorded_snapshots(member: Member, service_id: int = 0) -> list[RecordedSnap
     Raises:
         RecordingError: the catalog or the recording log is damaged.
     """
-    archive_dir = Path(member.archive_dir)
-    counters = live.recorded_positions(archive_dir)
     descriptors = {descriptor.recording_id: descriptor for descriptor in member.recordings()}
+    ends = RecordingEnds(member, descriptors)
     found = {}
     for entry in member.recording_log():
         descriptor = descriptors.get(entry.recording_id)
         if entry.is_snapshot and entry.is_valid and entry.service_id == service_id and descriptor is not None:
-            end = recorded_position(archive_dir, descriptor, counters, segment_positions(archive_dir, descriptor))
-            position = entry.log_position
+            end, position = ends.of(descriptor), entry.log_position
             found[position] = RecordedSnapshot(descriptor, end, position, entry.leadership_term_id, entry.timestamp)
     return [found[position] for position in sorted(found)]
 
@@ -204,6 +194,7 @@ def plan_replay(
     outside = [position for position in hash_positions if not begin < position <= end]
     if outside:
         raise ConfigurationError(f"hash_positions: {outside[0]} is not behind {begin} and up to {end}")
+    places, hashes = [one.log_position for one in snapshots], sorted(set(hash_positions))
     cuts = [begin] if is_continuous else [position for position in begins if begin <= position < end] or [begin]
     return [
         ReplaySegment(
@@ -214,8 +205,8 @@ def plan_replay(
             upper,
             committed,
             starts.get(lower),
-            tuple(one for one in snapshots if lower < one.log_position <= upper),
-            tuple(sorted({position for position in hash_positions if lower < position <= upper})),
+            tuple(snapshots[bisect_right(places, lower) : bisect_right(places, upper)]),
+            tuple(hashes[bisect_right(hashes, lower) : bisect_right(hashes, upper)]),
         )
         for lower, upper in pairwise([*cuts, end])
     ]

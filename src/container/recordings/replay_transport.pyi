@@ -11,6 +11,7 @@ from container.transport import (
     Counter,
     Image,
     MarkFile,
+    PendingAdd,
     Publication,
     SnapshotReader,
     SnapshotStore,
@@ -91,6 +92,9 @@ class ReplayClock(Clock):
 
 @final
 class ReplayCounter(Counter): ...
+
+@final
+class ReplayPendingAdd(PendingAdd): ...
 
 @final
 class ReplayMarkFile(MarkFile): ...

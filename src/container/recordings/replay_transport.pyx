@@ -19,7 +19,7 @@ from container.recordings.frame_reader cimport READ_END
 from container.recordings.message_reader cimport MessageReader
 from container.sealed cimport hide, seal
 from container.service_handler cimport ServiceHandler
-from container.testing.memory_counters cimport CounterBuffers, MemoryCounters
+from container.memory_counters cimport CounterBuffers, MemoryCounters
 from container.transport cimport (
     ACTION_ABORT, ACTION_BREAK, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, NULL_VALUE, BufferVector, Claim, Client,
     ClientListener, Clock, Counter, Counters, FragmentHandler, FrameHeader, Image, MarkFile, PendingAdd,

@@ -28,6 +28,7 @@ from container.recordings.member import (
     tolerates,
 )
 from container.recordings.message_reader import MessageReader
+from container.recordings.recording_ends import RecordingEnds
 from container.recordings.recording_log import (
     CONSENSUS_MODULE_SERVICE_ID,
     ENTRY_TYPE_NAMES,
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 BATCH_ROWS = 65536
+BATCH_BYTES = 16 * 1024 * 1024
+SNAPSHOT_PARTITIONS_MAX = 32
+_FRAME_ALIGNMENT = 32
 _NULL_VALUE = -1
 _READ_OK, _READ_END = 0, 1
 
@@ -69,6 +73,9 @@ class Filters:
     """Only rows with ``log_position > begin_position``."""
     end_position: int | None = None
     """Only rows with ``log_position <= end_position``."""
+    is_border: bool = False
+    """Whether ``begin_position``, if it is a multiple of 32, is known to be a place where a frame begins, so that
+    nothing before it need be read. At other places a message's bytes might look like a frame."""
     begin_timestamp: int | None = None
     """Only rows with ``timestamp >= begin_timestamp``; not for frames."""
     end_timestamp: int | None = None
@@ -85,6 +92,15 @@ class Filters:
         message_filters = (self.begin_timestamp, self.end_timestamp, self.template_ids)
         if view == "frames" and any(value is not None for value in message_filters):
             raise ConfigurationError(f"frames can be chosen by position and leadership term only, got {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot of a service or of the consensus module, as the recording log or, without one, the catalog has it."""
+
+    entry: RecordingLogEntry | None
+    descriptor: RecordingDescriptor | None
+    """Of its recording; ``None`` where this archive has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +122,8 @@ class Partition:
     committed_position: int = 0
     leadership_term_id: int | None = None
     """The term by the recording log; ``None`` where that is not known."""
-    entry: RecordingLogEntry | None = None
-    """Of a snapshot."""
+    snapshots: tuple[Snapshot, ...] = ()
+    """Those that are its rows, one after the other."""
     failure: RecordingError | None = None
     """What kept the plan from finding rows, in mode permissive: it is the only row."""
 
@@ -121,8 +137,9 @@ def plan(
 ) -> list[Partition]:
     """Divide a view of one or several members into partitions, in the order of the log.
 
-    Views of the log have a partition for each leadership term and segment file, so that they can be read in parallel.
-    On a running member the plan ends where its log was recorded when the plan was made. Each file is read once.
+    Views of the log have a partition for each leadership term and segment file, so that they can be read in parallel;
+    snapshots have at most 32 for each member, however many there are. On a running member the plan ends where its log
+    was recorded when the plan was made. Each file is read once.
 
     Raises:
         ConfigurationError: the view or mode is unknown, or the view cannot apply a filter.
@@ -190,7 +207,7 @@ def _plan_log(member: Member, view: str, filters: Filters, mode: str) -> list[Pa
 
 
 def _plan_snapshots(member: Member, view: str, mode: str) -> list[Partition]:
-    """A partition for each entry of the recording log; without one, for each recording that looks like a snapshot."""
+    """The entries of the recording log; without one, the recordings that look like snapshots."""
     descriptors = {descriptor.recording_id: descriptor for descriptor in member.recordings(mode)}
     failed = []
     try:
@@ -200,21 +217,20 @@ def _plan_snapshots(member: Member, view: str, mode: str) -> list[Partition]:
             raise
         entries, failed = [], [_failed(member, view, error)]
     if not failed and (entries or member.cluster_dir is not None):
-        return [
-            Partition(
-                member,
-                view,
-                mode,
-                "snapshot",
-                descriptors.get(entry.recording_id) if entry.is_snapshot else None,
-                entry=entry,
-            )
-            for entry in entries
+        found = [
+            Snapshot(entry, descriptors.get(entry.recording_id) if entry.is_snapshot else None) for entry in entries
         ]
+    else:
+        found = [
+            Snapshot(None, descriptor)
+            for descriptor in descriptors.values()
+            if descriptor.stream_id in SNAPSHOT_STREAM_IDS
+        ]
+    # Each partition reads the whole catalog, so their number is bounded: time stays in proportion to the snapshots.
+    size = -(-len(found) // SNAPSHOT_PARTITIONS_MAX)
     return failed + [
-        Partition(member, view, mode, "snapshot", descriptor)
-        for descriptor in descriptors.values()
-        if descriptor.stream_id in SNAPSHOT_STREAM_IDS
+        Partition(member, view, mode, "snapshot", snapshots=tuple(found[first : first + size]))
+        for first in range(0, len(found), size or 1)
     ]
 
 
@@ -289,9 +305,19 @@ def read_partition(
     """
     filters.check(partition.view)
     wanted = _wanted_columns(partition.view, columns, member_column)
-    make = _BatchMaker(wanted, {MEMBER_ID.name: partition.member.member_id})
+    if partition.source == "snapshot":
+        yield from _joined(_read_snapshots(partition, batch_rows, wanted), batch_rows)
+        return
+    make = _batch_maker(partition, wanted)
+    yield from _damage_as_row(partition, make, _read(partition, filters, batch_rows, make))
+
+
+def _damage_as_row(
+    partition: Partition, make: _BatchMaker, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The batches, and in mode permissive a row for the error that ends them."""
     try:
-        yield from _read(partition, filters, batch_rows, make)
+        yield from batches
     except RecordingError as error:
         if not tolerates(partition.mode, error):
             raise
@@ -303,8 +329,6 @@ def _read(partition: Partition, filters: Filters, batch_rows: int, make: _BatchM
         raise partition.failure
     if partition.source == "log":
         yield from _read_log(partition, filters, batch_rows, make)
-    elif partition.source == "snapshot":
-        yield from _read_snapshot(partition, batch_rows, make)
     elif partition.source == "catalog":
         yield from _read_entries(partition, _recordings(partition), batch_rows, make)
     elif partition.view == "terms":
@@ -357,6 +381,10 @@ class _BatchMaker:
             for name, kind in self.varying().items()
         }
         return self.from_arrays(arrays, len(rows))
+
+
+def _batch_maker(partition: Partition, wanted: Sequence[Column]) -> _BatchMaker:
+    return _BatchMaker(wanted, {MEMBER_ID.name: partition.member.member_id})
 
 
 def _read_log(partition: Partition, filters: Filters, batch_rows: int, make: _BatchMaker) -> Iterator[pa.RecordBatch]:
@@ -421,8 +449,7 @@ def _decoder(partition: Partition, filters: Filters, batch_rows: int, make: _Bat
     make.constants["recording_id"] = descriptor.recording_id
     begin = partition.begin_position
     if filters.begin_position is not None:
-        # The start of an Aeron term is the next place before it where a frame is known to begin.
-        begin = max(begin, min(filters.begin_position, partition.end_position) & -descriptor.term_buffer_length)
+        begin = max(begin, _first_to_read(partition, descriptor, filters))
     templates = _TEMPLATES.get(partition.view)
     if filters.template_ids is not None:
         templates = filters.template_ids if templates is None else templates & filters.template_ids
@@ -455,6 +482,18 @@ def _decoder(partition: Partition, filters: Filters, batch_rows: int, make: _Bat
     )
 
 
+def _first_to_read(partition: Partition, descriptor: RecordingDescriptor, filters: Filters) -> int:
+    """The last place where a frame is known to begin, and of which no wanted message began before."""
+    assert filters.begin_position is not None
+    first = min(filters.begin_position, partition.end_position)
+    if filters.is_border and first % _FRAME_ALIGNMENT == 0 and partition.begin_position < first:
+        with closing(MessageReader(partition.member.archive_dir, **descriptor.layout())) as reader:
+            if reader.begins_message(first, partition.recorded_position):
+                return first
+    # A message has its frames in one Aeron term, at the start of which one begins.
+    return first & -descriptor.term_buffer_length
+
+
 def _after_damage(decoder: LogDecoder, is_frames: bool) -> int:
     """Move the decoder to where reading can be trusted again; return that log position."""
     return decoder.skip_damage(is_frames)
@@ -473,9 +512,50 @@ def _was_truncated(partition: Partition, error: RecordingError) -> bool:
         return False
 
 
-def _read_snapshot(partition: Partition, batch_rows: int, make: _BatchMaker) -> Iterator[pa.RecordBatch]:
+def _read_snapshots(partition: Partition, batch_rows: int, wanted: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+    descriptors = [snapshot.descriptor for snapshot in partition.snapshots]
+    ends = RecordingEnds(partition.member, {one.recording_id for one in descriptors if one is not None})
+    for snapshot in partition.snapshots:
+        make = _batch_maker(partition, wanted)
+        yield from _damage_as_row(partition, make, _read_snapshot(partition, snapshot, ends, batch_rows, make))
+
+
+def _joined(batches: Iterator[pa.RecordBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches: small ones cost whoever takes them more than their rows do."""
+    pending: list[pa.RecordBatch] = []
+    rows = size = 0
+    try:
+        for batch in batches:
+            if pending and (rows + batch.num_rows > batch_rows or size + batch.nbytes > BATCH_BYTES):
+                yield _one_batch(pending)
+                pending, rows, size = [], 0, 0
+            pending.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+    except RecordingError:
+        if pending:
+            yield _one_batch(pending)
+        raise
+    if pending:
+        yield _one_batch(pending)
+
+
+def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    arrow = import_pyarrow()
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    if not first.schema.names:
+        rows = sum(batch.num_rows for batch in batches)
+        return arrow.RecordBatch.from_struct_array(arrow.array([{}] * rows, arrow.struct([])))
+    arrays = [arrow.concat_arrays([batch.column(index) for batch in batches]) for index in range(first.num_columns)]
+    return arrow.RecordBatch.from_arrays(arrays, schema=first.schema)
+
+
+def _read_snapshot(
+    partition: Partition, snapshot: Snapshot, ends: RecordingEnds, batch_rows: int, make: _BatchMaker
+) -> Iterator[pa.RecordBatch]:
     """The row of a snapshot's entry, and then what its recording holds."""
-    entry, descriptor = partition.entry, partition.descriptor
+    entry, descriptor = snapshot.entry, snapshot.descriptor
     make.constants |= _snapshot_constants(entry, descriptor)
     row: dict[str, Any] = {"item": "ENTRY"}
     if descriptor is None:
@@ -488,9 +568,11 @@ def _read_snapshot(partition: Partition, batch_rows: int, make: _BatchMaker) -> 
         is_module = entry.service_id == CONSENSUS_MODULE_SERVICE_ID
     archive_dir = Path(partition.member.archive_dir)
     try:
+        end = ends.of(descriptor)
         arguments: dict[str, Any] = {
-            "batch_rows": batch_rows,
-            "end": partition.member.recorded_position(descriptor),
+            # A batch takes memory for all rows that it may have, and an item has a frame at least.
+            "batch_rows": min(batch_rows, max(1, (end - descriptor.start_position) // _FRAME_ALIGNMENT)),
+            "end": end,
             "is_consensus_module": is_module,
             "log_position": _NULL_VALUE if entry is None else entry.log_position,
         }

@@ -102,13 +102,14 @@ class PayloadDecoder:
             named = [
                 (name, conversion.arrow) for name, conversion in zip(record.names, record.conversions, strict=True)
             ]
-        taken = taken | {ERROR_COLUMN}
+        # Spark does not tell upper from lower case in names.
+        taken = {name.lower() for name in (*taken, ERROR_COLUMN)}
         fields = []
         for name, arrow in named:
-            column = f"{_CLASH_PREFIX}{name}" if name in taken else name
-            if column in taken:
+            column = f"{_CLASH_PREFIX}{name}" if name.lower() in taken else name
+            if column.lower() in taken:
                 raise ConfigurationError(f"{_SETTING}={path!r}: two columns would be named {column!r}; rename a field")
-            taken.add(column)
+            taken.add(column.lower())
             fields.append(pa.field(column, arrow, metadata={"comment": f"{name} of the payload, by {path}"}))
         error = "why the payload did not decode; null when it did"
         return [*fields, pa.field(ERROR_COLUMN, pa.string(), metadata={"comment": error})]

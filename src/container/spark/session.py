@@ -10,8 +10,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from container.errors import ConfigurationError
+from container.java import JavaError, find_java
 from container.spark.source import ClusterDataSource
-from container.testing.java import JavaError, find_java
 
 DEFAULT_MASTER = "local[*]"
 

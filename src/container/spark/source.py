@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,7 @@ from container.recordings import (
 from container.recordings.commit import tail_text, with_others
 from container.recordings.identity import log_identity
 from container.recordings.member import tolerates
+from container.recordings.message_reader import MessageReader
 from container.spark.filters import narrow
 from container.spark.offsets import MemberOffset, format_offset, parse_offset
 from container.spark.options import SourceOptions, parse_options
@@ -40,6 +42,7 @@ from container.spark.payloads import PAYLOAD_COLUMN, PayloadDecoder
 
 FORMAT = "aeron.cluster"
 ERROR_COLUMN = "error"
+_FRAME_ALIGNMENT = 32
 _log = logging.getLogger(__name__)
 
 
@@ -156,8 +159,9 @@ def _members_by_key(options: SourceOptions) -> dict[str, Member]:
 def named(members: Iterable[Member], ids: Mapping[str, int | None]) -> list[Member]:
     """The members with the ids that rows say: of ``ids``, by key, where these have one; else see above."""
     listed = list(members)
-    known = {key: ids[key] for member in listed if (key := member_key(member)) in ids}
-    taken = {member.member_id for member in listed} | set(known.values())
+    taken = {member.member_id for member in listed if member.member_id is not None}
+    known = {key: ids[key] for member in listed if (key := member_key(member)) in ids and ids[key] not in taken}
+    taken |= {member_id for member_id in known.values() if member_id is not None}
     found = []
     for place, member in enumerate(listed):
         key = member_key(member)
@@ -305,13 +309,25 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return format_offset({key: msgspec.structs.replace(begun[key], position=latest[key]) for key in begun})
 
     def _limited(self, key: str, start: int, latest: int, share: int) -> int:
-        """Where to end within ``share`` bytes: where a buffer's term ends if one does, as no message goes over that."""
+        """Where to end within ``share`` bytes: where a buffer's term ends if one does, as no message goes over that;
+        else where a message ends, so that the next batch begins to read there.
+
+        With less than a message it is a place that is no multiple of 32, which nobody takes for the begin of a frame.
+        """
         end = start + share
         if end >= latest:
             return latest
-        term_length = self._members[key].log_descriptor().term_buffer_length
-        boundary = end - end % term_length
-        return boundary if boundary > start else end
+        member = self._members[key]
+        descriptor = member.log_descriptor()
+        boundary = end - end % descriptor.term_buffer_length
+        if boundary > start:
+            return boundary
+        if start % _FRAME_ALIGNMENT == 0:
+            with closing(MessageReader(member.archive_dir, **descriptor.layout())) as reader:
+                border = reader.last_border(start, end, latest)
+            if border > start:
+                return border
+        return end if end % _FRAME_ALIGNMENT else end + 1
 
     def _committed(self, read: Mapping[str, int]) -> dict[str, int]:
         """The members' commit positions; of those that have been read further, what was read."""
@@ -419,7 +435,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             gone = member.log_range().start_position
             if first < gone:
                 found.append(self._gap(member, first, gone))
-            filters = Filters(begin_position=first, end_position=last.position)
+            filters = Filters(begin_position=first, end_position=last.position, is_border=True)
             planned = plan([member], self._options.view, filters=filters, mode=self._options.mode)
             found += [ClusterPartition(partition, filters) for partition in planned]
         return found

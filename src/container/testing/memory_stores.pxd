@@ -48,3 +48,4 @@ cdef class MemoryMarkFile(MarkFile):
     cdef readonly bint is_terminated
     cdef readonly bint is_closed
     cdef public object error
+    cdef int _fail(self) except -1

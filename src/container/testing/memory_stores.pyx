@@ -270,7 +270,7 @@ cdef class MemorySnapshotStore(SnapshotStore):
 
 cdef class MemoryMarkFile(MarkFile):
     """What an agent wrote to its mark file: ``activity_timestamps`` and ``member_ids`` (lists, oldest first),
-    ``is_terminated`` and ``is_closed``. ``error``, when set, is raised by the next activity timestamp."""
+    ``is_terminated`` and ``is_closed``. ``error``, when set, is raised by the next activity timestamp or the end."""
 
     def __cinit__(self):
         self.activity_timestamps = []
@@ -282,11 +282,15 @@ cdef class MemoryMarkFile(MarkFile):
         """The member id written last (int), -1 when none was."""
         return self.member_ids[len(self.member_ids) - 1] if self.member_ids else NULL_VALUE
 
-    cdef int update_activity_timestamp(self, int64_t now_ms) except -1:
+    cdef int _fail(self) except -1:
         error = self.error
         self.error = None
         if error is not None:
             raise error
+        return 0
+
+    cdef int update_activity_timestamp(self, int64_t now_ms) except -1:
+        self._fail()
         self.activity_timestamps.append(now_ms)
         return 0
 
@@ -295,6 +299,7 @@ cdef class MemoryMarkFile(MarkFile):
         return 0
 
     cdef int signal_terminated(self) except -1:
+        self._fail()
         self.is_terminated = True
         return 0
 

@@ -23,7 +23,7 @@ from container.errors import (
 from container.sealed cimport hide, seal
 from container.testing.manual_time import ManualClock, SteppingIdleStrategy
 from container.testing.memory_channel import MemoryChannel
-from container.testing.memory_counters cimport CounterBuffers, MemoryCounters
+from container.memory_counters cimport CounterBuffers, MemoryCounters
 from container.testing.memory_log cimport MemoryImage, MemoryLog
 from container.testing.memory_stream cimport MemoryStream
 from container.transport cimport (
@@ -350,6 +350,13 @@ cdef class MemoryClient(Client):
 
     cpdef bint is_closed(self) noexcept:
         return self._closed
+
+    @property
+    def close_reason(self):
+        """Why it is closed (str); None while it is open."""
+        if not self._closed:
+            return None
+        return "closed by its owner" if self.driver.is_alive else "the memory driver has been killed"
 
     cpdef int close(self) except -1:
         self._terminate()

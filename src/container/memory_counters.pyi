@@ -1,4 +1,4 @@
-# What type checkers see of container.testing.memory_counters, which is compiled.
+# What type checkers see of container.memory_counters, which is compiled.
 
 from typing import Self, final
 

@@ -1,0 +1,586 @@
+"""The client for asyncio that connects again when its session ends: :func:`areconnecting`."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Buffer, Callable, Hashable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from container.client.async_client import AsyncAeronCluster, aconnect, request_timeout
+from container.client.client_context import ClientContext, limit_s
+from container.client.client_poller import EgressMessage
+from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener, EventCode
+from container.client.reconnection import (
+    ConnectionState,
+    Outbox,
+    OutboxEntry,
+    OutboxPolicy,
+    Reconnection,
+    ReconnectPolicy,
+)
+from container.client.requests import Correlate, RequestCounts
+from container.errors import (
+    ClosedError,
+    ClusterUnavailableError,
+    ConfigurationError,
+    ContainerError,
+    OutboxFullError,
+    Outcome,
+    RequestClosedError,
+    SendTimedOutError,
+    TimedOutError,
+)
+
+_CLOSED_BY_US = "closed by this client"
+
+
+class ConnectionListener:
+    """Told what becomes of the connection, on the event loop; override what is needed.
+
+    What a method raises goes to the loop's exception handler.
+    """
+
+    def on_disconnected(self, error: ContainerError) -> None:
+        """The session ended; attempts to connect begin."""
+
+    def on_reconnected(self, attempts: int) -> None:
+        """There is a new session, after so many attempts, 1 for the first."""
+
+    def on_leader_changed(self, leader_member_id: int, leadership_term_id: int) -> None:
+        """Within the session another member leads, or the same one in another term."""
+
+    def on_closed(self, error: ContainerError) -> None:
+        """The client is closed, and connects no more: by :meth:`AsyncReconnectingClient.aclose`, by an error that no
+        retry can help, or by the limits of its policy."""
+
+
+class _Listener(EgressListener):
+    """Tells of leaders, and passes all on to the user's listener."""
+
+    def __init__(self, tell_leader: Callable[[int, int], None], inner: EgressListener | None) -> None:
+        self._tell_leader = tell_leader
+        self._inner = inner
+
+    def on_new_leader(
+        self, cluster_session_id: int, leadership_term_id: int, leader_member_id: int, ingress_endpoints: str
+    ) -> None:
+        self._tell_leader(leader_member_id, leadership_term_id)
+        if self._inner is not None:
+            self._inner.on_new_leader(cluster_session_id, leadership_term_id, leader_member_id, ingress_endpoints)
+
+    def on_session_event(
+        self,
+        correlation_id: int,
+        cluster_session_id: int,
+        leadership_term_id: int,
+        leader_member_id: int,
+        code: EventCode | int,
+        detail: str,
+    ) -> None:
+        if self._inner is not None:
+            self._inner.on_session_event(
+                correlation_id, cluster_session_id, leadership_term_id, leader_member_id, code, detail
+            )
+
+    def on_admin_response(
+        self,
+        cluster_session_id: int,
+        correlation_id: int,
+        request_type: AdminRequestType | int,
+        response_code: AdminResponseCode | int,
+        message: str,
+        payload: bytes,
+    ) -> None:
+        if self._inner is not None:
+            self._inner.on_admin_response(
+                cluster_session_id, correlation_id, request_type, response_code, message, payload
+            )
+
+    def on_extension_message(
+        self, block_length: int, template_id: int, schema_id: int, version: int, body: bytes
+    ) -> None:
+        if self._inner is not None:
+            self._inner.on_extension_message(block_length, template_id, schema_id, version, body)
+
+
+class AsyncReconnectingClient:
+    """A client of the cluster for one event loop that outlives its sessions; made by :func:`areconnecting`.
+
+    While there is no session, messages wait in an outbox, in their order, and each within its time limit. A message
+    that a session has accepted is not sent again, as it may have been processed; a request is, if it is idempotent.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[EgressListener], Awaitable[AsyncAeronCluster]],
+        context: ClientContext,
+        policy: ReconnectPolicy,
+        outbox: Outbox,
+        callbacks: ConnectionListener,
+        *,
+        resend: bool,
+        max_waiting: int,
+        listener: EgressListener | None,
+    ) -> None:
+        """Use :func:`areconnecting`."""
+        self._connect = connect
+        self._context = context
+        self._outbox = outbox
+        self._callbacks = callbacks
+        self._resend = resend
+        self._listener = _Listener(self._on_leader, listener)
+        self._machine = Reconnection(policy, random=random.random, now_ns=time.monotonic_ns())
+        self._client: AsyncAeronCluster | None = None  # that is connected
+        self._left: deque[EgressMessage] = deque(maxlen=max_waiting)  # of earlier sessions
+        self._sender: OutboxEntry | None = None  # whose turn it is
+        self._blocked: dict[asyncio.Future[None], int] = {}  # who waits for room in the outbox, and how much
+        self._changed = asyncio.Event()  # set, and replaced, when the session or the state has changed
+        self._supervisor: asyncio.Task[None] | None = None
+        self._sent = self._answered = self._unknown = self._resent = self._unmatched = self._in_flight = 0
+
+    def __repr__(self) -> str:
+        return f"<AsyncReconnectingClient {self.state.value} outbox={len(self._outbox)} {self._client!r}>"
+
+    @property
+    def state(self) -> ConnectionState:
+        """Whether there is a session, or one is sought."""
+        return self._machine.state
+
+    @property
+    def is_closed(self) -> bool:
+        """True once closed; :attr:`error` says why."""
+        return self.state is ConnectionState.CLOSED
+
+    @property
+    def error(self) -> ContainerError | None:
+        """What ended the last session or attempt, or the client; None while there is a session."""
+        return self._machine.error
+
+    @property
+    def sessions(self) -> int:
+        """Sessions that were had so far."""
+        return self._machine.sessions
+
+    @property
+    def waiting(self) -> int:
+        """Messages in the outbox."""
+        return len(self._outbox)
+
+    @property
+    def client(self) -> AsyncAeronCluster | None:
+        """The client of the session that there is now; None while there is none."""
+        return self._client
+
+    @property
+    def request_counts(self) -> RequestCounts:
+        """What became of the requests so far, over all sessions."""
+        now = self._client.request_counts if self._client is not None else None
+        return RequestCounts(
+            self._sent,
+            self._answered,
+            self._resent + (now.resent if now else 0),
+            self._unknown,
+            self._unmatched + (now.unmatched if now else 0),
+            self._in_flight,
+        )
+
+    # Sending
+
+    async def send(self, *buffers: Buffer, timeout: float | None = None) -> None:
+        """Sends a message as soon as there is a session and its turn has come.
+
+        ``timeout`` is in seconds (None: the message timeout). Leave the buffers as they are until this returns.
+
+        Raises:
+            SendTimedOutError: after the timeout; the message was not sent.
+            OutboxFullError: the outbox has no room, or gave it to a newer message.
+            ClosedError: the client is or gets closed.
+            MessageTooLongError: the message is longer than the cluster takes.
+        """
+        limit = self._limit(timeout)
+        entry: OutboxEntry | None = None
+        try:
+            async with asyncio.timeout(limit):
+                entry = await self._put(buffers)
+                while True:
+                    client = await self._turn(entry)
+                    try:
+                        await client.send(*buffers, timeout=limit)
+                        return
+                    except ClosedError:
+                        self._give_back(entry, client)
+        except TimedOutError:
+            raise
+        except TimeoutError:
+            raise SendTimedOutError(
+                f"message was not accepted within {limit:g} s: {self._machine.state.value}, {self._machine.error}"
+            ) from None
+        finally:
+            self._leave(entry)
+
+    async def request(
+        self, *buffers: Buffer, key: Hashable, timeout: float | None = None, idempotent: bool | None = None
+    ) -> bytes:
+        """Sends a message and returns the payload of the reply for which ``correlate`` returns ``key``.
+
+        As :meth:`AsyncAeronCluster.request`; and an ``idempotent`` request whose session ends is sent again in the
+        next, in its place. Raises as that does, and OutboxFullError as :meth:`send`.
+        """
+        limit = self._limit(timeout)
+        asked = _Asked(buffers, key, self._resend if idempotent is None else idempotent, limit)
+        self._in_flight += 1
+        try:
+            async with asyncio.timeout(limit):
+                return await self._ask(asked)
+        except TimedOutError:
+            raise
+        except TimeoutError:
+            raise request_timeout(key, limit, is_sent=asked.sends > 0) from None
+        except (ClosedError, OutboxFullError) as error:
+            if asked.sends > 0 and error.outcome is Outcome.NOT_DONE:  # of another attempt than the first
+                raise RequestClosedError(f"request with key {key!r}: {error}; its outcome is unknown") from error
+            raise
+        finally:
+            self._leave(asked.entry)
+            self._in_flight -= 1
+            self._sent += asked.sends > 0
+            self._answered += asked.is_answered
+            self._unknown += asked.sends > 0 and not asked.is_answered
+            self._resent += max(0, asked.sends - 1)
+
+    async def _ask(self, asked: _Asked) -> bytes:
+        asked.entry = await self._put(asked.buffers)
+        while True:
+            client = await self._turn(asked.entry)
+            request = client._open_request(asked.buffers, asked.key, asked.is_idempotent)
+            try:
+                try:
+                    await client._send(asked.buffers, asked.limit, request)
+                finally:
+                    asked.sends += request.is_sent
+                self._end_turn(asked.entry)
+                payload: bytes = (await request.reply).payload
+                asked.is_answered = True
+                return payload
+            except ClosedError:
+                if request.is_sent and not asked.is_idempotent:
+                    raise
+                self._give_back(asked.entry, client)
+            finally:
+                client._close_request(request)
+
+    def _limit(self, timeout: float | None) -> float:
+        if self._supervisor is None:
+            raise ClosedError("the client is not connected yet: use 'async with areconnecting(...)'")
+        return limit_s(timeout, self._context.message_timeout)
+
+    # One message after the other: who has the turn sends, and what waits in the outbox waits for its turn.
+
+    async def _put(self, buffers: tuple[Buffer, ...]) -> OutboxEntry:
+        length = sum(memoryview(buffer).nbytes for buffer in buffers)
+        self._check_open()
+        if self._outbox.policy is OutboxPolicy.BLOCK and length <= self._outbox.max_bytes:
+            await self._wait_for_room(length)
+        entry, gone = self._outbox.put(length, None)
+        for dropped in gone:
+            _fail(dropped, OutboxFullError("the message gave its room in the outbox to a newer one; it was not sent"))
+        return entry
+
+    async def _wait_for_room(self, length: int) -> None:
+        is_behind_others = bool(self._blocked)
+        while is_behind_others or not self._outbox.has_room(length):
+            is_behind_others = False
+            room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._blocked[room] = length
+            try:
+                await room
+            finally:
+                self._blocked.pop(room, None)
+                self._pump()
+            self._check_open()
+
+    async def _turn(self, entry: OutboxEntry) -> AsyncAeronCluster:
+        self._check_open()
+        turn: asyncio.Future[AsyncAeronCluster] = asyncio.get_running_loop().create_future()
+        entry.item = turn
+        self._pump()
+        return await turn
+
+    def _pump(self) -> None:
+        """Gives the turn to the oldest message, if there is a session, and room to those that wait for it."""
+        entry = self._outbox.first()
+        if entry is not None and self._client is not None and self._sender is None and _is_waiting(entry):
+            self._outbox.remove(entry)
+            self._sender = entry
+            entry.item.set_result(self._client)
+        room = next((room for room in self._blocked if not room.done()), None)
+        if room is not None and self._outbox.has_room(self._blocked[room]):
+            del self._blocked[room]
+            room.set_result(None)
+
+    def _end_turn(self, entry: OutboxEntry) -> None:
+        if self._sender is entry:
+            self._sender = None
+            self._pump()
+
+    def _give_back(self, entry: OutboxEntry, client: AsyncAeronCluster) -> None:
+        """The session ended before the message was sent, or its reply was there: it waits for the next."""
+        self._forget(client)
+        self._outbox.put_back(entry)
+        self._end_turn(entry)
+
+    def _forget(self, client: AsyncAeronCluster) -> None:
+        if self._client is client:
+            self._client = None  # the supervisor hears of it in its turn
+
+    def _leave(self, entry: OutboxEntry | None) -> None:
+        if entry is not None:
+            self._outbox.remove(entry)
+            self._end_turn(entry)
+            self._pump()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+        self._pump()
+
+    async def _change(self) -> None:
+        await self._changed.wait()
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise ClosedError(f"the client is closed: {self._machine.error}") from self._machine.error
+
+    # Receiving
+
+    def __aiter__(self) -> AsyncIterator[EgressMessage]:
+        """The messages of the service, but for replies to requests, over all sessions, until the client is closed."""
+        return self
+
+    async def __anext__(self) -> EgressMessage:
+        try:
+            return await self.receive()
+        except ClosedError:
+            if str(self._machine.error) == _CLOSED_BY_US:
+                raise StopAsyncIteration from None
+            raise
+
+    async def receive(self) -> EgressMessage:
+        """The next message of the service that is no reply to a request; waits for a session.
+
+        Raises:
+            ClosedError: the client is closed, and all messages have been taken.
+        """
+        while True:
+            if self._left:
+                return self._left.popleft()
+            self._check_open()
+            client = self._client
+            if client is None:
+                await self._change()
+                continue
+            try:
+                return await client.receive()
+            except ClosedError:
+                self._forget(client)
+
+    # The connection
+
+    async def __aenter__(self) -> Self:
+        """Waits for the first session; raises why there is none when the policy gives up."""
+        self._supervisor = asyncio.create_task(self._supervise(), name="cluster-client")
+        try:
+            while self._machine.sessions == 0 and not self.is_closed:
+                await self._change()
+        except BaseException:
+            await self.aclose()
+            raise
+        if self._machine.sessions == 0 and self._machine.error is not None:
+            await self.aclose()
+            raise self._machine.error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Ends the session and connects no more; what waits gets ClosedError. Nothing happens the second time."""
+        self._close(ClosedError(_CLOSED_BY_US))
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.wait([self._supervisor])
+
+    async def _supervise(self) -> None:
+        try:
+            while not self.is_closed:
+                await self._have_a_session()
+                while self.state is ConnectionState.WAITING and not self._machine.poll(time.monotonic_ns()):
+                    await asyncio.sleep(self._machine.wait_ns(time.monotonic_ns()) / 1e9)
+        except Exception as error:
+            # Of the user's credentials supplier, for one: a retry can hardly help what nobody has foreseen.
+            self._report("the attempt to connect failed", error)
+            self._close(ClosedError(f"the attempt to connect failed: {type(error).__name__}: {error}"))
+
+    async def _have_a_session(self) -> None:
+        """An attempt, and the session that it leads to, until that ends."""
+        attempts = self._machine.failures + 1
+        try:
+            client = await self._connect(self._listener)
+        except ContainerError as error:
+            self._machine.on_failed(error, time.monotonic_ns())
+            self._end_if_closed(error)
+            return
+        self._client = client
+        self._machine.on_connected()
+        if self._machine.sessions > 1:
+            self._tell("on_reconnected", attempts)
+        self._notify()
+        try:
+            await asyncio.shield(client._ended)
+        finally:
+            await self._end_session(client)
+
+    async def _end_session(self, client: AsyncAeronCluster) -> None:
+        self._client = None
+        try:
+            await client.aclose()
+        finally:
+            self._resent += client.request_counts.resent
+            self._unmatched += client.request_counts.unmatched
+            self._left.extend(client._inbox)
+            client._inbox.clear()
+            if not self.is_closed:
+                error = ClosedError(f"the session ended: {client.close_reason}")
+                self._machine.on_lost(error, time.monotonic_ns())
+                self._tell("on_disconnected", error)
+                self._end_if_closed(error)
+            self._notify()
+
+    def _end_if_closed(self, error: ContainerError) -> None:
+        if self.is_closed:
+            self._end(error)
+
+    def _close(self, error: ContainerError) -> None:
+        if not self.is_closed:
+            self._machine.close(error)
+            self._end(error)
+
+    def _end(self, error: ContainerError) -> None:
+        self._tell("on_closed", self._machine.error or error)
+        while (entry := self._outbox.first()) is not None:
+            self._outbox.remove(entry)
+            _fail(entry, ClosedError(f"the client is closed: {self._machine.error}"))
+        for room in list(self._blocked):
+            if not room.done():
+                room.set_result(None)  # it looks whether the client is closed
+        self._notify()
+
+    def _on_leader(self, leader_member_id: int, leadership_term_id: int) -> None:
+        self._tell("on_leader_changed", leader_member_id, leadership_term_id)
+
+    def _tell(self, callback: str, *arguments: Any) -> None:
+        try:
+            getattr(self._callbacks, callback)(*arguments)
+        except Exception as error:
+            self._report(f"{callback}() of the connection listener failed", error)
+
+    def _report(self, text: str, error: Exception) -> None:
+        asyncio.get_running_loop().call_exception_handler({"message": text, "exception": error})
+
+
+class _Asked:
+    """A request of a user, over all sessions in which it is sent."""
+
+    def __init__(self, buffers: tuple[Buffer, ...], key: Hashable, is_idempotent: bool, limit: float) -> None:
+        self.buffers = buffers
+        self.key = key
+        self.is_idempotent = is_idempotent
+        self.limit = limit
+        self.entry: OutboxEntry | None = None
+        self.sends = 0
+        self.is_answered = False
+
+
+def _is_waiting(entry: OutboxEntry) -> bool:
+    return entry.item is not None and not entry.item.done()
+
+
+def _fail(entry: OutboxEntry, error: ContainerError) -> None:
+    """Whoever waits for the entry's turn gets the error."""
+    if _is_waiting(entry):
+        entry.item.set_exception(error)
+
+
+def areconnecting(
+    context: ClientContext | None = None,
+    *,
+    correlate: Correlate | None = None,
+    resend: bool = False,
+    max_waiting: int = 65_536,
+    policy: ReconnectPolicy | None = None,
+    callbacks: ConnectionListener | None = None,
+    outbox_policy: OutboxPolicy = OutboxPolicy.BLOCK,
+    outbox_messages: int = 1_000,
+    outbox_bytes: int = 16 * 1024 * 1024,
+    resolve: Callable[[], str] | None = None,
+    **settings: Any,
+) -> AsyncReconnectingClient:
+    """A client that connects again: ``async with areconnecting(...) as client``.
+
+    Args:
+        context: as for :func:`aconnect`, and so are ``correlate``, ``max_waiting`` and ``settings``. Each attempt may
+            take the message timeout. The last ``max_waiting`` messages of earlier sessions are kept. The client of the
+            transport cannot be shared.
+        resend: whether requests that do not say so themselves (``idempotent``) are sent again.
+        policy: how long to wait between attempts, and how long to try.
+        callbacks: told of sessions and leaders.
+        outbox_policy: what becomes of a message for which the outbox has no room.
+        outbox_messages: messages that may wait to be sent.
+        outbox_bytes: bytes of them.
+        resolve: called before each attempt, returns the ingress endpoints; None for those of the settings, whose names
+            the driver resolves anew. When it raises OSError the attempt has failed.
+
+    Raises ConfigurationError at once for a bad setting; what ends the first attempts comes out of ``async with``.
+    """
+    given = settings.get("listener") if context is None or "listener" in settings else context.listener
+    if context is None:
+        context = ClientContext.from_environment(**{"listener": EgressListener(), **settings})
+    elif settings:
+        context = replace(context, **settings)
+    if context.client is not None:
+        raise ConfigurationError("client must be None: a client that connects again makes one for each session")
+    if given is not None and not isinstance(given, EgressListener):
+        raise ConfigurationError(f"areconnecting() takes an EgressListener in Python, not {given!r}")
+    base = context
+
+    async def connect(listener: EgressListener) -> AsyncAeronCluster:
+        attempt = replace(base, listener=listener)
+        if resolve is not None:
+            attempt = replace(attempt, ingress_endpoints=resolved(resolve))
+        return await aconnect(attempt, correlate=correlate, max_waiting=max_waiting, resend=resend)
+
+    return AsyncReconnectingClient(
+        connect,
+        base,
+        ReconnectPolicy() if policy is None else policy,
+        Outbox(max_messages=outbox_messages, max_bytes=outbox_bytes, policy=outbox_policy),
+        ConnectionListener() if callbacks is None else callbacks,
+        resend=resend,
+        max_waiting=max_waiting,
+        listener=given,
+    )
+
+
+def resolved(resolve: Callable[[], str]) -> str:
+    """What ``resolve`` returns; raises ClusterUnavailableError where that raises OSError."""
+    try:
+        return resolve()
+    except OSError as error:  # a name server that does not answer, for one
+        raise ClusterUnavailableError(f"resolve() failed: {error}") from error

@@ -1,0 +1,446 @@
+"""The blocking client that connects again when its session ends: :func:`reconnecting`."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Buffer, Callable, Hashable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from container.client.aeron_cluster import AeronCluster
+from container.client.async_connect import AsyncConnect
+from container.client.async_reconnecting import ConnectionListener, resolved
+from container.client.client_context import ClientContext, limit_s
+from container.client.reconnection import (
+    ConnectionState,
+    Outbox,
+    OutboxEntry,
+    OutboxPolicy,
+    Reconnection,
+    ReconnectPolicy,
+)
+from container.client.requests import Correlate, Request, RequestCounts
+from container.errors import (
+    ClosedError,
+    ConfigurationError,
+    ContainerError,
+    OutboxFullError,
+    Outcome,
+    RequestClosedError,
+    RequestTimedOutError,
+    SendTimedOutError,
+    TimedOutError,
+)
+
+_NS_PER_S = 1_000_000_000
+_PAUSE_S = 0.001
+_CLOSED_BY_US = "closed by this client"
+
+
+class _Item:
+    """What waits to be sent, or for its reply."""
+
+    __slots__ = ("deadline_ns", "error", "is_idempotent", "is_sent", "key", "message", "request", "sends", "timeout")
+
+    def __init__(self, message: bytes, timeout: float, deadline_ns: int) -> None:
+        self.message = message
+        self.timeout = timeout
+        self.deadline_ns = deadline_ns
+        self.request: Request | None = None  # the user's; None of a message without one
+        self.key: Hashable = None
+        self.is_idempotent = False
+        self.is_sent = False
+        self.sends = 0
+        self.error: ContainerError | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_sent or self.error is not None
+
+    def fail(self, error: ContainerError) -> None:
+        """Ends it, with an outcome that is unknown if it was sent in an earlier session."""
+        if self.sends > 0 and error.outcome is Outcome.NOT_DONE:
+            error = RequestClosedError(f"request with key {self.key!r}: {error}; its outcome is unknown")
+        self.error = error
+        if self.request is not None:
+            self.request.end(error=error)
+
+
+class ReconnectingClient:
+    """A client of the cluster that outlives its sessions; made by :func:`reconnecting`. One thread uses it.
+
+    **Call** :meth:`poll` **often**: it hears the cluster, connects again, and sends what waits in the outbox. A message
+    that a session has accepted is not sent again, as it may have been processed; a request is, if it is idempotent.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], AsyncConnect],
+        context: ClientContext,
+        correlate: Correlate | None,
+        policy: ReconnectPolicy,
+        outbox: Outbox,
+        callbacks: ConnectionListener,
+        *,
+        resend: bool,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """Use :func:`reconnecting`."""
+        self._connect = connect
+        self._context = context
+        self._correlate = correlate
+        self._resend = resend
+        self._outbox = outbox
+        self._callbacks = callbacks
+        self._now_ns = now_ns
+        self._machine = Reconnection(policy, random=random.random, now_ns=now_ns())
+        self._connecting: AsyncConnect | None = None
+        self._cluster: AeronCluster | None = None  # of the session that there is
+        self._term = -1
+        self._in_flight: dict[Request, OutboxEntry] = {}  # by the session's own request
+        self._sent = self._answered = self._unknown = self._resent = self._unmatched = 0
+
+    def __repr__(self) -> str:
+        return f"<ReconnectingClient {self.state.value} outbox={len(self._outbox)} {self._cluster!r}>"
+
+    @property
+    def state(self) -> ConnectionState:
+        """Whether there is a session, or one is sought."""
+        return self._machine.state
+
+    @property
+    def is_closed(self) -> bool:
+        """True once closed; :attr:`error` says why."""
+        return self.state is ConnectionState.CLOSED
+
+    @property
+    def error(self) -> ContainerError | None:
+        """What ended the last session or attempt, or the client; None while there is a session."""
+        return self._machine.error
+
+    @property
+    def sessions(self) -> int:
+        """Sessions that were had so far."""
+        return self._machine.sessions
+
+    @property
+    def waiting(self) -> int:
+        """Messages in the outbox."""
+        return len(self._outbox)
+
+    @property
+    def cluster(self) -> AeronCluster | None:
+        """The client of the session that there is now; None while there is none."""
+        return self._cluster
+
+    @property
+    def request_counts(self) -> RequestCounts:
+        """What became of the requests so far, over all sessions; one that waits to be sent again is in flight."""
+        now = self._cluster.request_counts if self._cluster is not None else None
+        return RequestCounts(
+            self._sent,
+            self._answered,
+            self._resent + (now.resent if now else 0),
+            self._unknown,
+            self._unmatched + (now.unmatched if now else 0),
+            self._sent - self._answered - self._unknown,
+        )
+
+    # Sending
+
+    def send(self, *buffers: Buffer, timeout: float | None = None) -> None:
+        """Sends a message: polls and idles until there is a session and its turn has come.
+
+        ``timeout`` is in seconds (None: the message timeout). Not from a listener's callback.
+
+        Raises:
+            SendTimedOutError: after the timeout; the message was not sent.
+            OutboxFullError: the outbox has no room, or gave it to a newer message.
+            ClosedError: the client is or gets closed.
+            MessageTooLongError: the message is longer than the cluster takes.
+        """
+        item = self._item(buffers, timeout)
+        entry = self._put(item)
+        try:
+            while not item.is_done:
+                self._wait_once()
+        finally:
+            self._outbox.remove(entry)
+        if item.error is not None:
+            raise item.error
+
+    def request(
+        self, *buffers: Buffer, key: Hashable, timeout: float | None = None, idempotent: bool | None = None
+    ) -> bytes:
+        """Sends a message and returns its reply's payload; as :meth:`AeronCluster.request`.
+
+        An ``idempotent`` request whose session ends is sent again in the next, in its place. Raises as that does, and
+        OutboxFullError as :meth:`send`.
+        """
+        return self.begin_request(*buffers, key=key, timeout=timeout, idempotent=idempotent).wait()
+
+    def begin_request(
+        self, *buffers: Buffer, key: Hashable, timeout: float | None = None, idempotent: bool | None = None
+    ) -> Request:
+        """Puts a request into the outbox, and returns a :class:`Request` that polls drive, so that many can be in
+        flight. Raises OutboxFullError as :meth:`send`, ClosedError, and ConfigurationError without ``correlate``."""
+        if self._correlate is None:
+            raise ConfigurationError("request() needs a function that finds a reply's key: reconnecting(correlate=...)")
+        item = self._item(buffers, timeout)
+        item.key = key
+        item.is_idempotent = self._resend if idempotent is None else idempotent
+        item.request = Request(key, timeout=item.timeout, deadline_ns=item.deadline_ns, poll=self._wait_once)
+        self._put(item)
+        self._send_waiting()
+        return item.request
+
+    def _item(self, buffers: tuple[Buffer, ...], timeout: float | None) -> _Item:
+        self._check_open()
+        limit = limit_s(timeout, self._context.message_timeout)
+        return _Item(b"".join(buffers), limit, self._now_ns() + int(limit * _NS_PER_S))
+
+    def _put(self, item: _Item) -> OutboxEntry:
+        length = len(item.message)
+        if self._outbox.policy is OutboxPolicy.BLOCK and length <= self._outbox.max_bytes:
+            while not self._outbox.has_room(length):
+                if self._now_ns() >= item.deadline_ns:
+                    raise SendTimedOutError(f"no room in the outbox within {item.timeout:g} s: {self._outbox.summary}")
+                self._wait_once()
+                self._check_open()
+        entry, gone = self._outbox.put(length, item)
+        for dropped in gone:
+            self._fail(dropped, OutboxFullError("the message gave its room in the outbox to a newer one"))
+        return entry
+
+    def _send_waiting(self) -> int:
+        sent = 0
+        while self._cluster is not None and not self._cluster.is_closed:
+            entry = self._outbox.first()
+            if entry is None:
+                break
+            try:
+                if not self._send_entry(entry, self._cluster):
+                    break
+            except ContainerError as error:  # the message's own: too long, or its key is taken
+                self._fail(entry, error)
+            self._outbox.remove(entry)
+            sent += 1
+        return sent
+
+    def _send_entry(self, entry: OutboxEntry, cluster: AeronCluster) -> bool:
+        item: _Item = entry.item
+        if item.request is None:
+            item.is_sent = cluster.offer(item.message) > 0
+            return item.is_sent
+        left = max(0, item.deadline_ns - self._now_ns()) / _NS_PER_S
+        request = cluster.try_request(item.message, key=item.key, timeout=left, idempotent=item.is_idempotent)
+        if request is None:
+            return False
+        self._in_flight[request] = entry
+        self._sent += item.sends == 0
+        self._resent += item.sends > 0
+        item.sends += 1
+        return True
+
+    def _fail(self, entry: OutboxEntry, error: ContainerError) -> None:
+        self._outbox.remove(entry)
+        self._unknown += entry.item.sends > 0
+        entry.item.fail(error)
+
+    # Polling
+
+    def poll(self) -> int:
+        """Hears what the cluster sends, connects again, and sends what waits. Waits only in an attempt, for a driver
+        that is not there, and for the driver timeout at most.
+
+        Returns the work done (int). Raises what the listener raises, and ClosedError when the client is closed.
+        """
+        self._check_open()
+        now_ns = self._now_ns()
+        work_count = int(self._machine.poll(now_ns))
+        if self.state is ConnectionState.CONNECTING:
+            work_count += self._poll_attempt(now_ns)
+        if self.state is ConnectionState.CONNECTED:
+            work_count += self._poll_session(now_ns)
+        self._expire(now_ns)
+        return work_count + self._send_waiting()
+
+    def idle(self, work_count: int = 0) -> None:
+        """Waits once, by the idle strategy, unless there was work: ``work_count`` is what a poll returned. Without a
+        session it waits for a millisecond."""
+        if self._cluster is not None:
+            self._cluster.idle(work_count)
+        elif work_count == 0:
+            time.sleep(_PAUSE_S)
+
+    def _wait_once(self) -> None:
+        self.idle(self.poll())
+
+    def _poll_attempt(self, now_ns: int) -> int:
+        attempts = self._machine.failures + 1
+        try:
+            if self._connecting is None:
+                self._connecting = self._connect()
+            cluster = self._connecting.poll()
+        except ContainerError as error:
+            self._connecting = None
+            self._machine.on_failed(error, now_ns)
+            self._end_if_closed()
+            return 1
+        except BaseException:
+            self._connecting = None  # closed; of the credentials supplier, for one
+            raise
+        if cluster is None:
+            return 0
+        self._connecting = None
+        self._cluster = cluster
+        self._term = cluster.leadership_term_id
+        if self._correlate is not None:
+            cluster.enable_requests(self._correlate, resend=self._resend)
+        self._machine.on_connected()
+        if self._machine.sessions > 1:
+            self._callbacks.on_reconnected(attempts)
+        return 1
+
+    def _poll_session(self, now_ns: int) -> int:
+        cluster = self._cluster
+        assert cluster is not None
+        work_count = 0
+        try:
+            if not cluster.is_closed:
+                work_count = cluster.poll_egress()
+        finally:
+            self._settle()
+        if cluster.leadership_term_id != self._term:
+            self._term = cluster.leadership_term_id
+            self._callbacks.on_leader_changed(cluster.leader_member_id, self._term)
+        if cluster.is_closed:
+            self._forget_session(cluster)
+            error = ClosedError(f"the session ended: {cluster.close_reason}")
+            self._machine.on_lost(error, now_ns)
+            self._callbacks.on_disconnected(error)
+            self._end_if_closed()
+        return work_count
+
+    def _settle(self) -> None:
+        """Ends the requests whose request to the session has ended, or puts them back."""
+        for request in [request for request in self._in_flight if request.is_done]:
+            entry = self._in_flight.pop(request)
+            item: _Item = entry.item
+            if request.error is None:
+                self._answered += 1
+                assert item.request is not None
+                item.request.end(payload=request.payload)
+            elif isinstance(request.error, RequestClosedError) and item.is_idempotent and not self.is_closed:
+                self._outbox.put_back(entry)
+            elif isinstance(request.error, RequestTimedOutError):
+                self._fail(entry, self._time_is_up(item))  # of all sessions, and not of the last alone
+            else:
+                self._fail(entry, request.error)
+
+    def _forget_session(self, cluster: AeronCluster) -> None:
+        counts = cluster.request_counts
+        if counts is not None:
+            self._resent += counts.resent
+            self._unmatched += counts.unmatched
+        self._cluster = None
+
+    def _expire(self, now_ns: int) -> None:
+        for entry in self._outbox.entries():
+            if now_ns >= entry.item.deadline_ns:
+                self._fail(entry, self._time_is_up(entry.item))
+
+    def _time_is_up(self, item: _Item) -> TimedOutError:
+        if item.sends > 0:
+            return RequestTimedOutError(f"no reply with key {item.key!r} within {item.timeout:g} s")
+        return SendTimedOutError(
+            f"message was not accepted within {item.timeout:g} s: {self.state.value}, {self.error}"
+        )
+
+    # Closing
+
+    def __enter__(self) -> Self:
+        """Waits for the first session; raises why there is none when the policy gives up."""
+        try:
+            while self._machine.sessions == 0 and not self.is_closed:
+                self._wait_once()
+        except BaseException:
+            self.close()
+            raise
+        if self._machine.sessions == 0 and self._machine.error is not None:
+            raise self._machine.error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the session and connects no more; what waits gets ClosedError. Nothing happens the second time."""
+        if self.is_closed:
+            return
+        self._machine.close(ClosedError(_CLOSED_BY_US))
+        if self._connecting is not None:
+            self._connecting.close()
+            self._connecting = None
+        if self._cluster is not None:
+            cluster = self._cluster
+            cluster.close()
+            self._settle()
+            self._forget_session(cluster)
+        self._end_if_closed()
+
+    def _end_if_closed(self) -> None:
+        error = self._machine.error
+        if not self.is_closed or error is None:
+            return
+        for entry in self._outbox.entries():
+            self._fail(entry, ClosedError(f"the client is closed: {error}"))
+        self._callbacks.on_closed(error)
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise ClosedError(f"the client is closed: {self._machine.error}") from self._machine.error
+
+
+def reconnecting(
+    context: ClientContext | None = None,
+    *,
+    correlate: Correlate | None = None,
+    resend: bool = False,
+    policy: ReconnectPolicy | None = None,
+    callbacks: ConnectionListener | None = None,
+    outbox_policy: OutboxPolicy = OutboxPolicy.BLOCK,
+    outbox_messages: int = 1_000,
+    outbox_bytes: int = 16 * 1024 * 1024,
+    resolve: Callable[[], str] | None = None,
+    **settings: Any,
+) -> ReconnectingClient:
+    """A client that connects again: ``with reconnecting(...) as client``; arguments as for :func:`areconnecting`.
+
+    Callbacks are called in polls, and what they raise comes out of the poll. Raises ConfigurationError at once for a
+    bad setting; what ends the first attempts comes out of ``with``.
+    """
+    if context is None:
+        context = ClientContext.from_environment(**settings)
+    elif settings:
+        context = replace(context, **settings)
+    if context.client is not None:
+        raise ConfigurationError("client must be None: a client that connects again makes one for each session")
+    base = context
+
+    def connect() -> AsyncConnect:
+        return AsyncConnect(base if resolve is None else replace(base, ingress_endpoints=resolved(resolve)))
+
+    return ReconnectingClient(
+        connect,
+        base,
+        correlate,
+        ReconnectPolicy() if policy is None else policy,
+        Outbox(max_messages=outbox_messages, max_bytes=outbox_bytes, policy=outbox_policy),
+        ConnectionListener() if callbacks is None else callbacks,
+        resend=resend,
+    )

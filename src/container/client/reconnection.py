@@ -1,0 +1,262 @@
+"""When a client that lost its session connects again, and what waits to be sent meanwhile. Free of I/O.
+
+:class:`Reconnection` is told what became of each attempt and of each session, and says when the next one begins, if
+there is one. :class:`Outbox` keeps what is to be sent in its order, within limits. Whoever has the client
+gives both the time and the random numbers.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from container.errors import ClosedError, ConfigurationError, ContainerError, MessageTooLongError, OutboxFullError
+
+_NS_PER_S = 1_000_000_000
+_MAX_DOUBLINGS = 64
+
+
+class ConnectionState(enum.Enum):
+    """Where a client that connects again is."""
+
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    WAITING = "waiting"
+    CLOSED = "closed"
+
+
+class OutboxPolicy(enum.Enum):
+    """What becomes of a message for which the outbox has no room."""
+
+    REFUSE = "refuse"
+    """It is refused at once, with OutboxFullError."""
+    BLOCK = "block"
+    """Its sender waits for room, within the send's time limit."""
+    DROP_OLDEST = "drop oldest"
+    """The oldest go, as many as it needs; their senders get OutboxFullError."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReconnectPolicy:
+    """How long to wait between attempts to connect, and how long to try; checked when it is made.
+
+    ================ ======= ==============================================================================
+    setting          default meaning
+    ================ ======= ==============================================================================
+    ``first_delay``  0.1     seconds before the first attempt after a session is lost
+    ``max_delay``    5.0     seconds between two attempts at most; each delay is twice the one before
+    ``jitter``       0.5     share of each delay, 0 to 1, that is left out at random: clients that lose their
+                             leader together do not come back together
+    ``max_attempts`` None    attempts in a row that fail until the client is closed; None for no limit
+    ``max_seconds``  600.0   seconds without a session until the client is closed; None for no limit
+    ================ ======= ==============================================================================
+
+    An error that is not retryable (``is_retryable``), such as a rejected authentication, closes the client at once.
+    """
+
+    first_delay: float = 0.1
+    max_delay: float = 5.0
+    jitter: float = 0.5
+    max_attempts: int | None = None
+    max_seconds: float | None = 600.0
+
+    def __post_init__(self) -> None:
+        _check(0 < self.first_delay <= self.max_delay, "first_delay", self.first_delay, "be above 0 and <= max_delay")
+        _check(0 <= self.jitter <= 1, "jitter", self.jitter, "be from 0 to 1")
+        _check(self.max_attempts is None or self.max_attempts >= 1, "max_attempts", self.max_attempts, "be at least 1")
+        _check(self.max_seconds is None or self.max_seconds > 0, "max_seconds", self.max_seconds, "be above 0")
+
+    def delay_ns(self, attempt: int, random: float) -> int:
+        """Nanoseconds to wait before an attempt, of which so many have failed (0 for the first); random: 0 to 1."""
+        delay = min(self.max_delay, self.first_delay * 2 ** min(attempt, _MAX_DOUBLINGS))
+        return int(delay * (1 - self.jitter * random) * _NS_PER_S)
+
+
+class Reconnection:
+    """Decides about attempts. Begins in CONNECTING: the first attempt is due at once.
+
+    ``random`` returns a number from 0 to 1; ``now_ns`` is of any clock that only goes forward.
+    """
+
+    def __init__(self, policy: ReconnectPolicy, *, random: Callable[[], float], now_ns: int) -> None:
+        self.policy = policy
+        self.state = ConnectionState.CONNECTING
+        #: Attempts in a row that failed.
+        self.failures = 0
+        #: Sessions that were had so far.
+        self.sessions = 0
+        #: What ended the last session or attempt; of a closed client, why it is closed. None before.
+        self.error: ContainerError | None = None
+        self._random = random
+        self._since_ns = now_ns  # without a session
+        self._due_ns = now_ns
+
+    def poll(self, now_ns: int) -> bool:
+        """True when an attempt is to be begun now, and then the state is CONNECTING; its end is to be reported."""
+        if self.state is not ConnectionState.WAITING or now_ns < self._due_ns:
+            return False
+        self.state = ConnectionState.CONNECTING
+        return True
+
+    def wait_ns(self, now_ns: int) -> int:
+        """Nanoseconds until the next attempt is due; 0 where none is awaited."""
+        return max(0, self._due_ns - now_ns) if self.state is ConnectionState.WAITING else 0
+
+    def on_connected(self) -> None:
+        """The attempt succeeded."""
+        if self.state is ConnectionState.CONNECTING:
+            self.state = ConnectionState.CONNECTED
+            self.failures = 0
+            self.sessions += 1
+            self.error = None
+
+    def on_failed(self, error: ContainerError, now_ns: int) -> None:
+        """The attempt failed."""
+        if self.state is ConnectionState.CONNECTING:
+            self.failures += 1
+            self._wait_or_close(error, now_ns)
+
+    def on_lost(self, error: ContainerError, now_ns: int) -> None:
+        """The session ended, and not by the client's own close."""
+        if self.state is ConnectionState.CONNECTED:
+            self._since_ns = now_ns
+            self._wait_or_close(error, now_ns)
+
+    def close(self, error: ContainerError) -> None:
+        """No more attempts. Nothing happens the second time."""
+        if self.state is not ConnectionState.CLOSED:
+            self.state = ConnectionState.CLOSED
+            self.error = error
+
+    def _wait_or_close(self, error: ContainerError, now_ns: int) -> None:
+        self.error = error
+        delay_ns = self.policy.delay_ns(self.failures, self._random())
+        limit = self._exceeded(now_ns + delay_ns)
+        if not error.is_retryable:
+            self.close(error)
+        elif limit is not None:
+            self.close(ClosedError(f"no session {limit}: {error}"))
+        else:
+            self.state = ConnectionState.WAITING
+            self._due_ns = now_ns + delay_ns
+
+    def _exceeded(self, due_ns: int) -> str | None:
+        attempts, seconds = self.policy.max_attempts, self.policy.max_seconds
+        if attempts is not None and self.failures >= attempts:
+            return f"after {attempts} attempts"
+        if seconds is not None and due_ns - self._since_ns >= seconds * _NS_PER_S:
+            return f"within {seconds:g} s"
+        return None
+
+
+class OutboxEntry:
+    """Something that waits to be sent; ``item`` is its owner's."""
+
+    __slots__ = ("item", "length", "number")
+
+    def __init__(self, number: int, length: int, item: Any) -> None:
+        self.number = number
+        self.length = length
+        self.item = item
+
+
+class Outbox:
+    """What waits to be sent, oldest first, within a limit of messages and of bytes.
+
+    Counts what is in it and not what is under way: an entry that is taken and not sent after all is put back, to its
+    place.
+    """
+
+    def __init__(self, *, max_messages: int, max_bytes: int, policy: OutboxPolicy) -> None:
+        _check(max_messages >= 1, "max_messages", max_messages, "be at least 1")
+        _check(max_bytes >= 1, "max_bytes", max_bytes, "be at least 1")
+        self.max_messages = max_messages
+        self.max_bytes = max_bytes
+        self.policy = policy
+        #: Entries that went to make room.
+        self.dropped = 0
+        self._entries: OrderedDict[int, OutboxEntry] = OrderedDict()
+        self._bytes = 0
+        self._next_number = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all that waits."""
+        return self._bytes
+
+    def has_room(self, length: int) -> bool:
+        """Whether a message of that length can be put."""
+        return len(self._entries) < self.max_messages and self._bytes + length <= self.max_bytes
+
+    def put(self, length: int, item: Any) -> tuple[OutboxEntry, list[OutboxEntry]]:
+        """Puts a message at the end; returns its entry, and those that went for it, which will not be sent.
+
+        Raises:
+            OutboxFullError: there is no room, and the policy makes none.
+            MessageTooLongError: the message alone is longer than all may be.
+        """
+        gone: list[OutboxEntry] = []
+        if length > self.max_bytes:
+            raise MessageTooLongError(f"a message of {length} bytes: the outbox takes {self.max_bytes} bytes in all")
+        if not self.has_room(length):
+            if self.policy is not OutboxPolicy.DROP_OLDEST:
+                raise OutboxFullError(self.summary)
+            while not self.has_room(length):
+                gone.append(self._remove(next(iter(self._entries))))
+            self.dropped += len(gone)
+        entry = OutboxEntry(self._next_number, length, item)
+        self._next_number += 1
+        self._insert(entry)
+        return entry, gone
+
+    def entries(self) -> list[OutboxEntry]:
+        """All that waits, oldest first."""
+        return list(self._entries.values())
+
+    @property
+    def summary(self) -> str:
+        """How full it is."""
+        return (
+            f"{len(self._entries)} messages of {self._bytes} bytes wait to be sent: at most {self.max_messages} of "
+            f"{self.max_bytes} bytes may"
+        )
+
+    def put_back(self, entry: OutboxEntry) -> None:
+        """Puts what was taken and not sent back to its place, whatever the limits."""
+        if entry.number in self._entries:
+            return
+        self._insert(entry)
+        later = [number for number in self._entries if number > entry.number]
+        for number in later:
+            self._entries.move_to_end(number)
+
+    def first(self) -> OutboxEntry | None:
+        """The oldest entry, which stays; None when there is none."""
+        return next(iter(self._entries.values()), None)
+
+    def remove(self, entry: OutboxEntry) -> bool:
+        """Takes an entry out, as it is sent or given up; False when it is not there any more."""
+        if self._entries.get(entry.number) is not entry:
+            return False
+        self._remove(entry.number)
+        return True
+
+    def _insert(self, entry: OutboxEntry) -> None:
+        self._entries[entry.number] = entry
+        self._bytes += entry.length
+
+    def _remove(self, number: int) -> OutboxEntry:
+        entry = self._entries.pop(number)
+        self._bytes -= entry.length
+        return entry
+
+
+def _check(is_accepted: bool, name: str, value: object, rule: str) -> None:
+    if not is_accepted:
+        raise ConfigurationError(f"{name} must {rule}, not {value!r}")

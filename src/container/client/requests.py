@@ -1,0 +1,272 @@
+"""Requests in flight: which wait for a reply, and what becomes of them when the leader or the client goes.
+
+Free of I/O. A request is bound to the leadership term in which it was sent: the leader of another term will not answer
+it. So with a new leader it is sent again, where the caller allows that, or ends with an error that says that its
+outcome is unknown. The client that owns the table polls, offers and keeps the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
+
+from container.errors import (
+    ClusterError,
+    ConfigurationError,
+    ContainerError,
+    LeaderChangedError,
+    RequestClosedError,
+    RequestTimedOutError,
+)
+
+type Correlate = Callable[[bytes], Hashable | None]
+type _Place = tuple[int, Hashable]
+
+_NO_TERM = -1
+_NEVER_NS = 2**63 - 1
+
+
+class RequestCounts(NamedTuple):
+    """What became of a client's requests so far."""
+
+    sent: int
+    """Requests that were sent; one that is sent again counts once."""
+    answered: int
+    """Those whose reply came."""
+    resent: int
+    """How often one was sent again, to a new leader."""
+    unknown: int
+    """Those that ended with an OutcomeUnknownError: the leader changed, the client was closed, or time was up."""
+    unmatched: int
+    """Replies for which no request waited any more."""
+    in_flight: int
+    """Requests that wait for their reply now."""
+
+
+class Request:
+    """A request that was sent, until its reply has come or it has ended; made by ``begin_request()``.
+
+    Polls of its client drive it: :meth:`wait` does them, and so does any other use of the client that polls.
+    """
+
+    __slots__ = (
+        "_deadline_ns",
+        "_message",
+        "_on_end",
+        "_poll",
+        "_term",
+        "_timeout",
+        "error",
+        "is_done",
+        "key",
+        "payload",
+        "resent",
+    )
+
+    def __init__(
+        self,
+        key: Hashable,
+        message: bytes | None = None,
+        *,
+        timeout: float = 0.0,
+        deadline_ns: int = _NEVER_NS,
+        poll: Callable[[], object] | None = None,
+        on_end: Callable[[Request], object] | None = None,
+    ) -> None:
+        """For the client: ``message`` is kept to be sent again, None for never; ``on_end`` is told of an error."""
+        #: What its reply is found by.
+        self.key = key
+        #: True once :attr:`payload` or :attr:`error` is there.
+        self.is_done = False
+        #: The reply's payload (bytes); None before, and when there is none.
+        self.payload: bytes | None = None
+        #: Why there is no reply; None before, and when there is one.
+        self.error: ContainerError | None = None
+        #: How often it was sent again, to a new leader.
+        self.resent = 0
+        self._message = message
+        self._timeout = timeout
+        self._deadline_ns = deadline_ns
+        self._term = _NO_TERM
+        self._poll = poll
+        self._on_end = on_end
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether it was accepted by a leader's stream."""
+        return self._term != _NO_TERM
+
+    def wait(self) -> bytes:
+        """Polls the client until the reply is there, and returns its payload; not from a listener's callback.
+
+        Raises:
+            LeaderChangedError: the leader that it was sent to is lost, or leads no longer.
+            RequestTimedOutError: no reply came in time.
+            RequestClosedError: the client was closed.
+        """
+        while not self.is_done:
+            assert self._poll is not None
+            self._poll()
+        if self.error is not None:
+            raise self.error
+        assert self.payload is not None
+        return self.payload
+
+    def end(self, *, payload: bytes | None = None, error: ContainerError | None = None) -> None:
+        """For the client: the reply is there, or there will be none."""
+        self.payload = payload
+        self.error = error
+        self.is_done = True
+
+    def __repr__(self) -> str:
+        state = "waits" if not self.is_done else "answered" if self.error is None else type(self.error).__name__
+        return f"<Request {self.key!r} {state}>"
+
+
+class RequestTable:
+    """The requests in flight of one client, or of all sessions of a pool, in the order in which they were sent.
+
+    ``correlate`` returns the key of the request that a payload answers, None for a payload that is no reply. ``resend``
+    is for requests that do not say whether they may be sent again.
+    """
+
+    def __init__(self, correlate: Correlate | None, *, resend: bool = False) -> None:
+        if correlate is not None and not callable(correlate):
+            raise ConfigurationError(f"correlate must be a function that returns a reply's key, not {correlate!r}")
+        self.correlate = correlate
+        self.resend = resend
+        self._waiting: dict[_Place, Request] = {}
+        self._next_deadline_ns = _NEVER_NS
+        # Each is counted by one thread of an asyncio client: its poller's counts `_resent` and `_ended`.
+        self._sent = self._answered = self._unmatched = self._forgotten = self._resent = self._ended = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def counts(self) -> RequestCounts:
+        """What became of the requests so far."""
+        return RequestCounts(
+            self._sent,
+            self._answered,
+            self._resent,
+            self._forgotten + self._ended,
+            self._unmatched,
+            len(self._waiting),
+        )
+
+    def is_resendable(self, idempotent: bool | None) -> bool:
+        """Whether a request may be sent again, which its caller has said or left to the client's setting."""
+        return self.resend if idempotent is None else idempotent
+
+    def check_key(self, session_id: int, key: Hashable) -> None:
+        """Raises ClusterError when a request of that session with that key waits already."""
+        if (session_id, key) in self._waiting:
+            raise ClusterError(f"a request with key {key!r} waits for its reply already")
+
+    def add(self, session_id: int, request: Request, term: int) -> None:
+        """The request was sent, to the leader of that term."""
+        request._term = term
+        self._waiting[session_id, request.key] = request
+        self._next_deadline_ns = min(self._next_deadline_ns, request._deadline_ns)
+        self._sent += 1
+
+    def forget(self, session_id: int, request: Request) -> None:
+        """Nobody waits for it any more, for another reason than an error that this table knows of."""
+        place = (session_id, request.key)
+        if self._waiting.get(place) is request and self._waiting.pop(place, None) is not None:
+            self._forgotten += 1
+            request.is_done = True
+
+    # Replies
+
+    def take(self, session_id: int, payload: bytes) -> bool:
+        """Whether a message is a reply; one for which nobody waits is dropped. Raises what ``correlate`` raises."""
+        key = None if self.correlate is None else self.correlate(payload)
+        if key is None:
+            return False
+        self.answer(session_id, key, payload)
+        return True
+
+    def answer(self, session_id: int, key: Hashable, payload: bytes) -> bool:
+        """Ends the request with that key; False when there is none."""
+        request = self._waiting.pop((session_id, key), None)
+        if request is None:
+            self._unmatched += 1
+            return False
+        self._answered += 1
+        request.end(payload=payload)
+        return True
+
+    # The end of leaders, clients and patience
+
+    def on_leader_lost(self, leader_member_id: int) -> None:
+        """The leader is gone: what may not be sent again ends now."""
+        self._end_all(
+            lambda place, request: request._message is None,
+            lambda place, request: LeaderChangedError(
+                f"request with key {request.key!r}: the leader, member {leader_member_id}, is lost, and no reply came; "
+                "its outcome is unknown"
+            ),
+        )
+
+    def on_new_leader(self, term: int, leader_member_id: int) -> None:
+        """A leader is there: what was sent in another term, and may not be sent again, ends now."""
+        self._end_all(
+            lambda place, request: request._message is None and request._term != term,
+            lambda place, request: LeaderChangedError(
+                f"request with key {request.key!r}: member {leader_member_id} leads since term {term}, and no reply "
+                f"came to what was sent in term {request._term}; its outcome is unknown"
+            ),
+        )
+
+    def unsent(self, term: int) -> list[tuple[int, Request, bytes]]:
+        """What is to be sent again to the leader of that term: (session id, request, message), first sent first."""
+        return [
+            (session_id, request, request._message)
+            for (session_id, _), request in list(self._waiting.items())
+            if request._term != term and request._message is not None
+        ]
+
+    def on_resent(self, request: Request, term: int) -> None:
+        """It was sent again, to the leader of that term."""
+        request._term = term
+        request.resent += 1
+        self._resent += 1
+
+    def on_closed(self, reason: str) -> None:
+        """The client is closed: all requests end."""
+        self._end_all(lambda place, request: True, _closing(reason))
+
+    def on_session_closed(self, session_id: int, reason: str) -> None:
+        """A session of a pool is closed: its requests end."""
+        self._end_all(lambda place, request: place[0] == session_id, _closing(reason))
+
+    def expire(self, now_ns: int) -> None:
+        """Ends the requests whose deadline has come."""
+        if now_ns < self._next_deadline_ns:
+            return
+        self._end_all(
+            lambda place, request: request._deadline_ns <= now_ns,
+            lambda place, request: RequestTimedOutError(
+                f"no reply with key {request.key!r} within {request._timeout:g} s"
+            ),
+        )
+        self._next_deadline_ns = min((request._deadline_ns for request in self._waiting.values()), default=_NEVER_NS)
+
+    def _end_all(
+        self, applies: Callable[[_Place, Request], bool], error: Callable[[_Place, Request], ContainerError]
+    ) -> None:
+        for place, request in list(self._waiting.items()):
+            # Another thread may have taken it out meanwhile: an asyncio client's, whose reply has come.
+            if applies(place, request) and self._waiting.pop(place, None) is not None:
+                self._ended += 1
+                request.end(error=error(place, request))
+                if request._on_end is not None:
+                    request._on_end(request)
+
+
+def _closing(reason: str) -> Callable[[_Place, Request], ContainerError]:
+    return lambda place, request: RequestClosedError(
+        f"request with key {request.key!r}: the client is closed: {reason}; its outcome is unknown"
+    )

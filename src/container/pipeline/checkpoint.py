@@ -1,0 +1,38 @@
+"""What Spark keeps in the checkpoint of a streaming query with one source: which query it is, and each batch's end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from container.errors import ContainerError
+from container.regular_files import read_regular
+
+_VERSION_LINE = "v1"
+_LENGTH_MAX = 1024**3
+
+
+def query_id(checkpoint: Path) -> str | None:
+    """The id that the query keeps over restarts; None before its first start."""
+    path = checkpoint / "metadata"
+    if not path.exists():
+        return None
+    found: str = json.loads(read_regular(path, _LENGTH_MAX))["id"]
+    return found
+
+
+def end_of_batch(checkpoint: Path, batch_id: int) -> dict[str, Any]:
+    """The offset up to which a batch reads, as :mod:`container.spark.offsets` has it; written before the batch runs.
+
+    Raises:
+        ContainerError: the checkpoint is not of a query with one source, or was written by another version of Spark.
+    """
+    path = checkpoint / "offsets" / str(batch_id)
+    lines = read_regular(path, _LENGTH_MAX).decode("utf-8").splitlines()
+    if not lines or lines[0] != _VERSION_LINE:
+        raise ContainerError(f"{path} does not begin with {_VERSION_LINE}: it was written by another version of Spark")
+    if len(lines) != 3:
+        raise ContainerError(f"{path} has {len(lines)} lines, 3 were expected: it is not of a query with one source")
+    offset: dict[str, Any] = json.loads(lines[2])
+    return offset

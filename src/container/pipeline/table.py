@@ -1,0 +1,201 @@
+"""A table of Parquet files that any reader of Parquet can read: Hive's directories, whole files, no list of them.
+
+A micro-batch is written into a directory of its own. Then the manifest names its files and where
+each belongs, in one atomic rename: from there on the batch is decided, and what moves its files can be done again. So
+after a kill at any place a batch is either written anew or its moves are brought to their end, and each row is in the
+table once. No path in the table is absolute.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from container.errors import ConfigurationError
+from container.pipeline.checkpoint import end_of_batch, query_id
+from container.pipeline.manifest import PARTITION_COLUMNS, Batch, Gap, Manifest, TableColumn
+from container.spark.offsets import end_positions, member_keys
+
+CHECKPOINT_NAME = "_checkpoint"
+SCHEMA_NAME = "_common_metadata"
+"""A Parquet file without rows that has all columns of the table, by a name that Spark looks for."""
+GAP_LIMIT = 1_000
+"""How many gaps of a member are looked at in detail; a log with more is beyond a manifest."""
+
+_STAGING_NAME = "_staging"
+_LOCK_NAME = "_lock"
+
+
+@contextmanager
+def locked(table: Path) -> Iterator[None]:
+    """Keep other ingests from a table; the lock ends with the process, however that ends.
+
+    Raises:
+        ConfigurationError: another ingest writes into it.
+    """
+    with (table / _LOCK_NAME).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigurationError(f"table={table}: another ingest writes into it") from None
+        yield
+
+
+class TableWriter:
+    """Takes the batches of a streaming query into a table, and keeps its manifest.
+
+    Args:
+        table: the table's directory; who makes this has it locked.
+        manifest: of the table, as it was read or made.
+
+    Raises:
+        ConfigurationError: the checkpoint of the query whose batches the table has is gone, or is another's.
+    """
+
+    def __init__(self, table: Path, manifest: Manifest) -> None:
+        self._table = table
+        self._lock = threading.Lock()
+        self.manifest = manifest
+        if manifest.query_id is not None and query_id(table / CHECKPOINT_NAME) != manifest.query_id:
+            raise ConfigurationError(
+                f"table={table} has no {CHECKPOINT_NAME}, or not the one of its ingest, without which nobody knows "
+                "where to go on: bring it back, or give another directory"
+            )
+        self.finish()
+
+    def finish(self) -> None:
+        """Bring a batch that was decided into the table; wait for one that is being stored."""
+        with self._lock:
+            self._finish()
+
+    def _finish(self) -> None:
+        batch = self.manifest.moving
+        if batch is None:
+            return
+        for source, target in batch.files.items():
+            path = self._table / target
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # What is not there any more was moved before a kill.
+            if (self._table / source).exists():
+                (self._table / source).replace(path)
+        self._write_schema(batch)
+        manifest = deepcopy(self.manifest)
+        keys = {member_id: key for key, member_id in batch.member_ids.items()}
+        for row in manifest.add(self._table, batch):
+            member = manifest.members[keys[row["member_id"]]]
+            if len(member.gaps) < GAP_LIMIT:
+                member.gaps.append(Gap(row["log_position"], None, row["error"]))
+        self._close_gaps(manifest, batch)
+        manifest.moving = None
+        manifest.write(self._table)
+        self.manifest = manifest
+        shutil.rmtree(self._table / _STAGING_NAME, ignore_errors=True)
+
+    def store(self, rows: DataFrame, batch_id: int) -> None:
+        """Write a batch into the table, unless it is there already: Spark repeats one that it has not noted as done."""
+        with self._lock:
+            if batch_id <= self.manifest.batch_id:
+                return
+            shutil.rmtree(self._table / _STAGING_NAME, ignore_errors=True)
+            # A name of its own: on another machine an executor of a killed query may still write.
+            staging = self._table / _STAGING_NAME / uuid4().hex
+            # The session of a batch is a copy, of which this changes nothing else. INT96, the default, is obsolete.
+            rows.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+            self._with_all_columns(rows).write.partitionBy(*PARTITION_COLUMNS).parquet(str(staging))
+            checkpoint = self._table / CHECKPOINT_NAME
+            manifest = deepcopy(self.manifest)
+            manifest.query_id = query_id(checkpoint)
+            offset = end_of_batch(checkpoint, batch_id)
+            member_ids = {key: member_id for member_id, key in member_keys(offset).items()}
+            manifest.moving = Batch(batch_id, self._places(staging, batch_id), end_positions(offset), member_ids)
+            manifest.write(self._table)
+            self.manifest = manifest
+            self._finish()
+
+    def _with_all_columns(self, rows: DataFrame) -> DataFrame:
+        """The rows with the columns that the table has from an earlier decoder; they are null from now on."""
+        missing = [column for column in self.manifest.columns if column.name not in rows.columns]
+        return rows.withColumns({column.name: f.lit(None).cast(column.type) for column in missing}) if missing else rows
+
+    def _places(self, staging: Path, batch_id: int) -> dict[str, str]:
+        """Where the files of a batch belong, by where they were written."""
+        files = sorted(staging.rglob("*.parquet"))
+        return {
+            str(file.relative_to(self._table)): str(
+                file.parent.relative_to(staging) / f"batch-{batch_id:08}-{number:04}.parquet"
+            )
+            for number, file in enumerate(files)
+        }
+
+    def _write_schema(self, batch: Batch) -> None:
+        """Say which columns the table has: the newest files have all of them."""
+        path = self._table / SCHEMA_NAME
+        newest = next(iter(batch.files.values()), None)
+        if newest is None:
+            return
+        schema = pq.read_schema(self._table / newest)
+        if path.exists() and pq.read_schema(path).equals(schema, check_metadata=True):
+            return
+        fresh = self._table / f"{SCHEMA_NAME}.new"
+        pq.write_metadata(schema, fresh)
+        fresh.replace(path)
+
+    def _close_gaps(self, manifest: Manifest, batch: Batch) -> None:
+        """Find where gaps end that were open: a batch has only what lies behind all earlier ones."""
+        files = [self._table / name for name in batch.files.values()]
+        for key, member_id in batch.member_ids.items():
+            member = manifest.members[key]
+            gaps = [gap for gap in member.gaps if gap.end_position is None]
+            if gaps and files:
+                ends = _positions_behind(files, member_id, [gap.begin_position for gap in gaps])
+                for gap, end in zip(gaps, ends, strict=True):
+                    gap.end_position = end
+
+
+def _positions_behind(files: Sequence[Path], member_id: int | None, positions: Sequence[int]) -> list[int | None]:
+    """Where the first message at or behind each log position begins that the files have of a member."""
+    of_member = ds.field("member_id")
+    is_wanted = ds.field("error").is_null()
+    is_wanted &= of_member.is_null() if member_id is None else of_member == member_id
+    places, none = np.array(positions, np.int64), np.iinfo(np.int64).max
+    found = np.full(len(places), none)
+    table = ds.dataset([str(file) for file in files], format="parquet")
+    for batch in table.to_batches(columns=["begin_position"], filter=is_wanted):
+        begins = np.append(np.sort(batch.column(0).drop_null().to_numpy()), none)
+        found = np.minimum(found, begins[np.searchsorted(begins, places)])
+    return [None if position == none else position for position in found.tolist()]
+
+
+def merged_columns(table: Path, known: Sequence[TableColumn], now: Sequence[TableColumn]) -> list[TableColumn]:
+    """The columns of a table that goes on with those of now: none has another type or origin than it had.
+
+    Raises:
+        ConfigurationError: one has.
+    """
+    columns = {column.name: column for column in known}
+    for column in now:
+        before = columns.setdefault(column.name, column)
+        if before.is_payload != column.is_payload:
+            was, becomes = ("the decoder", "the view") if before.is_payload else ("the view", "the decoder")
+            raise ConfigurationError(
+                f"table={table}: column {column.name!r} came from {was} and would come from {becomes} now; rename the "
+                "decoder's field, or give another directory"
+            )
+        if before.type != column.type:
+            raise ConfigurationError(
+                f"table={table}: column {column.name!r} has type {before.type} and would have {column.type} now; give "
+                "the field another name, or give another directory"
+            )
+    return list(columns.values())

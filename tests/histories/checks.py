@@ -1,0 +1,259 @@
+"""What must be true of every history: what the package says of it is what a plain reader finds in the files.
+
+The plain reader (:mod:`tests.plain_decoder`) shares no code with the package. What is checked here needs no session of
+Spark: batches, streams by their readers, replays, and damage. The tests of Spark have ingest and audit of a few seeds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+
+from container.recordings import Member, plan, read_partition
+from container.recordings.replay import plan_replay, replay_segment
+from container.spark.offsets import format_offset, parse_offset
+from container.spark.options import SourceOptions
+from container.spark.source import ClusterStreamReader, arrow_schema, open_source_members, spark_schema
+from tests.histories.world import Cluster, MemberFiles, write_cluster
+from tests.plain_decoder import message_row, messages
+from tests.recordings_world import SEGMENT_LENGTH
+from tests.replay_services import NUMBER
+
+type Row = dict[str, Any]
+
+SHOWN = ("committed", "error", "member_id")
+"""Columns that the plain reader does not have."""
+
+
+class Disagreement(AssertionError):
+    """A history of which two readers say different things."""
+
+
+def plain_rows(member: MemberFiles, end: int | None = None) -> list[Row]:
+    """The messages of a member's log as a plain reader finds them."""
+    last = member.recorded if end is None else end
+    found = messages(member.archive_dir, member.recording_id, member.start, last, SEGMENT_LENGTH, member.start)
+    return [message_row(*one) for one in found]
+
+
+def agree(what: str, found: Sequence[Any], expected: Sequence[Any]) -> None:
+    """Raise Disagreement at the first difference."""
+    for index, (one, other) in enumerate(zip(found, expected, strict=False)):
+        if one != other:
+            raise Disagreement(f"{what}: number {index} is {one}, and should be {other}")
+    if len(found) != len(expected):
+        beyond = [*found[len(expected) :], *expected[len(found) :]][0]
+        raise Disagreement(f"{what}: {len(found)} instead of {len(expected)}; the first that one has alone: {beyond}")
+
+
+def without_nulls(row: Row, *hidden: str) -> Row:
+    return {name: value for name, value in row.items() if value is not None and name not in hidden}
+
+
+def opened(cluster: Cluster) -> list[Member]:
+    """The members, opened together, so that they form a quorum."""
+    options = SourceOptions(tuple(str(member.base_dir) for member in cluster.members))
+    return open_source_members(options)
+
+
+def batch_rows(member: Member, mode: str = "strict", view: str = "messages") -> list[Row]:
+    """The rows of a batch."""
+    batches = [batch for part in plan(member, view, mode=mode) for batch in read_partition(part)]
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def check_batch(cluster: Cluster) -> None:
+    """Views have each message once, and know which are committed."""
+    for files, member in zip(cluster.members, opened(cluster), strict=True):
+        name = f"batch of {files.base_dir.name}"
+        found, expected = batch_rows(member), plain_rows(files)
+        agree(name, [without_nulls(row, *SHOWN) for row in found], expected)
+        agree(
+            f"committed, {name}",
+            [row["committed"] for row in found],
+            [row["log_position"] <= files.committed for row in expected],
+        )
+        for view, templates in (("timers", {20}), ("sessions", {21, 22}), ("session_messages", {1})):
+            agree(
+                f"{view}, {name}",
+                [row["log_position"] for row in batch_rows(member, view=view)],
+                [
+                    row["log_position"]
+                    for row in expected
+                    if row["template_id"] in templates and row["schema_id"] == 111
+                ],
+            )
+
+
+def check_stream(cluster: Cluster, rng: random.Random) -> None:
+    """A stream gives each committed message once, with any limit and over restarts."""
+    options = SourceOptions(tuple(str(member.base_dir) for member in cluster.members))
+    agree(
+        "stream",
+        streamed(options, rng),
+        sorted(
+            (row["log_position"], files.member_id)
+            for files in cluster.members
+            for row in plain_rows(files, files.committed)
+        ),
+    )
+
+
+def streamed(options: SourceOptions, rng: random.Random) -> list[tuple[int, int]]:
+    """Log positions and members of a stream's rows, read in batches of random lengths."""
+    reader = stream_reader(options)
+    offset, found = reader.initialOffset(), list[tuple[int, int]]()
+    while True:
+        if rng.random() < 0.2:
+            reader, offset = stream_reader(options), format_offset(parse_offset(offset))
+        limit = rng.choice(
+            [ReadAllAvailable(), *(ReadMaxBytes(rng.choice([500, 5000, 40_000, 200_000])) for _ in range(5))]
+        )
+        end = reader.latestOffset(offset, limit)
+        if end == offset:
+            return sorted(found)
+        for part in reader.partitions(offset, end):
+            for batch in reader.read(part):
+                found += zip(
+                    batch.column("log_position").to_pylist(), batch.column("member_id").to_pylist(), strict=True
+                )
+        offset = end
+
+
+def stream_reader(options: SourceOptions) -> ClusterStreamReader:
+    return ClusterStreamReader(options, spark_schema(arrow_schema(options)))
+
+
+def check_replay(cluster: Cluster) -> None:
+    """A replay sends what the service must have sent, and has the states that were recorded."""
+    for files, member in zip(cluster.members, opened(cluster), strict=True):
+        if files.start > 0 or files.committed == 0:
+            continue
+        for is_continuous in (True, False):
+            segments = plan_replay(member, is_continuous=is_continuous)
+            batches = [batch for one in segments for batch in replay_segment(one, "tests.replay_services:TallyService")]
+            rows = [row for batch in batches for row in batch.to_pylist()]
+            agree(
+                f"replay of {files.base_dir.name}",
+                [
+                    (row["log_position"], row["cluster_session_id"], row["payload"])
+                    for row in rows
+                    if row["kind"] == "EGRESS"
+                ],
+                answers(plain_rows(files, files.committed)),
+            )
+            errors = [row for row in rows if row["kind"] in ("ERROR", "WARNING")]
+            agree("errors of a replay", errors, [])
+            for row in rows:
+                if row["recorded_state_hash"] not in (None, row["state_hash"]):
+                    raise Disagreement(f"the state at {row['log_position']} is not the recorded one")
+
+
+def answers(rows: Sequence[Row]) -> list[tuple[int, int, bytes]]:
+    """What the service sends to whom, by a model of it."""
+    sessions: list[int] = []
+    count = total = 0
+    found = []
+    for row in rows:
+        position, session_id = row["log_position"], row.get("cluster_session_id", 0)
+        match row["template_id"]:
+            case 1:
+                count, total = count + 1, total + NUMBER.unpack_from(row["payload"])[0]
+                found.append((position, session_id, b"%d after %d" % (total, count)))
+            case 20:
+                text = b"timer %d at %d" % (row["correlation_id"], row["timestamp"])
+                found += [(position, one, text) for one in sessions]
+            case 21:
+                sessions.append(session_id)
+            case 22:
+                sessions.remove(session_id)
+    return found
+
+
+class Damage:
+    """Bytes of one member's log that were changed, by log positions."""
+
+    def __init__(self, rng: random.Random, member: MemberFiles, begin: int | None = None) -> None:
+        """At a random place and of a random length; or of one byte, at a log position."""
+        self.member = member
+        length = rng.choice([1, 1, 1, 4, 8, 32, 500]) if begin is None else 1
+        self.begin = begin or rng.randrange(member.start, max(member.start + 1, member.recorded - length))
+        self.end = min(self.begin + length, (self.begin // SEGMENT_LENGTH + 1) * SEGMENT_LENGTH, member.recorded)
+        segment = self.begin // SEGMENT_LENGTH * SEGMENT_LENGTH
+        self._path = member.archive_dir / f"{member.recording_id}-{segment}.rec"
+        self._offset = self.begin - segment
+        with self._path.open("r+b") as file:
+            file.seek(self._offset)
+            self.before = file.read(self.end - self.begin)
+            flipped = bytes([self.before[0] ^ 1 << rng.randrange(8)]) + self.before[1:]
+            self.after = (
+                flipped
+                if begin is not None
+                else rng.choice(
+                    [
+                        bytes(len(self.before)),
+                        rng.randbytes(len(self.before)),
+                        flipped,
+                    ]
+                )
+            )
+        self._write(self.after)
+
+    def _write(self, data: bytes) -> None:
+        with self._path.open("r+b") as file:
+            file.seek(self._offset)
+            file.write(data)
+
+    def undo(self) -> None:
+        """Put the bytes back."""
+        self._write(self.before)
+
+    def touches(self, row: Row) -> bool:
+        """Whether a message has some of the bytes, or lies between its begin and its end."""
+        return bool(row["begin_position"] < self.end and self.begin < row["log_position"])
+
+    def __str__(self) -> str:
+        return f"bytes {self.begin} to {self.end} of {self.member.base_dir.name}"
+
+
+def check_damage(cluster: Cluster, rng: random.Random) -> None:
+    """What damage does not touch is read as before or an error says that it is missing; nothing else appears."""
+    files = rng.choice(cluster.members)
+    expected = plain_rows(files)
+    damage = Damage(rng, files)
+    try:
+        (member,) = [one for one in opened(cluster) if one.member_id == files.member_id]
+        found = batch_rows(member, "permissive")
+    finally:
+        damage.undo()
+    rows = {row["log_position"]: without_nulls(row, *SHOWN) for row in found if row["error"] is None}
+    errors = [row for row in found if row["error"] is not None]
+    known = {row["log_position"]: row for row in expected}
+    for position, row in rows.items():
+        if position in known and not damage.touches(known[position]) and row != known[position]:
+            raise Disagreement(f"{damage}: {row} instead of {known[position]}")
+        if position not in known and not damage.touches(row):
+            raise Disagreement(f"{damage}: a row that was never written: {row}")
+    missing = [row for position, row in known.items() if position not in rows]
+    if missing and not errors and missing == expected[-len(missing) :]:
+        raise Disagreement(f"the log ends without a word at {damage}: {len(missing)} messages follow it")
+    if missing and not errors:
+        raise Disagreement(f"{damage}: {len(missing)} messages are missing without an error, first {missing[0]}")
+    if missing and min(row["log_position"] for row in errors) > missing[0]["log_position"]:
+        raise Disagreement(
+            f"{damage}: the first error is {errors[0]['error']!r}, and {missing[0]} is missing before it"
+        )
+
+
+def run(seed: int, directory: Path) -> None:
+    """Write the history of a seed below a directory, and check all that needs no session of Spark."""
+    cluster = write_cluster(seed, directory)
+    rng = random.Random(seed)
+    check_batch(cluster)
+    check_stream(cluster, rng)
+    check_replay(cluster)
+    check_damage(cluster, rng)

@@ -1,0 +1,437 @@
+"""Requests in flight while leaders change: blocking clients and pools, over memory."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import pytest
+
+from container.api import BACK_PRESSURED, NOT_CONNECTED
+from container.client import AeronCluster, ClientState, Request, RequestCounts, SessionPool
+from container.client.requests import RequestTable
+from container.errors import (
+    ClosedError,
+    ClusterError,
+    ConfigurationError,
+    LeaderChangedError,
+    Outcome,
+    OutcomeUnknownError,
+    RequestClosedError,
+    RequestTimedOutError,
+    SendTimedOutError,
+)
+from tests import scripted_member
+from tests.client_world import ENDPOINTS, MEMBER_0, MEMBER_1, MS, S, World, elect
+from tests.scripted_member import ScriptedMember
+from tests.test_session_pool import Gateway
+from tests.threaded_members import key_of
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def member(world: World) -> ScriptedMember:
+    return ScriptedMember(world.driver, 0, MEMBER_0)
+
+
+@pytest.fixture
+def client(world: World, member: ScriptedMember) -> AeronCluster:
+    return AeronCluster.connect(world.context(), correlate=key_of)
+
+
+def echo(member: ScriptedMember) -> None:
+    member.hooks["SessionMessageHeader"] = lambda request: member.message(request["payload"])
+
+
+def begin(client: AeronCluster, keys: range, *, idempotent: bool | None = None) -> list[Request]:
+    return [client.begin_request(b"%d:" % key, key=key, idempotent=idempotent) for key in keys]
+
+
+def counts(client: AeronCluster | SessionPool) -> RequestCounts:
+    assert client.request_counts is not None
+    return client.request_counts
+
+
+# One leader
+
+
+def test_a_request_returns_its_reply_and_other_messages_go_to_the_listener(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    echo(member)
+    member.message(b"an event")
+    member.message(b"5:late")
+    assert client.request(b"7:", b"how much?", key=7) == b"7:how much?"
+    assert world.listener.messages == [b"an event"]
+    assert counts(client) == RequestCounts(sent=1, answered=1, resent=0, unknown=0, unmatched=1, in_flight=0)
+
+
+def test_many_requests_in_flight_are_answered_in_any_order(client: AeronCluster, member: ScriptedMember) -> None:
+    requests = begin(client, range(100))
+    assert counts(client).in_flight == 100
+    for key in reversed(range(100)):
+        member.message(b"%d:answer %d" % (key, key))
+    assert [request.wait() for request in requests] == [b"%d:answer %d" % (key, key) for key in range(100)]
+    assert all(request.is_done and request.payload and request.error is None for request in requests)
+    assert repr(requests[3]) == "<Request 3 answered>"
+
+
+def test_a_request_without_a_reply_times_out_with_an_unknown_outcome(
+    client: AeronCluster, member: ScriptedMember
+) -> None:
+    with pytest.raises(RequestTimedOutError, match="no reply with key 7 within 0.5 s") as late:
+        client.request(b"7:", key=7, timeout=0.5)
+    assert late.value.outcome == Outcome.UNKNOWN
+    assert isinstance(late.value, TimeoutError)
+    assert isinstance(late.value, OutcomeUnknownError)
+    member.message(b"7:late")
+    client.poll_egress()
+    assert counts(client) == RequestCounts(sent=1, answered=0, resent=0, unknown=1, unmatched=1, in_flight=0)
+    assert member.payloads() == [b"7:"]
+
+
+def test_each_request_has_its_own_deadline(world: World, client: AeronCluster) -> None:
+    long = client.begin_request(b"1:", key=1, timeout=3.0)
+    short = client.begin_request(b"2:", key=2, timeout=1.0)
+    world.advance(1 * S)
+    client.poll_egress()
+    assert (long.is_done, short.is_done) == (False, True)
+    world.advance(2 * S)
+    client.poll_egress()
+    assert isinstance(long.error, RequestTimedOutError)
+
+
+def test_a_request_that_cannot_be_sent_says_so(world: World, client: AeronCluster) -> None:
+    world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED] * 1000)
+    with pytest.raises(SendTimedOutError) as late:
+        client.request(b"7:", key=7, timeout=0.5)
+    assert late.value.outcome == Outcome.NOT_DONE
+    assert counts(client).sent == 0
+
+
+def test_requests_need_correlate_and_keys_of_their_own(world: World, member: ScriptedMember) -> None:
+    plain = world.connect()
+    assert plain.request_counts is None
+    with pytest.raises(ConfigurationError, match=r"connect\(correlate=...\)"):
+        plain.request(b"7:", key=7)
+    with pytest.raises(ConfigurationError, match="correlate must be a function that returns a reply's key, not 5"):
+        AeronCluster.connect(world.context(), correlate=5)  # type: ignore[arg-type]
+    plain.enable_requests(key_of)
+    request = plain.begin_request(b"7:", key=7)
+    with pytest.raises(ClusterError, match="a request with key 7 waits for its reply already"):
+        plain.request(b"7:", key=7)
+    with pytest.raises(ClusterError, match="1 requests wait for their replies already"):
+        plain.enable_requests(key_of)
+    member.message(b"7:done")
+    assert request.wait() == b"7:done"
+
+
+def test_a_request_can_not_be_awaited_in_a_callback(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+    world.listener.on_any = lambda: client.request(b"7:", key=7)
+    member.message(b"x")
+    with pytest.raises(ClusterError, match="must not be called from a listener's callback"):
+        client.poll_egress()
+
+
+def test_a_close_ends_requests_with_an_unknown_outcome(client: AeronCluster, member: ScriptedMember) -> None:
+    (request,) = begin(client, range(1), idempotent=True)
+    client.close()
+    with pytest.raises(RequestClosedError, match="the client is closed: closed by this client") as closed:
+        request.wait()
+    assert isinstance(closed.value, ClosedError)
+    assert closed.value.outcome == Outcome.UNKNOWN
+    with pytest.raises(ClosedError) as before:
+        client.request(b"7:", key=7)
+    assert before.value.outcome == Outcome.NOT_DONE
+
+
+def test_the_clusters_close_ends_requests(client: AeronCluster, member: ScriptedMember) -> None:
+    requests = begin(client, range(3))
+    member.session_event(5, scripted_member.CLOSED, "TIMEOUT")
+    client.poll_egress()
+    for request in requests:
+        with pytest.raises(RequestClosedError, match="closed by the cluster: TIMEOUT"):
+            request.wait()
+    assert counts(client)[:4] == (3, 0, 0, 3)
+
+
+# Leaders that change
+
+
+def test_with_a_new_leader_requests_end_at_once_with_an_unknown_outcome(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    requests = begin(client, range(3))
+    elect(world, member)
+    before_ns = world.clock.now_ns
+    for request in requests:
+        with pytest.raises(LeaderChangedError, match=r"member 1 leads since term 4.* in term 3") as lost:
+            request.wait()
+        assert (lost.value.outcome, lost.value.is_retryable) == (Outcome.UNKNOWN, True)
+        assert isinstance(lost.value, ConnectionError)
+    assert world.clock.now_ns - before_ns < 100 * MS
+    assert counts(client) == RequestCounts(sent=3, answered=0, resent=0, unknown=3, unmatched=0, in_flight=0)
+    assert client.state == ClientState.CONNECTED
+
+
+def test_when_the_leader_is_given_up_requests_end_at_once(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    (request,) = begin(client, range(1))
+    (patient,) = begin(client, range(1, 2), idempotent=True)
+    client.poll_egress()
+    member.stop()
+    with pytest.raises(LeaderChangedError, match="the leader, member 0, is lost"):
+        request.wait()
+    assert client.state == ClientState.AWAIT_NEW_LEADER
+    assert not patient.is_done
+    leader = elect(world, member)
+    echo(leader)
+    assert patient.wait() == b"1:"
+
+
+@pytest.mark.parametrize("resend", [True, False], ids=["resend=", "idempotent="])
+def test_idempotent_requests_are_sent_again_in_their_order_and_once_to_each_leader(
+    world: World, member: ScriptedMember, resend: bool
+) -> None:
+    client = AeronCluster.connect(world.context(), correlate=key_of, resend=resend)
+    once = client.begin_request(b"99:", key=99, idempotent=False)
+    requests = begin(client, range(20), idempotent=None if resend else True)
+    client.poll_egress()
+    assert len(member.payloads()) == 21
+    leader = elect(world, member)
+    world.poll(client, 20)
+    assert leader.payloads() == [b"%d:" % key for key in range(20)]
+    assert isinstance(once.error, LeaderChangedError)
+    for key in (3, 1):
+        leader.message(b"%d:done" % key)
+    world.poll(client, 3)
+    assert len(leader.payloads()) == 20
+    third = elect(world, leader)
+    world.poll(client, 20)
+    assert third.payloads() == [b"%d:" % key for key in range(20) if key not in (1, 3)]
+    for key in range(20):
+        third.message(b"%d:done" % key)
+    assert [request.wait() for request in requests] == [b"%d:done" % key for key in range(20)]
+    assert {request.key: request.resent for request in requests} == {key: 2 - (key in (1, 3)) for key in range(20)}
+    assert counts(client) == RequestCounts(sent=21, answered=20, resent=38, unknown=1, unmatched=2, in_flight=0)
+
+
+def test_what_is_sent_after_the_change_comes_behind_what_is_sent_again(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    begin(client, range(10), idempotent=True)
+    leader = elect(world, member)
+    while client.leader_member_id == 0:
+        client.poll_egress()
+    world.driver.publication_results(MEMBER_1, 101, [None, BACK_PRESSURED, None, None, BACK_PRESSURED])
+    assert client.offer(b"too early") == NOT_CONNECTED
+    client.send(b"next")
+    world.poll(client)
+    assert leader.payloads() == [*(b"%d:" % key for key in range(10)), b"next"]
+
+
+def test_a_reply_that_waits_to_be_read_counts_though_a_new_leader_is_there(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    once, twice = begin(client, range(1)) + begin(client, range(1, 2), idempotent=True)
+    leader = elect(world, member)
+    for _ in range(30):
+        member.message(b"an event")  # more than a poll reads
+    member.message(b"0:in time")
+    member.message(b"1:in time")
+    world.poll(client, 20)
+    assert (once.payload, twice.payload) == (b"0:in time", b"1:in time")
+    assert leader.payloads() == []
+    assert counts(client)[:5] == (2, 2, 0, 0, 0)
+
+
+def test_an_egress_that_is_never_all_read_does_not_hold_up_what_is_sent_again(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    (request,) = begin(client, range(1), idempotent=True)
+    leader = elect(world, member)
+    echo(leader)
+    for _ in range(50):
+        for _ in range(20):
+            leader.message(b"an event")
+        client.poll_egress(5)
+        world.advance(10 * MS)
+    assert leader.payloads() == [b"0:"]
+    assert request.wait() == b"0:"
+
+
+def test_a_leader_that_is_lost_before_all_is_sent_again_leaves_it_to_the_next(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    requests = begin(client, range(10), idempotent=True)
+    leader = elect(world, member)
+    world.driver.publication_results(MEMBER_1, 101, [None, None, None] + [BACK_PRESSURED] * 100)
+    world.poll(client, 5)
+    assert len(leader.payloads()) < 10
+    last = ScriptedMember(world.driver, 0, MEMBER_0)
+    last.leadership_term_id = 5
+    assert member.egress is not None
+    last.open_egress(member.egress.channel)
+    last.new_leader(ENDPOINTS)
+    echo(last)
+    assert [request.wait() for request in requests] == [b"%d:" % key for key in range(10)]
+    assert last.payloads() == [b"%d:" % key for key in range(10)]
+
+
+def test_requests_to_the_new_leader_are_not_those_to_the_old_one(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    leader = elect(world, member)
+    world.poll(client)
+    (request,) = begin(client, range(1))
+    echo(leader)
+    world.poll(client)
+    assert request.is_done
+    assert counts(client)[:4] == (1, 1, 0, 0)
+
+
+def test_a_deadline_holds_while_there_is_no_leader(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+    (request,) = begin(client, range(1), idempotent=True)
+    member.stop()
+    with pytest.raises(RequestTimedOutError, match="within 5 s"):
+        request.wait()
+    assert client.state == ClientState.AWAIT_NEW_LEADER
+
+
+def test_no_new_leader_in_time_ends_requests_with_the_reason(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    request = client.begin_request(b"1:", key=1, idempotent=True, timeout=60)
+    member.stop()
+    with pytest.raises(RequestClosedError, match="no new leader within 10 s"):
+        request.wait()
+
+
+def test_a_leader_that_stands_still_does_not_end_requests(
+    world: World, client: AeronCluster, member: ScriptedMember
+) -> None:
+    (request,) = begin(client, range(1))
+    world.driver.publication_results(MEMBER_0, 101, [NOT_CONNECTED] * 5)
+    world.advance(S)
+    world.poll(client)
+    assert not request.is_done
+    member.message(b"0:back")
+    assert request.wait() == b"0:back"
+
+
+# Pools
+
+
+@pytest.fixture
+def gateway(world: World) -> Gateway:
+    return Gateway(world.driver, 0, MEMBER_0)
+
+
+@pytest.fixture
+def pool(world: World, gateway: Gateway) -> SessionPool:
+    return SessionPool.connect(world.context(), correlate=key_of)
+
+
+def answer(member: Gateway) -> None:
+    member.hooks["SessionMessageHeader"] = lambda request: member.message(
+        request["payload"], session_id=request["cluster_session_id"]
+    )
+
+
+def test_keys_of_a_pool_are_of_each_session(world: World, pool: SessionPool, gateway: Gateway) -> None:
+    answer(gateway)
+    sessions = pool.open_all(3)
+    requests = [session.begin_request(b"7:%d" % number, key=7) for number, session in enumerate(sessions)]
+    assert [request.wait() for request in requests] == [b"7:0", b"7:1", b"7:2"]
+    assert sessions[0].send(b"no request") > 0
+    assert sessions[0].request(b"8:", key=8) == b"8:"
+    assert world.listener.messages == [b"no request"]
+    assert counts(pool)[:2] == (4, 4)
+
+
+def led_by_member_1(world: World, old: Gateway, session_ids: range) -> Gateway:
+    leader = Gateway(world.driver, 1, MEMBER_1)
+    leader.leadership_term_id = 4
+    assert old.egress is not None
+    leader.open_egress(old.egress.channel)
+    for session_id in session_ids:
+        leader.new_leader(ENDPOINTS, session_id=session_id)
+    return leader
+
+
+def test_requests_of_a_pool_are_sent_again_for_their_sessions_or_end(
+    world: World, pool: SessionPool, gateway: Gateway
+) -> None:
+    sessions = pool.open_all(3)
+    again = [session.begin_request(b"7:", key=7, idempotent=True) for session in sessions]
+    once = [session.begin_request(b"8:", key=8) for session in sessions]
+    leader = led_by_member_1(world, gateway, range(100, 104))
+    for request in once:
+        with pytest.raises(LeaderChangedError):
+            request.wait()
+    answer(leader)
+    assert [request.wait() for request in again] == [b"7:"] * 3
+    sent = [(request["cluster_session_id"], request["payload"]) for request in leader.received("SessionMessageHeader")]
+    assert sent == [(101, b"7:"), (102, b"7:"), (103, b"7:")]
+    assert counts(pool) == RequestCounts(sent=6, answered=3, resent=3, unknown=3, unmatched=0, in_flight=0)
+
+
+def test_a_pooled_session_that_is_closed_ends_its_requests_alone(
+    world: World, pool: SessionPool, gateway: Gateway
+) -> None:
+    first, second = pool.open_all(2)
+    requests = [session.begin_request(b"7:", key=7) for session in (first, second)]
+    gateway.session_event(5, scripted_member.CLOSED, "TIMEOUT", session_id=first.cluster_session_id)
+    with pytest.raises(RequestClosedError, match="closed by the cluster: TIMEOUT"):
+        requests[0].wait()
+    assert not requests[1].is_done
+    gateway.message(b"7:done", session_id=second.cluster_session_id)
+    assert requests[1].wait() == b"7:done"
+    with pytest.raises(ClosedError, match="closed by the cluster: TIMEOUT"):
+        first.send(b"x")
+
+
+def test_a_send_of_a_pooled_session_waits_for_room_and_ends(world: World, pool: SessionPool, gateway: Gateway) -> None:
+    (session,) = pool.open_all(1)
+    world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED] * 5)
+    assert session.send(b"x") > 0
+    world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED] * 10_000)
+    with pytest.raises(SendTimedOutError, match="BACK_PRESSURED"):
+        session.send(b"x", timeout=0.5)
+
+
+# The table alone
+
+
+def test_a_correlate_that_fails_is_the_polls_error(world: World, member: ScriptedMember) -> None:
+    def fail(payload: bytes) -> Hashable:
+        raise ZeroDivisionError
+
+    client = AeronCluster.connect(world.context(), correlate=fail)
+    member.message(b"x")
+    with pytest.raises(ZeroDivisionError):
+        client.poll_egress()
+
+
+def test_counts_add_up_whatever_ends_a_request() -> None:
+    table = RequestTable(key_of)
+    ended: list[Request] = []
+    requests = [Request(key, on_end=ended.append, deadline_ns=key) for key in range(6)]
+    for request in requests:
+        table.add(1, request, 3)
+    assert table.take(1, b"0:x")
+    assert not table.take(1, b"no reply")
+    table.forget(1, requests[1])
+    table.forget(1, requests[1])
+    table.expire(2)
+    table.on_session_closed(2, "another")
+    assert [request.key for request in ended] == [2]
+    table.on_new_leader(3, 0)
+    assert table.counts == RequestCounts(sent=6, answered=1, resent=0, unknown=2, unmatched=0, in_flight=3)
+    table.on_new_leader(4, 1)
+    assert [request.key for request in ended] == [2, 3, 4, 5]
+    assert table.counts == RequestCounts(sent=6, answered=1, resent=0, unknown=5, unmatched=0, in_flight=0)
