@@ -70,6 +70,26 @@ def test_an_archive_may_record_checksums_from_one_start_to_the_next(tmp_path: Pa
     assert error.log_position == written_frames[15].position
 
 
+@pytest.mark.parametrize("length", [1408, 1440])
+def test_padding_may_have_been_a_data_frame_only_if_it_is_no_longer_than_one(tmp_path: Path, length: int) -> None:
+    world = World(tmp_path, mtu_length=1408)
+    world.begin_term()
+    world.log.append(session_message(1, b"x", timestamp=NOW))
+    begin = world.log.position
+    world.log.append_padding(length)
+    world.log.append(session_message(1, b"y", timestamp=NOW))
+    world.close()
+    intact = rows_of(tmp_path, "messages")
+    world.damage(begin + 32, bytes([0x5A]) * (length - 32))
+    rows = rows_of(tmp_path, "messages", mode="permissive")
+    if length > 1408:
+        assert rows == intact
+    else:
+        assert rows[2]["error"].startswith(str(world.segment(0)))
+        assert "it may have been a data frame" in rows[2]["error"]
+        assert [*rows[:2], *rows[3:]] == intact
+
+
 def test_a_session_id_that_no_other_frame_has_is_an_error(tmp_path: Path) -> None:
     world, written_frames = written(tmp_path)
     world.damage(written_frames[5].position + 12, b"\x63")

@@ -388,14 +388,16 @@ cdef class FrameReader:
     cdef int _check_padding(self, int64_t position, int64_t end, int64_t limit) noexcept nogil:
         """Whether padding may be a data frame whose type is damaged, or swallows frames as its length is.
 
-        An archive writes the header of padding only. That at the end of a term may be long, and ends at a known place.
+        An archive writes the header of padding only; what lies behind is nothing of the log. That at the end of a term
+        may be long, and ends at a known place; no data frame is longer than the MTU.
         """
+        cdef int64_t body = position + FRAME_HEADER_LENGTH
         cdef int64_t found
-        if not self._is_zero(position + FRAME_HEADER_LENGTH, min(end, position + 2 * FRAME_HEADER_LENGTH)):
+        if end - position <= align_frame(self.mtu_length) and not self._is_zero(body, min(end, body + FRAME_HEADER_LENGTH)):
             return self.fail(FAILED_PADDING, position, end, 0)
         if (end & (self.term_length - 1)) == 0:
             return READ_OK
-        found = self._find_frame(position + FRAME_HEADER_LENGTH, end, limit, PROOF_NEXT)
+        found = self._find_frame(body, end, limit, PROOF_NEXT)
         return READ_OK if found < 0 else self.fail(FAILED_FRAME_INSIDE, position, end, found)
 
     cdef int _check_next(self, int64_t position, int64_t end, uint16_t frame_type, int64_t limit) noexcept nogil:
