@@ -267,8 +267,9 @@ def test_dates_are_utc_whatever_the_time_zone_of_the_session(
         None: 2**62,
     }
     for timestamp in list(expected.values())[1:]:
-        history.now_ms = timestamp - 1
-        history.message(1, b"")
+        for _ in range(2):  # one message with a time that none beside it has would be damage
+            history.now_ms = timestamp - 1
+            history.message(1, b"")
     member = history.finish()
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
     try:

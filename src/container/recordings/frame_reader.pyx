@@ -393,7 +393,8 @@ cdef class FrameReader:
         """
         cdef int64_t body = position + FRAME_HEADER_LENGTH
         cdef int64_t found
-        if end - position <= align_frame(self.mtu_length) and not self._is_zero(body, min(end, body + FRAME_HEADER_LENGTH)):
+        cdef bint may_be_data = end - position <= align_frame(self.mtu_length)
+        if may_be_data and not self._is_zero(body, min(end, body + FRAME_HEADER_LENGTH)):
             return self.fail(FAILED_PADDING, position, end, 0)
         if (end & (self.term_length - 1)) == 0:
             return READ_OK
