@@ -161,8 +161,9 @@ def test_terms_come_from_the_log_and_from_the_recording_log(tmp_path: Path) -> N
 
 def test_a_message_of_every_template_has_its_fields(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.begin_term()
+    world.log.append(new_term(3, 0))
     common = {"leadership_term_id": 3, "timestamp": 17}
+    unknown = encode("cluster", "SessionKeepAlive", leadership_term_id=3, cluster_session_id=4)
     written = [
         session_message(5, b"hello", term=3, timestamp=17),
         session_message(-(2**63) + (2 << 56) + 4, b"", term=3, timestamp=17),
@@ -180,7 +181,7 @@ def test_a_message_of_every_template_has_its_fields(tmp_path: Path) -> None:
         encode("cluster", "SessionCloseEvent", cluster_session_id=4, close_reason=1, **common),
         encode("cluster", "SessionCloseEvent", cluster_session_id=4, close_reason=7, **common),
         encode("cluster", "SessionCloseEvent", cluster_session_id=4, close_reason=None, **common),
-        encode("cluster", "ClusterActionRequest", log_position=1, action=2, flags=1, **common),
+        encode("cluster", "ClusterActionRequest", log_position=832, action=2, flags=1, **common),
         encode(
             "cluster",
             "MembershipChangeEvent",
@@ -192,12 +193,12 @@ def test_a_message_of_every_template_has_its_fields(tmp_path: Path) -> None:
             cluster_members="0,a:1",
             **common,
         ),
-        encode("cluster", "SessionKeepAlive", leadership_term_id=3, cluster_session_id=4),
+        unknown[:6] + b"\x63\0" + unknown[8:],
         encode("archive", "Ping", control_session_id=4),
     ]
     ends = [world.log.append(message) for message in written]
     world.close()
-    rows = rows_of(tmp_path, "messages")[1:]
+    rows = rows_of(tmp_path, "messages", recording_id=0)[1:]
     assert [row["log_position"] for row in rows] == ends
     assert [row["message_length"] for row in rows] == [len(message) for message in written]
     always = ("log_position", "begin_position", "committed", "message_length", "schema_version")
@@ -226,7 +227,7 @@ def test_a_message_of_every_template_has_its_fields(tmp_path: Path) -> None:
         {**close, "close_reason": "SERVICE_ACTION"},
         {**close, "close_reason": "7"},
         close,
-        {**here, "template_id": 23, "event_log_position": 1, "action": "SNAPSHOT", "flags": 1},
+        {**here, "template_id": 23, "event_log_position": 832, "action": "SNAPSHOT", "flags": 1},
         {
             **here,
             "template_id": 25,
@@ -244,8 +245,7 @@ def test_a_message_of_every_template_has_its_fields(tmp_path: Path) -> None:
 
 def test_an_older_and_a_newer_sender_are_read_by_their_block_length(tmp_path: Path) -> None:
     world = World(tmp_path)
-    event = new_term(1, 4, time_unit=2, app_version=9)
-    body = event[8:]
+    older_body, newer_body = (new_term(1, base, time_unit=2, app_version=9)[8:] for base in (0, 96))
     opened = encode(
         "cluster",
         "SessionOpenEvent",
@@ -258,8 +258,8 @@ def test_an_older_and_a_newer_sender_are_read_by_their_block_length(tmp_path: Pa
         encoded_principal=b"p",
     )
     for message in (
-        (40).to_bytes(2, "little") + b"\x18\0\x6f\0\3\0" + body[:40],
-        (56).to_bytes(2, "little") + b"\x18\0\x6f\0\x63\0" + body + b"newfield",
+        (40).to_bytes(2, "little") + b"\x18\0\x6f\0\3\0" + older_body[:40],
+        (56).to_bytes(2, "little") + b"\x18\0\x6f\0\x63\0" + newer_body + b"newfield",
         (44).to_bytes(2, "little") + opened[2:6] + b"\x63\0" + opened[8:44] + b"newfield" + opened[44:],
     ):
         world.log.append(message)

@@ -47,7 +47,7 @@ def raise_value_error(*arguments: Any) -> None:
 
 # What is broken, and what the fuzzer must say of it.
 SABOTAGES: dict[str, tuple[Any, str, Any, str]] = {
-    "reading does not go on": (source, "_after_damage", lambda *_: 1, "are not the right ones"),
+    "reading does not go on": (source, "_after_damage", lambda *_: 2**61, "are not the right ones"),
     "damage is taken for an election's": (source, "_was_truncated", lambda *_: True, "is not told"),
     "another error": (member, "committed_position", raise_value_error, "ValueError: sabotage"),
     "the log's end": (

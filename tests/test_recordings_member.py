@@ -139,12 +139,18 @@ def test_a_last_frame_of_which_a_page_is_missing_is_not_recorded(tmp_path: Path)
 def test_damage_in_the_last_segment_of_a_crashed_log_is_found_when_it_is_read(tmp_path: Path) -> None:
     world = small(tmp_path, stop=False)
     end = world.log.position
+    whole = rows_of(tmp_path, "messages")
     world.damage(96 + 4, b"\7")
-    assert range_of(world).recorded_position == TERM_LENGTH
+    assert range_of(world).recorded_position == end
+    intact = [row["log_position"] for row in whole]
     rows = rows_of(tmp_path, "messages", mode="permissive")
-    assert [row["log_position"] for row in rows] == [96, 96]
+    assert [row["log_position"] for row in rows] == [96, 96, *intact[2:]]
     assert "frame version is 7" in rows[1]["error"]
-    assert end < TERM_LENGTH
+    # Where no frame is left to be found, it is recorded to the end of the Aeron term.
+    world.damage(192, b"\7" * (end - 192))
+    assert range_of(world).recorded_position == TERM_LENGTH
+    _, row = rows_of(tmp_path, "messages", mode="permissive")
+    assert row["error"].endswith(f"; {TERM_LENGTH - 96} bytes skipped, up to log position {TERM_LENGTH}")
 
 
 def test_segment_files_of_other_names_are_ignored(tmp_path: Path) -> None:

@@ -139,6 +139,17 @@ class RecordingError(ContainerError):
         self.log_position = log_position
 
 
+class RecordingUnavailableError(RecordingError):
+    """A file or directory that must be there is missing, or cannot be opened or read now.
+
+    Nothing is known of what it holds, and it may be there a moment later or on another machine. So this is no damage:
+    it is raised in mode permissive as well.
+    """
+
+    is_retryable = True
+    outcome = Outcome.NOT_DONE
+
+
 class MarkFileError(ContainerError):
     """A mark file is held by a live owner, belongs to another component or cannot be read."""
 

@@ -105,7 +105,7 @@ def test_damage_is_a_gap_in_the_manifest_and_the_rest_is_ingested(
 ) -> None:
     damaged = WrittenMember(Path(shutil.copytree(member.base_dir, tmp_path / "damaged")))
     segment = damaged.archive_dir / f"0-{SEGMENT_LENGTH}.rec"
-    segment.unlink()
+    os.truncate(segment, 0)
     options = options_of(damaged, mode="permissive", view="session_messages")
     manifest = ingest(spark, options, tmp_path / "table", cluster="main")
     (positions,) = manifest.members.values()
@@ -120,6 +120,20 @@ def test_damage_is_a_gap_in_the_manifest_and_the_rest_is_ingested(
     assert (manifest.row_count, manifest.error_row_count) == (len(readable) + 1, 1)
     with pytest.raises(ContainerError, match=f"{segment}.*log position {SEGMENT_LENGTH}"):
         ingest(spark, options_of(damaged), tmp_path / "strict", cluster="main")
+
+
+def test_a_file_that_is_away_for_a_moment_is_no_gap(spark: SparkSession, member: WrittenMember, tmp_path: Path) -> None:
+    other = WrittenMember(Path(shutil.copytree(member.base_dir, tmp_path / "other")))
+    segment, table = other.archive_dir / f"0-{SEGMENT_LENGTH}.rec", tmp_path / "table"
+    segment.rename(tmp_path / "away")
+    options = options_of(other, mode="permissive", view="session_messages")
+    with pytest.raises(ContainerError, match=f"{segment}.*cannot be opened: No such file or directory"):
+        ingest(spark, options, table, cluster="main")
+    (tmp_path / "away").rename(segment)
+    manifest = ingest(spark, options, table, cluster="main")
+    (positions,) = manifest.members.values()
+    assert (positions.gaps, positions.covered) == ([], [PositionRange(0, member.end_position)])
+    assert (manifest.row_count, manifest.error_row_count) == (len(member.of_template(1)), 0)
 
 
 def test_wrong_tables_and_views_are_refused_before_anything_runs(
@@ -253,8 +267,9 @@ def test_dates_are_utc_whatever_the_time_zone_of_the_session(
         None: 2**62,
     }
     for timestamp in list(expected.values())[1:]:
-        history.now_ms = timestamp - 1
-        history.message(1, b"")
+        for _ in range(2):  # one message with a time that none beside it has would be damage
+            history.now_ms = timestamp - 1
+            history.message(1, b"")
     member = history.finish()
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
     try:

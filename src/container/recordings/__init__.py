@@ -12,7 +12,7 @@ Reading rows needs pyarrow, which the extra ``spark`` brings.
 
 from __future__ import annotations
 
-from container.errors import RecordingError
+from container.errors import RecordingError, RecordingUnavailableError
 from container.recordings.catalog import RecordingDescriptor
 from container.recordings.member import LogRange, Member, open_member, open_members
 from container.recordings.recording_log import RecordingLogEntry
@@ -29,6 +29,7 @@ __all__ = [
     "RecordingDescriptor",
     "RecordingError",
     "RecordingLogEntry",
+    "RecordingUnavailableError",
     "open_member",
     "open_members",
     "plan",

@@ -31,6 +31,21 @@ cdef enum:
     FAILED_SNAPSHOT_TYPE = -20
     FAILED_SNAPSHOT_POSITION = -21
     FAILED_NO_MEMORY = -22
+    FAILED_FRAME_FLAGS = -23
+    FAILED_FRAME_INSIDE = -24   # another frame begins within this one
+    FAILED_NO_NEXT_FRAME = -25  # none begins where this one ends, but one could behind another length
+    FAILED_SESSION_ID = -26
+    FAILED_CHECKSUM = -27
+    FAILED_SCHEMA_ID = -28      # of a message in a log, and so on
+    FAILED_TEMPLATE_ID = -29
+    FAILED_BLOCK_LENGTH = -30
+    FAILED_SCHEMA_VERSION = -31
+    FAILED_LEADERSHIP_TERM_ID = -32
+    FAILED_TIMESTAMP = -33
+    FAILED_EVENT_POSITION = -34
+    FAILED_LENGTH = -35
+    FAILED_TERM_BASE = -36
+    FAILED_PADDING = -37        # of a frame: padding with content, so perhaps none
 
 
 cdef class FrameReader:
@@ -60,6 +75,13 @@ cdef class FrameReader:
     cdef uint8_t frame_flags
     cdef int64_t position           # where it begins
     cdef int64_t next_position      # where the next one begins
+    # What bytes 12 to 15 of data frames hold: the session id of the frames before this one, or a checksum.
+    cdef int _checksum_kind
+    cdef bint _has_session
+    cdef int32_t _session_id
+    # Places where a frame is known to begin, as the ranges of a stream have them.
+    cdef int64_t known_begin
+    cdef int64_t known_end
     # The last failure.
     cdef int failure
     cdef int64_t failure_position
@@ -69,6 +91,24 @@ cdef class FrameReader:
     cdef int next_frame(self, int64_t limit) noexcept nogil
     cdef int fail(self, int failure, int64_t position, int64_t value, int64_t expected) noexcept nogil
     cdef void move_to(self, int64_t position) noexcept nogil
+    cdef bint peek(self, int64_t position, int64_t length, uint8_t* target) noexcept nogil
+    cdef int64_t peek_data_frame(self, int64_t position, int64_t limit, uint8_t* header) noexcept nogil
+    cdef int64_t resynchronise(self, int64_t limit) noexcept nogil
+    cdef int _refuse_header(
+        self, int failure, const uint8_t* frame, int64_t position, int64_t limit) noexcept nogil
+    cdef int64_t _longest_end(self, int64_t position, uint16_t frame_type) noexcept nogil
+    cdef int _check_session(
+        self, const uint8_t* frame, int64_t position, int32_t length, int64_t limit) noexcept nogil
+    cdef int _check_padding(self, int64_t position, int64_t end, int64_t limit) noexcept nogil
+    cdef int _check_next(self, int64_t position, int64_t end, uint16_t frame_type, int64_t limit) noexcept nogil
+    cdef bint _agrees(self, const uint8_t* header, int64_t position) noexcept nogil
+    cdef bint _is_zero(self, int64_t begin, int64_t end) noexcept nogil
+    cdef bint _has_checksum(self, int kind, int64_t position, const uint8_t* header) noexcept nogil
+    cdef int _refuse_checksum(
+        self, int kind, const uint8_t* frame, int64_t position, int64_t payload_length) noexcept nogil
+    cdef bint _is_proved(
+        self, const uint8_t* header, int64_t position, int64_t limit, int proof) noexcept nogil
+    cdef int64_t _find_frame(self, int64_t begin, int64_t end, int64_t limit, int proof) noexcept nogil
     cdef int _fill(self, int64_t position, int64_t needed, int64_t limit) noexcept nogil
     cdef int _open(self, int64_t segment_position) noexcept nogil
     cdef void _close(self) noexcept nogil

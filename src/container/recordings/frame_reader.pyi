@@ -4,7 +4,7 @@ from typing import Final, final
 
 from container.errors import RecordingError
 
-FILE_FAILURES: Final[frozenset[int]]
+CONTENT_FAILURES: Final[frozenset[int]]
 FRAME_FAILURES: Final[frozenset[int]]
 MESSAGE_FAILURES: Final[frozenset[int]]
 

@@ -10,13 +10,14 @@ from libc.errno cimport EINTR, EINVAL, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
-from libc.string cimport strerror
+from libc.string cimport memcpy, strerror
 
 from container.codecs cimport sbe
+from container.recordings.checksums cimport CHECKSUM_CRC32, CHECKSUM_CRC32C, CHECKSUM_NONE, checksum
 from container.sealed cimport seal
 from container.transport cimport FRAME_FLAG_BEGIN, FRAME_HEADER_LENGTH, align_frame
 
-from container.errors import RecordingError
+from container.errors import RecordingError, RecordingUnavailableError
 from container.recordings.catalog import POSITION_MAX as _POSITION_MAX
 from container.recordings.files import PERMISSION_ADVICE as _PERMISSION_ADVICE
 from container.recordings.files import PERMISSION_ERRORS as _PERMISSION_ERRORS
@@ -52,6 +53,14 @@ cdef enum:
     # A block lies in the processor's cache when its frames are looked at; larger ones were not quicker.
     BLOCK_LENGTH = 256 * 1024
     PAGE_LENGTH = 4096
+    SCAN_LENGTH = 8192      # read at once where frames are looked for
+    NO_POSITION = -1
+
+# What shows that a frame begins where a header could be one, besides the header itself.
+cdef enum:
+    PROOF_NONE
+    PROOF_SESSION       # its session id is that of the frames before, or its checksum is right
+    PROOF_NEXT          # another frame, or the limit, is where it ends
 
 # Offsets in a frame's header.
 cdef enum:
@@ -60,15 +69,26 @@ cdef enum:
     FRAME_FLAGS_OFFSET = 5
     FRAME_TYPE_OFFSET = 6
     FRAME_TERM_OFFSET_OFFSET = 8
+    FRAME_SESSION_ID_OFFSET = 12
     FRAME_STREAM_ID_OFFSET = 16
     FRAME_TERM_ID_OFFSET = 20
 
-FRAME_FAILURES = frozenset(range(FAILED_BEYOND_END, FAILED_SHORT_FILE))
-"""Failures after which the frames of the same Aeron term cannot be found any more, but those of the next one can."""
-MESSAGE_FAILURES = frozenset([FAILED_ORPHAN, FAILED_INCOMPLETE, FAILED_TOO_LONG, FAILED_MESSAGE, FAILED_TEXT])
+# Flags without a meaning: the others are that a message begins, that it ends, end of stream, revoked. And of the four
+# bytes that are version, flags and type those bits that may be set.
+cdef enum:
+    FRAME_FLAGS_UNKNOWN = 0x0F
+    FRAME_TYPE_DATA_BITS = 0x00010000
+    FRAME_KIND_BITS = 0x0001F000
+
+FRAME_FAILURES = frozenset([
+    *range(FAILED_BEYOND_END, FAILED_SHORT_FILE), *range(FAILED_CHECKSUM, FAILED_NO_MEMORY), FAILED_PADDING,
+])
+"""Failures of one frame: the next one must be looked for."""
+CONTENT_FAILURES = frozenset([FAILED_MESSAGE, FAILED_TEXT, *range(FAILED_TERM_BASE, FAILED_CHECKSUM)])
+"""Failures of a message that is there to its end."""
+MESSAGE_FAILURES = frozenset([FAILED_ORPHAN, FAILED_INCOMPLETE, FAILED_TOO_LONG, *CONTENT_FAILURES])
 """Failures of one message, behind which the next one can be read."""
-FILE_FAILURES = frozenset([FAILED_OPEN, FAILED_READ, FAILED_SHORT_FILE])
-"""Failures after which nothing of the same segment can be read."""
+_UNAVAILABLE = frozenset([FAILED_OPEN, FAILED_READ, FAILED_NO_MEMORY])
 
 _WHAT = {
     FAILED_NOTHING_WRITTEN: "nothing is written here",
@@ -78,6 +98,21 @@ _WHAT = {
     FAILED_TERM_OFFSET: "term offset of the frame is {value}, expected {expected}",
     FAILED_TERM_ID: "term id of the frame is {value}, expected {expected}",
     FAILED_STREAM_ID: "stream id of the frame is {value}, expected {expected}",
+    FAILED_FRAME_FLAGS: "flags of the frame are {value:#x}, the bits {expected:#x} have no meaning",
+    FAILED_FRAME_INSIDE: "another frame begins at log position {expected}, but this one says that it ends at {value}",
+    FAILED_NO_NEXT_FRAME: "no frame begins at log position {value}, where this one says that it ends",
+    FAILED_PADDING: "padding up to log position {value} is not empty: it may have been a data frame",
+    FAILED_SESSION_ID: "session id of the frame is {value}, of those before and behind it {expected}",
+    FAILED_CHECKSUM: "checksum of the payload is {expected:#010x}, recorded is {value:#010x}",
+    FAILED_SCHEMA_ID: "schema id is {value}, and all else is as in a message of schema {expected}",
+    FAILED_TEMPLATE_ID: "template id is {value}, which no message of schema {expected} in a log has",
+    FAILED_BLOCK_LENGTH: "block length is {value}, expected {expected}",
+    FAILED_SCHEMA_VERSION: "schema version is {value}, of the messages around it {expected}",
+    FAILED_LEADERSHIP_TERM_ID: "leadership term id is {value}, of the messages around it {expected}",
+    FAILED_TIMESTAMP: "timestamp {value} is far from those of the messages around it, {expected}",
+    FAILED_EVENT_POSITION: "the message says that it ends at log position {value}, it ends at {expected}",
+    FAILED_LENGTH: "the message has {value} bytes, its fields end at {expected}",
+    FAILED_TERM_BASE: "the leadership term begins at log position {expected}, the message says {value}",
     FAILED_BEYOND_END: "the frame ends at log position {value}, beyond {expected} where the recording or its term ends",
     FAILED_ORPHAN: "a fragment without the beginning of its message",
     FAILED_INCOMPLETE: "a message whose last fragment is missing",
@@ -107,6 +142,69 @@ def segment_position(int64_t start_position, int64_t position, int32_t term_leng
 
 cdef bint is_power_of_two(int64_t value) noexcept nogil:
     return value > 0 and (value & (value - 1)) == 0
+
+
+cdef inline int32_t term_id_at(FrameReader reader, int64_t position) noexcept nogil:
+    # Term ids wrap around at 32 bits.
+    return <int32_t> (
+        <uint32_t> (position >> reader._position_bits_to_shift) + <uint32_t> reader.initial_term_id)
+
+
+cdef inline bint is_plausible(FrameReader reader, const uint8_t* frame, int64_t position) noexcept nogil:
+    """Whether a header is that of a frame at a log position; wherever it ends."""
+    cdef int32_t length = sbe.sbe_get_int32(frame)
+    cdef int32_t term_offset = <int32_t> (position & (reader.term_length - 1))
+    cdef int32_t room = reader.term_length - term_offset
+    cdef uint32_t kind = sbe.sbe_get_uint32(frame + FRAME_VERSION_OFFSET)
+    if kind & FRAME_TYPE_DATA_BITS and room > reader.mtu_length:
+        room = reader.mtu_length
+    return (
+        (kind & ~<uint32_t> FRAME_KIND_BITS) == 0
+        and FRAME_HEADER_LENGTH <= length <= room
+        and sbe.sbe_get_int32(frame + FRAME_TERM_OFFSET_OFFSET) == term_offset
+        and sbe.sbe_get_int32(frame + FRAME_STREAM_ID_OFFSET) == reader.stream_id
+        and sbe.sbe_get_int32(frame + FRAME_TERM_ID_OFFSET) == term_id_at(reader, position))
+
+
+cdef int header_failure(FrameReader reader, const uint8_t* frame, int64_t position, int64_t limit) noexcept nogil:
+    """What is wrong with the header of a frame at a log position: READ_OK, or a failure."""
+    cdef int32_t length = sbe.sbe_get_int32(frame)
+    if is_plausible(reader, frame, position):
+        return FAILED_BEYOND_END if position + align_frame(length) > limit else READ_OK
+    if length <= 0:
+        return FAILED_NOTHING_WRITTEN
+    if frame[FRAME_VERSION_OFFSET] != 0:
+        return FAILED_FRAME_VERSION
+    if sbe.sbe_get_uint16(frame + FRAME_TYPE_OFFSET) > FRAME_TYPE_DATA:
+        return FAILED_FRAME_TYPE
+    if frame[FRAME_FLAGS_OFFSET] & FRAME_FLAGS_UNKNOWN:
+        return FAILED_FRAME_FLAGS
+    if sbe.sbe_get_int32(frame + FRAME_TERM_OFFSET_OFFSET) != (position & (reader.term_length - 1)):
+        return FAILED_TERM_OFFSET
+    if sbe.sbe_get_int32(frame + FRAME_TERM_ID_OFFSET) != term_id_at(reader, position):
+        return FAILED_TERM_ID
+    if sbe.sbe_get_int32(frame + FRAME_STREAM_ID_OFFSET) != reader.stream_id:
+        return FAILED_STREAM_ID
+    return FAILED_FRAME_LENGTH
+
+
+cdef inline int64_t frame_inside(
+    FrameReader reader, const uint8_t* frame, int64_t position, int64_t end, int64_t limit
+) noexcept nogil:
+    """Where in a frame another one begins, or 0: a length that is too great would swallow it without a trace.
+
+    It has the session id of this one, which no client knows: a payload cannot look like that by intention.
+    """
+    cdef int64_t offset = FRAME_HEADER_LENGTH
+    cdef int32_t term_offset = <int32_t> (position & (reader.term_length - 1))
+    while offset < end - position:
+        if (sbe.sbe_get_int32(frame + offset + FRAME_TERM_OFFSET_OFFSET) == term_offset + <int32_t> offset
+                and sbe.sbe_get_int32(frame + offset + FRAME_SESSION_ID_OFFSET)
+                == sbe.sbe_get_int32(frame + FRAME_SESSION_ID_OFFSET)
+                and header_failure(reader, frame + offset, position + offset, limit) == READ_OK):
+            return offset
+        offset += FRAME_HEADER_LENGTH
+    return 0
 
 
 cdef class FrameReader:
@@ -147,6 +245,7 @@ cdef class FrameReader:
             self._block = <uint8_t*> malloc(BLOCK_LENGTH)
             if self._block == NULL:
                 raise MemoryError("no memory for a block of a segment file")
+        self.known_begin = self.known_end = NO_POSITION
         self.move_to(start_position)
 
     def __dealloc__(self):
@@ -173,10 +272,12 @@ cdef class FrameReader:
         return first + ((position - first) & ~(<int64_t> self.segment_length - 1))
 
     cdef void move_to(self, int64_t position) noexcept nogil:
-        """Continue at a log position where a frame begins."""
+        """Continue at a log position where a frame begins; what was known of the frames before is forgotten."""
         self.frame = NULL
         self.position = position
         self.next_position = position
+        self._has_session = False
+        self._checksum_kind = CHECKSUM_NONE
 
     cdef int fail(self, int failure, int64_t position, int64_t value, int64_t expected) noexcept nogil:
         self.failure = failure
@@ -191,8 +292,9 @@ cdef class FrameReader:
         After a failure `next_position` is where it was.
         """
         cdef int64_t position = self.next_position
-        cdef int64_t room
-        cdef int32_t length, term_offset, term_id, value
+        cdef int64_t end, inside
+        cdef int32_t length
+        cdef uint16_t frame_type
         cdef const uint8_t* frame
         cdef int result
         if position >= limit:
@@ -203,47 +305,298 @@ cdef class FrameReader:
             if result < 0:
                 return result
         frame = self._block + (position - self._block_position)
+        if (position & (self.term_length - 1)) == 0:
+            # Reading may begin here, and must come to the same results then.
+            self._has_session = False
+            self._checksum_kind = CHECKSUM_NONE
         length = sbe.sbe_get_int32(frame)
-        if length <= 0:
-            return self.fail(FAILED_NOTHING_WRITTEN, position, length, 0)
-        term_offset = <int32_t> (position & (self.term_length - 1))
-        room = self.term_length - term_offset
-        self.frame_type = sbe.sbe_get_uint16(frame + FRAME_TYPE_OFFSET)
-        if self.frame_type == FRAME_TYPE_DATA and room > self.mtu_length:
-            room = self.mtu_length
-        if frame[FRAME_VERSION_OFFSET] != 0:
-            return self.fail(FAILED_FRAME_VERSION, position, frame[FRAME_VERSION_OFFSET], 0)
-        if self.frame_type > FRAME_TYPE_DATA:
-            return self.fail(FAILED_FRAME_TYPE, position, self.frame_type, FRAME_TYPE_DATA)
-        if length < FRAME_HEADER_LENGTH or length > room:
-            return self.fail(FAILED_FRAME_LENGTH, position, length, room)
-        value = sbe.sbe_get_int32(frame + FRAME_TERM_OFFSET_OFFSET)
-        if value != term_offset:
-            return self.fail(FAILED_TERM_OFFSET, position, value, term_offset)
-        value = sbe.sbe_get_int32(frame + FRAME_TERM_ID_OFFSET)
-        # Term ids wrap around at 32 bits.
-        term_id = <int32_t> (
-            <uint32_t> (position >> self._position_bits_to_shift) + <uint32_t> self.initial_term_id)
-        if value != term_id:
-            return self.fail(FAILED_TERM_ID, position, value, term_id)
-        value = sbe.sbe_get_int32(frame + FRAME_STREAM_ID_OFFSET)
-        if value != self.stream_id:
-            return self.fail(FAILED_STREAM_ID, position, value, self.stream_id)
-        if position + align_frame(length) > limit:
-            return self.fail(FAILED_BEYOND_END, position, position + align_frame(length), limit)
+        frame_type = sbe.sbe_get_uint16(frame + FRAME_TYPE_OFFSET)
+        if not is_plausible(self, frame, position) or position + align_frame(length) > limit:
+            return self._refuse_header(header_failure(self, frame, position, limit), frame, position, limit)
+        end = position + align_frame(length)
         # Of padding only the header is recorded.
-        if (self.frame_type == FRAME_TYPE_DATA
-                and position + length > self._block_position + self._block_length):
-            result = self._fill(position, length, limit)
+        if frame_type == FRAME_TYPE_DATA:
+            if end > self._block_position + self._block_length:
+                result = self._fill(position, end - position, limit)
+                if result < 0:
+                    return result
+                frame = self._block
+            if not self._has_session or sbe.sbe_get_int32(frame + FRAME_SESSION_ID_OFFSET) != self._session_id:
+                result = self._check_session(frame, position, length, limit)
+                if result < 0:
+                    return result
+            if self._checksum_kind == CHECKSUM_NONE:
+                inside = frame_inside(self, frame, position, end, limit)
+                if inside > 0:
+                    return self.fail(FAILED_FRAME_INSIDE, position, end, position + inside)
+        else:
+            result = self._check_padding(position, end, limit)
             if result < 0:
                 return result
-            frame = self._block
+        # A length that is wrong shows where the next frame should begin.
+        if end < limit and (end & (self.term_length - 1)) != 0 and not (
+                end + FRAME_HEADER_LENGTH <= self._block_position + self._block_length
+                and sbe.sbe_get_int32(self._block + (end - self._block_position) + FRAME_TERM_OFFSET_OFFSET)
+                == <int32_t> (end & (self.term_length - 1))):
+            result = self._check_next(position, end, frame_type, limit)
+            if result < 0:
+                return result
         self.frame = frame
+        self.frame_type = frame_type
         self.frame_length = length
         self.frame_flags = frame[FRAME_FLAGS_OFFSET]
         self.position = position
-        self.next_position = position + align_frame(length)
+        self.next_position = end
         return READ_OK
+
+    cdef int _refuse_header(
+        self, int failure, const uint8_t* frame, int64_t position, int64_t limit
+    ) noexcept nogil:
+        """Fail with what the header has, and what it should have."""
+        cdef int64_t value = sbe.sbe_get_int32(frame)
+        cdef int64_t expected = 0
+        cdef uint16_t frame_type = sbe.sbe_get_uint16(frame + FRAME_TYPE_OFFSET)
+        if failure == FAILED_FRAME_VERSION:
+            value = frame[FRAME_VERSION_OFFSET]
+        elif failure == FAILED_FRAME_TYPE:
+            value, expected = frame_type, FRAME_TYPE_DATA
+        elif failure == FAILED_FRAME_LENGTH:
+            expected = self.term_length - (position & (self.term_length - 1))
+            if frame_type == FRAME_TYPE_DATA:
+                expected = min(expected, <int64_t> self.mtu_length)
+        elif failure == FAILED_FRAME_FLAGS:
+            value, expected = frame[FRAME_FLAGS_OFFSET], value
+            expected = value & FRAME_FLAGS_UNKNOWN
+        elif failure == FAILED_TERM_OFFSET:
+            value = sbe.sbe_get_int32(frame + FRAME_TERM_OFFSET_OFFSET)
+            expected = position & (self.term_length - 1)
+        elif failure == FAILED_TERM_ID:
+            value, expected = sbe.sbe_get_int32(frame + FRAME_TERM_ID_OFFSET), term_id_at(self, position)
+        elif failure == FAILED_STREAM_ID:
+            value, expected = sbe.sbe_get_int32(frame + FRAME_STREAM_ID_OFFSET), self.stream_id
+        elif failure == FAILED_BEYOND_END:
+            value, expected = position + align_frame(<int32_t> value), limit
+        return self.fail(failure, position, value, expected)
+
+    cdef int64_t _longest_end(self, int64_t position, uint16_t frame_type) noexcept nogil:
+        """Where the longest frame possible at a log position ends."""
+        cdef int64_t room = self.term_length - (position & (self.term_length - 1))
+        if frame_type == FRAME_TYPE_DATA and room > self.mtu_length:
+            room = align_frame(self.mtu_length)
+        return position + room
+
+    cdef int _check_padding(self, int64_t position, int64_t end, int64_t limit) noexcept nogil:
+        """Whether padding may be a data frame whose type is damaged, or swallows frames as its length is.
+
+        An archive writes the header of padding only; what lies behind is nothing of the log. That at the end of a term
+        may be long, and ends at a known place; no data frame is longer than the MTU.
+        """
+        cdef int64_t body = position + FRAME_HEADER_LENGTH
+        cdef int64_t found
+        cdef bint may_be_data = end - position <= align_frame(self.mtu_length)
+        if may_be_data and not self._is_zero(body, min(end, body + FRAME_HEADER_LENGTH)):
+            return self.fail(FAILED_PADDING, position, end, 0)
+        if (end & (self.term_length - 1)) == 0:
+            return READ_OK
+        found = self._find_frame(body, end, limit, PROOF_NEXT)
+        return READ_OK if found < 0 else self.fail(FAILED_FRAME_INSIDE, position, end, found)
+
+    cdef int _check_next(self, int64_t position, int64_t end, uint16_t frame_type, int64_t limit) noexcept nogil:
+        """Whether a frame can end where no other seems to begin.
+
+        It can, when the header there is damaged only, or when nothing more is written. When a frame begins elsewhere,
+        and this one could reach up to there, then its length is not to be believed, and neither is its payload.
+        """
+        cdef uint8_t[FRAME_HEADER_LENGTH] header
+        cdef int64_t last = min(self._longest_end(position, frame_type), limit)
+        cdef int64_t found
+        if end == self.known_begin or end == self.known_end or not self.peek(end, FRAME_HEADER_LENGTH, header):
+            return READ_OK
+        if self._agrees(header, end):
+            return READ_OK
+        found = self._find_frame(position + FRAME_HEADER_LENGTH, last + FRAME_HEADER_LENGTH, limit, PROOF_NONE)
+        if found >= 0:
+            return self.fail(FAILED_NO_NEXT_FRAME, position, end, found)
+        if (last == limit or (last & (self.term_length - 1)) == 0) and not self._is_zero(end, last):
+            return self.fail(FAILED_NO_NEXT_FRAME, position, end, last)
+        return READ_OK
+
+    cdef bint _agrees(self, const uint8_t* header, int64_t position) noexcept nogil:
+        """Whether most of what says where a frame is agrees with a log position."""
+        cdef int agreeing = 0
+        cdef int32_t term_offset = <int32_t> (position & (self.term_length - 1))
+        agreeing += sbe.sbe_get_int32(header + FRAME_TERM_OFFSET_OFFSET) == term_offset
+        agreeing += sbe.sbe_get_int32(header + FRAME_TERM_ID_OFFSET) == term_id_at(self, position)
+        agreeing += sbe.sbe_get_int32(header + FRAME_STREAM_ID_OFFSET) == self.stream_id
+        return agreeing >= 2
+
+    cdef int _check_session(
+        self, const uint8_t* frame, int64_t position, int32_t length, int64_t limit
+    ) noexcept nogil:
+        """Check bytes 12 to 15 of a data frame: a session id that others have too, or the checksum of the payload.
+
+        An archive that records checksums writes them over the session id, of padding not; nothing else says that it
+        does, and it may do so from one start to the next. A session id is new where a leader is, or where a member
+        that was behind has got the log from another's archive: then the next frame has it, too.
+        """
+        cdef uint8_t[FRAME_HEADER_LENGTH] header
+        cdef int32_t value = sbe.sbe_get_int32(frame + FRAME_SESSION_ID_OFFSET)
+        cdef int64_t payload_length = align_frame(length) - FRAME_HEADER_LENGTH
+        cdef int64_t next_position
+        cdef int kind
+        if payload_length == 0 and self._checksum_kind == CHECKSUM_NONE and value == 0:
+            return READ_OK
+        for kind in range(CHECKSUM_CRC32, CHECKSUM_CRC32C + 1):
+            if self._checksum_kind != CHECKSUM_NONE and self._checksum_kind != kind:
+                continue
+            if <int32_t> checksum(kind, frame + FRAME_HEADER_LENGTH, payload_length, 0) == value:
+                self._checksum_kind = kind
+                self._has_session = False
+                return READ_OK
+        next_position = self.peek_data_frame(position + align_frame(length), limit, header)
+        kind = self._checksum_kind
+        if kind != CHECKSUM_NONE:
+            if next_position < 0 or sbe.sbe_get_int32(header + FRAME_SESSION_ID_OFFSET) != value:
+                return self._refuse_checksum(kind, frame, position, payload_length)
+        elif next_position >= 0 and sbe.sbe_get_int32(header + FRAME_SESSION_ID_OFFSET) != value:
+            if self._has_session and sbe.sbe_get_int32(header + FRAME_SESSION_ID_OFFSET) == self._session_id:
+                return self.fail(FAILED_SESSION_ID, position, value, self._session_id)
+            if not self._has_session:
+                for kind in range(CHECKSUM_CRC32, CHECKSUM_CRC32C + 1):
+                    if self._has_checksum(kind, next_position, header):
+                        return self._refuse_checksum(kind, frame, position, payload_length)
+        self._checksum_kind = CHECKSUM_NONE
+        self._has_session = True
+        self._session_id = value
+        return READ_OK
+
+    cdef int _refuse_checksum(
+        self, int kind, const uint8_t* frame, int64_t position, int64_t payload_length
+    ) noexcept nogil:
+        return self.fail(
+            FAILED_CHECKSUM, position, sbe.sbe_get_uint32(frame + FRAME_SESSION_ID_OFFSET),
+            checksum(kind, frame + FRAME_HEADER_LENGTH, payload_length, 0))
+
+    cdef bint _has_checksum(self, int kind, int64_t position, const uint8_t* header) noexcept nogil:
+        """Whether a data frame elsewhere in the open segment has the checksum of its payload."""
+        cdef uint8_t[SCAN_LENGTH] part
+        cdef int64_t begin = position + FRAME_HEADER_LENGTH
+        cdef int64_t end = position + align_frame(sbe.sbe_get_int32(header))
+        cdef int64_t length
+        cdef uint32_t value = 0
+        while begin < end:
+            length = min(end - begin, <int64_t> SCAN_LENGTH)
+            if not self.peek(begin, length, part):
+                return False
+            value = checksum(kind, part, length, value)
+            begin += length
+        return value == sbe.sbe_get_uint32(header + FRAME_SESSION_ID_OFFSET)
+
+    cdef bint peek(self, int64_t position, int64_t length, uint8_t* target) noexcept nogil:
+        """Copy bytes of the open segment from a log position on and leave the block; False if there are fewer."""
+        cdef int64_t done = 0
+        cdef Py_ssize_t count
+        if (self._file < 0 or position < self._file_position
+                or position + length > self._file_position + self.segment_length):
+            return False
+        while done < length:
+            count = pread(
+                self._file, target + done, <size_t> (length - done), position - self._file_position + done)
+            if count > 0:
+                done += count
+            elif count == 0 or errno != EINTR:
+                return False
+        return True
+
+    cdef int64_t peek_data_frame(self, int64_t position, int64_t limit, uint8_t* header) noexcept nogil:
+        """The log position of the first data frame from a place on where a frame begins; -1 if none is seen.
+
+        It is looked for in the open segment, up to `limit`; its header is copied.
+        """
+        while position < limit and self.peek(position, FRAME_HEADER_LENGTH, header):
+            if header_failure(self, header, position, limit) < 0:
+                return NO_POSITION
+            if sbe.sbe_get_uint16(header + FRAME_TYPE_OFFSET) == FRAME_TYPE_DATA:
+                return position
+            position += align_frame(sbe.sbe_get_int32(header))
+        return NO_POSITION
+
+    cdef bint _is_zero(self, int64_t begin, int64_t end) noexcept nogil:
+        """Whether all bytes of the open segment between two positions are zero; those behind its end do not count."""
+        cdef uint8_t[SCAN_LENGTH] part
+        cdef int64_t length, index
+        while begin < end:
+            length = min(end - begin, <int64_t> SCAN_LENGTH)
+            if not self.peek(begin, length, part):
+                return True
+            for index in range(length):
+                if part[index] != 0:
+                    return False
+            begin += length
+        return True
+
+    cdef int64_t resynchronise(self, int64_t limit) noexcept nogil:
+        """Go on at the first frame behind the last failure, and return its log position; -1 when there is none.
+
+        Its header must agree with its place, and its session id with the frames before the damage: bytes in a payload
+        that look like a frame are none. Where no such frame is left in the Aeron term, or none was read before, the
+        frame behind it must be one as well.
+        """
+        cdef int64_t begin = self.failure_position + FRAME_HEADER_LENGTH
+        cdef int64_t term_end = min(limit, (self.failure_position | (self.term_length - 1)) + 1)
+        cdef int64_t found = NO_POSITION
+        if self._has_session or self._checksum_kind != CHECKSUM_NONE:
+            found = self._find_frame(begin, term_end, limit, PROOF_SESSION)
+        if found < 0:
+            found = self._find_frame(begin, limit, limit, PROOF_NEXT)
+            self._has_session = False
+        if found >= 0:
+            self.frame = NULL
+            self.position = self.next_position = found
+        return found
+
+    cdef int64_t _find_frame(self, int64_t begin, int64_t end, int64_t limit, int proof) noexcept nogil:
+        """The first log position from `begin` on and before `end` where a frame begins; -1 when there is none.
+
+        It is looked for in the open segment only.
+        """
+        cdef uint8_t[SCAN_LENGTH] part
+        cdef uint8_t[FRAME_HEADER_LENGTH] header
+        cdef int64_t length, index, offset, position
+        end = min(end, limit)
+        while begin < end:
+            length = min(end - begin, <int64_t> SCAN_LENGTH)
+            if not self.peek(begin, length, part):
+                length = FRAME_HEADER_LENGTH
+                if not self.peek(begin, length, part):
+                    return NO_POSITION
+            for index in range(length // FRAME_HEADER_LENGTH):
+                offset = index * FRAME_HEADER_LENGTH
+                position = begin + offset
+                if (sbe.sbe_get_int32(part + offset + FRAME_TERM_OFFSET_OFFSET)
+                        != <int32_t> (position & (self.term_length - 1))
+                        or header_failure(self, part + offset, position, limit) < 0):
+                    continue
+                memcpy(header, part + offset, FRAME_HEADER_LENGTH)
+                if self._is_proved(header, position, limit, proof):
+                    return position
+            begin += length
+        return NO_POSITION
+
+    cdef bint _is_proved(
+        self, const uint8_t* header, int64_t position, int64_t limit, int proof
+    ) noexcept nogil:
+        cdef uint8_t[FRAME_HEADER_LENGTH] following
+        cdef int64_t end = position + align_frame(sbe.sbe_get_int32(header))
+        cdef bint is_data = sbe.sbe_get_uint16(header + FRAME_TYPE_OFFSET) == FRAME_TYPE_DATA
+        if proof == PROOF_NONE:
+            return True
+        if proof == PROOF_SESSION and is_data and self._checksum_kind != CHECKSUM_NONE:
+            return self._has_checksum(self._checksum_kind, position, header)
+        if proof == PROOF_SESSION and self._has_session:
+            return sbe.sbe_get_int32(header + FRAME_SESSION_ID_OFFSET) == self._session_id
+        return end == limit or (end & (self.term_length - 1)) == 0 or (
+            self.peek(end, FRAME_HEADER_LENGTH, following) and header_failure(self, following, end, limit) == READ_OK)
 
     cdef int _fill(self, int64_t position, int64_t needed, int64_t limit) noexcept nogil:
         """Read a block that begins at `position` and has at least `needed` bytes of the same segment."""
@@ -325,13 +678,14 @@ cdef class FrameReader:
 
         A recording whose end the catalog does not know ends as the archive finds it at its start: where nothing is
         written, or before a last frame of which perhaps not all was written. Where a frame is damaged the walk goes on
-        in the next Aeron term, and where a file cannot be read it ends at the limit, so that the damage lies within
-        what is recorded and is found by who reads it.
+        at the next one, and where a file cannot be read it ends at the limit, so that the damage lies within what is
+        recorded and is found by who reads it.
         """
         cdef int64_t begin = position
+        cdef int64_t found
         cdef int result
+        self.move_to(position)
         while True:
-            self.move_to(position)
             with nogil:
                 result = READ_OK
                 while result == READ_OK:
@@ -340,9 +694,11 @@ cdef class FrameReader:
                 return limit
             if result == FAILED_NOTHING_WRITTEN and self.failure_value == 0:
                 return self.position if self._is_torn(self.next_position, begin) else self.next_position
-            position = (self.next_position | (self.term_length - 1)) + 1
-            if position >= limit:
-                return limit
+            found = self.resynchronise(limit)
+            if found >= 0:
+                continue
+            # Nothing more can be read: what is damaged ends somewhere in this Aeron term.
+            return min(limit, (self.failure_position | (self.term_length - 1)) + 1)
 
     cdef bint _is_torn(self, int64_t end, int64_t begin) noexcept:
         """Whether the frame before `end` crosses pages, the last of which has nothing in it (upstream: Catalog.java).
@@ -368,10 +724,14 @@ cdef class FrameReader:
         return self.failure
 
     def failure_error(self):
-        """The RecordingError for what went wrong last: it names file, offset and log position."""
+        """The RecordingError for what went wrong last: it names file, offset and log position.
+
+        It is a RecordingUnavailableError when nothing was read: a file could not be opened or read, or memory is short.
+        """
         segment = self.segment_position_of(self.failure_position)
         directory = os.fsdecode(self._directory)
-        return RecordingError(
+        kind = RecordingUnavailableError if self.failure in _UNAVAILABLE else RecordingError
+        return kind(
             self._failure_text(),
             file=os.path.join(directory, segment_file_name(self.recording_id, segment)),
             offset=self.failure_position - segment,

@@ -4,7 +4,7 @@ Which fields of which message become which column is in :mod:`container.recordin
 project's own codecs: a field that the sender's version or block does not have is null, and what follows a longer block
 than ours is passed over.
 """
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 
 from container.codecs cimport cluster as codec
@@ -16,17 +16,44 @@ from container.recordings.fields cimport (
     time_unit_name,
 )
 from container.recordings.frame_reader cimport (
-    FAILED_MESSAGE, FAILED_TEXT, FRAME_TYPE_DATA, FRAME_TYPE_PAD, READ_END, READ_OK,
+    FAILED_BLOCK_LENGTH, FAILED_EVENT_POSITION, FAILED_INCOMPLETE, FAILED_LEADERSHIP_TERM_ID, FAILED_LENGTH,
+    FAILED_MESSAGE, FAILED_ORPHAN, FAILED_SCHEMA_ID, FAILED_SCHEMA_VERSION, FAILED_SHORT_FILE,
+    FAILED_TEMPLATE_ID, FAILED_TERM_BASE, FAILED_TEXT, FAILED_TIMESTAMP, FRAME_TYPE_DATA, FRAME_TYPE_PAD,
+    READ_END, READ_OK,
 )
 from container.recordings.message_reader cimport MessageReader
 from container.sealed cimport initialise, seal
-from container.transport cimport FRAME_HEADER_LENGTH
+from container.transport cimport FRAME_FLAG_BEGIN, FRAME_HEADER_LENGTH, align_frame
+
+from container.recordings.frame_reader import CONTENT_FAILURES as _CONTENT_FAILURES
+from container.recordings.frame_reader import FRAME_FAILURES as _FRAME_FAILURES
 
 cdef enum:
     TEMPLATE_BITS_LENGTH = 65536 // 8
     UNKNOWN_TEMPLATE = -1
     SERVICE_ID_SHIFT = 56       # a session id of a service: bit 63, then seven bits of service id
     SERVICE_ID_MASK = 0x7F
+    # Where all messages of a log have their leadership term, and most their timestamp; the messages that name their own
+    # position have it between the two.
+    TERM_ID_OFFSET = 8
+    EVENT_POSITION_OFFSET = 16
+    TIMESTAMP_OFFSET = 24
+    OPEN_TIMESTAMP_OFFSET = 32
+    TERM_BASE_OFFSET = 32
+    NEIGHBOUR_LENGTH = 40       # the first bytes of a message, in which all of these are that it has
+    FLAGS_VERSION = 11          # of the schema, in which action requests got flags
+    TIME_UNIT_VERSION = 4       # in which new leadership terms got time unit and application version
+    # Clocks are set: how far a timestamp may be from those around it, about a minute in milliseconds, and beyond that a
+    # part of itself, about another minute in any unit.
+    CLOCK_CHANGE_MIN = 60_000
+    CLOCK_CHANGE_BITS = 25
+
+ctypedef struct Neighbour:
+    bint is_there
+    uint16_t template_id
+    uint16_t version
+    int64_t leadership_term_id
+    int64_t timestamp
 
 # Where a column lies in the batch.
 cdef enum:
@@ -120,11 +147,76 @@ COLUMNS = frozenset(_INDICES)
 
 # Offsets in a frame's header that only the view of frames shows.
 cdef enum:
+    FRAME_FLAGS_OFFSET = 5
     FRAME_VERSION_OFFSET = 4
     FRAME_SESSION_ID_OFFSET = 12
     FRAME_STREAM_ID_OFFSET = 16
     FRAME_TERM_ID_OFFSET = 20
     FRAME_RESERVED_VALUE_OFFSET = 24
+
+
+cdef inline int32_t block_length_of(uint16_t template_id, uint16_t version) noexcept nogil:
+    """Bytes of the block of a message of the log in a version of the schema; 0 for one that no log has."""
+    if template_id == codec.SESSION_MESSAGE_HEADER_TEMPLATE_ID:
+        return codec.SESSION_MESSAGE_HEADER_BLOCK_LENGTH
+    if template_id == codec.TIMER_EVENT_TEMPLATE_ID:
+        return codec.TIMER_EVENT_BLOCK_LENGTH
+    if template_id == codec.SESSION_OPEN_EVENT_TEMPLATE_ID:
+        return codec.SESSION_OPEN_EVENT_BLOCK_LENGTH
+    if template_id == codec.SESSION_CLOSE_EVENT_TEMPLATE_ID:
+        return codec.SESSION_CLOSE_EVENT_BLOCK_LENGTH
+    if template_id == codec.CLUSTER_ACTION_REQUEST_TEMPLATE_ID:
+        return (codec.CLUSTER_ACTION_REQUEST_BLOCK_LENGTH if version >= FLAGS_VERSION
+                else codec.CLUSTER_ACTION_REQUEST_MIN_BLOCK_LENGTH)
+    if template_id == codec.NEW_LEADERSHIP_TERM_EVENT_TEMPLATE_ID:
+        return (codec.NEW_LEADERSHIP_TERM_EVENT_BLOCK_LENGTH if version >= TIME_UNIT_VERSION
+                else codec.NEW_LEADERSHIP_TERM_EVENT_MIN_BLOCK_LENGTH)
+    if template_id == codec.MEMBERSHIP_CHANGE_EVENT_TEMPLATE_ID:
+        return codec.MEMBERSHIP_CHANGE_EVENT_BLOCK_LENGTH
+    return 0
+
+
+cdef inline bint has_block_only(uint16_t template_id) noexcept nogil:
+    """Whether a message ends with its block: no text and no payload."""
+    return (template_id == codec.TIMER_EVENT_TEMPLATE_ID or template_id == codec.SESSION_CLOSE_EVENT_TEMPLATE_ID
+            or template_id == codec.CLUSTER_ACTION_REQUEST_TEMPLATE_ID
+            or template_id == codec.NEW_LEADERSHIP_TERM_EVENT_TEMPLATE_ID)
+
+
+cdef inline void read_facts(const uint8_t* message, const sbe.MessageHeader* header, Neighbour* out) noexcept nogil:
+    """What a message has in common with those around it; it must have its block."""
+    out.is_there = True
+    out.template_id = header.template_id
+    out.version = header.version
+    out.leadership_term_id = sbe.sbe_get_int64(message + TERM_ID_OFFSET)
+    out.timestamp = sbe.sbe_get_int64(message + (
+        OPEN_TIMESTAMP_OFFSET if header.template_id == codec.SESSION_OPEN_EVENT_TEMPLATE_ID else TIMESTAMP_OFFSET))
+
+
+cdef bint is_alone(
+    const Neighbour* previous, const Neighbour* first, const Neighbour* second, int64_t value, int64_t before,
+    int64_t behind, int64_t further_behind
+) noexcept nogil:
+    """Whether a value is that of neither neighbour; of the first message that is read, of neither of the next two."""
+    if previous.is_there:
+        return value != before and not (first.is_there and behind == value)
+    return (first.is_there and behind != value and second.is_there and further_behind == behind
+            and first.template_id != codec.NEW_LEADERSHIP_TERM_EVENT_TEMPLATE_ID)
+
+
+cdef inline uint64_t clock_change(int64_t timestamp) noexcept nogil:
+    """How much clocks are set, in the unit of a timestamp."""
+    return <uint64_t> CLOCK_CHANGE_MIN + (<uint64_t> (timestamp if timestamp > 0 else 0) >> CLOCK_CHANGE_BITS)
+
+
+cdef inline bint is_before(int64_t value, int64_t other) noexcept nogil:
+    """Whether a time is before another, and by more than clocks are set."""
+    return value < other and <uint64_t> other - <uint64_t> value > clock_change(value)
+
+
+cdef inline bint is_far(int64_t value, int64_t before, int64_t behind) noexcept nogil:
+    """Whether a time is far from all that lies between two others."""
+    return is_before(value, min(before, behind)) or is_before(max(before, behind), value)
 
 
 cdef class LogDecoder(BatchDecoder):
@@ -141,6 +233,8 @@ cdef class LogDecoder(BatchDecoder):
         template_ids: only messages of these templates (set of int); None for all.
         is_cluster_only: whether messages of other schemas are left out.
         leadership_term_ids: only messages of these terms (set of int); None for all.
+        likely_term_id: the leadership term by the recording log (int), -1 if unknown; it decides where two messages
+            have different ones and no third is there.
         layout: the arguments of :class:`~container.recordings.message_reader.MessageReader`.
 
     Raises RecordingError and ValueError as those arguments' owners do.
@@ -157,6 +251,10 @@ cdef class LogDecoder(BatchDecoder):
     cdef bint _is_cluster_only
     cdef int64_t* _terms
     cdef Py_ssize_t _term_count             # -1 for all terms
+    cdef Neighbour _previous                # the message of the cluster's schema before this one, if that was whole
+    cdef int64_t _likely_term_id
+    cdef int64_t _doubtful_position         # where a message began before the one before it was whole
+    cdef int64_t _session_header            # that of session messages of its version, once there was one
 
     def __cinit__(self):
         self._template_bits = NULL
@@ -166,7 +264,7 @@ cdef class LogDecoder(BatchDecoder):
         self, archive_dir, layout, columns, *, int batch_rows, int64_t begin, int64_t end, int64_t read_end,
         int64_t committed_position, int64_t begin_position=INT64_MIN, int64_t end_position=INT64_MAX,
         begin_timestamp=None, end_timestamp=None, template_ids=None, bint is_cluster_only=False,
-        leadership_term_ids=None
+        leadership_term_ids=None, int64_t likely_term_id=-1
     ):
         self._open_batch(columns, _INDICES, batch_rows)
         initialise(MessageReader, self, (archive_dir,), layout)
@@ -174,8 +272,12 @@ cdef class LogDecoder(BatchDecoder):
         self._end = end
         self._read_end = max(end, read_end)
         self._committed_position = committed_position
-        self._filter_begin = begin_position
-        self._filter_end = end_position
+        self._previous.is_there = False
+        self._session_header = 0
+        self._likely_term_id = likely_term_id
+        self._doubtful_position = -1
+        self._filter_begin = self.known_begin = begin_position
+        self._filter_end = self.known_end = end_position
         self._has_times = begin_timestamp is not None or end_timestamp is not None
         self._begin_timestamp = INT64_MIN if begin_timestamp is None else begin_timestamp
         self._end_timestamp = INT64_MAX if end_timestamp is None else end_timestamp
@@ -229,32 +331,56 @@ cdef class LogDecoder(BatchDecoder):
             result = self._decode_frames(leadership_term_id)
         return result
 
-    def put_error(self, error):
-        """Add a row for the last failure (RecordingError): log position and text, and all else null.
+    def skip_damage(self, bint is_frames):
+        """Move to where reading can be trusted again; return that log position (int), the end if there is none.
+
+        Behind a frame that is damaged this is the next one; of messages, the next that begins there.
+        """
+        cdef int64_t position = self.next_position
+        if self.failure in _FRAME_FAILURES:
+            position = self.resynchronise(self._end)
+        elif self.failure == FAILED_SHORT_FILE:
+            position = -1
+        if position >= 0 and not is_frames and self.failure not in _CONTENT_FAILURES:
+            position = self.skip_fragments(self._end)
+        return self._end if position < 0 else position
+
+    def put_error(self, error, text):
+        """Add a row for the last failure (RecordingError) with a text, and all else null; return whether it was added.
 
         Of ranges of positions one behind the other, only that gives the row which has the position: at its beginning
         or behind it, and before its end. A whole message belongs to the range in which it ends.
         """
         cdef int64_t position = error.log_position
-        cdef bytes text = str(error).encode("utf-8", "replace")
-        if position < self._filter_begin and self.failure != FAILED_MESSAGE and self.failure != FAILED_TEXT:
-            return
+        cdef bytes content = text.encode("utf-8", "replace")
+        if position < self._filter_begin and self.failure not in _CONTENT_FAILURES:
+            return False
         put_int64(&self._batch.columns, LOG_POSITION, position)
         put_bool(&self._batch.columns, COMMITTED, position <= self._committed_position)
-        put_bytes(&self._batch.columns, ERROR, <const uint8_t*> (<const char*> text), len(text))
+        put_bytes(&self._batch.columns, ERROR, <const uint8_t*> (<const char*> content), len(content))
         end_row(&self._batch.columns)
+        return True
 
     cdef int _decode_messages(self) noexcept nogil:
         cdef int result
         while not is_full(&self._batch.columns):
             result = self.next_message(self._end, self._read_end)
             if result != READ_OK:
+                self._previous.is_there = False
+                if result == FAILED_INCOMPLETE and self.is_doubtful:
+                    self._doubtful_position = self.next_position
                 return self._result_of(result)
-            if self.log_position <= self._filter_begin:
-                continue
             if self.log_position > self._filter_end:
                 return READ_END
-            result = self._decode_message()
+            if (self.begin_position & (self.term_length - 1)) == 0:
+                self._previous.is_there = False     # reading may begin here, and must come to the same results then
+            result = self._check_message()
+            if result < 0:
+                self._previous.is_there = False
+            if self.log_position <= self._filter_begin:
+                continue
+            if result == READ_OK:
+                result = self._decode_message()
             if result < 0:
                 return result
         return READ_OK
@@ -295,11 +421,165 @@ cdef class LogDecoder(BatchDecoder):
         """What is damaged where no wanted row can end any more does not matter."""
         return READ_END if result < 0 and self.failure_position >= self._filter_end else result
 
-    cdef int _decode_message(self) noexcept nogil:
+    cdef int _check_message(self) noexcept nogil:
+        """Check what a message of any kind has, wanted or not: header, leadership term, timestamp and length."""
         cdef sbe.MessageHeader header
-        cdef int result = sbe.sbe_read_header(self.message, <size_t> self.message_length, &header)
+        cdef Neighbour facts
+        cdef int64_t timestamp
+        cdef int result
+        if (self.message_length >= codec.SESSION_MESSAGE_HEADER_PAYLOAD_OFFSET and self._previous.is_there
+                and sbe.sbe_get_int64(self.message) == self._session_header
+                and sbe.sbe_get_int64(self.message + TERM_ID_OFFSET) == self._previous.leadership_term_id):
+            # Most are session messages like the one before.
+            timestamp = sbe.sbe_get_int64(self.message + TIMESTAMP_OFFSET)
+            if <uint64_t> timestamp - <uint64_t> self._previous.timestamp <= clock_change(self._previous.timestamp):
+                self._previous.timestamp = timestamp
+                return READ_OK
+        result = sbe.sbe_read_header(self.message, <size_t> self.message_length, &header)
         if result < 0:
             return self._refuse(result, UNKNOWN_TEMPLATE)
+        if header.schema_id != codec.CLUSTER_SCHEMA_ID:
+            return self._check_foreign(&header)
+        if sbe.SBE_HEADER_LENGTH + header.block_length > self.message_length:
+            return self._refuse(sbe.SBE_BLOCK, header.template_id)
+        result = self._check_header(&header)
+        if result != READ_OK or block_length_of(header.template_id, header.version) == 0:
+            return result
+        read_facts(self.message, &header, &facts)
+        if not (self._previous.is_there and facts.leadership_term_id == self._previous.leadership_term_id
+                and facts.version == self._previous.version
+                and <uint64_t> facts.timestamp - <uint64_t> self._previous.timestamp
+                <= clock_change(self._previous.timestamp)):
+            result = self._check_neighbours(&facts)
+            if result < 0:
+                return result
+        if facts.version != self._previous.version or not self._previous.is_there:
+            self._session_header = 0
+        if header.template_id == codec.SESSION_MESSAGE_HEADER_TEMPLATE_ID:
+            self._session_header = sbe.sbe_get_int64(self.message)
+        self._previous = facts
+        return READ_OK
+
+    cdef int _check_header(self, const sbe.MessageHeader* header) noexcept nogil:
+        """Check a message of the cluster's schema. Of a version newer than ours, templates and blocks may be new."""
+        cdef int32_t block_length = block_length_of(header.template_id, header.version)
+        cdef int64_t end = sbe.SBE_HEADER_LENGTH + header.block_length
+        if header.version > codec.CLUSTER_SCHEMA_VERSION:
+            return READ_OK if header.block_length >= block_length else self.fail(
+                FAILED_BLOCK_LENGTH, self.begin_position, header.block_length, block_length)
+        if block_length == 0:
+            return self.fail(
+                FAILED_TEMPLATE_ID, self.begin_position, header.template_id, codec.CLUSTER_SCHEMA_ID)
+        if header.block_length != block_length:
+            return self.fail(FAILED_BLOCK_LENGTH, self.begin_position, header.block_length, block_length)
+        if has_block_only(header.template_id) and self.message_length != end:
+            return self._refuse_length(end)
+        if (header.template_id == codec.CLUSTER_ACTION_REQUEST_TEMPLATE_ID
+                or header.template_id == codec.NEW_LEADERSHIP_TERM_EVENT_TEMPLATE_ID):
+            return self._check_positions(header.template_id)
+        return READ_OK
+
+    cdef int _check_positions(self, int32_t template_id) noexcept nogil:
+        """These messages say where they end, and where a leadership term begins: before padding, if there is any."""
+        cdef int64_t value = sbe.sbe_get_int64(self.message + EVENT_POSITION_OFFSET)
+        cdef int64_t distance
+        if value != self.log_position:
+            return self.fail(FAILED_EVENT_POSITION, self.begin_position, value, self.log_position)
+        if template_id == codec.NEW_LEADERSHIP_TERM_EVENT_TEMPLATE_ID:
+            value = sbe.sbe_get_int64(self.message + TERM_BASE_OFFSET)
+            distance = <int64_t> (<uint64_t> self.begin_position - <uint64_t> value)
+            if distance != 0 and not (
+                    (self.begin_position & (self.term_length - 1)) == 0
+                    and 0 < distance < self.log_position - self.begin_position):
+                return self.fail(FAILED_TERM_BASE, self.begin_position, value, self.begin_position)
+        return READ_OK
+
+    cdef int _check_foreign(self, const sbe.MessageHeader* header) noexcept nogil:
+        """Another schema is an extension's, unless all else is what a message of the cluster would have here."""
+        cdef Neighbour facts, other
+        cdef int32_t block_length = block_length_of(header.template_id, header.version)
+        if self.begin_position == self._doubtful_position:
+            # Rather a fragment that says that it begins a message.
+            return self.fail(FAILED_ORPHAN, self.begin_position, 0, 0)
+        if sbe.sbe_get_int64(self.message) == 0:
+            return self._refuse(sbe.SBE_SCHEMA, header.template_id)
+        if (block_length == 0 or header.block_length != block_length
+                or sbe.SBE_HEADER_LENGTH + block_length > self.message_length):
+            return READ_OK
+        read_facts(self.message, header, &facts)
+        other = self._previous
+        if not other.is_there:
+            self._peek_message(self.log_position, &other)
+        if (other.is_there and facts.version == other.version
+                and facts.leadership_term_id == other.leadership_term_id):
+            return self.fail(FAILED_SCHEMA_ID, self.begin_position, header.schema_id, codec.CLUSTER_SCHEMA_ID)
+        return READ_OK
+
+    cdef int _check_neighbours(self, const Neighbour* facts) noexcept nogil:
+        """Compare a message with those before and behind it.
+
+        Its leadership term and version are those of one of them; with the first message of a leader both may be new.
+        Its timestamp is not far from both, if they are near each other: nothing keeps a clock from being set.
+        """
+        cdef Neighbour first, second
+        cdef Neighbour previous = self._previous
+        cdef int64_t behind
+        cdef bint is_new = facts.template_id == codec.NEW_LEADERSHIP_TERM_EVENT_TEMPLATE_ID
+        first.is_there = second.is_there = False
+        behind = self._peek_message(self.log_position, &first)
+        if behind >= 0:
+            self._peek_message(behind, &second)
+        if is_new and previous.is_there and facts.leadership_term_id > previous.leadership_term_id:
+            previous.is_there = False
+        if not previous.is_there and first.is_there and (
+                not second.is_there or second.template_id == codec.NEW_LEADERSHIP_TERM_EVENT_TEMPLATE_ID):
+            # Of two that are not alike, that one is right which is as is likely.
+            second.is_there = True
+            second.leadership_term_id = self._likely_term_id
+            second.version = codec.CLUSTER_SCHEMA_VERSION
+        if is_alone(&previous, &first, &second, facts.version, previous.version, first.version, second.version):
+            return self.fail(
+                FAILED_SCHEMA_VERSION, self.begin_position, facts.version,
+                previous.version if previous.is_there else first.version)
+        if (previous.is_there or facts.leadership_term_id != self._likely_term_id) and is_alone(
+                &previous, &first, &second, facts.leadership_term_id, previous.leadership_term_id,
+                first.leadership_term_id, second.leadership_term_id):
+            return self.fail(
+                FAILED_LEADERSHIP_TERM_ID, self.begin_position, facts.leadership_term_id,
+                previous.leadership_term_id if previous.is_there else first.leadership_term_id)
+        if (not is_new and previous.is_there and first.is_there
+                and first.template_id != codec.NEW_LEADERSHIP_TERM_EVENT_TEMPLATE_ID
+                and is_far(facts.timestamp, previous.timestamp, first.timestamp)
+                and not (second.is_there and not is_far(facts.timestamp, previous.timestamp, second.timestamp))):
+            return self.fail(FAILED_TIMESTAMP, self.begin_position, facts.timestamp, previous.timestamp)
+        return READ_OK
+
+    cdef int64_t _peek_message(self, int64_t position, Neighbour* out) noexcept nogil:
+        """Facts of the first message of the cluster from a position on, and where its first frame ends; -1 if none."""
+        cdef uint8_t[FRAME_HEADER_LENGTH] frame
+        cdef uint8_t[NEIGHBOUR_LENGTH] message
+        cdef sbe.MessageHeader header
+        cdef int32_t length, known, block_length
+        out.is_there = False
+        while True:
+            position = self.peek_data_frame(position, self._read_end, frame)
+            if position < 0:
+                return -1
+            length = sbe.sbe_get_int32(frame)
+            known = min(length - FRAME_HEADER_LENGTH, <int32_t> NEIGHBOUR_LENGTH)
+            if (frame[FRAME_FLAGS_OFFSET] & FRAME_FLAG_BEGIN
+                    and self.peek(position + FRAME_HEADER_LENGTH, known, message)
+                    and sbe.sbe_read_header(message, <size_t> known, &header) == sbe.SBE_OK):
+                block_length = block_length_of(header.template_id, header.version)
+                if (header.schema_id == codec.CLUSTER_SCHEMA_ID and block_length != 0
+                        and min(sbe.SBE_HEADER_LENGTH + block_length, <int32_t> NEIGHBOUR_LENGTH) <= known):
+                    read_facts(message, &header, out)
+                    return position + align_frame(length)
+            position += align_frame(length)
+
+    cdef int _decode_message(self) noexcept nogil:
+        cdef sbe.MessageHeader header
+        sbe.sbe_read_header(self.message, <size_t> self.message_length, &header)
         if self._template_bits != NULL and not (
                 self._template_bits[header.template_id >> 3] >> (header.template_id & 7)) & 1:
             return READ_OK
@@ -323,6 +603,9 @@ cdef class LogDecoder(BatchDecoder):
 
     cdef int _refuse(self, int result, int32_t template_id) noexcept nogil:
         return self.fail(FAILED_MESSAGE, self.begin_position, result, template_id)
+
+    cdef int _refuse_length(self, int64_t end) noexcept nogil:
+        return self.fail(FAILED_LENGTH, self.begin_position, self.message_length, end)
 
     cdef int _refuse_text(self, int32_t template_id) noexcept nogil:
         return self.fail(FAILED_TEXT, self.begin_position, template_id, 0)
@@ -398,6 +681,8 @@ cdef class LogDecoder(BatchDecoder):
         cdef int result = codec.session_open_event_wrap(&event, self.message, <size_t> self.message_length)
         if result < 0:
             return self._refuse(result, header.template_id)
+        if event.version <= codec.CLUSTER_SCHEMA_VERSION and <int64_t> event.encoded_length != self.message_length:
+            return self._refuse_length(<int64_t> event.encoded_length)
         if not is_ascii(&event.response_channel):
             return self._refuse_text(header.template_id)
         term = codec.session_open_event_leadership_term_id(&event)
@@ -487,6 +772,8 @@ cdef class LogDecoder(BatchDecoder):
             &event, self.message, <size_t> self.message_length)
         if result < 0:
             return self._refuse(result, header.template_id)
+        if event.version <= codec.CLUSTER_SCHEMA_VERSION and <int64_t> event.encoded_length != self.message_length:
+            return self._refuse_length(<int64_t> event.encoded_length)
         if not is_ascii(&event.cluster_members):
             return self._refuse_text(header.template_id)
         term = codec.membership_change_event_leadership_term_id(&event)

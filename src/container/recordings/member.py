@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from container.errors import ConfigurationError, RecordingError
+from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.recordings import commit, live
 from container.recordings.catalog import (
     CATALOG_NAME,
@@ -35,6 +35,15 @@ SNAPSHOT_STREAM_IDS = (SERVICE_SNAPSHOT_STREAM_ID, CONSENSUS_MODULE_SNAPSHOT_STR
 ``aeron.cluster.consensus.module.snapshot.stream.id``)."""
 STRICT, PERMISSIVE = "strict", "permissive"
 MODES = (STRICT, PERMISSIVE)
+
+
+def tolerates(mode: str, error: RecordingError) -> bool:
+    """Whether reading goes on after an error: in mode permissive, and only after damage that was read.
+
+    What cannot be opened or read now may be whole. To leave it out would make a moment's trouble a gap for ever.
+    """
+    return mode == PERMISSIVE and not isinstance(error, RecordingUnavailableError)
+
 
 # Mark files may lie in a directory of their own.
 _CLUSTER_FILES = (RECORDING_LOG_NAME, "node-state.dat", "cluster-mark.lnk")
@@ -87,8 +96,6 @@ class Member:
     member_id: int | None
     recording_id: int | None = None
     """The recording that is to be taken for the log; ``None`` to find it."""
-    failure: RecordingError | None = None
-    """Why its directories cannot be read, in mode permissive; nothing else of it can be read then."""
     committed: commit.Committed = None
     """What counts as committed; see :func:`open_member`."""
     others: tuple[Member, ...] = ()
@@ -104,8 +111,6 @@ class Member:
         Raises:
             RecordingError: there is no catalog, it cannot be read, its version is unknown, or it is damaged.
         """
-        if self.failure is not None:
-            raise self.failure
         return _collect(read_catalog(self.archive_dir), mode)
 
     def recording_log(self, mode: str = STRICT) -> list[RecordingLogEntry]:
@@ -218,6 +223,8 @@ class Member:
             except FileNotFoundError:
                 pass
             except RecordingError as error:
+                if not tolerates(mode, error):
+                    raise
                 return entries, error
         return entries, None
 
@@ -265,8 +272,8 @@ def _collect[T](items: Iterator[T], mode: str) -> list[T]:
     try:
         for item in items:
             collected.append(item)
-    except RecordingError:
-        if mode == STRICT or not collected:
+    except RecordingError as error:
+        if not tolerates(mode, error) or not collected:
             raise
     return collected
 
@@ -341,7 +348,6 @@ def open_member(
     archive_dir: str | Path | None = None,
     member_id: int | None = None,
     recording_id: int | None = None,
-    mode: str = STRICT,
     committed: str | int | None = None,
 ) -> Member:
     """Find a member's files.
@@ -352,7 +358,6 @@ def open_member(
         archive_dir: where the archive is, when it is elsewhere.
         member_id: overrides what the cluster's mark file says.
         recording_id: the recording of the log, for an archive that has several.
-        mode: with permissive, a member whose directories may not be read is returned as well, with its ``failure``.
         committed: what counts as committed while no counter of a running member says it: ``recorded``, all that is
             recorded; ``known``, what closed terms and snapshots show; or a log position. By default all that is
             recorded if no other member ever led the log, as then it may have none, and else what is known; of
@@ -360,16 +365,14 @@ def open_member(
 
     Raises:
         ConfigurationError: ``committed`` is none of these.
-        RecordingError: there is no such directory, it cannot be read, or it has no archive, or several.
+        RecordingUnavailableError: there is no such directory, it cannot be read, or it has no archive.
+        RecordingError: it has several archives or cluster directories.
     """
     chosen = commit.parse_committed("committed", committed)
     try:
         cluster, archive = _find_directories(Path(path), None if archive_dir is None else Path(archive_dir))
     except OSError as error:
-        failure = unreadable("the path", error.filename, error)
-        if mode == STRICT:
-            raise failure from error
-        return Member(str(path), None, str(archive_dir or path), member_id, recording_id, failure, chosen)
+        raise unreadable("the path", error.filename, error) from error
     if member_id is None and cluster is not None:
         mark = live.read_cluster_mark(cluster)
         member_id = mark.owner_id if mark is not None and mark.owner_id >= 0 else None
@@ -382,7 +385,6 @@ def open_members(
     *,
     archive_dir: str | Path | None = None,
     recording_id: int | None = None,
-    mode: str = STRICT,
     committed: str | int | None = None,
 ) -> list[Member]:
     """Find the files of one member or several of a cluster, as :func:`open_member` does.
@@ -399,17 +401,14 @@ def open_members(
     if archive_dir is not None and len(several) > 1:
         raise ConfigurationError(f"archive_dir={str(archive_dir)!r} cannot be of {len(several)} members at once")
     return commit.with_others(
-        [
-            open_member(path, archive_dir=archive_dir, recording_id=recording_id, mode=mode, committed=committed)
-            for path in several
-        ]
+        [open_member(path, archive_dir=archive_dir, recording_id=recording_id, committed=committed) for path in several]
     )
 
 
 def _find_directories(directory: Path, archive_dir: Path | None) -> tuple[Path | None, Path]:
     """The cluster directory, if there is one, and the archive's. Raises OSError when one may not be looked into."""
     if not (is_there(directory) and directory.is_dir()):
-        raise RecordingError("is not a directory", file=str(directory))
+        raise RecordingUnavailableError("is not a directory", file=str(directory))
     is_archive = is_there(directory / CATALOG_NAME)
     cluster = _only(directory, _search([directory], _CLUSTER_FILES, is_archive), "cluster directory", "path")
     archive = archive_dir
@@ -417,7 +416,7 @@ def _find_directories(directory: Path, archive_dir: Path | None) -> tuple[Path |
         places = [directory] if cluster is None else [directory, cluster, cluster.parent]
         archive = _only(directory, _search(places, (CATALOG_NAME,)), "archive", "archive_dir")
     if archive is None or not is_there(archive / CATALOG_NAME):
-        raise RecordingError(
+        raise RecordingUnavailableError(
             f"there is no {CATALOG_NAME} here, below, or beside: name its directory with archive_dir",
             file=str(archive or directory),
         )

@@ -1,5 +1,5 @@
 # Whole messages of a recording, put together from fragments.
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.recordings.frame_reader cimport FrameReader
 
@@ -16,10 +16,15 @@ cdef class MessageReader(FrameReader):
     cdef int64_t _parts_capacity
     cdef int64_t _message_length_max
     cdef int64_t _expected_position     # where the open message goes on
+    cdef int32_t _last_frame_length     # of the fragment before
+    cdef bint is_doubtful               # of the last failure: whether what follows is rather a fragment
     cdef bint _is_open
     cdef bint _is_wanted
     cdef bint _is_in_tail               # fragments of a message that was begun earlier are passed over
 
     cdef int next_message(self, int64_t limit, int64_t read_limit) noexcept nogil
+    cdef int64_t skip_fragments(self, int64_t limit) noexcept nogil
+    cdef bint _goes_on(self, int64_t limit) noexcept nogil
+    cdef int _refuse_incomplete(self) noexcept nogil
     cdef int _begin(self) noexcept nogil
     cdef int _append(self) noexcept nogil

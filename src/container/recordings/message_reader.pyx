@@ -14,13 +14,16 @@ from container.recordings.frame_reader cimport (
 )
 from container.sealed cimport initialise, seal
 from container.transport cimport (
-    FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH,
+    FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, align_frame,
 )
 
 cdef enum:
+    FRAME_FLAGS_OFFSET = 5
+    SCHEMA_ID_OFFSET = 4
     PARTS_CAPACITY_MIN = 64 * 1024
     MESSAGE_LENGTH_LIMIT = 16 * 1024 * 1024     # upstream: FrameDescriptor.computeMaxMessageLength
     TERM_SHARE_BITS = 3                         # a message has at most an eighth of a term
+    PART_LENGTH_MIN = 64                        # what there must be of a message that is passed over
 
 
 cdef inline bint is_new_term(const uint8_t* message, int64_t length) noexcept nogil:
@@ -41,7 +44,7 @@ cdef class MessageReader(FrameReader):
         initialise(FrameReader, self, (archive_dir,), layout)
         self._message_length_max = min(<int64_t> self.term_length >> TERM_SHARE_BITS, <int64_t> MESSAGE_LENGTH_LIMIT)
         self._is_open = False
-        self._is_in_tail = True
+        self._is_in_tail = False    # a recording begins with a message
 
     def __dealloc__(self):
         free(self._parts)
@@ -50,7 +53,8 @@ cdef class MessageReader(FrameReader):
         """Read the next message that begins before `limit`: READ_OK, READ_END, or a failure.
 
         A message that was begun is read on beyond `limit`, up to `read_limit`. When reading ends within a message,
-        that is no failure: its end may not have been recorded yet.
+        that is no failure: its end may not have been recorded yet. Of a message that `template_bits` does not want, the
+        bytes of its first frame are there.
         """
         cdef int result
         while True:
@@ -67,6 +71,8 @@ cdef class MessageReader(FrameReader):
                         and is_new_term(self.frame + FRAME_HEADER_LENGTH, self.frame_length - FRAME_HEADER_LENGTH)):
                     self._is_in_tail = True
                     self.next_position = self.position
+                    # A fragment as long as these are that others follow: rather its successor says that it begins one.
+                    self.is_doubtful = self._last_frame_length == self.mtu_length
                     return self.fail(FAILED_INCOMPLETE, self.begin_position, 0, 0)
             if self.position >= limit and not self._is_open:
                 self.next_position = self.position
@@ -74,6 +80,8 @@ cdef class MessageReader(FrameReader):
             if (self.frame_flags & FRAME_FLAGS_UNFRAGMENTED) == FRAME_FLAGS_UNFRAGMENTED:
                 self._is_in_tail = False
                 self.begin_position = self.position
+                if self.frame_length == self.mtu_length and self._goes_on(read_limit):
+                    return self._refuse_incomplete()
                 self.log_position = self.next_position
                 self.message = self.frame + FRAME_HEADER_LENGTH
                 self.message_length = self.frame_length - FRAME_HEADER_LENGTH
@@ -82,7 +90,8 @@ cdef class MessageReader(FrameReader):
                 result = self._begin()
             elif self._is_open:
                 result = self._append()
-            elif self._is_in_tail:
+            elif self._is_in_tail and not is_new_term(
+                    self.frame + FRAME_HEADER_LENGTH, self.frame_length - FRAME_HEADER_LENGTH):
                 continue
             else:
                 self._is_in_tail = True
@@ -93,11 +102,30 @@ cdef class MessageReader(FrameReader):
                 return result
             if self._is_open and self.frame_flags & FRAME_FLAG_END:
                 self._is_open = False
-                if self._is_wanted:
-                    self.message = self._parts
-                    self.message_length = self._parts_length
-                    self.log_position = self.next_position
-                    return READ_OK
+                if self.frame_length == self.mtu_length and self._goes_on(read_limit):
+                    return self._refuse_incomplete()
+                self.message = self._parts
+                self.message_length = self._parts_length
+                self.log_position = self.next_position
+                return READ_OK
+
+    cdef bint _goes_on(self, int64_t limit) noexcept nogil:
+        """Whether a fragment follows the last one of a message, which is as long as those are that others follow.
+
+        What begins as a message of the cluster does is none: rather its flags are damaged.
+        """
+        cdef uint8_t[FRAME_HEADER_LENGTH] header
+        cdef uint8_t[sbe.SBE_HEADER_LENGTH] start
+        if (self.peek_data_frame(self.next_position, limit, header) != self.next_position
+                or header[FRAME_FLAGS_OFFSET] & FRAME_FLAG_BEGIN):
+            return False
+        return not (self.peek(self.next_position + FRAME_HEADER_LENGTH, sizeof(start), start)
+                    and sbe.sbe_get_uint16(start + SCHEMA_ID_OFFSET) == codec.CLUSTER_SCHEMA_ID)
+
+    cdef int _refuse_incomplete(self) noexcept nogil:
+        self._is_in_tail = True
+        self.is_doubtful = False
+        return self.fail(FAILED_INCOMPLETE, self.begin_position, 0, 0)
 
     cdef int _begin(self) noexcept nogil:
         cdef sbe.MessageHeader header
@@ -106,8 +134,9 @@ cdef class MessageReader(FrameReader):
         self._parts_length = 0
         self.begin_position = self.position
         self._is_wanted = True
-        if self.template_bits != NULL and sbe.sbe_read_header(
-                self.frame + FRAME_HEADER_LENGTH, self.frame_length - FRAME_HEADER_LENGTH, &header) == sbe.SBE_OK:
+        if self.template_bits != NULL and self.frame_length >= FRAME_HEADER_LENGTH + PART_LENGTH_MIN:
+            sbe.sbe_read_header(
+                self.frame + FRAME_HEADER_LENGTH, <size_t> self.frame_length - FRAME_HEADER_LENGTH, &header)
             self._is_wanted = (self.template_bits[header.template_id >> 3] >> (header.template_id & 7)) & 1
         return self._append()
 
@@ -116,10 +145,11 @@ cdef class MessageReader(FrameReader):
         cdef int64_t capacity = max(self._parts_capacity, <int64_t> PARTS_CAPACITY_MIN)
         cdef void* grown
         self._expected_position = self.next_position
+        self._last_frame_length = self.frame_length
         if self._parts_length + length > self._message_length_max:
             return self.fail(
                 FAILED_TOO_LONG, self.begin_position, self._parts_length + length, self._message_length_max)
-        if self._is_wanted:
+        if self._is_wanted or self._parts_length == 0:
             if self._parts_length + length > self._parts_capacity:
                 while capacity < self._parts_length + length:
                     capacity *= 2
@@ -136,7 +166,18 @@ cdef class MessageReader(FrameReader):
         """Continue at a log position (int) where a frame begins, be it in the middle of a message."""
         FrameReader.seek(self, position)
         self._is_open = False
-        self._is_in_tail = True
+        # No message crosses an Aeron term.
+        self._is_in_tail = position != self.start_position and (position & (self.term_length - 1)) != 0
+
+    cdef int64_t skip_fragments(self, int64_t limit) noexcept nogil:
+        """Pass over fragments of a message that was begun before; return the log position (int) where that ends."""
+        cdef uint8_t[FRAME_HEADER_LENGTH] header
+        cdef int64_t position = self.next_position
+        while (self.peek_data_frame(position, limit, header) == position
+                and not header[FRAME_FLAGS_OFFSET] & FRAME_FLAG_BEGIN):
+            position += align_frame(sbe.sbe_get_int32(header))
+        self.next_position = position
+        return position
 
 
 seal((MessageReader,))

@@ -8,7 +8,7 @@ from pathlib import Path
 from container.errors import RecordingError
 from container.recordings import live
 from container.recordings.catalog import NULL_POSITION, RecordingDescriptor, read_catalog
-from container.recordings.member import Member, file_names, recorded_position, segment_positions
+from container.recordings.member import PERMISSIVE, Member, file_names, recorded_position, segment_positions, tolerates
 
 
 class RecordingEnds:
@@ -48,8 +48,8 @@ class RecordingEnds:
         try:
             for one in read_catalog(self._archive_dir, self._recording_ids):
                 found[one.recording_id] = one
-        except RecordingError:
-            if not found:
+        except RecordingError as error:
+            if not found or not tolerates(PERMISSIVE, error):
                 raise  # what the catalog has before its damage is as good as ever
         return found
 

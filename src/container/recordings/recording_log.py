@@ -63,14 +63,17 @@ def read_recording_log(cluster_dir: str | Path) -> Iterator[RecordingLogEntry]:
     """Yield the entries of a cluster directory's recording log in the order of the file, without removed ones.
 
     Raises:
-        FileNotFoundError: there is no recording log.
-        RecordingError: it cannot be read, or an entry is damaged: then those before it have been yielded.
+        FileNotFoundError: there is no recording log in that directory.
+        RecordingUnavailableError: the directory is missing, or the file cannot be read.
+        RecordingError: an entry is damaged: then those before it have been yielded.
     """
     path = Path(cluster_dir, RECORDING_LOG_NAME)
     try:
         content = read_regular(path, _LENGTH_MAX)
-    except FileNotFoundError:
-        raise
+    except FileNotFoundError as error:
+        if path.parent.is_dir():
+            raise
+        raise unreadable("the cluster directory", path.parent, error) from error
     except OSError as error:
         raise unreadable("the recording log", path, error) from error
     offset, index = 0, 0

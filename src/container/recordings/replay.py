@@ -32,7 +32,7 @@ from container.recordings import replay_transport as transport
 from container.recordings.arrow import import_pyarrow
 from container.recordings.catalog import RecordingDescriptor
 from container.recordings.commit import tail_text
-from container.recordings.member import MODES, STRICT, Member, open_member
+from container.recordings.member import MODES, PERMISSIVE, STRICT, Member, open_member, tolerates
 from container.recordings.recording_ends import RecordingEnds
 from container.recordings.snapshot_decoder import SnapshotDecoder
 from container.recordings.source import BATCH_ROWS
@@ -287,6 +287,7 @@ def replay_segment(
 
     Raises:
         ConfigurationError: the mode is unknown, or the service cannot be made.
+        RecordingUnavailableError: a file cannot be opened or read.
         RecordingError: the recordings are damaged; in mode permissive that is the last row instead.
     """
     if mode not in MODES:
@@ -424,7 +425,7 @@ class _Run:
             yield from self._taken()
 
     def _damaged(self, error: RecordingError) -> Iterator[pa.RecordBatch]:
-        if self._is_strict:
+        if self._is_strict or not tolerates(PERMISSIVE, error):
             yield from self._taken(is_end=True)
             raise error
         self._put_error(error)

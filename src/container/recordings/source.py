@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -9,10 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from container.errors import ConfigurationError, RecordingError
+from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.recordings.arrow import import_pyarrow
 from container.recordings.catalog import RecordingDescriptor, read_catalog
-from container.recordings.frame_reader import FILE_FAILURES, FRAME_FAILURES, MESSAGE_FAILURES
+from container.recordings.frame_reader import MESSAGE_FAILURES
 from container.recordings.log_decoder import COLUMNS as LOG_COLUMNS
 from container.recordings.log_decoder import LogDecoder
 from container.recordings.member import (
@@ -24,6 +25,7 @@ from container.recordings.member import (
     Log,
     Member,
     open_members,
+    tolerates,
 )
 from container.recordings.message_reader import MessageReader
 from container.recordings.recording_ends import RecordingEnds
@@ -39,6 +41,8 @@ from container.recordings.views import LOG_VIEWS, MEMBER_ID, Column, columns_of,
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_log = logging.getLogger(__name__)
 
 BATCH_ROWS = 65536
 BATCH_BYTES = 16 * 1024 * 1024
@@ -160,7 +164,7 @@ def plan(
             elif view == "snapshots":
                 partitions += _plan_snapshots(member, view, mode)
         except RecordingError as error:
-            if mode == STRICT:
+            if not tolerates(mode, error):
                 raise
             partitions.append(_failed(member, view, error))
     return partitions
@@ -209,7 +213,7 @@ def _plan_snapshots(member: Member, view: str, mode: str) -> list[Partition]:
     try:
         entries = [entry for entry in member.recording_log(mode) if not entry.is_term]
     except RecordingError as error:
-        if mode == STRICT:
+        if not tolerates(mode, error):
             raise
         entries, failed = [], [_failed(member, view, error)]
     if not failed and (entries or member.cluster_dir is not None):
@@ -273,7 +277,7 @@ def read(path: str | Path | Sequence[str | Path], view: str, **options: Any) -> 
     places = {name: options.pop(name) for name in ("archive_dir", "recording_id", "committed") if name in options}
     mode = options.pop("mode", STRICT)
     filters = options.pop("filters", Filters())
-    for partition in plan(open_members(path, mode=mode, **places), view, filters=filters, mode=mode):
+    for partition in plan(open_members(path, **places), view, filters=filters, mode=mode):
         yield from read_partition(partition, filters=filters, **options)
 
 
@@ -293,9 +297,11 @@ def read_partition(
 
     Raises:
         ConfigurationError: the view has no such column, or cannot apply a filter.
+        RecordingUnavailableError: a file that must be there is missing, or cannot be opened or read, in either mode.
         RecordingError: the files are damaged, in mode strict; the rows before the damage have been yielded. In mode
-            permissive a row with the column ``error`` takes the place of what could not be read, and reading goes on
-            where frames can be found again: in the next Aeron term, or the next segment.
+            permissive a row with the column ``error`` takes the place of what is damaged and says how many bytes were
+            skipped, a warning is logged for the partition, and reading goes on at the next frame that agrees with its
+            place; where a file ends too early, in the next segment.
     """
     filters.check(partition.view)
     wanted = _wanted_columns(partition.view, columns, member_column)
@@ -313,7 +319,7 @@ def _damage_as_row(
     try:
         yield from batches
     except RecordingError as error:
-        if partition.mode == STRICT:
+        if not tolerates(partition.mode, error):
             raise
         yield make.from_rows([{"error": str(error), "log_position": error.log_position}])
 
@@ -388,6 +394,7 @@ def _read_log(partition: Partition, filters: Filters, batch_rows: int, make: _Ba
     term = _NULL_VALUE if partition.leadership_term_id is None else partition.leadership_term_id
     is_frames = partition.view == "frames"
     may_be_truncated = True
+    damage = _Damage()
     try:
         while True:
             result = decoder.decode_frames(term) if is_frames else decoder.decode_messages()
@@ -398,9 +405,10 @@ def _read_log(partition: Partition, filters: Filters, batch_rows: int, make: _Ba
                 may_be_truncated = may_be_truncated and _was_truncated(partition, error)
                 if may_be_truncated:
                     result, error = _READ_END, None
-                elif partition.mode == PERMISSIVE:
-                    decoder.put_error(error)
-                    result = _after_damage(partition, decoder, error)
+                elif tolerates(partition.mode, error):
+                    position = _after_damage(decoder, is_frames)
+                    damage.add(decoder, error, position)
+                    result = _READ_END if position >= partition.end_position else _READ_OK
                     error = None
             if decoder.rows and (error is not None or result == _READ_END or decoder.is_full):
                 rows = decoder.rows
@@ -410,7 +418,29 @@ def _read_log(partition: Partition, filters: Filters, batch_rows: int, make: _Ba
             if result == _READ_END:
                 return
     finally:
+        damage.warn()
         decoder.close()
+
+
+class _Damage:
+    """What a permissive read has passed over, for the rows and for one warning at its end."""
+
+    def __init__(self) -> None:
+        self._count = self._skipped = 0
+        self._first = ""
+
+    def add(self, decoder: LogDecoder, error: RecordingError, position: int) -> None:
+        """Put the row for damage behind which reading goes on at a log position."""
+        assert error.log_position is not None
+        skipped = position - error.log_position
+        text = f"{error}; {skipped} bytes skipped, up to log position {position}"
+        if decoder.put_error(error, text):
+            self._count, self._skipped = self._count + 1, self._skipped + skipped
+            self._first = self._first or text
+
+    def warn(self) -> None:
+        if self._count:
+            _log.warning("damage in %d places, %d bytes skipped; first: %s", self._count, self._skipped, self._first)
 
 
 def _decoder(partition: Partition, filters: Filters, batch_rows: int, make: _BatchMaker) -> LogDecoder | None:
@@ -447,6 +477,7 @@ def _decoder(partition: Partition, filters: Filters, batch_rows: int, make: _Bat
         template_ids=templates,
         is_cluster_only=partition.view in _TEMPLATES,
         leadership_term_ids=terms,
+        likely_term_id=_NULL_VALUE if partition.leadership_term_id is None else partition.leadership_term_id,
         **limits,
     )
 
@@ -463,25 +494,16 @@ def _first_to_read(partition: Partition, descriptor: RecordingDescriptor, filter
     return first & -descriptor.term_buffer_length
 
 
-def _after_damage(partition: Partition, decoder: LogDecoder, error: RecordingError) -> int:
-    """Move the decoder to where reading can be trusted again: _READ_OK, or _READ_END when there is no such place."""
-    failure = decoder.last_failure
-    if failure in FILE_FAILURES:
-        return _READ_END
-    if failure in FRAME_FAILURES:
-        assert error.log_position is not None
-        assert partition.descriptor is not None
-        term_length = partition.descriptor.term_buffer_length
-        next_term = (error.log_position // term_length + 1) * term_length
-        if next_term >= partition.end_position:
-            return _READ_END
-        decoder.seek(next_term)
-    return _READ_OK
+def _after_damage(decoder: LogDecoder, is_frames: bool) -> int:
+    """Move the decoder to where reading can be trusted again; return that log position."""
+    return decoder.skip_damage(is_frames)
 
 
 def _was_truncated(partition: Partition, error: RecordingError) -> bool:
     """Whether what is missing was removed by an election since the plan was made; committed messages never are."""
     position, descriptor = error.log_position, partition.descriptor
+    if isinstance(error, RecordingUnavailableError):
+        return False  # Without its files nothing can be said of a log.
     if position is None or position < partition.committed_position or descriptor is None:
         return False
     try:
@@ -566,7 +588,7 @@ def _read_snapshot(
         while True:
             result = decoder.decode_items()
             error = decoder.failure_error() if result < 0 else None
-            if error is not None and partition.mode == PERMISSIVE:
+            if error is not None and tolerates(partition.mode, error):
                 decoder.put_error(error)
                 error = None
                 result = _READ_OK if decoder.last_failure in MESSAGE_FAILURES else _READ_END
@@ -630,7 +652,7 @@ def _read_entries(
             row = next(rows, None)
         except RecordingError as error:
             failure, row = error, None
-            if partition.mode == PERMISSIVE:
+            if tolerates(partition.mode, error):
                 pending.append({"error": str(error)})
         if row is not None:
             pending.append(row)
@@ -639,7 +661,7 @@ def _read_entries(
             pending = []
         if row is None:
             break
-    if failure is not None and partition.mode == STRICT:
+    if failure is not None and not tolerates(partition.mode, failure):
         raise failure
 
 

@@ -33,6 +33,7 @@ from container.recordings import (
 )
 from container.recordings.commit import tail_text, with_others
 from container.recordings.identity import log_identity
+from container.recordings.member import tolerates
 from container.recordings.message_reader import MessageReader
 from container.spark.filters import narrow
 from container.spark.offsets import MemberOffset, format_offset, parse_offset
@@ -141,7 +142,7 @@ def _members_by_key(options: SourceOptions) -> dict[str, Member]:
     """The members by their keys, in the order of the path; without an id where no file has one."""
     archive_dirs = options.archive_dirs or (None,) * len(options.paths)
     members = [
-        open_member(path, archive_dir=archive_dir, mode=options.mode, committed=options.committed)
+        open_member(path, archive_dir=archive_dir, committed=options.committed)
         for path, archive_dir in zip(options.paths, archive_dirs, strict=True)
     ]
     keys: dict[str, Member] = {}
@@ -254,8 +255,8 @@ class ClusterReader(DataSourceReader):
     def _up_to_commit(self, member: Member, filters: Filters) -> Filters:
         try:
             log = member.log(self._options.mode)
-        except RecordingError:
-            if self._options.mode == "strict":
+        except RecordingError as error:
+            if not tolerates(self._options.mode, error):
                 raise
             return filters  # The plan has a row that says why nothing is read.
         text = tail_text(member, log)

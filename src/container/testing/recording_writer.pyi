@@ -1,7 +1,9 @@
 # Types of container.testing.recording_writer.
 import os
-from collections.abc import Buffer
-from typing import final
+from collections.abc import Buffer, Callable
+from typing import Final, final
+
+CHECKSUMS: Final[dict[str, Callable[[bytes], int]]]
 
 @final
 class RecordingWriter:
@@ -26,7 +28,7 @@ class RecordingWriter:
         term_length: int = ...,
         segment_length: int = ...,
         start_position: int = 0,
-        checksum: bool = False,
+        checksum: bool | str | None = None,
     ) -> None: ...
     @property
     def max_message_length(self) -> int: ...

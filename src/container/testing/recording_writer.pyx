@@ -17,7 +17,11 @@ from container.codecs cimport sbe
 from container.sealed cimport seal
 from container.transport cimport FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH
 
+from container.recordings.checksums import crc32c
 from container.recordings.frame_reader import segment_file_name
+
+CHECKSUMS = {"CRC-32": zlib.crc32, "CRC-32C": crc32c}
+"""What archives can record, by upstream's names."""
 
 cdef enum:
     TYPE_PAD = 0
@@ -50,8 +54,10 @@ cdef class RecordingWriter:
         recording_id, session_id, stream_id, initial_term_id, mtu_length: as in the archive's catalog.
         term_length, segment_length: powers of two.
         start_position: where the recording begins, a multiple of 32.
-        checksum: record the CRC-32 of each frame's payload in place of the session id, as an archive does that is
-            told to (``org.agrona.checksum.Crc32``).
+        checksum: record a checksum of each frame's payload in place of the session id, as an archive does that is
+            told to: ``"CRC-32"``, as True also says, or ``"CRC-32C"``; by default none.
+
+    Raises ValueError for another checksum.
     """
     cdef readonly int64_t recording_id
     cdef readonly int64_t start_position
@@ -63,7 +69,7 @@ cdef class RecordingWriter:
     cdef public int32_t session_id
     cdef readonly int64_t position
     cdef object _directory
-    cdef bint _has_checksum
+    cdef object _checksum
     cdef uint8_t* _term         # the term in progress
     cdef int64_t _term_position     # where it begins
     cdef int64_t _flushed           # up to which position it is on disk
@@ -77,7 +83,7 @@ cdef class RecordingWriter:
     def __init__(
         self, archive_dir, *, int64_t recording_id=0, int32_t session_id=7, int32_t stream_id=100,
         int32_t initial_term_id=0, int32_t mtu_length=1408, int32_t term_length=64 * 1024,
-        int32_t segment_length=128 * 1024, int64_t start_position=0, bint checksum=False
+        int32_t segment_length=128 * 1024, int64_t start_position=0, checksum=None
     ):
         self._directory = Path(archive_dir)
         self.recording_id = recording_id
@@ -88,7 +94,9 @@ cdef class RecordingWriter:
         self.term_length = term_length
         self.segment_length = segment_length
         self.start_position = self.position = self._flushed = start_position
-        self._has_checksum = checksum
+        if checksum and checksum is not True and checksum not in CHECKSUMS:
+            raise ValueError(f"checksum={checksum!r}: must be one of {', '.join(CHECKSUMS)}")
+        self._checksum = CHECKSUMS["CRC-32" if checksum is True else checksum] if checksum else None
         self._term_position = start_position & ~(<int64_t> term_length - 1)
         if self._term == NULL:
             self._term = <uint8_t*> calloc(term_length, 1)
@@ -230,9 +238,9 @@ cdef class RecordingWriter:
         self._put_header(FRAME_HEADER_LENGTH + length, flags, frame_type)
         if length > 0:
             memcpy(frame + FRAME_HEADER_LENGTH, payload, length)
-        if self._has_checksum and frame_type == TYPE_DATA:
+        if self._checksum is not None and frame_type == TYPE_DATA:
             area = PyBytes_FromStringAndSize(<char*> frame + FRAME_HEADER_LENGTH, framed - FRAME_HEADER_LENGTH)
-            sbe.sbe_put_int32(frame + SESSION_ID_OFFSET, <int32_t> <uint32_t> zlib.crc32(area))
+            sbe.sbe_put_int32(frame + SESSION_ID_OFFSET, <int32_t> <uint32_t> self._checksum(area))
         self.position += framed
         return 0
 
