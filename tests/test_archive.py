@@ -146,10 +146,10 @@ def test_bad_settings_are_refused_by_name(settings: dict[str, Any], text: str) -
 
 
 def test_term_length_mtu_and_sparse_are_added_where_the_channel_does_not_say() -> None:
-    context = ArchiveContext(control_channel="aeron:ipc?mtu=4096|sparse=false", term_buffer_length=128 * 1024)
+    context = ArchiveContext(control_channel="aeron:ipc?mtu=4096|sparse=true", term_buffer_length=128 * 1024)
     control, response = context.stream_channels(-7)
-    assert control == "aeron:ipc?mtu=4096|sparse=false|term-length=131072|session-id=-7"
-    assert response == "aeron:ipc?term-length=64k|mtu=1408|sparse=true|session-id=-7"
+    assert control == "aeron:ipc?mtu=4096|sparse=true|term-length=131072|session-id=-7"
+    assert response == "aeron:ipc?term-length=64k|mtu=1408|sparse=false|session-id=-7"
 
 
 # Connect
@@ -172,7 +172,7 @@ def test_connect_says_what_upstream_says(world: World) -> None:
     assert connect["encoded_credentials"] == b""
     assert connect["client_info"].startswith(b"name=test-service version=")
     assert connect["response_channel"] == (
-        b"aeron:ipc?term-length=64k|alias=sc-0-archive-ctrl-resp-cluster-0|mtu=1408|sparse=true|session-id=-1000"
+        b"aeron:ipc?term-length=64k|alias=sc-0-archive-ctrl-resp-cluster-0|mtu=1408|sparse=false|session-id=-1000"
     )
     assert archive.request("ArchiveIdRequest")["control_session_id"] == 700
     assert archive.request("KeepAliveRequest") == {"control_session_id": 700, "correlation_id": -1}

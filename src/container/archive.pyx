@@ -63,7 +63,8 @@ cdef class ArchiveContext:
     ``control_channel`` and ``control_stream_id`` are what the archive listens to; ``response_channel`` and
     ``response_stream_id`` are what it answers on, and the latter must be this client's alone.
     ``term_buffer_length`` (bytes), ``term_buffer_sparse`` and ``mtu_length`` (bytes) are added to both
-    channels where they do not say. ``message_timeout_ns`` is the limit of a whole connect and of each
+    channels where they do not say. Sparse log buffers, upstream's default here whatever the driver's is, turn a full
+    ``/dev/shm`` into a SIGBUS of whoever writes. ``message_timeout_ns`` is the limit of a whole connect and of each
     request. ``client_name`` is what the archive shows of this client. ``credentials_supplier`` has
     ``encoded_credentials() -> bytes`` and ``on_challenge(bytes) -> bytes``, or is None.
     """
@@ -84,7 +85,7 @@ cdef class ArchiveContext:
             self, *, str control_channel not None=LOCAL_CONTROL_CHANNEL, int32_t control_stream_id=10,
             str response_channel not None=LOCAL_CONTROL_CHANNEL, int32_t response_stream_id=RESPONSE_STREAM_ID,
             int64_t message_timeout_ns=10_000_000_000, int32_t message_retry_attempts=3,
-            int32_t term_buffer_length=64 * 1024, bint term_buffer_sparse=True, int32_t mtu_length=1408,
+            int32_t term_buffer_length=64 * 1024, bint term_buffer_sparse=False, int32_t mtu_length=1408,
             str client_name not None="", credentials_supplier=None):
         ChannelUri.parse(control_channel)
         ChannelUri.parse(response_channel)

@@ -228,6 +228,8 @@ class Node:
     def _archive_properties(self) -> dict[str, str]:
         return {
             "aeron.archive.dir": str(self.archive_dir),
+            # Archive and consensus module ask for sparse control streams, whatever the driver's default is.
+            "aeron.archive.control.term.buffer.sparse": "false",
             "aeron.archive.control.channel": f"aeron:udp?endpoint={self.endpoints.archive}",
             "aeron.archive.replication.channel": f"aeron:udp?endpoint={self.endpoints.host}:0",
             "aeron.archive.recording.events.enabled": "false",
