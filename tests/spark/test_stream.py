@@ -107,8 +107,8 @@ def test_bytes_of_a_message_that_look_like_a_frame_are_not_taken_for_one(tmp_pat
     history.begin_term()
     begin = history.position
     fake = struct.Struct("<iBBHiiiiq")
-    # Wherever the 32 bytes of this payload lie at a multiple of 32, they are a frame of this log but for the session id,
-    # which no client knows.
+    # Wherever the 32 bytes of this payload lie at a multiple of 32, they are a frame of this log but for the session
+    # id, which no client knows.
     first = begin + 32 + 32
     payload = b"".join(fake.pack(32, 0, 0xC0, 1, place, 8, 100, 0, 0) for place in range(first, first + 4096, 32))
     history.message(1, payload)
