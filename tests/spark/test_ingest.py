@@ -284,6 +284,7 @@ def test_dates_are_utc_whatever_the_time_zone_of_the_session(
         spark.conf.set("spark.sql.session.timeZone", zone)
 
 
+@pytest.mark.slow
 def test_columns_of_payloads_keep_their_meaning_when_the_decoder_changes(spark: SparkSession, tmp_path: Path) -> None:
     history = History(tmp_path / "member")
     history.begin_term()

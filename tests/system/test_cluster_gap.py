@@ -53,7 +53,7 @@ def kill_leader_while_followers_are(scenario: Scenario, behind: int) -> list[Mem
     ("properties", "behind"),
     [
         pytest.param({}, IN_THE_WINDOW, marks=pytest.mark.slow, id="patient driver"),
-        pytest.param(IMPATIENT_DRIVER, BEYOND_THE_WINDOW, id="impatient driver"),
+        pytest.param(IMPATIENT_DRIVER, BEYOND_THE_WINDOW, marks=pytest.mark.slow, id="impatient driver"),
     ],
 )
 def test_services_that_are_behind_when_their_leader_is_killed_lose_nothing(
