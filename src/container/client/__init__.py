@@ -9,7 +9,7 @@ asyncio, and :class:`SessionPool` has thousands of sessions. :class:`Request` is
 from container.client.aeron_cluster import SESSION_HEADER_LENGTH, AeronCluster, ClientState
 from container.client.async_client import AdminResponse, AsyncAeronCluster, aconnect
 from container.client.async_connect import AsyncConnect, ConnectStep
-from container.client.async_reconnecting import AsyncReconnectingClient, ConnectionListener, areconnecting
+from container.client.async_reconnecting import AsyncReconnectingClient, areconnecting
 from container.client.client_context import ClientContext, CredentialsSupplier
 from container.client.client_poller import EgressMessage
 from container.client.egress_listener import (
@@ -20,6 +20,7 @@ from container.client.egress_listener import (
     EgressListener,
     EventCode,
 )
+from container.client.reconnecting_base import ConnectionListener
 from container.client.reconnecting_client import ReconnectingClient, reconnecting
 from container.client.reconnection import ConnectionState, OutboxPolicy, ReconnectPolicy
 from container.client.requests import Request, RequestCounts

@@ -15,6 +15,13 @@ from container.client.async_client import AsyncAeronCluster, aconnect, request_t
 from container.client.client_context import ClientContext, limit_s
 from container.client.client_poller import EgressMessage
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener, EventCode
+from container.client.reconnecting_base import (
+    CLOSED_BY_US,
+    ConnectionListener,
+    ReconnectingBase,
+    attempt_context,
+    check_not_shared,
+)
 from container.client.reconnection import (
     ConnectionState,
     Outbox,
@@ -26,7 +33,6 @@ from container.client.reconnection import (
 from container.client.requests import Correlate, RequestCounts
 from container.errors import (
     ClosedError,
-    ClusterUnavailableError,
     ConfigurationError,
     ContainerError,
     OutboxFullError,
@@ -35,28 +41,6 @@ from container.errors import (
     SendTimedOutError,
     TimedOutError,
 )
-
-_CLOSED_BY_US = "closed by this client"
-
-
-class ConnectionListener:
-    """Told what becomes of the connection, on the event loop; override what is needed.
-
-    What a method raises goes to the loop's exception handler.
-    """
-
-    def on_disconnected(self, error: ContainerError) -> None:
-        """The session ended; attempts to connect begin."""
-
-    def on_reconnected(self, attempts: int) -> None:
-        """There is a new session, after so many attempts, 1 for the first."""
-
-    def on_leader_changed(self, leader_member_id: int, leadership_term_id: int) -> None:
-        """Within the session another member leads, or the same one in another term."""
-
-    def on_closed(self, error: ContainerError) -> None:
-        """The client is closed, and connects no more: by :meth:`AsyncReconnectingClient.aclose`, by an error that no
-        retry can help, or by the limits of its policy."""
 
 
 class _Listener(EgressListener):
@@ -108,7 +92,7 @@ class _Listener(EgressListener):
             self._inner.on_extension_message(block_length, template_id, schema_id, version, body)
 
 
-class AsyncReconnectingClient:
+class AsyncReconnectingClient(ReconnectingBase):
     """A client of the cluster for one event loop that outlives its sessions; made by :func:`areconnecting`.
 
     While there is no session, messages wait in an outbox, in their order, and each within its time limit. A message
@@ -145,31 +129,6 @@ class AsyncReconnectingClient:
 
     def __repr__(self) -> str:
         return f"<AsyncReconnectingClient {self.state.value} outbox={len(self._outbox)} {self._client!r}>"
-
-    @property
-    def state(self) -> ConnectionState:
-        """Whether there is a session, or one is sought."""
-        return self._machine.state
-
-    @property
-    def is_closed(self) -> bool:
-        """True once closed; :attr:`error` says why."""
-        return self.state is ConnectionState.CLOSED
-
-    @property
-    def error(self) -> ContainerError | None:
-        """What ended the last session or attempt, or the client; None while there is a session."""
-        return self._machine.error
-
-    @property
-    def sessions(self) -> int:
-        """Sessions that were had so far."""
-        return self._machine.sessions
-
-    @property
-    def waiting(self) -> int:
-        """Messages in the outbox."""
-        return len(self._outbox)
 
     @property
     def client(self) -> AsyncAeronCluster | None:
@@ -352,10 +311,6 @@ class AsyncReconnectingClient:
     async def _change(self) -> None:
         await self._changed.wait()
 
-    def _check_open(self) -> None:
-        if self.is_closed:
-            raise ClosedError(f"the client is closed: {self._machine.error}") from self._machine.error
-
     # Receiving
 
     def __aiter__(self) -> AsyncIterator[EgressMessage]:
@@ -366,7 +321,7 @@ class AsyncReconnectingClient:
         try:
             return await self.receive()
         except ClosedError:
-            if str(self._machine.error) == _CLOSED_BY_US:
+            if str(self._machine.error) == CLOSED_BY_US:
                 raise StopAsyncIteration from None
             raise
 
@@ -412,7 +367,7 @@ class AsyncReconnectingClient:
 
     async def aclose(self) -> None:
         """Ends the session and connects no more; what waits gets ClosedError. Nothing happens the second time."""
-        self._close(ClosedError(_CLOSED_BY_US))
+        self._close(ClosedError(CLOSED_BY_US))
         if self._supervisor is not None:
             self._supervisor.cancel()
             await asyncio.wait([self._supervisor])
@@ -554,16 +509,13 @@ def areconnecting(
         context = ClientContext.from_environment(**{"listener": EgressListener(), **settings})
     elif settings:
         context = replace(context, **settings)
-    if context.client is not None:
-        raise ConfigurationError("client must be None: a client that connects again makes one for each session")
+    check_not_shared(context)
     if given is not None and not isinstance(given, EgressListener):
         raise ConfigurationError(f"areconnecting() takes an EgressListener in Python, not {given!r}")
     base = context
 
     async def connect(listener: EgressListener) -> AsyncAeronCluster:
-        attempt = replace(base, listener=listener)
-        if resolve is not None:
-            attempt = replace(attempt, ingress_endpoints=resolved(resolve))
+        attempt = replace(attempt_context(base, resolve), listener=listener)
         return await aconnect(attempt, correlate=correlate, max_waiting=max_waiting, resend=resend)
 
     return AsyncReconnectingClient(
@@ -576,11 +528,3 @@ def areconnecting(
         max_waiting=max_waiting,
         listener=given,
     )
-
-
-def resolved(resolve: Callable[[], str]) -> str:
-    """What ``resolve`` returns; raises ClusterUnavailableError where that raises OSError."""
-    try:
-        return resolve()
-    except OSError as error:  # a name server that does not answer, for one
-        raise ClusterUnavailableError(f"resolve() failed: {error}") from error

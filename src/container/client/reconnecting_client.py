@@ -11,8 +11,14 @@ from typing import Any, Self
 
 from container.client.aeron_cluster import AeronCluster
 from container.client.async_connect import AsyncConnect
-from container.client.async_reconnecting import ConnectionListener, resolved
 from container.client.client_context import ClientContext, limit_s
+from container.client.reconnecting_base import (
+    CLOSED_BY_US,
+    ConnectionListener,
+    ReconnectingBase,
+    attempt_context,
+    check_not_shared,
+)
 from container.client.reconnection import (
     ConnectionState,
     Outbox,
@@ -36,7 +42,6 @@ from container.errors import (
 
 _NS_PER_S = 1_000_000_000
 _PAUSE_S = 0.001
-_CLOSED_BY_US = "closed by this client"
 
 
 class _Item:
@@ -68,7 +73,7 @@ class _Item:
             self.request.end(error=error)
 
 
-class ReconnectingClient:
+class ReconnectingClient(ReconnectingBase):
     """A client of the cluster that outlives its sessions; made by :func:`reconnecting`. One thread uses it.
 
     **Call** :meth:`poll` **often**: it hears the cluster, connects again, and sends what waits in the outbox. A message
@@ -104,31 +109,6 @@ class ReconnectingClient:
 
     def __repr__(self) -> str:
         return f"<ReconnectingClient {self.state.value} outbox={len(self._outbox)} {self._cluster!r}>"
-
-    @property
-    def state(self) -> ConnectionState:
-        """Whether there is a session, or one is sought."""
-        return self._machine.state
-
-    @property
-    def is_closed(self) -> bool:
-        """True once closed; :attr:`error` says why."""
-        return self.state is ConnectionState.CLOSED
-
-    @property
-    def error(self) -> ContainerError | None:
-        """What ended the last session or attempt, or the client; None while there is a session."""
-        return self._machine.error
-
-    @property
-    def sessions(self) -> int:
-        """Sessions that were had so far."""
-        return self._machine.sessions
-
-    @property
-    def waiting(self) -> int:
-        """Messages in the outbox."""
-        return len(self._outbox)
 
     @property
     def cluster(self) -> AeronCluster | None:
@@ -382,7 +362,7 @@ class ReconnectingClient:
         """Ends the session and connects no more; what waits gets ClosedError. Nothing happens the second time."""
         if self.is_closed:
             return
-        self._machine.close(ClosedError(_CLOSED_BY_US))
+        self._machine.close(ClosedError(CLOSED_BY_US))
         if self._connecting is not None:
             self._connecting.close()
             self._connecting = None
@@ -400,10 +380,6 @@ class ReconnectingClient:
         for entry in self._outbox.entries():
             self._fail(entry, ClosedError(f"the client is closed: {error}"))
         self._callbacks.on_closed(error)
-
-    def _check_open(self) -> None:
-        if self.is_closed:
-            raise ClosedError(f"the client is closed: {self._machine.error}") from self._machine.error
 
 
 def reconnecting(
@@ -428,12 +404,11 @@ def reconnecting(
         context = ClientContext.from_environment(**settings)
     elif settings:
         context = replace(context, **settings)
-    if context.client is not None:
-        raise ConfigurationError("client must be None: a client that connects again makes one for each session")
+    check_not_shared(context)
     base = context
 
     def connect() -> AsyncConnect:
-        return AsyncConnect(base if resolve is None else replace(base, ingress_endpoints=resolved(resolve)))
+        return AsyncConnect(attempt_context(base, resolve))
 
     return ReconnectingClient(
         connect,

@@ -1,0 +1,89 @@
+"""What the blocking and the asyncio client that connect again have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from container.client.client_context import ClientContext
+from container.client.reconnection import ConnectionState, Outbox, Reconnection
+from container.errors import ClosedError, ClusterUnavailableError, ConfigurationError, ContainerError
+
+CLOSED_BY_US = "closed by this client"
+
+
+class ConnectionListener:
+    """Hears what becomes of the connection; override what is needed.
+
+    With asyncio the methods run on the event loop, and what they raise goes to its exception handler. Else they run in
+    polls, and what they raise comes out of the poll.
+    """
+
+    def on_disconnected(self, error: ContainerError) -> None:
+        """The session ended; attempts to connect begin."""
+
+    def on_reconnected(self, attempts: int) -> None:
+        """There is a new session, after so many attempts, 1 for the first."""
+
+    def on_leader_changed(self, leader_member_id: int, leadership_term_id: int) -> None:
+        """Within the session another member leads, or the same one in another term."""
+
+    def on_closed(self, error: ContainerError) -> None:
+        """The client is closed, and connects no more: by :meth:`AsyncReconnectingClient.aclose`, by an error that no
+        retry can help, or by the limits of its policy."""
+
+
+class ReconnectingBase:
+    """Where a client that connects again is; for those who derive from it, its state machine and its outbox."""
+
+    _machine: Reconnection
+    _outbox: Outbox
+
+    @property
+    def state(self) -> ConnectionState:
+        """Whether there is a session, or one is sought."""
+        return self._machine.state
+
+    @property
+    def is_closed(self) -> bool:
+        """True once closed; :attr:`error` says why."""
+        return self.state is ConnectionState.CLOSED
+
+    @property
+    def error(self) -> ContainerError | None:
+        """What ended the last session or attempt, or the client; None while there is a session."""
+        return self._machine.error
+
+    @property
+    def sessions(self) -> int:
+        """Sessions that were had so far."""
+        return self._machine.sessions
+
+    @property
+    def waiting(self) -> int:
+        """Messages in the outbox."""
+        return len(self._outbox)
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise ClosedError(f"the client is closed: {self._machine.error}") from self._machine.error
+
+
+def check_not_shared(context: ClientContext) -> None:
+    """Refuse a context with a client of the transport, with a ConfigurationError: each session makes its own."""
+    if context.client is not None:
+        raise ConfigurationError("client must be None: a client that connects again makes one for each session")
+
+
+def attempt_context(context: ClientContext, resolve: Callable[[], str] | None) -> ClientContext:
+    """The context of one attempt, with the ingress endpoints of now.
+
+    Raises ClusterUnavailableError where ``resolve`` raises OSError.
+    """
+    if resolve is None:
+        return context
+    try:
+        endpoints = resolve()
+    except OSError as error:  # a name server that does not answer, for one
+        raise ClusterUnavailableError(f"resolve() failed: {error}") from error
+    return replace(context, ingress_endpoints=endpoints)
