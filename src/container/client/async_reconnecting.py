@@ -44,7 +44,7 @@ from container.errors import (
 
 
 class _Listener(EgressListener):
-    """Tells of leaders, and passes all on to the user's listener."""
+    """Reports leaders, and passes all on to the user's listener."""
 
     def __init__(self, tell_leader: Callable[[int, int], None], inner: EgressListener | None) -> None:
         self._tell_leader = tell_leader
@@ -495,7 +495,7 @@ def areconnecting(
             transport cannot be shared.
         resend: whether requests that do not say so themselves (``idempotent``) are sent again.
         policy: how long to wait between attempts, and how long to try.
-        callbacks: told of sessions and leaders.
+        callbacks: hears of sessions and leaders.
         outbox_policy: what becomes of a message for which the outbox has no room.
         outbox_messages: messages that may wait to be sent.
         outbox_bytes: bytes of them.

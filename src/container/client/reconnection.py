@@ -1,6 +1,6 @@
 """When a client that lost its session connects again, and what waits to be sent meanwhile. Free of I/O.
 
-:class:`Reconnection` is told what became of each attempt and of each session, and says when the next one begins, if
+:class:`Reconnection` hears what became of each attempt and of each session, and says when the next one begins, if
 there is one. :class:`Outbox` keeps what is to be sent in its order, within limits. Whoever has the client
 gives both the time and the random numbers.
 """

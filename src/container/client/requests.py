@@ -73,7 +73,7 @@ class Request:
         poll: Callable[[], object] | None = None,
         on_end: Callable[[Request], object] | None = None,
     ) -> None:
-        """For the client: ``message`` is kept to be sent again, None for never; ``on_end`` is told of an error."""
+        """For the client: ``message`` is kept to be sent again, None for never; ``on_end`` gets an error."""
         #: What its reply is found by.
         self.key = key
         #: True once :attr:`payload` or :attr:`error` is there.
