@@ -182,6 +182,14 @@ def test_directory_that_can_not_be_made_is_named(tmp_path: Path, client: MemoryC
         context.conclude()
 
 
+def test_a_long_directory_that_cannot_be_made_is_named_whole(tmp_path: Path, client: MemoryClient) -> None:
+    (tmp_path / "file").touch()
+    deep = tmp_path / "file" / "/".join(["a-directory-with-a-long-name"] * 20)
+    context = Context(RecordingService(), client=client, environ={}, cluster_dir=deep)
+    with pytest.raises(ConfigurationError, match=f"cluster_dir='{deep}': cannot be created: Not a directory"):
+        context.conclude()
+
+
 def test_s7_link_file_only_when_the_directories_differ(concluded: Any, tmp_path: Path) -> None:
     link = tmp_path / "cluster-mark-service-0.lnk"
     concluded(mark_file_dir=tmp_path / "marks").close()

@@ -30,7 +30,7 @@ from container.settings import Settings
 from container.settings_sources import collect_settings, validate_settings
 from container.transport import Client, Clock, MarkFile, SnapshotStore, SystemClock
 from container.type_names import TYPE_CHECKING, Any
-from container.values import shown
+from container.values import shown, shown_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -470,7 +470,7 @@ def _created_directory(setting: str, directory: str) -> str:
         _make_directory(directory)
         return os.path.realpath(directory, strict=True)
     except OSError as error:
-        raise ConfigurationError(f"{setting}={shown(directory)}: cannot be created: {error.strerror}") from error
+        raise ConfigurationError(f"{setting}={shown_path(directory)}: cannot be created: {error.strerror}") from error
 
 
 def _make_directory(path: str) -> None:

@@ -14,7 +14,7 @@ from container.idle_strategy import parse_duration_ns, parse_idle_strategy, pars
 from container.semantic_version import parse_version
 from container.settings import Setting, Settings, settings_table
 from container.type_names import Any
-from container.values import is_path, shown, whole_number
+from container.values import is_path, shown, shown_path, whole_number
 
 CONFIG_FILE_VARIABLE = "AERON_CLUSTER_CONFIG_FILE"
 
@@ -186,7 +186,7 @@ def _read_file(given_path: object, source: str) -> dict[str, Given]:
         with open(path, "rb") as file:  # noqa: PTH123 - a pipe, too: a shell makes one of what a command prints
             content = file.read(_FILE_LENGTH_MAX + 1)
     except OSError as error:
-        raise ConfigurationError(f"config file {shown(path)[1:-1]} cannot be read: {error.strerror}") from error
+        raise ConfigurationError(f"config file {shown_path(path)[1:-1]} cannot be read: {error.strerror}") from error
     if len(content) > _FILE_LENGTH_MAX:
         raise ConfigurationError(f"config file {path} is longer than {_FILE_LENGTH_MAX} bytes")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _SHOWN_LENGTH = 80
+_LONGEST_PATH = 5_000
 _MAX_DIGITS = 19
 _MAX_PATH_LENGTH = 65_535
 
@@ -10,18 +11,23 @@ TOO_LARGE = 2**64
 """Stands for every whole number with more digits than 64 bits have; outside of every range."""
 
 
-def shown(value: object) -> str:
-    """A value as an error names it: its repr on one line, shortened. Never raises."""
+def shown(value: object, longest: int = _SHOWN_LENGTH) -> str:
+    """A value as an error names it: its repr on one line, shortened to ``longest`` characters. Never raises."""
     try:
         if type(value) is int and value.bit_length() > 256:
             return f"<int of {value.bit_length()} bits>"  # as decimal digits it would take long, or be refused
         if isinstance(value, str | bytes | bytearray):
-            value = value[: 2 * _SHOWN_LENGTH]
+            value = value[: 2 * longest]
         text = " ".join(repr(value).split("\n"))
         text.encode()
     except Exception:
         text = f"<{type(value).__name__}>"
-    return text if len(text) <= _SHOWN_LENGTH else f"{text[: _SHOWN_LENGTH - 3]}..."
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def shown_path(path: object) -> str:
+    """A path as an error names it: as :func:`shown`, but whole, as long as the system allows it to be."""
+    return shown(path, _LONGEST_PATH)
 
 
 def whole_number(text: str) -> int | None:
