@@ -40,6 +40,11 @@ def test_every_fault_has_a_row_of_its_own() -> None:
     assert sorted(named) == sorted(FAULTS)
 
 
+def test_no_fault_has_two_rows() -> None:
+    faults = [row[0] for heading in FAULT_TABLES for row in tables()[heading]]
+    assert sorted(faults) == sorted(set(faults))
+
+
 @pytest.mark.parametrize("heading", FAULT_TABLES)
 def test_each_row_says_how_it_is_shown_by_what_is_there(heading: str) -> None:
     known = names_of_tests() | {"./run fuzz", "testing.md"}
