@@ -15,7 +15,7 @@ from container.pipeline.cluster_time import as_time, ticks_per_second, time_unit
 from container.pipeline.events import snapshot_items, snapshot_positions, timer_pairs
 from container.pipeline.report import ROW_LIMIT, Report
 from container.pipeline.rows import read_view
-from container.recordings.commit import tail_texts
+from container.recordings.commit import all_end_texts
 from container.spark.options import SourceOptions
 from container.spark.source import open_source_members
 
@@ -68,7 +68,7 @@ def analyse(spark: SparkSession, options: SourceOptions) -> Analytics:
     committed, member = max(
         ((one.log_range().committed_position, one) for one in open_source_members(options)), key=lambda pair: pair[0]
     )
-    for text in tail_texts([member], options.mode):
+    for text in all_end_texts([member], options.mode):
         _log.warning("%s", text)
     options = structs.replace(
         options,
