@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -220,3 +221,12 @@ def archive_mark() -> bytes:
     block = struct.pack("<iiqqqiiiii", 0x030100, 0, -1, 5, 6, 10, 11, 12, 8192, 1024 * 1024).ljust(128, b"\0")
     texts = struct.pack("<I", 0) * 4
     return (struct.pack("<HHHH", 128, 200, 100, 2) + block + texts).ljust(8192 + 1024 * 1024, b"\0")
+
+
+def write_mark(path: Path, member_id: int, age_ms: int = 60_000) -> None:
+    """A consensus module's mark file: of a member that has ended a minute ago."""
+    then_ms = time.time_ns() // 1_000_000 - age_ms
+    block = struct.pack("<iiqqqqiiiiiiiii", 768, 1, then_ms, 5, 6, -1, 1, 2, 3, 4, member_id, -1, 8192, 4096, 0)
+    texts = struct.pack("<I", 0) * 6
+    header = struct.pack("<HHHH", 128, 200, 110, 2) + block.ljust(128, b"\0") + texts
+    (path / "cluster" / "cluster-mark.dat").write_bytes(header.ljust(8192 + 4096, b"\0"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from container.recordings.views import views_markdown
+from container.recordings.views import VIEWS, views_markdown
 
 TEXT = (Path(__file__).parents[1] / "docs" / "pipeline.md").read_text(encoding="utf-8")
 
@@ -45,6 +45,13 @@ def test_what_can_be_missing_or_wrong_has_its_tests() -> None:
         names = re.findall(r"`(test_\w+)`", cell)
         assert names, f"a row names no test: {row}"
         assert [name for name in names if f"def {name}(" not in tests] == []
+
+
+def test_the_table_of_what_can_be_wrong_names_each_view_and_each_command() -> None:
+    chapter = TEXT.split("## What can be missing or wrong")[1].split("\n## ")[0]
+    assert [name for name in VIEWS if f"`{name}`" not in chapter] == []
+    for command in ("ingest", "audit", "replay", "diff", "analytics"):
+        assert re.search(rf"\b{command}\b", chapter), f"the table says nothing of {command}"
 
 
 def test_commands_are_understood() -> None:

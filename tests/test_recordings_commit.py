@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import struct
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,24 +11,15 @@ import pytest
 
 from container.errors import ConfigurationError
 from container.recordings import LogRange, Member, open_member, open_members
-from container.recordings.commit import tail_text, tail_texts
+from container.recordings.commit import all_end_texts, end_texts
 from container.recordings.recording_log import read_recording_log
 from container.recordings.replay import plan_replay
 from container.testing.recordings import write_catalog, write_recording_log
-from tests.recordings_world import World, entry, rows_of, session_message
+from tests.recordings_world import SEGMENT_LENGTH, World, entry, rows_of, session_message, write_mark
 from tests.test_recordings_member import RunningMember
 
 LENGTH = 96
 """Bytes of a message of these logs, with its header."""
-
-
-def write_mark(path: Path, member_id: int, age_ms: int = 60_000) -> None:
-    """A consensus module's mark file: of a member that has ended a minute ago."""
-    then_ms = time.time_ns() // 1_000_000 - age_ms
-    block = struct.pack("<iiqqqqiiiiiiiii", 768, 1, then_ms, 5, 6, -1, 1, 2, 3, 4, member_id, -1, 8192, 4096, 0)
-    texts = struct.pack("<I", 0) * 6
-    header = struct.pack("<HHHH", 128, 200, 110, 2) + block.ljust(128, b"\0") + texts
-    (path / "cluster" / "cluster-mark.dat").write_bytes(header.ljust(8192 + 4096, b"\0"))
 
 
 def append(world: World, count: int) -> None:
@@ -76,7 +65,7 @@ def test_all_that_a_lone_member_has_recorded_is_committed(tmp_path: Path) -> Non
     assert {row["committed"] for row in rows_of(tmp_path, "messages", committed=None)} == {True}
     member = open_member(tmp_path)
     assert plan_replay(member)[-1].end_position == end
-    (text,) = tail_texts([member], "strict")
+    (text,) = all_end_texts([member], "strict")
     assert text == (
         f"the log of member 0 in {tmp_path} is recorded to {end} and known to be committed to 0: all that is recorded "
         "counts as committed, as no other member ever led it. If the cluster has other members, name their directories "
@@ -101,7 +90,7 @@ def test_a_log_that_another_member_led_is_committed_to_what_is_known(
         f"the log of {name} is recorded to {end} and known to be committed to {base}: what lies between is left out, "
         "as an election may remove it. Name the directories of all members, or set committed=recorded"
     ]
-    (text,) = tail_texts([open_member(tmp_path, committed="recorded")], "strict")
+    (text,) = all_end_texts([open_member(tmp_path, committed="recorded")], "strict")
     assert f"is recorded to {end} and known to be committed to {base}: all that is recorded counts" in text
 
 
@@ -109,14 +98,14 @@ def test_an_archive_alone_is_committed_to_what_is_known(tmp_path: Path) -> None:
     world = member_of(tmp_path)
     assert ranges(world.archive_dir) == [(world.log.position, 0)]
     assert ranges(world.archive_dir, committed="recorded") == [(world.log.position, world.log.position)]
-    assert len(tail_texts([open_member(world.archive_dir)], "strict")) == 1
+    assert len(all_end_texts([open_member(world.archive_dir)], "strict")) == 1
 
 
 @pytest.mark.parametrize(("asked", "given"), [(0, 0), (480, 480), ("00480", 480), (2**40, None)])
 def test_a_log_position_can_be_given(tmp_path: Path, asked: int | str, given: int | None) -> None:
     end = member_of(tmp_path).log.position
     assert ranges(tmp_path, committed=asked) == [(end, end if given is None else given)]
-    assert tail_texts([open_member(tmp_path, committed=asked)], "strict") == []
+    assert all_end_texts([open_member(tmp_path, committed=asked)], "strict") == []
 
 
 @pytest.mark.parametrize("value", ["all", "", "1.5", "-1", "RECORDED"])
@@ -137,7 +126,7 @@ def test_a_running_member_knows_it_by_its_counter(tmp_path: Path, asked: str | N
     running.write()
     member = open_member(tmp_path, committed=asked)
     assert member.log_range() == LogRange(0, world.log.position, 192)
-    assert tail_text(member, member.log()) is None
+    assert end_texts(member, member.log()) == {}
 
 
 @pytest.mark.parametrize(
@@ -160,7 +149,7 @@ def test_what_a_majority_has_recorded_is_committed(tmp_path: Path, ends: tuple[i
     ]
     assert ranges(*paths) == [(end * LENGTH, min(end, expected) * LENGTH) for end in ends]
     assert ranges(*reversed(paths)) == [(end * LENGTH, min(end, expected) * LENGTH) for end in reversed(ends)]
-    texts = tail_texts(open_members(paths), "strict")
+    texts = all_end_texts(open_members(paths), "strict")
     assert len(texts) == sum(end > expected for end in ends)
     assert all(f"committed to {expected * LENGTH}, by the majority of the members" in text for text in texts)
 
@@ -184,6 +173,30 @@ def test_a_tail_of_an_earlier_leader_is_no_vote(tmp_path: Path) -> None:
     ]
     # Without the third one only two of what may be three agree, up to where the terms part.
     assert ranges(old.base_dir, new.base_dir) == [(old.log.position, base), (new.log.position, base)]
+
+
+def test_a_tail_of_an_earlier_leader_is_no_vote_for_a_log_that_was_purged(tmp_path: Path) -> None:
+    """Where the terms part the newest log has no frames any more; its recording log has the place."""
+    old = member_of(tmp_path / "member-0", count=SEGMENT_LENGTH // LENGTH + 40, member_id=0)
+    new = World(tmp_path / "member-1")
+    new.begin_term()
+    append(new, 10)
+    base = new.begin_term() and new.bases[1]
+    append(new, SEGMENT_LENGTH // LENGTH + 100)
+    new.close()
+    write_mark(new.base_dir, 1)
+    third = copy_of(new, tmp_path / "member-2", 2, base + 5 * LENGTH)
+    (log,) = open_member(new.base_dir).recordings()
+    write_catalog(new.archive_dir, [replace(log, start_position=SEGMENT_LENGTH)])
+    new.segment(0).unlink()
+    assert ranges(old.base_dir, new.base_dir, third) == [
+        (old.log.position, base),
+        (new.log.position, SEGMENT_LENGTH),
+        (base + 5 * LENGTH, base + 5 * LENGTH),
+    ]
+    # As a backup has it: the last term alone. Where the term before ended it does not know.
+    write_recording_log(new.cluster_dir, [entry(0, 0, leadership_term_id=2, term_base_log_position=SEGMENT_LENGTH)])
+    assert ranges(old.base_dir, new.base_dir)[0] == (old.log.position, 0)
 
 
 def test_what_is_known_counts_also_when_fewer_have_it(tmp_path: Path) -> None:

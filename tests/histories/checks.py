@@ -9,22 +9,24 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from container.recordings import Member, plan, read_partition
+from container.recordings.commit import end_texts
 from container.recordings.replay import plan_replay, replay_segment
 from container.spark.offsets import format_offset, parse_offset
 from container.spark.options import SourceOptions
 from container.spark.source import ClusterStreamReader, arrow_schema, open_source_members, spark_schema
 from tests.histories.world import Cluster, MemberFiles, write_cluster
-from tests.plain_decoder import message_row, messages
+from tests.plain_decoder import Frame, frames, message_row, messages
 from tests.recordings_world import SEGMENT_LENGTH
 from tests.replay_services import NUMBER
 
 type Row = dict[str, Any]
 
+PAGE_LENGTH = 4096
 SHOWN = ("committed", "error", "member_id")
 """Columns that the plain reader does not have."""
 
@@ -38,6 +40,13 @@ def plain_rows(member: MemberFiles, end: int | None = None) -> list[Row]:
     last = member.recorded if end is None else end
     found = messages(member.archive_dir, member.recording_id, member.start, last, SEGMENT_LENGTH, member.start)
     return [message_row(*one) for one in found]
+
+
+def plain_frames(member: MemberFiles) -> list[Frame]:
+    """The frames of a member's log."""
+    return list(
+        frames(member.archive_dir, member.recording_id, member.start, member.recorded, SEGMENT_LENGTH, member.start)
+    )
 
 
 def agree(what: str, found: Sequence[Any], expected: Sequence[Any]) -> None:
@@ -177,13 +186,21 @@ def answers(rows: Sequence[Row]) -> list[tuple[int, int, bytes]]:
 class Damage:
     """Bytes of one member's log that were changed, by log positions."""
 
-    def __init__(self, rng: random.Random, member: MemberFiles, begin: int | None = None) -> None:
-        """At a random place and of a random length; or of one byte, at a log position."""
+    def __init__(
+        self, rng: random.Random, member: MemberFiles, begin: int | None = None, zero_length: int | None = None
+    ) -> None:
+        """At a random place and of a random length; or of one byte, at a log position; or zeros at the end."""
         self.member = member
         length = rng.choice([1, 1, 1, 4, 8, 32, 500]) if begin is None else 1
+        if zero_length is not None:
+            segment = (member.recorded - 1) // SEGMENT_LENGTH * SEGMENT_LENGTH
+            begin, length = max(member.start, segment, member.recorded - zero_length), zero_length
         self.begin = begin or rng.randrange(member.start, max(member.start + 1, member.recorded - length))
         self.end = min(self.begin + length, (self.begin // SEGMENT_LENGTH + 1) * SEGMENT_LENGTH, member.recorded)
         segment = self.begin // SEGMENT_LENGTH * SEGMENT_LENGTH
+        self.is_within_a_header = any(
+            frame.position < self.begin < frame.position + 32 for frame in plain_frames(member)
+        )
         self._path = member.archive_dir / f"{member.recording_id}-{segment}.rec"
         self._offset = self.begin - segment
         with self._path.open("r+b") as file:
@@ -191,7 +208,9 @@ class Damage:
             self.before = file.read(self.end - self.begin)
             flipped = bytes([self.before[0] ^ 1 << rng.randrange(8)]) + self.before[1:]
             self.after = (
-                flipped
+                bytes(len(self.before))
+                if zero_length is not None
+                else flipped
                 if begin is not None
                 else rng.choice(
                     [
@@ -220,16 +239,55 @@ class Damage:
         return f"bytes {self.begin} to {self.end} of {self.member.base_dir.name}"
 
 
+class Ending(NamedTuple):
+    """Where a log seems to end that has zeros where its last frames were."""
+
+    position: int
+    is_torn: bool
+    """Whether a last frame is left out, of which the last page is empty."""
+
+
+def ending(files: MemberFiles, whole: Sequence[Frame], damage: Damage) -> Ending:
+    """Where a log ends as it is now, of which the frames were others before the damage.
+
+    A catalog that says it decides; else a log of zeros behind a frame cannot be told from one that was killed there.
+    """
+    if files.is_stopped or not whole:
+        return Ending(files.recorded, False)
+    base = whole[-1].position // SEGMENT_LENGTH * SEGMENT_LENGTH
+    content = (files.archive_dir / f"{files.recording_id}-{base}.rec").read_bytes()
+    written = base + len(content.rstrip(b"\0"))
+    left = [frame for frame in whole if frame.position < written]
+    if not left:
+        return Ending(files.start, False)
+    last = left[-1]
+    page = (last.end - 1) // PAGE_LENGTH * PAGE_LENGTH
+    is_intact = last.payload is not None and not (damage.begin < last.position + 32 and last.position < damage.end)
+    is_torn = is_intact and base <= last.position < page and not content[page - base : last.end - base].strip(b"\0")
+    return Ending(last.position if is_torn else last.end, is_torn)
+
+
 def check_damage(cluster: Cluster, rng: random.Random) -> None:
     """What damage does not touch is read as before or an error says that it is missing; nothing else appears."""
     files = rng.choice(cluster.members)
+    _check_damage(cluster, files, rng, None)
+    # A power cut, or a disk that has lost what was written last.
+    files = rng.choice(cluster.members)
+    if files.recorded > files.start:
+        _check_damage(cluster, files, rng, rng.choice([1, 40, 100, 500, 2000, 6000]))
+
+
+def _check_damage(cluster: Cluster, files: MemberFiles, rng: random.Random, zero_length: int | None) -> None:
     expected = plain_rows(files)
-    damage = Damage(rng, files)
+    whole = plain_frames(files)
+    damage = Damage(rng, files, zero_length=zero_length)
     try:
         (member,) = [one for one in opened(cluster) if one.member_id == files.member_id]
         found = batch_rows(member, "permissive")
+        end, texts = ending(files, whole, damage), end_texts(member, member.log("permissive"))
     finally:
         damage.undo()
+    _check_end(damage, files, end, texts, [row["error"] for row in found if row["error"] is not None])
     rows = {row["log_position"]: without_nulls(row, *SHOWN) for row in found if row["error"] is None}
     errors = [row for row in found if row["error"] is not None]
     known = {row["log_position"]: row for row in expected}
@@ -238,7 +296,7 @@ def check_damage(cluster: Cluster, rng: random.Random) -> None:
             raise Disagreement(f"{damage}: {row} instead of {known[position]}")
         if position not in known and not damage.touches(row):
             raise Disagreement(f"{damage}: a row that was never written: {row}")
-    missing = [row for position, row in known.items() if position not in rows]
+    missing = [row for position, row in known.items() if position not in rows and position <= end.position]
     if missing and not errors and missing == expected[-len(missing) :]:
         raise Disagreement(f"the log ends without a word at {damage}: {len(missing)} messages follow it")
     if missing and not errors:
@@ -247,6 +305,19 @@ def check_damage(cluster: Cluster, rng: random.Random) -> None:
         raise Disagreement(
             f"{damage}: the first error is {errors[0]['error']!r}, and {missing[0]} is missing before it"
         )
+
+
+def _check_end(damage: Damage, files: MemberFiles, end: Ending, texts: dict[str, str], errors: Sequence[str]) -> None:
+    """A log that seems to end earlier is named where something shows it: its recording log, or a torn frame."""
+    if end.is_torn and "torn" not in texts:
+        raise Disagreement(f"{damage}: the frame at {end.position} is left out without a word")
+    if files.start == files.recorded or end.position >= files.known:
+        return
+    if damage.is_within_a_header:
+        agree(f"{damage}: whether something is said of the end", [bool(errors)], [True])
+        return
+    text = f"the log ends at log position {end.position}, and by its recording log it was recorded and committed to"
+    agree(f"{damage}: what is said of the end", [any(text in one for one in errors), "lost" in texts], [True, True])
 
 
 def run(seed: int, directory: Path) -> None:

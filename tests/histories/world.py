@@ -20,9 +20,17 @@ from container.codecs.messages import encode
 from container.recordings import RecordingDescriptor, RecordingLogEntry
 from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
 from tests.plain_decoder import frames
-from tests.recordings_world import CHANNEL, SEGMENT_LENGTH, TERM_LENGTH, entry, marker, new_term, session_message
+from tests.recordings_world import (
+    CHANNEL,
+    SEGMENT_LENGTH,
+    TERM_LENGTH,
+    entry,
+    marker,
+    new_term,
+    session_message,
+    write_mark,
+)
 from tests.replay_services import NUMBER, STATE
-from tests.test_recordings_commit import write_mark
 
 BEGIN_MS = 1_700_000_000_000
 SESSION_ID_OFFSET = 12
@@ -52,6 +60,8 @@ class MemberFiles:
     """Up to where its log is the cluster's."""
     known: int
     """Up to where its own recording log shows that the log is committed."""
+    is_stopped: bool
+    """Whether its archive's catalog says where the log ends."""
     committed: int = 0
     """Up to where the log is committed, as far as all members' files together show it."""
 
@@ -289,7 +299,7 @@ def _write_member(rng: random.Random, log: _Log, directory: Path, member_id: int
     write_recording_log(cluster_dir, entries)
     write_mark(base_dir, member_id)
     known = max([start, *(max(one.log_position, one.term_base_log_position) for one in entries)])
-    return MemberFiles(base_dir, member_id, recording_id, start, recorded, agreed, known)
+    return MemberFiles(base_dir, member_id, recording_id, start, recorded, agreed, known, is_stopped)
 
 
 def _entries(

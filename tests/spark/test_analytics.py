@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import shutil
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from container.pipeline.analytics import Analytics, analyse, write_analytics
 from container.spark.options import SourceOptions
+from tests.recordings_world import SEGMENT_LENGTH
 from tests.spark.written_members import WrittenMember
 
 
@@ -46,3 +51,20 @@ def test_tables_have_what_the_log_has(spark: SparkSession, member: WrittenMember
     assert [(term.leader_member_id, term.messages) for term in terms] == [
         (leader, len([m for m in member.messages if m["leadership_term_id"] == leader]) - 1) for leader in (0, 1)
     ]
+
+
+def test_damage_that_analytics_leave_out_is_a_warning(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    damaged = Path(shutil.copytree(member.base_dir, tmp_path / "damaged"))
+    segment = damaged / "archive" / f"0-{SEGMENT_LENGTH}.rec"
+    os.truncate(segment, 0)
+    with caplog.at_level(logging.WARNING):
+        analyse(spark, SourceOptions((str(damaged),), mode="permissive"))
+    (text,) = [text for text in caplog.messages if "damaged" in text.partition(";")[0]]
+    place = f"{segment}, offset 0, log position {SEGMENT_LENGTH}: the file ends before byte 1"
+    assert text.startswith(f"the log is damaged in 1 places, which are left out; first: {place}")
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        analyse(spark, SourceOptions((str(member.base_dir),), mode="permissive"))
+    assert caplog.messages == []

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from container.errors import ConfigurationError
+from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.pipeline.audit import AuditReport, audit, check_bytes
 from container.pipeline.audit_report import write_audit
 from container.pipeline.findings import FINDING_LIMIT
@@ -226,6 +226,45 @@ def test_a_torn_recording_log_is_a_finding_and_the_audit_goes_on(
     torn_text = f"{path}, offset 64: the last entry has 20 bytes of 48"
     assert f"fail: terms of member 1: {torn_text}" in texts(report, "terms")
     assert [one.state for one in report.checks if one.name in ("sessions", "timers")] == ["pass", "pass"]
+
+
+def test_a_missing_segment_is_a_finding_and_the_audit_goes_on(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    """Of a member beside others, and of the one whose sessions and timers are looked at."""
+    other = copy_of(member, tmp_path / "other")
+    gone = other.archive_dir / f"0-{SEGMENT_LENGTH}.rec"
+    gone.unlink()
+    for members, place in (((member, other), 1), ((other,), None)):
+        report = audit(spark, options_of(*members), block_length=BLOCK)
+        assert report.verdict == "fail"
+        log = report.find("log").findings
+        assert {(one.state, one.member_id) for one in log} == {("fail", place)}
+        assert log[0].log_position == SEGMENT_LENGTH
+        name = str(other.base_dir) if place is None else f"member {place}"
+        text = f"{name}: {gone}, offset 0, log position {SEGMENT_LENGTH}: the segment file cannot be "
+        assert log[0].text == f"{text}read: No such file or directory"
+        error, hole = report.find("positions").findings
+        assert error.text.startswith(f"{text}opened: No such file or directory; {SEGMENT_LENGTH} bytes skipped")
+        assert hole.text == f"{name}: the log from {SEGMENT_LENGTH} to {2 * SEGMENT_LENGTH} is not there"
+    with pytest.raises(RecordingUnavailableError, match="the segment file cannot be read: No such file or directory"):
+        audited(0, other).read(SEGMENT_LENGTH, SEGMENT_LENGTH + 32)
+    gone.write_bytes(bytes(100))
+    with pytest.raises(RecordingError, match="the file ends 28 bytes before") as caught:
+        audited(0, other).read(SEGMENT_LENGTH, SEGMENT_LENGTH + 128)
+    assert not isinstance(caught.value, RecordingUnavailableError)
+
+
+def test_an_end_that_is_lost_is_a_finding(spark: SparkSession, member: WrittenMember, tmp_path: Path) -> None:
+    shorter = copy_of(member, tmp_path / "shorter")
+    log, *rest = open_member(shorter.base_dir).recordings()
+    last = member.messages[-2]["log_position"]
+    write_catalog(shorter.archive_dir, [replace(log, stop_position=last), *rest])
+    report = audit(spark, options_of(member, shorter), block_length=BLOCK)
+    assert report.verdict == "fail"
+    (lost,) = report.find("log").findings
+    assert (lost.state, lost.member_id, lost.log_position) == ("fail", 1, last)
+    assert f"it was recorded and committed to {member.end_position}" in lost.text
 
 
 def test_the_tail_of_an_old_leader_is_a_warning(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,13 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
 from container.errors import ConfigurationError, RecordingError
 from container.recordings import Member, open_member
 from container.spark.offsets import end_positions, parse_offset
 from container.spark.options import SourceOptions
-from container.spark.source import ClusterDataSource, ClusterStreamReader, arrow_schema, named, spark_schema
+from container.spark.source import (
+    ClusterDataSource,
+    ClusterReader,
+    ClusterStreamReader,
+    arrow_schema,
+    named,
+    spark_schema,
+)
 from container.testing.recordings import write_catalog
 from tests.recordings_world import SEGMENT_LENGTH, TERM_LENGTH
 from tests.spark.written_members import History, WrittenMember
@@ -370,10 +378,50 @@ def test_a_log_that_ends_before_what_was_read_is_a_warning(
     write_catalog(shorter.archive_dir, [replace(log, stop_position=end - 96), *others])
     with caplog.at_level(logging.WARNING):
         assert stream(shorter).latestOffset(offset, ALL) == offset
-    assert caplog.messages == [
+    lost, behind = caplog.messages
+    assert f"the log ends at log position {end - 96}, and by its recording log it was recorded and committed to" in lost
+    assert behind == (
         f"the log in {shorter.archive_dir} is recorded to {end - 96}, and the query has read it to {end}: nothing is "
         "read of it until it has come so far again"
-    ]
+    )
+
+
+def test_an_end_that_is_lost_is_a_warning_of_a_stream_and_an_error_of_a_batch(
+    member: WrittenMember, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stream has read nothing that is wrong, and goes on when the member has its log again; a batch is not whole."""
+    shorter = WrittenMember(Path(shutil.copytree(member.base_dir, tmp_path / "member")))
+    key, end = key_of(shorter), member.end_position
+    log, *others = open_member(shorter.base_dir).recordings()
+    last = positions(member)[-2]
+    write_catalog(shorter.archive_dir, [replace(log, stop_position=last), *others])
+    reader = stream(shorter)
+    text = f"the log ends at log position {last}, and by its recording log it was recorded and committed to {end}: "
+    with caplog.at_level(logging.WARNING):
+        offset = reader.latestOffset(reader.initialOffset(), ALL)
+    assert [text in message for message in caplog.messages] == [True]
+    found = [row["log_position"] for row in rows_between(reader, reader.initialOffset(), offset)]
+    assert (end_positions(offset), found) == ({key: last}, positions(member)[:-1])
+    for committed_only in (False, True):
+        options = SourceOptions((str(shorter.base_dir),), mode="permissive", committed_only=committed_only)
+        batch = ClusterReader(options, spark_schema(arrow_schema(options)))
+        rows = [row for part in batch.partitions() for one in batch.read(part) for row in one.to_pylist()]
+        assert [row["log_position"] for row in rows if row["error"] is None] == found
+        assert text in rows[-1]["error"]
+        strict = ClusterReader(replace_mode(options), spark_schema(arrow_schema(options)))
+        with pytest.raises(RecordingError, match="what lies between is lost here"):
+            list(strict.read(strict.partitions()[-1]))
+    write_catalog(shorter.archive_dir, [log, *others])
+    assert latest(reader, offset) == {key: end}
+
+
+def replace_mode(options: SourceOptions) -> SourceOptions:
+    return structs.replace(options, mode="strict")
+
+
+def test_a_stream_has_no_mode_in_which_a_file_that_is_away_is_passed_over(member: WrittenMember) -> None:
+    with pytest.raises(ConfigurationError, match="mode=audit is for batches: .* use strict or permissive"):
+        stream(member, mode="audit")
 
 
 @pytest.mark.parametrize("view", ["terms", "snapshots", "recording_log", "recordings"])

@@ -15,7 +15,8 @@ from container.pipeline.cluster_time import as_time, ticks_per_second, time_unit
 from container.pipeline.events import snapshot_items, snapshot_positions, timer_pairs
 from container.pipeline.report import ROW_LIMIT, Report
 from container.pipeline.rows import read_view
-from container.recordings.commit import tail_texts
+from container.recordings.commit import all_end_texts
+from container.recordings.member import STRICT
 from container.spark.options import SourceOptions
 from container.spark.source import open_source_members
 
@@ -61,6 +62,7 @@ def analyse(spark: SparkSession, options: SourceOptions) -> Analytics:
     Args:
         spark: a session with the source.
         options: where the member is; of several members, the one with the most is taken, because their logs are equal.
+            In mode permissive a warning says how much damage is left out.
 
     Raises:
         RecordingError: the member has no log that can be found.
@@ -68,7 +70,7 @@ def analyse(spark: SparkSession, options: SourceOptions) -> Analytics:
     committed, member = max(
         ((one.log_range().committed_position, one) for one in open_source_members(options)), key=lambda pair: pair[0]
     )
-    for text in tail_texts([member], options.mode):
+    for text in all_end_texts([member], options.mode):
         _log.warning("%s", text)
     options = structs.replace(
         options,
@@ -78,6 +80,8 @@ def analyse(spark: SparkSession, options: SourceOptions) -> Analytics:
         committed=committed,
         decoder=None,
     )
+    if options.mode != STRICT:
+        _warn_of_damage(spark, options)
     unit = time_unit([member])
     rows = read_view(spark, options, "messages", [*_COLUMNS, "close_reason", "leader_member_id"])
     rows = rows.where("template_id is not null").withColumn("time", as_time(f.col("timestamp"), unit))
@@ -88,6 +92,14 @@ def analyse(spark: SparkSession, options: SourceOptions) -> Analytics:
         timer_lateness(spark, options, unit),
         leadership(rows),
     )
+
+
+def _warn_of_damage(spark: SparkSession, options: SourceOptions) -> None:
+    """Damage is in no table here: a warning says how much of it there is."""
+    damage = read_view(spark, options, "messages", ["log_position", "error"]).where("error is not null")
+    found = damage.agg(f.count("*").alias("count"), f.min_by("error", "log_position").alias("first")).collect()[0]
+    if found["count"]:
+        _log.warning("the log is damaged in %d places, which are left out; first: %s", found["count"], found["first"])
 
 
 def per_minute(rows: DataFrame) -> DataFrame:

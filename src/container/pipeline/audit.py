@@ -23,6 +23,8 @@ from container.pipeline.history import (
 )
 from container.pipeline.log_bytes import BLOCK_LENGTH, AuditedMember, Comparison, compare_bytes, member_name
 from container.recordings import Member
+from container.recordings.commit import end_texts
+from container.recordings.member import AUDIT
 from container.spark.options import SourceOptions
 from container.spark.source import open_source_members
 
@@ -69,6 +71,10 @@ class AuditReport(msgspec.Struct, kw_only=True):
         return next(one for one in self.checks if one.name == name)
 
 
+_END_STATES: dict[str, State] = {"lost": "fail", "torn": "warn"}
+"""What is wrong with the end of a log, by what it is about."""
+
+
 def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BLOCK_LENGTH) -> AuditReport:
     """Compare members, and check the history that they share.
 
@@ -86,7 +92,7 @@ def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BL
     """
     if block_length <= 0 or block_length % 32:
         raise ConfigurationError(f"block_length={block_length}: must be a positive multiple of 32 bytes")
-    options = SourceOptions(options.paths, options.archive_dirs, mode="permissive", committed=options.committed)
+    options = SourceOptions(options.paths, options.archive_dirs, mode=AUDIT, committed=options.committed)
     members, failures = _audited(open_source_members(options))
     reference = max(members, key=lambda member: (member.log_range.committed_position, -member.index))
     history = structs.replace(
@@ -119,7 +125,7 @@ def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BL
 
 
 def _audited(members: Sequence[Member]) -> tuple[list[AuditedMember], list[Finding]]:
-    """The members whose log can be found, and a finding for each of the others.
+    """The members whose log can be found, and findings for the others and for a last frame that is left out.
 
     Raises:
         RecordingError: there is none.
@@ -128,12 +134,19 @@ def _audited(members: Sequence[Member]) -> tuple[list[AuditedMember], list[Findi
     failures: list[Finding] = []
     for member in members:
         try:
-            log = member.log("permissive")
+            log = member.log(AUDIT)
         except RecordingError as error:
             failures.append(Finding(state="fail", text=f"{member_name(member)}: {error}", member_id=member.member_id))
-            if len(failures) == len(members):
+            if member is members[-1] and not found:
                 raise
             continue
+        texts = end_texts(member, log)
+        for topic, state in _END_STATES.items():
+            if topic in texts:
+                position = log.log_range.recorded_position
+                failures.append(
+                    Finding(state=state, text=texts[topic], member_id=member.member_id, log_position=position)
+                )
         found.append(AuditedMember(len(found), member, log.descriptor, log.log_range))
     return found, failures
 

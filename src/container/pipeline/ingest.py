@@ -26,7 +26,7 @@ from container.pipeline.manifest import (
 from container.pipeline.rows import source_options
 from container.pipeline.table import CHECKPOINT_NAME, TableWriter, locked, merged_columns
 from container.recordings import Member, schema
-from container.recordings.commit import tail_texts
+from container.recordings.commit import all_end_texts
 from container.recordings.live import read_cluster_mark
 from container.spark.options import SourceOptions
 from container.spark.source import FORMAT, member_key, open_source_members, payload_decoder
@@ -85,7 +85,7 @@ def ingest(
     if options.columns:
         raise ConfigurationError("columns: an ingest has all columns of the view; choose some when you read the table")
     members = open_source_members(options)
-    for text in tail_texts(members, options.mode):
+    for text in all_end_texts(members, options.mode):
         _log.warning("%s", text)
     cluster = cluster or _cluster_name(members)
     names = [path.name for path in table.iterdir()] if table.exists() else []

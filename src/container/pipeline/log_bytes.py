@@ -18,9 +18,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from container.errors import RecordingError
+from container.errors import RecordingError, RecordingUnavailableError
 from container.pipeline.findings import FINDING_LIMIT
 from container.recordings import LogRange, Member, RecordingDescriptor
+from container.recordings.files import PERMISSION_ADVICE, PERMISSION_ERRORS
 from container.recordings.frame_mask import mask_frames
 from container.recordings.frame_reader import segment_file_name, segment_position
 from container.regular_files import open_regular, read_at
@@ -89,7 +90,8 @@ class AuditedMember:
         """The recorded bytes between two log positions of one segment.
 
         Raises:
-            RecordingError: the segment file is missing, too short, or can't be read.
+            RecordingUnavailableError: the segment file is missing, or cannot be opened or read.
+            RecordingError: it is too short.
         """
         path, offset = self.place(begin)
         try:
@@ -99,7 +101,13 @@ class AuditedMember:
             finally:
                 os.close(file)
         except OSError as error:
-            raise RecordingError(str(error.strerror), file=str(path), offset=offset, log_position=begin) from error
+            advice = f"; {PERMISSION_ADVICE}" if error.errno in PERMISSION_ERRORS else ""
+            raise RecordingUnavailableError(
+                f"the segment file cannot be read: {error.strerror}{advice}",
+                file=str(path),
+                offset=offset,
+                log_position=begin,
+            ) from error
         if len(content) != end - begin:
             raise RecordingError(
                 f"the file ends {end - begin - len(content)} bytes before log position {end}",

@@ -112,24 +112,52 @@ def _last_term(voter: tuple[Member, Log]) -> tuple[int, int]:
 
 def _agreement(member: Member, log: Log, reference: Member, of: Log) -> int:
     """Up to where a log has what the reference has: to where one of its terms does not begin as it does there."""
-    start = max(log.log_range.start_position, of.log_range.start_position)
+    start, others_start = log.log_range.start_position, of.log_range.start_position
     limit = min(log.log_range.recorded_position, of.log_range.recorded_position)
-    for base in sorted({entry.term_base_log_position for entry in of.terms} | {start}):
+    terms = {entry.leadership_term_id: entry.term_base_log_position for entry in of.terms}
+    last = max((entry.leadership_term_id for entry in log.terms), default=-1)
+    if last < max(terms, default=-1) and last + 1 not in terms:
+        limit = min(limit, log.known_position)  # Where the last term of this one ended nothing says.
+    for base in sorted({*terms.values(), max(start, others_start)}):
         if not start <= base < limit:
             continue
-        expected = read_term_message(reference.archive_dir, of.descriptor, base)
-        if expected is not None and read_term_message(member.archive_dir, log.descriptor, base) != expected:
+        found = read_term_message(member.archive_dir, log.descriptor, base)
+        if base < others_start:
+            # Purged there, and named by the recording log. Terms without a message have the base of the next one.
+            is_same = found is not None and terms.get(found.leadership_term_id) == base
+        else:
+            expected = read_term_message(reference.archive_dir, of.descriptor, base)
+            is_same = expected is None or found == expected
+        if not is_same:
             return base
     return limit
 
 
-def tail_text(member: Member, log: Log) -> str | None:
-    """Return what is to be said of a log of which not all is known to be committed; ``None`` when nothing is."""
+def end_texts(member: Member, log: Log) -> dict[str, str]:
+    """Return what is to be said of the end of a log, by what it is about; nothing where all is as it should be."""
+    tail, loss = _tail_text(member, log), log.loss(member.archive_dir)
+    texts = {} if tail is None else {log.committed_by: tail}
+    if loss is not None:
+        texts["lost"] = f"the log of {_name_of(member)} is not whole: {loss}"
+    if log.torn_position is not None:
+        texts["torn"] = (
+            f"the log of {_name_of(member)} ends at {log.log_range.recorded_position}, before a last frame up to "
+            f"{log.torn_position} that is left out: nothing is in its last page, so perhaps it was not written to its "
+            "end. The archive's own tool decides: ArchiveTool verify"
+        )
+    return texts
+
+
+def _name_of(member: Member) -> str:
+    return member.path if member.member_id is None else f"member {member.member_id} in {member.path}"
+
+
+def _tail_text(member: Member, log: Log) -> str | None:
+    """What is to be said of a log of which not all is known to be committed; ``None`` when nothing is."""
     found = log.log_range
     if log.committed_by in (COUNTER, GIVEN) or found.recorded_position == log.known_position:
         return None
-    name = member.path if member.member_id is None else f"member {member.member_id} in {member.path}"
-    text = f"the log of {name} is recorded to {found.recorded_position} and known to be committed to "
+    text = f"the log of {_name_of(member)} is recorded to {found.recorded_position} and known to be committed to "
     if log.committed_by == RECORDED:
         why = "as committed=recorded says" if member.committed == RECORDED else "as no other member ever led it"
         return (
@@ -149,14 +177,12 @@ def tail_text(member: Member, log: Log) -> str | None:
     )
 
 
-def tail_texts(members: Iterable[Member], mode: str) -> list[str]:
-    """Return :func:`tail_text` of each member that has one."""
-    found = []
+def all_end_texts(members: Iterable[Member], mode: str) -> list[str]:
+    """Return what :func:`end_texts` says of each member."""
+    found: list[str] = []
     for member in members:
         try:
-            text = tail_text(member, member.log(mode))
+            found += end_texts(member, member.log(mode)).values()
         except RecordingError:
             continue  # Who reads it is told.
-        if text is not None:
-            found.append(text)
     return found

@@ -10,7 +10,7 @@ from libc.errno cimport EINTR, EINVAL, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, strerror
+from libc.string cimport memcmp, memcpy, strerror
 
 from container.codecs cimport sbe
 from container.recordings.checksums cimport CHECKSUM_CRC32, CHECKSUM_CRC32C, CHECKSUM_NONE, checksum
@@ -524,14 +524,16 @@ cdef class FrameReader:
     cdef bint _is_zero(self, int64_t begin, int64_t end) noexcept nogil:
         """Whether all bytes of the open segment between two positions are zero; those behind its end do not count."""
         cdef uint8_t[SCAN_LENGTH] part
-        cdef int64_t length, index
+        cdef int64_t length
         while begin < end:
             length = min(end - begin, <int64_t> SCAN_LENGTH)
-            if not self.peek(begin, length, part):
-                return True
-            for index in range(length):
-                if part[index] != 0:
-                    return False
+            while not self.peek(begin, length, part):
+                length //= 2    # where the file is shorter
+                if length == 0:
+                    return True
+            # Each byte is as the one before it, and the first is zero: the library compares many at once.
+            if part[0] != 0 or memcmp(part, part + 1, <size_t> length - 1) != 0:
+                return False
             begin += length
         return True
 
@@ -677,10 +679,12 @@ cdef class FrameReader:
         """Walk the frames from a log position on; return where they end (int), ``limit`` at most.
 
         A recording whose end the catalog does not know ends as the archive finds it at its start: where nothing is
-        written, or before a last frame of which perhaps not all was written. Where a frame is damaged the walk goes on
-        at the next one, and where a file cannot be read it ends at the limit, so that the damage lies within what is
-        recorded and is found by who reads it.
+        written, or before a last frame of which perhaps not all was written. An archive writes one frame behind the
+        other into a file of zeros, so zeros with anything behind them are no end. Where a frame is damaged the walk
+        goes on at the next one, and where a file cannot be read it ends at the limit, so that the damage lies within
+        what is recorded and is found by who reads it.
         """
+        cdef uint8_t[FRAME_HEADER_LENGTH] header
         cdef int64_t begin = position
         cdef int64_t found
         cdef int result
@@ -693,7 +697,12 @@ cdef class FrameReader:
             if result == READ_END or result == FAILED_OPEN or result == FAILED_READ:
                 return limit
             if result == FAILED_NOTHING_WRITTEN and self.failure_value == 0:
-                return self.position if self._is_torn(self.next_position, begin) else self.next_position
+                if self._is_zero(self.next_position, limit):
+                    return self.position if self._is_torn(self.next_position, begin) else self.next_position
+                if (self.peek(self.next_position, FRAME_HEADER_LENGTH, header)
+                        and sbe.sbe_get_int32(header + FRAME_LENGTH_OFFSET) > 0):
+                    self._block_length = 0      # an archive that runs has written it since
+                    continue
             found = self.resynchronise(limit)
             if found >= 0:
                 continue

@@ -27,6 +27,7 @@ from container.transport cimport FRAME_FLAG_BEGIN, FRAME_HEADER_LENGTH, align_fr
 
 from container.recordings.frame_reader import CONTENT_FAILURES as _CONTENT_FAILURES
 from container.recordings.frame_reader import FRAME_FAILURES as _FRAME_FAILURES
+from container.recordings.frame_reader import MESSAGE_FAILURES as _MESSAGE_FAILURES
 
 cdef enum:
     TEMPLATE_BITS_LENGTH = 65536 // 8
@@ -339,8 +340,8 @@ cdef class LogDecoder(BatchDecoder):
         cdef int64_t position = self.next_position
         if self.failure in _FRAME_FAILURES:
             position = self.resynchronise(self._end)
-        elif self.failure == FAILED_SHORT_FILE:
-            position = -1
+        elif self.failure not in _MESSAGE_FAILURES:
+            position = -1       # the file ends too early, or cannot be read
         if position >= 0 and not is_frames and self.failure not in _CONTENT_FAILURES:
             position = self.skip_fragments(self._end)
         return self._end if position < 0 else position

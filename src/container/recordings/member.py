@@ -17,7 +17,7 @@ from container.recordings.catalog import (
     read_catalog,
 )
 from container.recordings.files import is_there, unreadable
-from container.recordings.frame_reader import segment_file_name
+from container.recordings.frame_reader import segment_file_name, segment_position
 from container.recordings.message_reader import MessageReader
 from container.recordings.recording_log import (
     RECORDING_LOG_NAME,
@@ -33,16 +33,16 @@ CONSENSUS_MODULE_SNAPSHOT_STREAM_ID = 107
 SNAPSHOT_STREAM_IDS = (SERVICE_SNAPSHOT_STREAM_ID, CONSENSUS_MODULE_SNAPSHOT_STREAM_ID)
 """The streams of snapshots by default (``aeron.cluster.snapshot.stream.id``,
 ``aeron.cluster.consensus.module.snapshot.stream.id``)."""
-STRICT, PERMISSIVE = "strict", "permissive"
-MODES = (STRICT, PERMISSIVE)
+STRICT, PERMISSIVE, AUDIT = "strict", "permissive", "audit"
+MODES = (STRICT, PERMISSIVE, AUDIT)
 
 
 def tolerates(mode: str, error: RecordingError) -> bool:
-    """Whether reading goes on after an error: in mode permissive, and only after damage that was read.
+    """Whether reading goes on after an error: in mode permissive only after damage that was read, in an audit always.
 
     What cannot be opened or read now may be whole. To leave it out would make a moment's trouble a gap for ever.
     """
-    return mode == PERMISSIVE and not isinstance(error, RecordingUnavailableError)
+    return mode == AUDIT or (mode == PERMISSIVE and not isinstance(error, RecordingUnavailableError))
 
 
 # Mark files may lie in a directory of their own.
@@ -82,6 +82,25 @@ class Log:
     """Whether the consensus module's mark file is that of a running one (of the archive, when there is no other)."""
     committed_by: str = commit.KNOWN
     """What says how far it is committed: one of the words of :mod:`container.recordings.commit`."""
+    lost_position: int | None = None
+    """Up to where its recording log shows that it was recorded, where that is more than there is of it."""
+    torn_position: int | None = None
+    """Where a last frame ends that is not counted as recorded: perhaps not all of it was written."""
+
+    def loss(self, archive_dir: str | Path) -> RecordingError | None:
+        """Return the error for the end of the log that is missing; ``None`` when the recording log names none."""
+        if self.lost_position is None:
+            return None
+        end = self.log_range.recorded_position
+        found = self.descriptor
+        base = segment_position(found.start_position, end, found.term_buffer_length, found.segment_file_length)
+        return RecordingError(
+            f"the log ends at log position {end}, and by its recording log it was recorded and committed to "
+            f"{self.lost_position}: what lies between is lost here. Another member of the cluster has it",
+            file=str(Path(archive_dir, segment_file_name(found.recording_id, base))),
+            offset=end - base,
+            log_position=end,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,19 +202,27 @@ class Member:
         recorded = recorded_position(archive_dir, descriptor, counters, segments)
         start = descriptor.start_position
         known = min(recorded, max(start, committed_position(entries), NULL_POSITION if counter is None else counter))
+        terms = [
+            entry
+            for entry in entries
+            if entry.is_term and entry.is_valid and entry.recording_id == descriptor.recording_id
+        ]
+        # Of this member's own terms and snapshots: standby snapshots may be of what it has not yet got.
+        shown = committed_position(entry for entry in entries if entry.is_term or entry.is_snapshot) if terms else start
+        # A backup that runs gets snapshots and the log side by side.
+        is_lost = recorded < shown and not is_running
+        is_counted = descriptor.recording_id in counters
         return Log(
             descriptor,
             LogRange(start, recorded, known),
-            [
-                entry
-                for entry in entries
-                if entry.is_term and entry.is_valid and entry.recording_id == descriptor.recording_id
-            ],
+            terms,
             segments,
             failure,
             known,
             counter is not None,
             is_running,
+            lost_position=shown if is_lost else None,
+            torn_position=None if is_counted else torn_position(archive_dir, descriptor, recorded, segments),
         )
 
     def recorded_position(self, descriptor: RecordingDescriptor) -> int:
@@ -307,6 +334,22 @@ def recorded_position(
         if counter is not None and start <= counter <= end:
             return counter
         return reader.find_end(max(segments[-1], start), end)
+
+
+def torn_position(
+    archive_dir: Path, descriptor: RecordingDescriptor, recorded: int, segments: Sequence[int]
+) -> int | None:
+    """Return where the frame ends that begins where a recording without a known end was found to end; None without one.
+
+    Such a frame crosses pages, and in the last of them is nothing: see ``find_end`` of the reader.
+    """
+    if descriptor.stop_position != NULL_POSITION or not segments:
+        return None
+    limit = segments[-1] + descriptor.segment_file_length
+    with closing(MessageReader(archive_dir, **descriptor.layout())) as reader:
+        if not segments[-1] <= recorded < limit or not reader.has_frame(recorded, limit):
+            return None
+        return int(reader.next_position)
 
 
 def file_names(archive_dir: Path) -> list[str]:

@@ -31,8 +31,8 @@ from container.object_path import load_object
 from container.recordings import replay_transport as transport
 from container.recordings.arrow import import_pyarrow
 from container.recordings.catalog import RecordingDescriptor
-from container.recordings.commit import tail_text
-from container.recordings.member import MODES, PERMISSIVE, STRICT, Member, open_member, tolerates
+from container.recordings.commit import end_texts
+from container.recordings.member import PERMISSIVE, STRICT, Member, open_member, tolerates
 from container.recordings.recording_ends import RecordingEnds
 from container.recordings.snapshot_decoder import SnapshotDecoder
 from container.recordings.source import BATCH_ROWS
@@ -155,7 +155,7 @@ def plan_replay(
         begin_position: 0 for the beginning of the log, or the log position of a recorded snapshot; by default the
             earliest of these that there is.
         end_position: up to where, in log positions; by default as far as the log is committed. A warning gives both
-            positions where more is recorded than is known to be committed.
+            positions where more is recorded than is known to be committed, or less than its recording log shows.
         hash_positions: log positions at which the service's state is hashed, besides those of the snapshots and the
             end.
         is_continuous: make one segment of all, which begins from the first snapshot only.
@@ -170,8 +170,9 @@ def plan_replay(
     descriptor, log_range = log.descriptor, log.log_range
     committed = log_range.committed_position
     end = committed if end_position is None else end_position
-    if end_position is None and (text := tail_text(member, log)) is not None:
-        _log.warning("%s", text)
+    if end_position is None:
+        for text in end_texts(member, log).values():
+            _log.warning("%s", text)
     snapshots = recorded_snapshots(member, service_id)
     starts = {one.log_position: one for one in snapshots if log_range.start_position <= one.log_position <= committed}
     begins = sorted(starts) if log_range.start_position > 0 else sorted({0, *starts})
@@ -290,8 +291,8 @@ def replay_segment(
         RecordingUnavailableError: a file cannot be opened or read.
         RecordingError: the recordings are damaged; in mode permissive that is the last row instead.
     """
-    if mode not in MODES:
-        raise ConfigurationError(f"mode={mode!r} is unknown, use one of {', '.join(MODES)}")
+    if mode not in (STRICT, PERMISSIVE):
+        raise ConfigurationError(f"mode={mode!r} is unknown, use one of {STRICT}, {PERMISSIVE}")
     run = _Run(segment, make_service(service), mode, batch_rows)
     try:
         yield from run.batches()

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.recordings.arrow import import_pyarrow
 from container.recordings.catalog import RecordingDescriptor, read_catalog
+from container.recordings.commit import end_texts
 from container.recordings.frame_reader import MESSAGE_FAILURES
 from container.recordings.log_decoder import COLUMNS as LOG_COLUMNS
 from container.recordings.log_decoder import LogDecoder
 from container.recordings.member import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
     MODES,
-    PERMISSIVE,
     SNAPSHOT_STREAM_IDS,
     STRICT,
     Log,
@@ -125,7 +125,7 @@ class Partition:
     snapshots: tuple[Snapshot, ...] = ()
     """Those that are its rows, one after the other."""
     failure: RecordingError | None = None
-    """What kept the plan from finding rows, in mode permissive: it is the only row."""
+    """What kept the plan from finding rows, or what is missing: it is the only row."""
 
 
 def plan(
@@ -166,12 +166,12 @@ def plan(
         except RecordingError as error:
             if not tolerates(mode, error):
                 raise
-            partitions.append(_failed(member, view, error))
+            partitions.append(_failed(member, view, error, mode))
     return partitions
 
 
-def _failed(member: Member, view: str, error: RecordingError) -> Partition:
-    return Partition(member, view, PERMISSIVE, "failure", failure=error)
+def _failed(member: Member, view: str, error: RecordingError, mode: str) -> Partition:
+    return Partition(member, view, mode, "failure", failure=error)
 
 
 def _plan_log(member: Member, view: str, filters: Filters, mode: str) -> list[Partition]:
@@ -183,7 +183,7 @@ def _plan_log(member: Member, view: str, filters: Filters, mode: str) -> list[Pa
     files = [place for first in log.segment_positions for place in (first, first + descriptor.segment_file_length)]
     borders = sorted({*cuts, *(place for place in files if begin < place < end), end})
     # The view of terms has the recording log's failure as a row already.
-    partitions = [] if log.failure is None or view == "terms" else [_failed(member, view, log.failure)]
+    partitions = [] if log.failure is None or view == "terms" else [_failed(member, view, log.failure, mode)]
     term = None
     for lower, upper in pairwise(borders):
         term = cuts.get(lower, term)
@@ -203,7 +203,21 @@ def _plan_log(member: Member, view: str, filters: Filters, mode: str) -> list[Pa
                 None if term == _NULL_VALUE else term,
             )
         )
+    partitions += _end_of(member, log, view, filters, mode)
     return partitions
+
+
+def _end_of(member: Member, log: Log, view: str, filters: Filters, mode: str) -> list[Partition]:
+    """What takes the place of the end of a log that is missing, where that is asked for."""
+    end = log.log_range.recorded_position
+    if filters.end_position is not None and filters.end_position <= end:
+        return []
+    if (torn := end_texts(member, log).get("torn")) is not None:
+        _log.warning("%s", torn)
+    loss, begin = log.loss(member.archive_dir), filters.begin_position
+    if loss is None or log.lost_position is None or (begin is not None and begin >= log.lost_position):
+        return []
+    return [_failed(member, view, loss, mode)]
 
 
 def _plan_snapshots(member: Member, view: str, mode: str) -> list[Partition]:
@@ -215,7 +229,7 @@ def _plan_snapshots(member: Member, view: str, mode: str) -> list[Partition]:
     except RecordingError as error:
         if not tolerates(mode, error):
             raise
-        entries, failed = [], [_failed(member, view, error)]
+        entries, failed = [], [_failed(member, view, error, mode)]
     if not failed and (entries or member.cluster_dir is not None):
         found = [
             Snapshot(entry, descriptors.get(entry.recording_id) if entry.is_snapshot else None) for entry in entries

@@ -31,9 +31,9 @@ from container.recordings import (
     read_partition,
     schema,
 )
-from container.recordings.commit import tail_text, with_others
+from container.recordings.commit import end_texts, with_others
 from container.recordings.identity import log_identity
-from container.recordings.member import tolerates
+from container.recordings.member import AUDIT, tolerates
 from container.recordings.message_reader import MessageReader
 from container.spark.filters import narrow
 from container.spark.offsets import MemberOffset, format_offset, parse_offset
@@ -259,10 +259,10 @@ class ClusterReader(DataSourceReader):
             if not tolerates(self._options.mode, error):
                 raise
             return filters  # The plan has a row that says why nothing is read.
-        text = tail_text(member, log)
-        if text is not None:
-            _log.warning("%s", text)
-        committed = log.log_range.committed_position
+        for topic, text in end_texts(member, log).items():
+            if topic != "lost":  # The plan has a row for that, or an error.
+                _log.warning("%s", text)
+        committed = max(log.log_range.committed_position, log.lost_position or 0)
         end = committed if filters.end_position is None else min(committed, filters.end_position)
         return replace(filters, end_position=end)
 
@@ -284,6 +284,11 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise ConfigurationError(
                 f"the view {options.view!r} is not of the log and can only be read as a batch, with spark.read; "
                 f"streams can be made of {', '.join(LOG_VIEWS)}"
+            )
+        if options.mode == AUDIT:
+            raise ConfigurationError(
+                "mode=audit is for batches: a stream would pass over a file that is away for a moment, for ever; use "
+                "strict or permissive"
             )
         self._options = options
         self._rows = _Rows(options, columns)
@@ -336,7 +341,8 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log = member.log()
             # A crashed member knows less for certain than it did while it lived; what was committed stays so.
             found[key] = max(read[key], log.log_range.committed_position)
-            self._say((key, log.committed_by), tail_text(member, log))
+            for topic, text in end_texts(member, log).items():
+                self._say((key, topic), text)
             if read[key] > log.log_range.recorded_position:
                 self._say(
                     (key, "shorter"),
@@ -345,9 +351,9 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         return found
 
-    def _say(self, topic: tuple[str, str], text: str | None) -> None:
+    def _say(self, topic: tuple[str, str], text: str) -> None:
         """Log a warning, the first one of a topic; positions grow with each look."""
-        if text is not None and topic not in self._said:
+        if topic not in self._said:
             self._said.add(topic)
             _log.warning("%s", text)
 
