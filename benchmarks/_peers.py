@@ -64,7 +64,7 @@ def python_service(path: str, environment: Mapping[str, str] | None = None) -> S
     def start(node: Node, idle: Idle) -> Process:
         variables = {
             "AERON_CLUSTER_IDLE_STRATEGY": idle.python,
-            "PYTHONPATH": f"{ROOT}:{CACHE}",
+            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}:{CACHE}",
             **(environment or {}),
         }
         return node.start_service([sys.executable, "-m", "container", "run", path], environment=variables)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -204,18 +201,3 @@ cdef class Extension:
     check_service(with_callback("on_timer_event", module.Extension().on_timer_event))
     with pytest.raises(ConfigurationError, match=r"Wrong\.on_session_message\(session, timestamp, buffer\) cannot"):
         check_service(module.Wrong())
-
-
-def test_checking_a_plain_service_does_not_import_inspect() -> None:
-    program = (
-        "import sys\n"
-        "from container.service_handler import check_service\n"
-        "from container.api import ClusteredService\n"
-        "class Service(ClusteredService):\n"
-        "    def on_session_message(self, session, timestamp, buffer, header): pass\n"
-        "    on_timer_event = staticmethod(lambda correlation_id, timestamp: None)\n"
-        "check_service(Service())\n"
-        "assert 'inspect' not in sys.modules, sorted(sys.modules)\n"
-    )
-    environment = dict(os.environ) | {"PYTHONPATH": str(ROOT / "src")}
-    subprocess.run([sys.executable, "-S", "-c", program], check=True, timeout=30, env=environment)

@@ -38,7 +38,7 @@ from container.errors import (
     ContainerError,
     MarkFileError,
 )
-from container.loggers import info, report
+from container.loggers import report
 from container.service_counters import ServiceCounters
 from container.testing.manual_time import ManualClock
 from container.testing.memory_transport import MemoryDriver
@@ -645,7 +645,7 @@ def test_a_handler_of_logging_may_raise_anything(
     raising_handler.failure = failure("handler")
     LoggingErrorHandler(log, None)(ClusterEvent("x"))
     assert len(read_error_log(region)) == 1
-    info("said by every run")
+    report("info", "said by every run")
     report("warning", "a wait that lasts")
 
 
@@ -725,7 +725,7 @@ import sys
 from container.error_handlers import LoggingErrorHandler, fallback_stream
 from container.error_log import DistinctErrorLog
 from container.errors import ClusterEvent
-from container.loggers import info, log_to_stderr, report
+from container.loggers import log_to_stderr, report
 modes = {
     "none": lambda: (setattr(sys, "stderr", None), setattr(sys, "stdout", None)),
     "closed": lambda: (sys.stderr.close(), sys.stdout.close()),
@@ -739,7 +739,7 @@ for region in (bytearray(0), bytearray(4096)):
         handler = LoggingErrorHandler(DistinctErrorLog(region), fallback_stream(stream))
         for number in range(2_000):
             handler(ClusterEvent("x" * number))
-info("ended")
+report("info", "ended")
 report("error", "ended")
 done.write("done")
 done.flush()

@@ -204,14 +204,14 @@ report("warning", "a wait that lasts")
 """,
     "logging of the command": """
 log_to_stderr("debug")
-info("running")
+report("info", "running")
 import logging
 log = LoggingErrorHandler(DistinctErrorLog(bytearray(2**20)), None)
 for number in range(300):
     log(ClusterEvent("x" * number))
 log.close()
 report("error", "ended")
-info("ended")
+report("info", "ended")
 logging.getLogger("service").error("of the service's own")
 """,
     "a child that comes back": """
@@ -244,7 +244,7 @@ from container import forks
 from container.error_handlers import LoggingErrorHandler, fallback_stream
 from container.error_log import DistinctErrorLog
 from container.errors import ClusterEvent
-from container.loggers import info, log_to_stderr, report
+from container.loggers import log_to_stderr, report
 done = open(int(sys.argv[1]), "w")
 """
 

@@ -1,4 +1,4 @@
-"""Loggers that load `logging` when there is something to say, and the command's set-up, which waits for that."""
+"""What the container reports to `logging`, and the command's set-up of it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from container.loggers import info
+from container.loggers import report
 
 ROOT = Path(__file__).resolve().parents[1]
-HEAD = "import sys\nfrom container.loggers import info, log_to_stderr, logger\n"
+HEAD = "import logging, sys\nfrom container.loggers import log_to_stderr, report\n"
 LINE = re.compile(r"(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ")
 
 
@@ -24,55 +24,35 @@ def said(code: str) -> str:
     return LINE.sub("", result.stderr)
 
 
-def test_the_command_prints_what_logging_would_without_loading_it() -> None:
-    code = "log_to_stderr('info'); info('%s: %d', 'one', 1); assert 'logging' not in sys.modules"
-    assert said(code) == "INFO container: one: 1\n"
-    assert said("import logging\n" + code.partition(" assert")[0]) == "INFO container: one: 1\n"
+def test_the_command_logs_from_its_level_on() -> None:
+    code = "log_to_stderr('warning'); report('info', 'unheard'); report('warning', '%s: %d', 'heard', 1)"
+    assert said(code) == "WARNING container: heard: 1\n"
 
 
-def test_whoever_imports_logging_finds_the_command_s_set_up() -> None:
+def test_a_service_finds_the_command_s_set_up() -> None:
     code = (
         "log_to_stderr('info')\n"
-        "import logging\n"
         "logging.basicConfig(level='DEBUG', format='mine')\n"
         "logging.getLogger('service').info('heard')\n"
-        "logging.getLogger('service').debug('not heard')\n"
-        "info('and %s', 'this')\n"
-        "assert not any(type(finder).__module__ == 'container.loggers' for finder in sys.meta_path)"
+        "logging.getLogger('service').debug('unheard')"
     )
-    assert said(code) == "INFO service: heard\nINFO container: and this\n"
+    assert said(code) == "INFO service: heard\n"
 
 
-def test_a_warning_loads_logging_with_the_command_s_set_up() -> None:
-    code = "log_to_stderr('warning'); info('unheard'); logger().warning('heard'); info('unheard')"
-    assert said(code) == "WARNING container: heard\n"
-
-
-def test_without_logging_in_a_program_nobody_listens() -> None:
-    assert said("info('unheard'); assert 'logging' not in sys.modules") == ""
-
-
-def test_an_import_that_was_interrupted_is_set_up_when_it_is_repeated() -> None:
-    code = (
-        "log_to_stderr('info')\n"
-        "sys.modules['traceback'] = None\n"
-        "try: import logging\n"
-        "except ImportError: del sys.modules['traceback']\n"
-        "logger('container.aeron').info('heard')"
-    )
-    assert said(code) == "INFO container.aeron: heard\n"
+def test_without_logging_set_up_nobody_hears_infos() -> None:
+    assert said("report('info', 'unheard')") == ""
 
 
 @pytest.mark.parametrize("stream", ["None", "open('/dev/null')", "closed"])
-def test_nothing_is_raised_when_standard_error_can_not_be_written(stream: str) -> None:
+def test_nothing_is_raised_when_standard_error_cannot_be_written(stream: str) -> None:
     code = (
         f"closed = open('/dev/null', 'w'); closed.close(); sys.stderr = {stream}\n"
-        "log_to_stderr('info'); info('lost'); sys.stderr = sys.__stderr__"
+        "log_to_stderr('info'); report('info', 'lost'); sys.stderr = sys.__stderr__"
     )
     assert said(code) == ""
 
 
 def test_a_record_names_its_caller(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "container"):
-        info("said %s", "here")
+        report("info", "said %s", "here")
     assert [(record.module, record.getMessage()) for record in caplog.records] == [("test_loggers", "said here")]

@@ -226,22 +226,19 @@ def driver() -> Iterator[MediaDriver]:
         yield embedded
 
 
-def test_starting_a_service_loads_nothing_that_is_slow_to_import(
+def test_starting_a_service_loads_nothing_heavy(
     driver: MediaDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AERON_DIR", driver.aeron_dir)
     monkeypatch.setenv("AERON_CLUSTER_DIR", str(tmp_path))
-    slow = (
-        "argparse contextlib dataclasses datetime inspect locale logging msgspec pathlib queue re shutil tempfile "
-        "tomllib traceback typing"
-    )
+    heavy = "asyncio msgspec numpy pyarrow pyspark"
     code = (
         "import os, signal, sys\n"
         "from container.__main__ import main\n"
         "class Stderr:\n"
         "    def write(self, text):\n"
         "        if 'running until' in text:\n"
-        f"            print(text, [name for name in {slow.split()} if name in sys.modules])\n"
+        f"            print(text, [name for name in {heavy.split()} if name in sys.modules])\n"
         "            os.kill(os.getpid(), signal.SIGTERM)\n"
         "    def flush(self): pass\n"
         "sys.stderr = Stderr()\n"
@@ -287,6 +284,31 @@ def test_command_says_that_the_build_is_missing(
     monkeypatch.setitem(sys.modules, "container.context", None)
     assert code_of("run", SERVICE) == 1
     assert "container.context is not built: run './run build'" in capsys.readouterr().err
+
+
+# --- another module of the package's name
+
+
+def test_the_command_reports_a_module_that_hides_the_package(tmp_path: Path) -> None:
+    hiding = tmp_path / "container.py"
+    hiding.write_text("raise SystemExit('it was run')\n")
+    command = [sys.executable, "-m", "aeron_cluster_command", "run", SERVICE]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"aeron-cluster: error: `import container` finds {hiding}, not the package ")
+    assert done.stderr.endswith(": rename that module, or take its directory off PYTHONPATH\n")
+    assert done.stderr.count("\n") == 1
+    hiding.unlink()
+    done = subprocess.run(
+        [*command, "--help"], check=True, capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
+    assert done.stdout.startswith("usage: aeron-cluster run")
+
+
+def test_a_service_in_a_module_of_the_package_s_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("run", "container:Counter") == 2
+    assert "container has no Counter: it is this package, which hides your module: rename" in capsys.readouterr().err
 
 
 # --- as a process

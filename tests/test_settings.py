@@ -142,7 +142,7 @@ def test_the_document_is_the_table() -> None:
 
 def test_settings_can_not_be_changed() -> None:
     with pytest.raises(AttributeError):
-        load_settings(environ={}).service_id = 3
+        load_settings(environ={}).service_id = 3  # type: ignore[misc]
 
 
 # --- sources

@@ -1,12 +1,11 @@
-"""Style as a test: linters, forbidden patterns, a purpose on each first line, stubs, who may import whom."""
+"""Style as a test: linters, forbidden patterns, a purpose on each first line, stubs."""
 
-import ast
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,6 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "container"
 CODE = {".java", ".pxd", ".py", ".pyi", ".pyx", ".sh"}
 TEXT = CODE | {"", ".h", ".in", ".md", ".toml", ".txt"}
-
-# The package that wraps the C client and driver.
-REAL_TRANSPORT = r"container[.]aeron"
 
 # What no file may contain, by reason. Each is spelt so that it does not find itself here.
 FORBIDDEN = {
@@ -165,43 +161,6 @@ def test_each_c_function_says_how_it_fails() -> None:
 
 def test_no_cython_file_is_included_in_another() -> None:
     assert not lines_matching(r"^\s*include\s+[\"']", lambda path: path.suffix in {".pyx", ".pxd"})
-
-
-def test_only_the_real_transport_knows_the_c_library() -> None:
-    found = lines_matching(
-        r"\bcimport\b.*\blibaeron\b|\blibaeron\b.*\bcimport\b",
-        lambda path: path.is_relative_to(PACKAGE) and not path.is_relative_to(PACKAGE / "aeron"),
-    )
-    assert not found, "only the real transport calls the C library, others the seam:\n" + "\n".join(found)
-
-
-def test_the_memory_transport_never_loads_the_c_library() -> None:
-    found = lines_matching(
-        rf"^\s*(?:from|c?import)\b.*\b(?:{REAL_TRANSPORT}|libaeron|pyaeron)\b",
-        lambda path: path.stem.startswith("memory_") and path.is_relative_to(PACKAGE / "testing"),
-    )
-    assert not found, "\n".join(found)
-
-
-def imported_modules(path: Path) -> Iterator[str]:
-    """The modules that a Python file imports, wherever in the file."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def test_the_interface_imports_nothing_compiled() -> None:
-    pending, seen = ["container.api"], set[str]()
-    while pending:
-        module = pending.pop()
-        path = ROOT / "src" / Path(*module.split(".")).with_suffix(".py")
-        assert not path.with_suffix(".pyx").exists(), f"container.api reaches {module}, which is compiled"
-        if module not in seen and path.exists():
-            pending += [imported for imported in imported_modules(path) if imported.startswith("container.")]
-        seen.add(module)
 
 
 def test_each_example_is_run_by_a_test() -> None:

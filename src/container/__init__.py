@@ -10,6 +10,7 @@ first client or driver is made.
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING, Any
 
 from container.api import (
     ADMIN_ACTION,
@@ -30,7 +31,6 @@ from container.api import (
     SnapshotPublication,
     TimeUnit,
 )
-from container.type_names import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from container.aeron import MediaDriver

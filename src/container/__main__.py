@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from types import SimpleNamespace
+from typing import Any
 
 from container.failures import EXPECTED, print_failure
 from container.loggers import log_to_stderr
-from container.type_names import Any
 
 PROGRAM = "aeron-cluster"
 
@@ -31,14 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: Sequence[str]) -> Any:
     """The options of a command, with ``log_level``, and ``command`` that is to be called with them."""
-    words = list(arguments)
-    if words[:1] == ["run"] and len(words) <= 2 and not any(word.startswith("-") for word in words):
-        # How services are run where the environment sets them up: the parser would be most of what this starts with.
-        service = words[1] if len(words) == 2 else None
-        return SimpleNamespace(service=service, config=None, log_level="info", command=_run)
-    from container.command_line import parse
+    from container.command_line import parse  # compiled modules, which may not be built
 
-    return parse(PROGRAM, words, _run)
+    return parse(PROGRAM, list(arguments), _run)
 
 
 def _run(options: Any) -> None:

@@ -37,8 +37,7 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Buffer, Callable, Iterator, Sequence
-
-from container.type_names import Any, Protocol
+from typing import Any, Protocol
 
 __all__ = [
     "ADMIN_ACTION",

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import types
-
-from container.type_names import Any
-
-# Flags of a code object, as in the module inspect. Importing that costs a start more than the whole container.
-_HAS_VARARGS = 0x04
-GENERATOR = 0x20
-COROUTINE = 0x80
-ASYNC_GENERATOR = 0x200
+from typing import Any
 
 
 def code_flags(callback: Any) -> int:
@@ -33,13 +28,11 @@ def takes(callback: Any, count: int) -> bool:
     keyword_only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
     if count < required or any(name not in (function.__kwdefaults__ or {}) for name in keyword_only):
         return False
-    return count <= code.co_argcount or bool(code.co_flags & _HAS_VARARGS)
+    return count <= code.co_argcount or bool(code.co_flags & inspect.CO_VARARGS)
 
 
 def signature_text(callback: Any) -> str:
     """The signature as Python writes it, without the instance that a method is bound to."""
-    import inspect
-
     return str(inspect.signature(callback, follow_wrapped=False)).partition(" -> ")[0]
 
 
@@ -51,8 +44,6 @@ def _plain_function(callback: Any) -> types.FunctionType | None:
 
 
 def _signature_takes(callback: Any, count: int) -> bool:
-    import inspect
-
     try:
         signature = inspect.signature(callback, follow_wrapped=False)
     except (TypeError, ValueError):
@@ -66,8 +57,6 @@ def _signature_takes(callback: Any, count: int) -> bool:
 
 def _unwrapped(callback: Any) -> Any:
     """What a partial or a callable object calls in the end."""
-    import functools
-
     for _ in range(100):  # an object whose __call__ is another such object never ends
         if isinstance(callback, functools.partial):
             callback = callback.func

@@ -17,6 +17,7 @@ import os
 import stat
 import struct
 import threading
+from datetime import datetime, timedelta
 
 from libc.errno cimport errno as c_errno
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
@@ -588,7 +589,6 @@ def _save_error_log(directory, records, fallback):
 
 
 def _error_file(directory, attempt):
-    from datetime import datetime, timedelta    # most starts have no error to save
     time = datetime.now().astimezone() + timedelta(milliseconds=attempt)
     name = f"CONTAINER-{time:%Y-%m-%d-%H-%M-%S}-{time.microsecond // 1000:03}{time:%z}-error.log"
     return os.path.join(directory, name)

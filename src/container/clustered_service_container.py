@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any, Self
 
 from container import forks
 from container.agent_runner import AgentRunner
@@ -13,7 +14,6 @@ from container.agent_thread import pin_to_cpu, set_timer_slack
 from container.context import Context as _Context
 from container.errors import AgentTermination, ConfigurationError, ContainerError, ForkedError, TimedOutError
 from container.loggers import report
-from container.type_names import Any, Self
 
 _CLOSE_RETRY_TIMEOUT_S = 5.0
 
@@ -83,9 +83,9 @@ class ClusteredServiceContainer:
             ctx = service
         else:
             ctx = _Context(service, **settings)
-        container = cls(ctx)
-        container.start()
-        return container
+        member = cls(ctx)
+        member.start()
+        return member
 
     @property
     def context(self) -> _Context:

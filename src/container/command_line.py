@@ -8,6 +8,9 @@ from functools import partial
 from typing import Any, NoReturn
 
 from container.errors import ConfigurationError
+from container.settings import Setting, settings_table
+from container.settings_sources import parse_text
+from container.values import shown
 
 _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
@@ -31,7 +34,7 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
         SystemExit: after the help, or one line about what is wrong; with the exit code.
     """
     if arguments[:1] == ["client"]:
-        from container.client.command import client_parser  # needs compiled modules, which --help does not
+        from container.client.command import client_parser  # loads what other words do not need
 
         return client_parser(_Parser, f"{program} client").parse_args(arguments[1:])
     if arguments[:1] == ["pipeline"]:
@@ -74,10 +77,6 @@ def _add_run(words: Any, run: Callable[[Any], None]) -> None:
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
-    from container.settings import Setting, settings_table
-    from container.settings_sources import parse_text
-    from container.values import shown
-
     def value(setting: Setting, text: str) -> Any:
         try:
             return parse_text(setting, text)

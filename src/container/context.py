@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from container.callbacks import ASYNC_GENERATOR, COROUTINE, GENERATOR, code_flags, takes
+from container.callbacks import code_flags, takes
 from container.cluster_mark_file import ClusterMarkFile, ensure_link_file, mark_file_name
 from container.duration_tracker import DurationTracker
 from container.error_handlers import (
@@ -29,12 +32,9 @@ from container.service_counters import ServiceCounters
 from container.settings import Settings
 from container.settings_sources import collect_settings, validate_settings
 from container.transport import Client, Clock, MarkFile, SnapshotStore, SystemClock
-from container.type_names import TYPE_CHECKING, Any
 from container.values import shown, shown_path
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from container.api import ClusteredService
     from container.service_handler import ServiceHandler
 
@@ -60,7 +60,7 @@ class Context:
         delegating_error_handler: the setting of this name, or an object with ``next`` and ``on_error``.
         app_version_validator: ``validator(own_version, other_version) -> bool``; equal majors by default.
         termination_hook: called on the agent's thread when the agent terminates.
-        use_agent_invoker: True when the caller drives the agent by ``container.invoke()``.
+        use_agent_invoker: True when the caller drives the agent by the container's ``invoke()``.
         config_file: TOML file with settings.
         environ: the environment; the process's by default.
         settings: the settings of docs/settings.md, by name.
@@ -165,12 +165,12 @@ class Context:
     @property
     def cluster_dir(self) -> Path:
         """The directory of the member's files by its canonical path, once :meth:`conclude` has made it."""
-        return _path(self._cluster_dir)
+        return Path(self._cluster_dir)
 
     @property
     def mark_file_dir(self) -> Path:
         """The directory of the mark file by its canonical path, once :meth:`conclude` has made it."""
-        return _path(self._mark_file_dir)
+        return Path(self._mark_file_dir)
 
     def conclude(self) -> None:
         """Check every setting, take the mark file, connect the client and allocate the counters.
@@ -441,7 +441,7 @@ def _check_callable(what: str, callback: Any, parameters: str) -> None:
     """Refuse what cannot be called with these arguments, or what a call of would run nothing of."""
     if not callable(callback):
         raise ConfigurationError(f"{what}: must be callable")
-    if code_flags(callback) & (COROUTINE | ASYNC_GENERATOR | GENERATOR):
+    if code_flags(callback) & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_GENERATOR):
         raise ConfigurationError(f"{what}: must be a plain function, not a coroutine function or a generator function")
     if not takes(callback, len(parameters.split(",")) if parameters else 0):
         raise ConfigurationError(f"{what}: is called with ({parameters}), which does not fit its parameters")
@@ -456,12 +456,6 @@ def _check_delegating(what: str, handler: Any) -> None:
         if not callable(method):
             raise ConfigurationError(f"{what}: must have {name}()")
         _check_callable(f"{what}: its {name}()", method, parameter)
-
-
-def _path(path: str) -> Path:
-    from pathlib import Path  # slow to import, and no start needs it
-
-    return Path(path)
 
 
 def _created_directory(setting: str, directory: str) -> str:

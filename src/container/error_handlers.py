@@ -6,9 +6,11 @@ past its orderly close.
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable
+from typing import Protocol, TextIO
 
 from container.error_log import DistinctErrorLog
 from container.error_texts import (
@@ -27,7 +29,6 @@ from container.error_texts import (
 from container.errors import AgentTermination, Category, Event
 from container.line_printer import print_line
 from container.loggers import handle
-from container.type_names import Protocol, TextIO
 
 type ErrorHandler = Callable[[BaseException], object]
 
@@ -38,8 +39,7 @@ _LINES_BURST_LENGTH = 56 * 1024
 _LINES_LENGTH_PER_S = 4 * 1024
 _KINDS_MAX = 1_000
 _NS_PER_S = 1_000_000_000
-_WARNING, _ERROR, _CRITICAL = 30, 40, 50  # as logging has them, which is not loaded for that
-_LEVELS = {Category.WARN: _WARNING, Category.ERROR: _ERROR, Category.FATAL: _CRITICAL}
+_LEVELS = {Category.WARN: logging.WARNING, Category.ERROR: logging.ERROR, Category.FATAL: logging.CRITICAL}
 
 
 class DelegatingErrorHandler(Protocol):
@@ -201,7 +201,7 @@ class LoggingErrorHandler:
 
     def _log(self, error: BaseException, count: int) -> None:
         category = category_of(error)
-        level = _ERROR if category is None else _LEVELS[category]
+        level = logging.ERROR if category is None else _LEVELS[category]
         line = self._line_for_want_of_room(error, self._logged)
         if line is not None:
             if line:
@@ -228,12 +228,10 @@ class LoggingErrorHandler:
     def _log_left_out(self) -> None:
         count = self._logged.take_left_out()
         if count > 0:
-            _log_record(_WARNING, f"{count} errors left out here: too many in too short a time", None)
+            _log_record(logging.WARNING, f"{count} errors left out here: too many in too short a time", None)
 
 
 def _log_record(level: int, message: str, stack: str | None) -> None:
-    import logging  # slow to import, and a healthy container has no errors
-
     logger = logging.getLogger("container")
     if not logger.isEnabledFor(level):
         return

@@ -6,6 +6,7 @@ number of observations; int64 last and int64 first observation (epoch ms); then 
 import struct
 import threading
 from collections import namedtuple
+from datetime import datetime
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -311,7 +312,6 @@ def format_error_log(records):
 
 
 def _date(epoch_ms):
-    from datetime import datetime   # most starts find no error to tell of
     try:
         time = datetime.fromtimestamp(epoch_ms // 1000).astimezone()
     except (OverflowError, OSError, ValueError):

@@ -6,14 +6,12 @@ chain of causes thousands of members, and each of its methods and attributes may
 
 from __future__ import annotations
 
-import sys
+import linecache
+from collections.abc import Callable
+from typing import Any
 
 from container.errors import AgentTermination, Category, Event
 from container.regular_files import read_regular
-from container.type_names import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TEXT_LENGTH_MAX = 16 * 1024
 """Characters of a whole text."""
@@ -287,9 +285,8 @@ def _lines_of(file_name: str) -> list[str]:
 
     linecache itself would wait for a pipe, read a device without end and ask loaders of the service's.
     """
-    linecache: Any = sys.modules.get("linecache")
-    known = None if linecache is None else linecache.cache.get(file_name)
-    if known is not None and len(known) > 1:
+    known: Any = linecache.cache.get(file_name)
+    if known is not None and len(known) > 1:  # a shorter one would be read by a loader
         return known[2]  # type: ignore[no-any-return]
     if file_name not in _sources:
         if len(_sources) >= _SOURCES_MAX:

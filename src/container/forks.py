@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn, Protocol
 from weakref import WeakValueDictionary
 
 from container.error_texts import stack_text
 from container.errors import AgentTermination, ForkedError
 from container.line_printer import print_line
-from container.type_names import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from typing import NoReturn
 
 
 class Owned(Protocol):

@@ -7,23 +7,25 @@ What does not fit is lost and counted; the flags of a descriptor, which other pr
 from __future__ import annotations
 
 import os
+import select
 import stat
 import time
+from dataclasses import dataclass
 from io import TextIOWrapper
-
-from container.type_names import TextIO
+from typing import TextIO
 
 _PATIENCE_NS = 50_000_000
 _PAUSE_NS = 1_000_000_000
 _NS_PER_MS = 1_000_000
 
 
+@dataclass
 class _Output:
     """What has become of the lines for one descriptor."""
 
-    lost_count = 0  # or cut, since the last one that was written
-    is_cut = False  # within a line
-    impatient_until_ns = 0
+    lost_count: int = 0  # or cut, since the last one that was written
+    is_cut: bool = False  # within a line
+    impatient_until_ns: int = 0
 
 
 _outputs: dict[int, _Output] = {}
@@ -96,8 +98,6 @@ def _print(line: bytes, descriptor: int) -> None:
 
 def _write(descriptor: int, text: bytes, deadline_ns: int) -> int:
     """How many bytes of the text were written until the deadline, or until the first error."""
-    import select  # only for whoever has something to print
-
     written = 0
     try:
         copy = non_blocking_copy(descriptor)

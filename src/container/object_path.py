@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 from container.error_texts import message_of, shorten
 from container.errors import ConfigurationError
-from container.type_names import Any
 from container.values import shown
 
 _MESSAGE_LENGTH = 500
@@ -36,8 +36,9 @@ def load_object(path: str, setting: str) -> Any:
         try:
             found = getattr(found, name)
         except Exception:  # also of a name that is no text in UTF-8
+            hint = ": it is this package, which hides your module: rename that" if module_name == "container" else ""
             raise ConfigurationError(
-                f"{setting}={shown(path)}: {shown(module_name)[1:-1]} has no {shown(names)[1:-1]}"
+                f"{setting}={shown(path)}: {shown(module_name)[1:-1]} has no {shown(names)[1:-1]}{hint}"
             ) from None
     return found
 

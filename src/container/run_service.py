@@ -7,7 +7,9 @@ import os
 import signal
 import sys
 import threading
+from queue import SimpleQueue
 from types import FrameType, TracebackType
+from typing import Any, Self
 
 from container import forks
 from container.clustered_service_container import ClusteredServiceContainer
@@ -16,8 +18,7 @@ from container.error_texts import message_of, type_name
 from container.errors import AgentTermination
 from container.failures import EXPECTED, print_failure
 from container.line_printer import non_blocking_copy
-from container.loggers import info, report
-from container.type_names import Any, Self
+from container.loggers import report
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -77,18 +78,18 @@ def run_context(ctx: Context) -> None:
     _report_crashes()
     with _End(ctx) as end:
         try:
-            container = ClusteredServiceContainer(ctx, on_end=lambda: end.tell(None))
+            member = ClusteredServiceContainer(ctx, on_end=lambda: end.tell(None))
         except KeyboardInterrupt:
-            info("interrupted while starting")
+            report("info", "interrupted while starting")
             return
-        container.start()
-        info("%s: running until the consensus module ends it, Ctrl-C or SIGTERM", ctx.summary())
+        member.start()
+        report("info", "%s: running until the consensus module ends it, Ctrl-C or SIGTERM", ctx.summary())
         caught = end.wait()
     # From here on a second signal has its usual effect, so that a callback which never returns can be got rid of.
     if caught is not None:
-        info("%s: closing %s", caught.name, ctx.service_name)
-    container.close()
-    _conclude(container, was_asked_for=caught is not None)
+        report("info", "%s: closing %s", caught.name, ctx.service_name)
+    member.close()
+    _conclude(member, was_asked_for=caught is not None)
 
 
 def _report_crashes() -> None:
@@ -106,45 +107,35 @@ def _report_crashes() -> None:
     faulthandler.enable(descriptor)
 
 
-def _conclude(container: ClusteredServiceContainer, *, was_asked_for: bool) -> None:
-    failure = container.failure
+def _conclude(member: ClusteredServiceContainer, *, was_asked_for: bool) -> None:
+    failure = member.failure
     if isinstance(failure, AgentTermination) and (was_asked_for or getattr(failure, "is_expected", False)):
         failure = None
     if failure is not None:
-        ctx = container.context
+        ctx = member.context
         message = message_of(failure, is_shown=ctx.settings.record_error_messages)
         report("error", "%s: ended by %s: %s", ctx.service_name, type_name(failure).rpartition(".")[2], message)
         raise SystemExit(1)
-    info("%s: ended", container.context.service_name)
+    report("info", "%s: ended", member.context.service_name)
 
 
 class _End:
-    """Waits for the first reason to end; as a context manager it catches signals, which interrupt a start, too.
-
-    In place of a queue, whose module would be loaded for this alone.
-    """
+    """Waits for the first reason to end; as a context manager it catches signals, which interrupt a start, too."""
 
     is_catching = False
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._reasons: list[signal.Signals | None] = []
-        self._is_untold = threading.Lock()
-        self._is_untold.acquire()
+        self._reasons: SimpleQueue[signal.Signals | None] = SimpleQueue()
         self._previous: dict[signal.Signals, Any] = {}
 
     def tell(self, reason: signal.Signals | None) -> None:
         """A signal came, or the agent has ended by itself (None). For any thread, and for a signal handler."""
-        self._reasons.append(reason)
-        try:
-            self._is_untold.release()
-        except RuntimeError:
-            return  # there was a reason before
+        self._reasons.put(reason)
 
     def wait(self) -> signal.Signals | None:
         """The first reason, once there is one."""
-        self._is_untold.acquire()
-        return self._reasons[0]
+        return self._reasons.get()
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.tell(signal.Signals(number))

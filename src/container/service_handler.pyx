@@ -1,10 +1,11 @@
 """The C-level callbacks that the agent calls, and the handler that wraps a service in Python."""
+import inspect
+
 from cpython.method cimport PyMethod_Check
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.api import ClusteredService, CloseReason, Role, TimeUnit
-from container import callbacks
 from container.callbacks import code_flags, signature_text, takes
 from container.cluster cimport Cluster
 from container.container_client_session cimport ContainerClientSession
@@ -111,10 +112,10 @@ def check_service(service):
 
 def _check_callback(where, callback, name, parameters):
     flags = code_flags(callback)
-    if flags & (callbacks.COROUTINE | callbacks.ASYNC_GENERATOR):
+    if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         raise ConfigurationError(f"{where} is a coroutine function: the callbacks of a replicated service run one "
                                  "after the other and cannot be awaited; use def")
-    if flags & callbacks.GENERATOR:
+    if flags & inspect.CO_GENERATOR:
         raise ConfigurationError(f"{where} is a generator function: a call of it runs none of its code; "
                                  "remove the yield")
     if not takes(callback, parameters.count(",") + 1):

@@ -7,10 +7,12 @@ Names, defaults and meanings are those of upstream's ``ClusteredServiceContainer
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
 
 from container.callback_errors import HALT, SKIP
 from container.semantic_version import format_version
-from container.type_names import Any
 from container.values import is_path
 
 MAX_SERVICE_COUNT = 10
@@ -21,64 +23,66 @@ _INT32_MAX = 2**31 - 1
 _MAX_DURATION_NS = 2**62  # 146 years: a time of day in nanoseconds may be added
 
 
+@dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is known of one setting; the class :class:`Settings` has one for each attribute.
+    """What is known of one setting; the class :class:`Settings` has one for each attribute."""
 
-    Made by hand, as are the classes beside it: the libraries that would do it take longer to import than everything
-    else that a container needs to start.
-    """
+    property: str
+    """Upstream's system property."""
+    doc: str
+    default_value: Any
+    allowed: str
+    unit: str = ""
+    """"ns", "ms", "bytes", "version" or "": what the number counts."""
+    least: int = 0
+    most: int = 0
+    accepts: Callable[[str], bool] | None = None
+    choices: tuple[object, ...] = ()
+    shown: str = ""
+    """What stands for a default that is None."""
+    name: str = ""
 
-    def __init__(
-        self,
-        prop: str,
-        doc: str,
-        default_value: Any,
-        *,
-        allowed: str,
-        least: int = 0,
-        most: int = 0,
-        unit: str = "",
-        accepts: Callable[[str], bool] | None = None,
-        choices: tuple[object, ...] = (),
-        default: str = "",
-    ) -> None:
-        self.name = ""
-        self.property = prop
-        """Upstream's system property."""
-        self.variable = prop.upper().replace(".", "_")
+    @cached_property
+    def variable(self) -> str:
         """The environment variable."""
-        self.unit = unit
-        """"ns", "ms", "bytes", "version" or "": what the number counts."""
-        self.default_value = default_value
-        self.default = default or _format_value(default_value, unit)
-        """The default as the table of settings shows it."""
-        self.allowed = allowed
-        self.doc = doc
-        self.is_flag = choices == (True, False)
-        self.is_number = not choices and accepts is None
-        self._least, self._most = least, most
-        self._accepts = accepts
-        self._choices = choices
+        return self.property.upper().replace(".", "_")
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+    @cached_property
+    def default(self) -> str:
+        """The default as the table of settings shows it."""
+        return self.shown or _format_value(self.default_value, self.unit)
+
+    @cached_property
+    def is_flag(self) -> bool:
+        """Whether it is true or false."""
+        return self.choices == (True, False)
+
+    @cached_property
+    def is_number(self) -> bool:
+        """Whether it is a whole number."""
+        return not self.choices and self.accepts is None
 
     def allows(self, value: object) -> bool:
         """Whether a value has the setting's type and is in its range."""
         if self.is_flag:
             return isinstance(value, bool)
         if self.is_number:
-            return isinstance(value, int) and not isinstance(value, bool) and self._least <= value <= self._most
-        if self._choices:
-            return isinstance(value, str) and value in self._choices
-        return isinstance(value, str) and self._accepts is not None and self._accepts(value)
+            return isinstance(value, int) and not isinstance(value, bool) and self.least <= value <= self.most
+        if self.choices:
+            return isinstance(value, str) and value in self.choices
+        return isinstance(value, str) and self.accepts is not None and self.accepts(value)
+
+
+def _setting(prop: str, doc: str, default: Any, **details: Any) -> Any:
+    """An attribute of :class:`Settings`, with what is known of it."""
+    setting = Setting(property=prop, doc=doc, default_value=default, **details)
+    return field(default=default, metadata={"setting": setting})
 
 
 def _number(prop: str, doc: str, default: int | None, least: int, most: int, *, unit: str = "", shown: str = "") -> Any:
     """A setting that is a whole number; ``shown`` stands for a default that is None."""
-    return Setting(
-        prop, doc, default, allowed=_format_range(least, most, unit), least=least, most=most, unit=unit, default=shown
-    )
+    allowed = _format_range(least, most, unit)
+    return _setting(prop, doc, default, allowed=allowed, least=least, most=most, unit=unit, shown=shown)
 
 
 def _duration(prop: str, doc: str, default_ns: int | None, *, least: int = 1, shown: str = "") -> Any:
@@ -96,7 +100,7 @@ def _text(
     shown: str = "",
 ) -> Any:
     """A setting that is a text which the function accepts."""
-    return Setting(prop, doc, default, allowed=allowed, accepts=accepts, default=shown)
+    return _setting(prop, doc, default, allowed=allowed, accepts=accepts, shown=shown)
 
 
 def _path(prop: str, doc: str, default: str | None, *, shown: str = "") -> Any:
@@ -112,9 +116,6 @@ def _channel(prop: str, doc: str, default: str) -> Any:
 def _object_path(prop: str, doc: str) -> Any:
     """A setting that names something in a module."""
     return _text(prop, doc, None, _is_object_path, "package.module:Name")
-
-
-# Not by regular expressions: compiling them would take a start longer than all that it reads.
 
 
 def _is_ascii(text: str) -> bool:
@@ -143,12 +144,12 @@ def _is_object_path(text: str) -> bool:
 
 def _flag(prop: str, doc: str, default: bool) -> Any:
     """A setting that is true or false."""
-    return Setting(prop, doc, default, allowed="true or false", choices=(True, False))
+    return _setting(prop, doc, default, allowed="true or false", choices=(True, False))
 
 
 def _choice(prop: str, doc: str, default: str, choices: tuple[str, ...]) -> Any:
     """A setting that is one of a few texts."""
-    return Setting(prop, doc, default, allowed="one of " + ", ".join(choices), choices=choices)
+    return _setting(prop, doc, default, allowed="one of " + ", ".join(choices), choices=choices)
 
 
 def _format_range(least: int, most: int, unit: str) -> str:
@@ -193,11 +194,9 @@ def _in_largest_unit(value: int, units: dict[str, int]) -> str:
     return f"{value // factor}{unit}"
 
 
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """All settings with their defaults, validated by :func:`~container.settings_sources.load_settings`; read only.
-
-    Raises TypeError for a name that is no setting.
-    """
+    """All settings with their defaults, validated by :func:`~container.settings_sources.load_settings`; read only."""
 
     cluster_id: int = _number(
         "aeron.cluster.id", "Which cluster the service belongs to; several clusters may share one driver.", 0, *_INT32
@@ -382,22 +381,13 @@ class Settings:
         ("stderr", "stdout", "no_op"),
     )
 
-    def __init__(self, **values: Any) -> None:
-        for name, setting in settings_table().items():
-            self.__dict__[name] = values.pop(name, setting.default_value)
-        if values:
-            raise TypeError(f"no such settings: {', '.join(values)}")
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"settings are read only: {name}")
-
     @property
     def effective_service_name(self) -> str:
         """``service_name``, or the default made from the ids."""
         return self.service_name or f"clustered-service-{self.cluster_id}-{self.service_id}"
 
 
-_TABLE = {name: each for name, each in vars(Settings).items() if isinstance(each, Setting)}
+_TABLE = {each.name: replace(each.metadata["setting"], name=each.name) for each in fields(Settings)}
 
 
 def settings_table() -> dict[str, Setting]:

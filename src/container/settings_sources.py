@@ -5,15 +5,18 @@ They count in this order. Everything is validated at once, and every bad value i
 
 from __future__ import annotations
 
+import difflib
 import os
+import tomllib
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from container.channel_uri import ChannelUri
 from container.errors import ConfigurationError
 from container.idle_strategy import parse_duration_ns, parse_idle_strategy, parse_quantity
 from container.semantic_version import parse_version
 from container.settings import Setting, Settings, settings_table
-from container.type_names import Any
 from container.values import is_path, shown, shown_path, whole_number
 
 CONFIG_FILE_VARIABLE = "AERON_CLUSTER_CONFIG_FILE"
@@ -25,14 +28,14 @@ _UNKNOWN_SHOWN = 10
 _NAME_LENGTH = 100
 
 
+@dataclass(frozen=True)
 class Given:
     """A value as it was given, and where."""
 
-    def __init__(self, value: object, source: str, is_text: bool) -> None:
-        self.value = value
-        self.source = source
-        self.is_text = is_text
-        """True when it can only be text, whatever its type should be, as in the environment."""
+    value: object
+    source: str
+    is_text: bool
+    """True when it can only be text, whatever its type should be, as in the environment."""
 
 
 def collect_settings(
@@ -174,8 +177,6 @@ def _check_response_stream_id(settings: Settings) -> None:
 
 
 def _read_file(given_path: object, source: str) -> dict[str, Given]:
-    import tomllib  # most containers have no such file
-
     try:
         path = os.fspath(given_path) if isinstance(given_path, os.PathLike) else given_path
     except Exception:
@@ -208,8 +209,6 @@ def _refuse_unknown(names: Collection[object], where: str) -> None:
 
 
 def _suggestion(name: object) -> str:
-    import difflib
-
     if not isinstance(name, str) or len(name) > _NAME_LENGTH:
         return ": see docs/settings.md"
     matches = difflib.get_close_matches(name.lower().replace("-", "_"), settings_table(), n=1)

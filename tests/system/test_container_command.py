@@ -98,7 +98,7 @@ def test_help_tells_options_and_variables(node: NodeFactory) -> None:
 def test_the_console_script_is_this_command() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     module, _, function = scripts["aeron-cluster"].partition(":")
-    assert module == "container.__main__"
+    assert module == "aeron_cluster_command"
     assert callable(getattr(importlib.import_module(module), function))
 
 

@@ -14,7 +14,7 @@ from libc.string cimport memcpy, strlen
 from container.aeron.library cimport aeron_error, lib
 from container.aeron.libaeron cimport aeron_counters_reader_t, aeron_t
 from container import forks
-from container.loggers import logger, report as log_report
+from container.loggers import report as log_report
 from container.sealed cimport seal
 from container.transport cimport ClientListener
 
@@ -58,8 +58,6 @@ cdef class ConductorEvents:
     def __init__(self, error_handler, bint is_invoker):
         if error_handler is not None and not callable(error_handler):
             raise TypeError(f"error_handler must be callable or None, not {error_handler!r}")
-        if error_handler is None and not is_invoker:
-            logger("container.aeron")  # loads `logging` now, and not on the conductor's own thread
         self.error_handler = error_handler
         self.is_invoker = is_invoker
 

@@ -6,6 +6,7 @@ media driver is looked for in ``AERON_DRIVER_LIBRARY``, then in the client's lib
 ``libaeron_driver`` beside that.
 """
 import errno
+import glob
 import importlib.machinery
 import importlib.util
 import os
@@ -97,7 +98,6 @@ def _find_driver(path):
         return path, "AERON_DRIVER_LIBRARY"
     if dlsym(_handle, b"aeron_driver_init") != NULL:
         return _path, "the client's library"
-    import glob     # clients do without
     suffix = "dylib" if sys.platform == "darwin" else "so"
     for path in sorted(glob.glob(os.path.join(os.path.dirname(_path), f"libaeron_driver.{suffix}*"))):
         return path, "beside the client's library"

@@ -164,7 +164,7 @@ def read_cnc_file_page_size(aeron_dir, int64_t timeout_ns):
 def _new_directory():
     """A new, empty directory, in memory where the system has such a place."""
     parent = "/dev/shm" if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK) else None
-    from tempfile import mkdtemp  # slow to import, and not every user of this module starts a driver
+    from tempfile import mkdtemp    # with hashlib and libcrypto: 2 MiB for every process that looks for a driver
 
     return mkdtemp(prefix="aeron-embedded-", dir=parent)
 

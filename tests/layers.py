@@ -1,0 +1,162 @@
+"""The rooms of the package and which of them each may use: checked by test_layers.py, drawn in docs/architecture.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "container"
+
+
+class Room(NamedTuple):
+    """Modules that belong together, by name below ``container``; a package stands for what is in no other room."""
+
+    purpose: str
+    modules: str
+    uses: str = ""
+
+
+# From the lowest to the highest: a room may use rooms above it in this table, and of these only those that it names.
+ROOMS = {
+    "interface": Room("what a service implements and is given, in plain Python", "api"),
+    "common": Room(
+        "errors, texts, values, regular files, idling: what knows nothing of Aeron's streams",
+        "callbacks channel_uri error_texts errors forks idle_strategy java line_printer loggers object_path references "
+        "regular_files sealed semantic_version values version",
+    ),
+    "settings": Room(
+        "every setting and where its value comes from",
+        "arguments callback_errors settings settings_sources",
+        "common",
+    ),
+    "codecs": Room("messages as fields at offsets in borrowed bytes", "codecs decoding", "common"),
+    "transport": Room(
+        "the seam: client, image, publication, counters, clocks, stores; buffers and fragments over it",
+        "buffer_vectors duration_tracker fragment_assembler memory_counters message_buffer transport wait_reporter",
+        "common",
+    ),
+    "libaeron": Room("the declarations of Aeron's C library", "aeron.libaeron"),
+    "aeron": Room("the seam over Aeron's C client, and the media driver", "aeron", "common transport libaeron"),
+    "files": Room(
+        "files that Aeron's processes share: mark file, error log, CnC file, catalog, recording log",
+        "cluster_mark_file cnc_file error_log recordings.catalog recordings.files recordings.recording_log",
+        "common transport",
+    ),
+    "archive": Room(
+        "requests to the archive, and snapshots in it",
+        "archive control_response_poller",
+        "common codecs transport files",
+    ),
+    "service": Room(
+        "inside the member: agent, adapters, proxy, sessions, snapshots",
+        "agent_events agent_runner agent_thread batch_delivery bounded_log_adapter cluster cluster_counters "
+        "clustered_service_agent consensus_module_proxy container_client_session event_handler service_adapter "
+        "service_counters service_handler session_messages snapshot_loader snapshot_taker snapshots state_check",
+        "interface common settings codecs transport",
+    ),
+    "client": Room("the client of a cluster", "client", "interface common settings codecs transport aeron"),
+    "recordings": Room("recordings of a member as Arrow columns", "recordings", "common codecs transport files"),
+    "replay": Room(
+        "a recorded log, executed again by the real agent",
+        "recordings.diff recordings.replay recordings.replay_transport",
+        "interface common settings codecs transport files service recordings",
+    ),
+    "spark": Room("the data source `aeron.cluster`", "spark", "common recordings"),
+    "pipeline": Room(
+        "ingest, audit, replay and analytics on Spark", "pipeline", "interface common settings recordings replay spark"
+    ),
+    "memory": Room(
+        "for tests: the seam over memory, and a scripted consensus module",
+        "testing.manual_time testing.memory_channel testing.memory_log testing.memory_stores testing.memory_stream "
+        "testing.memory_transport testing.scripted_consensus_module testing.scripted_messages testing.transport_probe",
+        "interface common codecs transport service",
+    ),
+    "testing": Room(
+        "for tests: nodes and clusters of real processes, recordings that are written",
+        "testing",
+        "interface common codecs transport aeron files recordings",
+    ),
+    "front": Room(
+        "launching, running and closing a container; the command `aeron-cluster`",
+        "__init__ __main__ clustered_service_container command_line context error_handlers failures run_service",
+        "interface common settings transport aeron files archive service client pipeline",
+    ),
+}
+
+
+def room_of(module: str) -> str:
+    """The room of a module such as ``container.client.requests``; the longest name in the table counts."""
+    parts = module.split(".")[1:] or ["__init__"]
+    while parts:
+        name = ".".join(parts)
+        for room, (_purpose, modules, _uses) in ROOMS.items():
+            if name in modules.split():
+                return room
+        parts.pop()
+    raise LookupError(f"{module} is in no room: give it one in tests/layers.py")
+
+
+def module_of(path: Path) -> str:
+    """The module's name."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+_CYTHON = re.compile(
+    r"^[ \t]*(?:from[ \t]+(container[\w.]*)[ \t]+c?import[ \t]+(\([^)]*\)|[^#\n]*)|c?import[ \t]+(container[\w.]*))",
+    re.M,
+)
+
+
+def imported_by(path: Path) -> Iterator[str]:
+    """The names that a file imports or cimports, wherever in the file, also for type checkers alone."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        return
+    for source, names, module in _CYTHON.findall(text):
+        if module:
+            yield module
+        for name in re.sub(r"[()\s]+|#.*", " ", names).split(","):
+            if name.strip():
+                yield f"{source}.{name.split()[0]}"
+
+
+def modules() -> dict[str, list[Path]]:
+    """The files of each module."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(PACKAGE.rglob("*")):
+        if path.suffix in {".py", ".pyx", ".pxd"}:
+            found.setdefault(module_of(path), []).append(path)
+    return found
+
+
+def uses() -> Iterator[tuple[str, str]]:
+    """Each import of a module of the package by another, as the names of both."""
+    files = modules()
+    for module, paths in files.items():
+        for name in sorted({name for path in paths for name in imported_by(path)}):
+            parts = name.split(".")
+            if parts[0] != "container":
+                continue
+            while ".".join(parts) not in files:
+                parts.pop()
+            yield module, ".".join(parts)
+
+
+def markdown() -> str:
+    """The table of docs/architecture.md."""
+    head = ["| room | what is in it | may use |", "| --- | --- | --- |"]
+    return "\n".join(head + [f"| {name} | {room.purpose} | {room.uses or 'nothing'} |" for name, room in ROOMS.items()])
+
+
+if __name__ == "__main__":
+    print(markdown())

@@ -1,0 +1,63 @@
+"""Every import and cimport of the package follows the table of rooms in layers.py; the document has the same table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.layers import ROOMS, ROOT, imported_by, markdown, modules, room_of, uses
+
+
+def test_every_module_is_in_a_room_and_every_room_has_modules() -> None:
+    rooms = {room_of(module) for module in modules()}
+    assert rooms == set(ROOMS)
+    named = {f"container.{name}" for room in ROOMS.values() for name in room.modules.split()} - {"container.__init__"}
+    assert named <= set(modules()), "tests/layers.py names modules that are not there"
+
+
+def test_rooms_use_only_rooms_above_them() -> None:
+    names = list(ROOMS)
+    for index, (name, room) in enumerate(ROOMS.items()):
+        assert set(room.uses.split()) <= set(names[:index]), name
+
+
+def test_imports_follow_the_table() -> None:
+    found = {(module, used): (room_of(module), room_of(used)) for module, used in uses()}
+    wrong = [
+        f"{module} ({room}) imports {used} ({other})"
+        for (module, used), (room, other) in found.items()
+        if other != room and other not in ROOMS[room].uses.split()
+    ]
+    assert not wrong, "these imports cross a border of tests/layers.py:\n" + "\n".join(wrong)
+
+
+def test_no_room_has_leave_that_it_does_not_need() -> None:
+    needed = {(room_of(module), room_of(used)) for module, used in uses()}
+    spare = [
+        f"{name}: {each}" for name, room in ROOMS.items() for each in room.uses.split() if (name, each) not in needed
+    ]
+    assert not spare, "nothing in the room uses these:\n" + "\n".join(spare)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text"),
+    [
+        (".py", "def late():\n    from container.testing.node import Node\n"),
+        (".py", "import container.testing.node\n"),
+        (".py", "from container.testing import node\n"),
+        (".pyx", "from container.testing.node cimport Node, Other as O\n"),
+        (".pyx", "    from container.testing import (\n    node,\n    java)\n"),
+        (".pxd", "cimport container.testing.node\n"),
+    ],
+)
+def test_an_import_is_seen_in_each_form(tmp_path: Path, suffix: str, text: str) -> None:
+    path = tmp_path / f"planted{suffix}"
+    path.write_text(text)
+    assert any(name.startswith("container.testing.node") for name in imported_by(path))
+
+
+def test_the_document_has_the_table() -> None:
+    assert markdown() in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), (
+        "put what `python -m tests.layers` prints into docs/architecture.md"
+    )
