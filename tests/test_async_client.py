@@ -800,7 +800,7 @@ def test_an_idle_client_costs_next_to_nothing_and_rests_no_longer_than_it_may(
     async def scenario() -> None:
         async with aconnect(**settings(members), correlate=key_of) as client:
             await pause(1.2)
-            assert await polled(client, 0.5) <= 52, "polls of a second of rest, 20 ms between two"
+            assert await polled(client, 0.5) <= 45, "polls of a second: a fiftieth of the quiet time between two"
             members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
             request = asyncio.create_task(client.request(b"7:", key=7))
             await pause(1.2)

@@ -56,7 +56,7 @@ cdef enum:
     MAX_YIELDS = 20
     MIN_PARK_NS = 5_000
     MAX_PARK_NS = 1_000_000
-    MAX_REST_NS = 20_000_000                    # when no reply is awaited
+    MAX_REST_NS = 40_000_000                    # when no reply is awaited
     REST_SHARE = 50                             # of the time since something came or was sent
 
 cdef int CONNECTED = ClientState.CONNECTED
@@ -119,7 +119,9 @@ cdef class ClientPoller(EgressHandler):
 
     def __init__(self, AeronCluster cluster not None, wake, int64_t max_waiting, int64_t max_waiting_bytes, requests):
         self._cluster = cluster
-        self._requests = cluster._requests = requests
+        self._requests = requests
+        cluster._use_requests(requests)
+        cluster._is_correlating = False         # that is done on the loop
         self._lock = threading.Lock()
         self._wake = wake
         self._arrived = []
@@ -347,7 +349,7 @@ cdef class ClientPoller(EgressHandler):
     cdef bint _may_rest(self) except -1:
         # Nothing is due that polls bring about, and nothing that was asked for.
         return (self._cluster._state == CONNECTED and self._cluster._new_leader is None
-                and self._cluster._agent_invoker is None and len(self._requests) == 0)
+                and self._cluster._agent_invoker is None and len(self._cluster._in_flight) == 0)
 
     cdef bint _poll(self) except -1:
         # Whether something came.
@@ -381,7 +383,7 @@ cdef class ClientPoller(EgressHandler):
                 self._cluster.cluster_session_id)
         if not is_full:
             self._is_dropping = False
-        elif len(self._requests) > 0 or not self._is_leader_there():
+        elif len(self._cluster._in_flight) > 0 or not self._is_leader_there():
             self._is_dropping = True
         self._is_full = is_full
         self.is_held_back = is_unseen or (is_full and not self._is_dropping)
