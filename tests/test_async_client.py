@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -21,12 +22,15 @@ from container.client import (
     AsyncAeronCluster,
     ClientContext,
     ClientState,
+    ControlledEgressListener,
     EgressListener,
     EgressMessage,
     EventCode,
     RequestCounts,
     aconnect,
+    areconnecting,
 )
+from container.client.async_client import Inbox
 from container.errors import (
     AuthenticationError,
     ClosedError,
@@ -40,6 +44,7 @@ from container.errors import (
 )
 from container.values import shown
 from tests import scripted_member
+from tests.pauses import pause
 from tests.scripted_member import Request
 from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers, key_of
 
@@ -250,7 +255,7 @@ def test_nothing_more_is_read_while_nobody_takes_messages(
             assert client._poller.waiting < 400
             received = [(await client.receive()).payload for _ in range(1000)]
             assert received == [b"%d" % number for number in range(1000)]
-        assert "100 messages wait to be taken from session 8" in caplog.text
+        assert re.search(r"1\d\d messages of \d+ bytes wait to be taken from session 8", caplog.text)
 
     run(scenario())
 
@@ -623,6 +628,188 @@ def test_bad_settings_are_refused_at_once() -> None:
         aconnect(max_waiting=0)
     with pytest.raises(ConfigurationError, match="ingress_channel must be set"):
         aconnect(ingress_channel="")
+
+
+def test_a_connect_is_a_coroutine_for_tasks_and_groups(
+    members: ThreadedMembers, member: PatientMember, run: Run
+) -> None:
+    async def scenario() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            grouped = tasks.create_task(aconnect(**settings(members)))
+        async with grouped.result():
+            pass
+        client = await asyncio.create_task(aconnect(**settings(members)), name="connect")
+        await client.aclose()
+        connecting = aconnect(**settings(members))
+        async with connecting as client:
+            assert not client.is_closed
+        with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+            await connecting
+        aconnect(**settings(members)).close()
+
+    run(scenario())
+
+
+class Unhashable:
+    """A key that cannot be one."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Incomparable:
+    """A key that others cannot be compared with."""
+
+    def __hash__(self) -> int:
+        return hash(1)
+
+    def __eq__(self, other: object) -> bool:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("key", [Unhashable(), Incomparable()], ids=lambda key: type(key).__name__)
+def test_a_key_that_cannot_be_one_costs_its_message_only(
+    members: ThreadedMembers, member: PatientMember, run: Run, key: Any
+) -> None:
+    def correlate(payload: bytes) -> Any:
+        return key if payload == b"odd" else key_of(payload)
+
+    async def scenario() -> None:
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+        members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
+        async with aconnect(**settings(members), correlate=correlate) as client:
+            requests = [asyncio.create_task(client.request(b"%d:" % n, key=n)) for n in range(190)]
+            await until(lambda: client.request_counts.in_flight == 190, "all to be in flight")
+
+            def answer() -> None:
+                for payload in (b"first", b"odd", *(b"%d:" % n for n in range(190)), b"last"):
+                    member.message(payload)
+
+            members.do(answer)
+            assert await asyncio.gather(*requests) == [b"%d:" % n for n in range(190)]
+            assert [(await client.receive()).payload for _ in range(3)] == [b"first", b"odd", b"last"]
+        assert len(reported) == 1
+        assert "correlate() failed" in reported[0]["message"]
+
+    run(scenario())
+
+
+def test_unread_messages_do_not_stop_replies_and_those_without_room_are_dropped_and_counted(
+    members: ThreadedMembers, member: PatientMember, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with aconnect(**settings(members), max_waiting=100, correlate=key_of) as client:
+            for number in range(1000):
+                await client.send(b"%d" % number)
+            await until(lambda: client._poller.is_held_back, "the poller to be held back")
+            assert client.dropped_messages == 0
+            assert await client.request(b"7:", key=7) == b"7:"
+            assert 0 < client.dropped_messages <= 900
+            taken = [await client.receive() for _ in range(1000 - client.dropped_messages)]
+            assert [message.payload for message in taken] == [b"%d" % number for number in range(len(taken))]
+            assert {message.missed for message in taken} == {0}
+            await client.send(b"after")
+            after = await client.receive()
+            assert (after.payload, after.missed) == (b"after", client.dropped_messages)
+            await client.send(b"and after")
+            assert (await client.receive()).missed == 0
+        assert caplog.text.count("wait to be taken from session 8") == 1
+
+    run(scenario())
+
+
+def test_unread_messages_do_not_hide_a_new_leader(members: ThreadedMembers, run: Run) -> None:
+    async def scenario() -> None:
+        two = TwoMembers(members)
+        async with aconnect(**two.settings(new_leader_timeout=LIMIT_S), max_waiting=10) as client:
+
+            def flood() -> None:
+                for number in range(200):
+                    two.old.message(b"%d" % number)
+
+            members.do(flood)
+            await until(lambda: client._poller.is_held_back, "the poller to be held back")
+            await two.elect()
+            await until(lambda: client.leader_member_id == 1, "the new leader")
+            assert await client.request(b"7:", key=7) == b"7:"
+
+    run(scenario())
+
+
+def test_bytes_that_wait_are_limited(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    async def scenario() -> None:
+        async with aconnect(**settings(members), max_waiting_bytes=100_000, correlate=key_of) as client:
+
+            async def send_all() -> None:
+                for number in range(64):
+                    await client.send(b"%d" % number, bytes(50_000))
+
+            sending = asyncio.create_task(send_all())
+            await until(lambda: client._poller.is_held_back, "the poller to be held back")
+            await until(lambda: len(client._inbox) == client._poller.waiting, "the loop to have looked at them")
+            assert 100_000 <= client._poller.waiting_bytes < 300_000
+            for number in range(64):
+                assert (await client.receive()).payload.startswith(b"%d\0" % number)
+            await sending
+            assert client._poller.waiting_bytes == client._inbox._bytes == 0
+            assert client.dropped_messages == 0
+
+    run(scenario())
+
+
+def test_an_inbox_keeps_the_newest_of_earlier_sessions() -> None:
+    left, session = Inbox(3, 100), Inbox(10, 1000)
+    for payload in (b"a", b"b", b"c", b"d"):
+        assert session.put(EgressMessage(payload))
+    left.put_all(session)
+    assert (len(session), len(left), left.dropped) == (0, 3, 1)
+    session.put(EgressMessage(bytes(100)))
+    left.put_all(session)
+    assert (len(left), left.dropped) == (1, 4)
+    assert left.take().missed == 4
+
+
+class Unused(EgressListener):
+    def on_message(self, *message: Any) -> None:
+        """Never called."""
+
+
+@pytest.mark.parametrize("connect", [aconnect, areconnecting])
+@pytest.mark.parametrize("listener", [Unused(), ControlledEgressListener()], ids=["egress", "controlled"])
+def test_a_listener_whose_messages_nobody_would_give_it_is_refused(connect: Any, listener: EgressListener) -> None:
+    channels: dict[str, Any] = {"ingress_channel": "aeron:ipc", "egress_channel": "aeron:ipc"}
+    refusal = f"{connect.__name__}.. never calls on_message of {type(listener).__name__}: take messages with"
+    with pytest.raises(ConfigurationError, match=refusal):
+        connect(**channels, listener=listener)
+    with pytest.raises(ConfigurationError, match=refusal):
+        connect(ClientContext(**channels, listener=listener))
+    one = EgressListener()
+    one.on_message = lambda *message: None  # type: ignore[method-assign]
+    with pytest.raises(ConfigurationError, match="never calls on_message of EgressListener"):
+        connect(**channels, listener=one)
+
+
+def test_an_idle_client_costs_next_to_nothing_and_rests_no_longer_than_it_may(
+    members: ThreadedMembers, member: PatientMember, run: Run
+) -> None:
+    async def polled(client: AsyncAeronCluster, seconds: float) -> float:
+        begin, before = time.monotonic(), client._poller.poll_count
+        await pause(seconds)
+        return (client._poller.poll_count - before) / (time.monotonic() - begin)
+
+    async def scenario() -> None:
+        async with aconnect(**settings(members), correlate=key_of) as client:
+            await pause(1.2)
+            assert await polled(client, 0.5) <= 45, "polls of a second: a fiftieth of the quiet time between two"
+            members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
+            request = asyncio.create_task(client.request(b"7:", key=7))
+            await pause(1.2)
+            busy = await polled(client, 0.5)
+            members.do(lambda: member.message(b"7:done"))
+            assert await request == b"7:done"
+            assert busy > 100, "a reply is awaited: a millisecond between two polls"
+
+    run(scenario())
 
 
 def test_a_message_shows_itself() -> None:

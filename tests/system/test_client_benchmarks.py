@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks import client_round_trip, session_pool
+from benchmarks import client_java, client_round_trip, session_pool
 
 
 @pytest.mark.slow
@@ -35,3 +35,22 @@ def test_the_cost_of_a_pooled_session_is_measured(capsys: pytest.CaptureFixture[
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["sessions"] == 50
     assert found["echo_us_per_session"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_fail_over_idling_round_trips_and_memory_are_compared_with_javas_client(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ["--rounds=1", "--kills=1", "--requests=50", "--trips=20", "--idle-s=1"]
+    report = client_java.main(options)
+    rows = {row.name: row.medians for row in report.rows}
+    kill = rows["fail-over, 50 requests in flight"]
+    assert set(kill) == {"java", "asyncio", "blocking"}
+    for of_peer in kill.values():
+        assert (of_peer["answered"], of_peer["failed"], of_peer["without_outcome"]) == (50, 0, 0)
+        assert of_peer["resent"] > 0
+        assert 0 < of_peer["p50_s"] <= of_peer["last_s"]
+    for name, metric in (("memory", "resident_mib"), ("round trips, one at a time", "p50_us")):
+        assert min(of_peer[metric] for of_peer in rows[name].values()) > 0
+    assert "requests without an outcome" in capsys.readouterr().out

@@ -37,6 +37,7 @@ cdef class AeronCluster(FragmentHandler):
     cdef object _agent_invoker
     cdef uint8_t _session_header[32]
     cdef object _requests                           # RequestTable of those in flight; None if it is not used
+    cdef dict _in_flight                            # those: what most polls look at. None if it is not used
     cdef bint _is_correlating                       # messages are looked at: they may be replies
     cdef int64_t _settle_ns                         # when that is seen to at the latest
     cdef bint _is_settling                          # a new leader is there, and what the old one was asked is in flight

@@ -451,6 +451,7 @@ cdef class AeronCluster(FragmentHandler):
 
     cdef int _use_requests(self, object requests) except -1:
         self._requests = requests
+        self._in_flight = None if requests is None else requests._waiting
         self._is_correlating = requests is not None
         return 0
 
@@ -607,7 +608,7 @@ cdef class AeronCluster(FragmentHandler):
         # is_drained: nothing is left on egress of what had come before.
         cdef int work_count = 0
         cdef int64_t now_ns
-        if self._requests is not None:
+        if self._is_settling or (self._in_flight is not None and len(self._in_flight) > 0):
             now_ns = self._client.clock.nano_time()
             if self._is_settling and (is_drained or now_ns >= self._settle_ns):
                 work_count += self._settle_requests()

@@ -7,8 +7,9 @@ import threading
 import warnings
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Buffer, Callable, Generator, Hashable
+from collections.abc import AsyncIterator, Buffer, Callable, Coroutine, Generator, Hashable
 from dataclasses import replace
+from functools import cached_property
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -36,6 +37,11 @@ _SEND_PAUSE_S = 0.001
 _JOIN_LIMIT_S = 30.0
 _SENDS_BEFORE_A_PAUSE = 64
 _CLOSED_BY_US = "closed by this client"
+
+MAX_WAITING = 65_536
+"""Messages that may wait to be taken, unless said otherwise."""
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+"""Bytes of them."""
 
 
 class AdminResponse(NamedTuple):
@@ -90,6 +96,50 @@ class _AsyncListener(EgressListener):
         """Passed over: there is nobody to raise an error to."""
 
 
+class Inbox:
+    """Messages that wait to be taken: at most so many, and one beyond so many bytes."""
+
+    def __init__(self, max_messages: int, max_bytes: int) -> None:
+        self.dropped = 0
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._messages: deque[EgressMessage] = deque()
+        self._bytes = 0
+        self._missed = 0  # since the last one
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def put(self, message: EgressMessage) -> bool:
+        """False when it was dropped: only one that was read although there was no room can be."""
+        if message.is_over and (len(self) >= self._max_messages or self._bytes >= self._max_bytes):
+            self.dropped += 1
+            self._missed += 1
+            return False
+        message.missed += self._missed
+        self._missed = 0
+        self._bytes += len(message.payload)
+        self._messages.append(message)
+        return True
+
+    def put_all(self, other: Inbox) -> None:
+        """Behind what is here come all of another; the oldest are dropped for want of room."""
+        self._messages.extend(other._messages)
+        self._bytes += other._bytes
+        other._messages.clear()
+        other._bytes = 0
+        while len(self) > self._max_messages or (self._bytes > self._max_bytes and len(self) > 1):
+            oldest = self.take()
+            self.dropped += 1
+            self._messages[0].missed += oldest.missed + 1
+
+    def take(self) -> EgressMessage:
+        """The oldest; IndexError when there is none."""
+        message = self._messages.popleft()
+        self._bytes -= len(message.payload)
+        return message
+
+
 class AsyncAeronCluster:
     """A session with the cluster for one event loop; made by :func:`aconnect`.
 
@@ -99,8 +149,11 @@ class AsyncAeronCluster:
     **A message that is accepted is not yet processed**, and may be lost when the leader changes: only the
     service's answer proves it. :meth:`request` awaits that answer.
 
-    Messages wait in the client until they are taken, by ``async for`` or :meth:`receive`. When
-    ``max_waiting`` of them wait, nothing more is read until some are taken, replies included.
+    Messages wait in the client until they are taken, by ``async for`` or :meth:`receive`; when several tasks take them,
+    each message goes to one of these. When ``max_waiting`` messages or ``max_waiting_bytes`` bytes wait, nothing more
+    is read until some are taken. But replies and new leaders are heard all the same: when a request waits for its
+    reply, or there is no leader, all is read, and from then on, until some are taken, messages without room are
+    dropped: :attr:`dropped_messages` counts them, and ``missed`` of the message that follows.
     """
 
     def __init__(
@@ -109,6 +162,7 @@ class AsyncAeronCluster:
         listener: EgressListener,
         correlate: Correlate | None,
         max_waiting: int,
+        max_waiting_bytes: int,
         resend: bool = False,
     ) -> None:
         """Takes over a connected client; use :func:`aconnect`."""
@@ -117,7 +171,8 @@ class AsyncAeronCluster:
         self._cluster = cluster
         self._listener = listener
         self._correlate = correlate
-        self._inbox: deque[EgressMessage] = deque()
+        self._inbox = Inbox(max_waiting, max_waiting_bytes)
+        self._taken: deque[Any] = deque()  # what the poller has read, and is not handled yet
         self._receivers: set[asyncio.Future[None]] = set()
         self._table = RequestTable(None, resend=resend)  # correlate() is called here, on the loop's thread
         self._requests: dict[Hashable, asyncio.Future[EgressMessage]] = {}
@@ -127,7 +182,7 @@ class AsyncAeronCluster:
         self._is_closed = False
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._parent_id = 0  # of the process of which this one is a fork
-        self._poller = ClientPoller(cluster, _waker(self), max_waiting, self._table)
+        self._poller = ClientPoller(cluster, _waker(self), max_waiting, max_waiting_bytes, self._table)
         self._poller.start()
         forks.own(self)
 
@@ -189,6 +244,11 @@ class AsyncAeronCluster:
     def unmatched_replies(self) -> int:
         """Replies for which nobody waited any more: their request had ended."""
         return self._table.counts.unmatched
+
+    @property
+    def dropped_messages(self) -> int:
+        """Messages that were dropped, because nobody took those before them while a request waited for its reply."""
+        return self._inbox.dropped
 
     # Sending
 
@@ -319,7 +379,10 @@ class AsyncAeronCluster:
     # Receiving
 
     def __aiter__(self) -> AsyncIterator[EgressMessage]:
-        """The messages of the service, but for replies to requests, until the client is closed."""
+        """The messages of the service, but for replies to requests, until the client is closed.
+
+        Several tasks may iterate at once: each message goes to one of them, in the order of their coming.
+        """
         return self
 
     async def __anext__(self) -> EgressMessage:
@@ -331,7 +394,7 @@ class AsyncAeronCluster:
             raise
 
     async def receive(self) -> EgressMessage:
-        """The next message of the service that is no reply to a request.
+        """The next message of the service that is no reply to a request, and that no other task takes.
 
         Raises:
             ClosedError: the client is closed, and all messages have been taken.
@@ -345,41 +408,51 @@ class AsyncAeronCluster:
                 await receiver
             finally:
                 self._receivers.discard(receiver)
-        message = self._inbox.popleft()
-        self._poller.waiting = len(self._inbox)
+        message = self._inbox.take()
+        self._poller.release(message)
         return message
 
     def _drain(self) -> None:
         """Called on the event loop when something has come."""
-        for item in self._poller.take():
-            if isinstance(item, EgressMessage):
-                self._route(item)
-            elif isinstance(item, tuple):
-                self._tell(*item)
-            elif isinstance(item, _AwaitedRequest):
-                item.fail()
-            elif isinstance(item, Exception):
-                self._report("the cluster's client met an error and goes on", item)
-        self._poller.waiting = len(self._inbox)
+        self._taken.extend(self._poller.take())
+        try:
+            while self._taken:
+                self._handle(self._taken.popleft())
+        finally:
+            if self._taken:  # what leaves here is meant for the loop, such as KeyboardInterrupt
+                self._loop.call_soon(self._drain)
         if self._poller.is_ended and not self._is_closed:
             self._end()
         if self._inbox or self._is_closed:
             for receiver in self._receivers:
                 _settle(receiver, None)
 
-    def _route(self, message: EgressMessage) -> None:
-        key = None
-        if self._correlate is not None:
-            try:
-                key = self._correlate(message.payload)
-            except Exception as error:
-                self._report("correlate() failed; the message is taken for no reply", error)
-        if key is None:
-            self._inbox.append(message)
-        else:
+    def _handle(self, item: Any) -> None:
+        if isinstance(item, EgressMessage):
+            if self._is_reply(item) or not self._inbox.put(item):
+                self._poller.release(item)
+        elif isinstance(item, tuple):
+            self._poller.release(item)
+            self._tell(*item)
+        elif isinstance(item, _AwaitedRequest):
+            item.fail()
+        elif isinstance(item, Exception):
+            self._report("the cluster's client met an error and goes on", item)
+
+    def _is_reply(self, message: EgressMessage) -> bool:
+        if self._correlate is None:
+            return False
+        try:
+            key = self._correlate(message.payload)
+            if key is None:
+                return False
             self._table.answer(self.cluster_session_id, key, message.payload)
             if key in self._requests:
                 _settle(self._requests[key], message)
+        except Exception as error:  # of a key that cannot be hashed or compared, too
+            self._report("correlate() failed; the message is taken for no reply", error)
+            return False
+        return True
 
     def _tell(self, callback: str, arguments: tuple[Any, ...]) -> None:
         if callback == "on_admin_response" and arguments[1] in self._admin_requests:
@@ -439,15 +512,29 @@ class AsyncAeronCluster:
             )
 
 
-class _Connecting:
-    """What :func:`aconnect` returns: ``await`` it or use it in ``async with``."""
+class _Connecting(Coroutine[Any, Any, AsyncAeronCluster]):
+    """What :func:`aconnect` returns: a coroutine, for ``await`` and tasks, that can be used in ``async with``."""
 
-    def __init__(self, make: Callable[[], Generator[Any, None, AsyncAeronCluster]]) -> None:
-        self._make = make
+    def __init__(self, connect: Callable[[], Coroutine[Any, Any, AsyncAeronCluster]]) -> None:
+        self._connect = connect
         self._client: AsyncAeronCluster
 
-    def __await__(self) -> Generator[Any, None, AsyncAeronCluster]:
-        return self._make()
+    @cached_property
+    def _connecting(self) -> Coroutine[Any, Any, AsyncAeronCluster]:
+        # Made when it is awaited, so that one that never is needs no warning: it has opened nothing.
+        return self._connect()
+
+    def __await__(self) -> Generator[Any, Any, AsyncAeronCluster]:
+        return self._connecting.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._connecting.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._connecting.throw(*error)
+
+    def close(self) -> None:
+        self._connecting.close()
 
     async def __aenter__(self) -> AsyncAeronCluster:
         self._client = await self
@@ -463,36 +550,56 @@ def aconnect(
     context: ClientContext | None = None,
     *,
     correlate: Correlate | None = None,
-    max_waiting: int = 65_536,
+    max_waiting: int = MAX_WAITING,
+    max_waiting_bytes: int = MAX_WAITING_BYTES,
     resend: bool = False,
     **settings: Any,
 ) -> _Connecting:
     """Connects for asyncio: ``async with aconnect(...) as client``, or ``client = await aconnect(...)``.
 
+    What it returns is a coroutine, so that ``asyncio.create_task(aconnect(...))`` connects beside other tasks.
+
     Args:
         context: the settings, and ``settings`` replace some of it; without one ``settings`` come before the
-            environment, as for :meth:`AeronCluster.connect`. Of the listener, all but ``on_message`` is called,
-            on the event loop's thread.
+            environment, as for :meth:`AeronCluster.connect`. The listener's methods are called on the event loop's
+            thread; ``on_message`` never would be, and one that has it is refused.
         correlate: given a message's payload, returns the key of the request that it answers, which must be
             hashable, or None for a message that is no reply. :meth:`AsyncAeronCluster.request` needs it.
-        max_waiting: messages that may wait to be taken before nothing more is read.
+        max_waiting: messages that may wait to be taken, see :class:`AsyncAeronCluster`.
+        max_waiting_bytes: bytes of them; one message more may be there.
         resend: whether requests that do not say so themselves (``idempotent``) are sent again to a new leader.
 
     Raises as :meth:`AeronCluster.connect`, and closes what was opened when the connect is cancelled.
     """
     check_count("max_waiting", max_waiting)
+    check_count("max_waiting_bytes", max_waiting_bytes)
     if context is None:
         context = ClientContext.from_environment(**{"listener": _AsyncListener(), **settings})
     elif settings:
         context = replace(context, **settings)
-    listener = context.listener
+    listener = check_async_listener("aconnect", context.listener)
+    return _Connecting(lambda: _connect(context, listener, correlate, max_waiting, max_waiting_bytes, resend))
+
+
+def check_async_listener(name: str, listener: object) -> EgressListener:
+    """Refuse a listener that would not hear what it is for, with a ConfigurationError; ``name`` is who refuses it."""
     if not isinstance(listener, EgressListener):
-        raise ConfigurationError(f"aconnect() takes an EgressListener in Python, not {listener!r}")
-    return _Connecting(lambda: _connect(context, listener, correlate, max_waiting, resend).__await__())
+        raise ConfigurationError(f"{name}() takes an EgressListener in Python, not {listener!r}")
+    if getattr(listener.on_message, "__func__", None) is not EgressListener.on_message:
+        raise ConfigurationError(
+            f"{name}() never calls on_message of {type(listener).__name__}: take messages with 'async for' or "
+            "receive(), and give a listener without on_message"
+        )
+    return listener
 
 
 async def _connect(
-    context: ClientContext, listener: EgressListener, correlate: Correlate | None, max_waiting: int, resend: bool
+    context: ClientContext,
+    listener: EgressListener,
+    correlate: Correlate | None,
+    max_waiting: int,
+    max_waiting_bytes: int,
+    resend: bool,
 ) -> AsyncAeronCluster:
     connecting = await _begin(context)
     try:
@@ -501,7 +608,7 @@ async def _connect(
     except BaseException:
         connecting.close()
         raise
-    return AsyncAeronCluster(cluster, listener, correlate, max_waiting, resend)
+    return AsyncAeronCluster(cluster, listener, correlate, max_waiting, max_waiting_bytes, resend)
 
 
 async def _begin(context: ClientContext) -> AsyncConnect:

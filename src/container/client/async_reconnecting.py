@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Buffer, Callable, Hashable
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from container.client.async_client import AsyncAeronCluster, aconnect, request_timeout
-from container.client.client_context import ClientContext, limit_s
+from container.client.async_client import (
+    MAX_WAITING,
+    MAX_WAITING_BYTES,
+    AsyncAeronCluster,
+    Inbox,
+    aconnect,
+    check_async_listener,
+    request_timeout,
+)
+from container.client.client_context import ClientContext, check_count, limit_s
 from container.client.client_poller import EgressMessage
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener, EventCode
 from container.client.reconnecting_base import (
@@ -33,7 +40,6 @@ from container.client.reconnection import (
 from container.client.requests import Correlate, RequestCounts
 from container.errors import (
     ClosedError,
-    ConfigurationError,
     ContainerError,
     OutboxFullError,
     Outcome,
@@ -108,7 +114,7 @@ class AsyncReconnectingClient(ReconnectingBase):
         callbacks: ConnectionListener,
         *,
         resend: bool,
-        max_waiting: int,
+        left: Inbox,
         listener: EgressListener | None,
     ) -> None:
         """Use :func:`areconnecting`."""
@@ -120,7 +126,8 @@ class AsyncReconnectingClient(ReconnectingBase):
         self._listener = _Listener(self._on_leader, listener)
         self._machine = Reconnection(policy, random=random.random, now_ns=time.monotonic_ns())
         self._client: AsyncAeronCluster | None = None  # that is connected
-        self._left: deque[EgressMessage] = deque(maxlen=max_waiting)  # of earlier sessions
+        self._left = left  # messages of earlier sessions
+        self._dropped = 0
         self._sender: OutboxEntry | None = None  # whose turn it is
         self._blocked: dict[asyncio.Future[None], int] = {}  # who waits for room in the outbox, and how much
         self._changed = asyncio.Event()  # set, and replaced, when the session or the state has changed
@@ -147,6 +154,13 @@ class AsyncReconnectingClient(ReconnectingBase):
             self._unmatched + (now.unmatched if now else 0),
             self._in_flight,
         )
+
+    @property
+    def dropped_messages(self) -> int:
+        """As :attr:`AsyncAeronCluster.dropped_messages`, over all sessions, and those of earlier sessions that had no
+        room any more."""
+        now = self._client.dropped_messages if self._client is not None else 0
+        return self._dropped + self._left.dropped + now
 
     # Sending
 
@@ -333,7 +347,7 @@ class AsyncReconnectingClient(ReconnectingBase):
         """
         while True:
             if self._left:
-                return self._left.popleft()
+                return self._left.take()
             self._check_open()
             client = self._client
             if client is None:
@@ -409,8 +423,8 @@ class AsyncReconnectingClient(ReconnectingBase):
         finally:
             self._resent += client.request_counts.resent
             self._unmatched += client.request_counts.unmatched
-            self._left.extend(client._inbox)
-            client._inbox.clear()
+            self._left.put_all(client._inbox)
+            self._dropped += client.dropped_messages
             if not self.is_closed:
                 error = ClosedError(f"the session ended: {client.close_reason}")
                 self._machine.on_lost(error, time.monotonic_ns())
@@ -478,7 +492,8 @@ def areconnecting(
     *,
     correlate: Correlate | None = None,
     resend: bool = False,
-    max_waiting: int = 65_536,
+    max_waiting: int = MAX_WAITING,
+    max_waiting_bytes: int = MAX_WAITING_BYTES,
     policy: ReconnectPolicy | None = None,
     callbacks: ConnectionListener | None = None,
     outbox_policy: OutboxPolicy = OutboxPolicy.BLOCK,
@@ -490,9 +505,9 @@ def areconnecting(
     """A client that connects again: ``async with areconnecting(...) as client``.
 
     Args:
-        context: as for :func:`aconnect`, and so are ``correlate``, ``max_waiting`` and ``settings``. Each attempt may
-            take the message timeout. The last ``max_waiting`` messages of earlier sessions are kept. The client of the
-            transport cannot be shared.
+        context: as for :func:`aconnect`, and so are ``correlate``, ``max_waiting``, ``max_waiting_bytes`` and
+            ``settings``. Each attempt may take the message timeout. As many messages of earlier sessions are kept: the
+            last. The client of the transport cannot be shared.
         resend: whether requests that do not say so themselves (``idempotent``) are sent again.
         policy: how long to wait between attempts, and how long to try.
         callbacks: hears of sessions and leaders.
@@ -510,13 +525,20 @@ def areconnecting(
     elif settings:
         context = replace(context, **settings)
     check_not_shared(context)
-    if given is not None and not isinstance(given, EgressListener):
-        raise ConfigurationError(f"areconnecting() takes an EgressListener in Python, not {given!r}")
+    inner = None if given is None else check_async_listener("areconnecting", given)
+    check_count("max_waiting", max_waiting)
+    check_count("max_waiting_bytes", max_waiting_bytes)
     base = context
 
     async def connect(listener: EgressListener) -> AsyncAeronCluster:
         attempt = replace(attempt_context(base, resolve), listener=listener)
-        return await aconnect(attempt, correlate=correlate, max_waiting=max_waiting, resend=resend)
+        return await aconnect(
+            attempt,
+            correlate=correlate,
+            max_waiting=max_waiting,
+            max_waiting_bytes=max_waiting_bytes,
+            resend=resend,
+        )
 
     return AsyncReconnectingClient(
         connect,
@@ -525,6 +547,6 @@ def areconnecting(
         Outbox(max_messages=outbox_messages, max_bytes=outbox_bytes, policy=outbox_policy),
         ConnectionListener() if callbacks is None else callbacks,
         resend=resend,
-        max_waiting=max_waiting,
-        listener=given,
+        left=Inbox(max_waiting, max_waiting_bytes),
+        listener=inner,
     )

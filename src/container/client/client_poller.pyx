@@ -1,9 +1,10 @@
 """The thread behind an asyncio client: polls egress, keeps the session alive, and wakes the event loop.
 
 It holds the GIL while it reads what has come, and not while it waits: it waits in ``ppoll`` for a time that grows to a
-millisecond, and is nudged by each send, because an answer is then to be expected. The event loop is woken once for all
-that has come since it last looked. A lock keeps a send on the loop's thread and a poll on this one apart; it is never
-held while anybody waits.
+millisecond, and is nudged by each send, because an answer is then to be expected. While no request waits for its reply
+the time grows on, as a share of the time since something came: what nobody asked for comes late by that share at most,
+and an idle client costs next to nothing. The event loop is woken once for all that has come since it last looked. A lock
+keeps a send on the loop's thread and a poll on this one apart; it is never held while anybody waits.
 """
 import logging
 import os
@@ -13,11 +14,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.client.aeron_cluster cimport AeronCluster
+from container.client.aeron_cluster import ClientState
 from container.client.egress_handler cimport EgressHandler, enumerated
 from container import forks
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EventCode
 from container.sealed cimport seal
-from container.transport cimport ACTION_CONTINUE, FrameHeader
+from container.transport cimport ACTION_CONTINUE, FrameHeader, Publication
 
 cdef extern from *:
     """
@@ -54,16 +56,24 @@ cdef enum:
     MAX_YIELDS = 20
     MIN_PARK_NS = 5_000
     MAX_PARK_NS = 1_000_000
+    MAX_REST_NS = 40_000_000                    # when no reply is awaited
+    REST_SHARE = 50                             # of the time since something came or was sent
 
+cdef int CONNECTED = ClientState.CONNECTED
 
 _LOGGER = logging.getLogger("container.client")
 
 
 cdef class EgressMessage:
-    """A message of the service: ``payload`` (bytes), sent at cluster time ``timestamp`` (int)."""
+    """A message of the service: ``payload`` (bytes), sent at cluster time ``timestamp`` (int).
+
+    ``missed`` (int) is how many messages were dropped between the one before and this one, for want of room.
+    """
 
     cdef readonly bytes payload
     cdef readonly int64_t timestamp
+    cdef public int64_t missed
+    cdef readonly bint is_over                  # it was read although there was no room, for what may be behind it
 
     def __init__(self, bytes payload not None, int64_t timestamp=0):
         self.payload = payload
@@ -92,24 +102,31 @@ cdef class ClientPoller(EgressHandler):
     cdef bint _is_stopping
     cdef bint _is_parked
     cdef readonly bint is_ended
-    cdef readonly bint is_held_back             # nobody takes messages: nothing is read from egress
+    cdef bint _is_full                          # nobody takes messages
+    cdef bint _is_dropping                      # and all is read all the same
+    cdef readonly bint is_held_back             # nothing is read from egress
     cdef int _read_descriptor, _write_descriptor
-    cdef Py_ssize_t _max_waiting
+    cdef int64_t _max_waiting, _max_waiting_bytes
     cdef object __weakref__
-    cdef public Py_ssize_t waiting              # messages taken from here that nobody has asked for
+    # What was read, by the poller's thread; what the loop has looked at, and what has left the client since.
+    cdef int64_t _read, _read_bytes, _taken_bytes, _released, _released_bytes
+    cdef int64_t _heard                         # what the cluster has sent so far
     cdef readonly int64_t wake_count            # how often the event loop was woken
     cdef readonly int64_t poll_count
 
     def __cinit__(self):
         self._read_descriptor = self._write_descriptor = -1
 
-    def __init__(self, AeronCluster cluster not None, wake, Py_ssize_t max_waiting, requests):
+    def __init__(self, AeronCluster cluster not None, wake, int64_t max_waiting, int64_t max_waiting_bytes, requests):
         self._cluster = cluster
-        self._requests = cluster._requests = requests
+        self._requests = requests
+        cluster._use_requests(requests)
+        cluster._is_correlating = False         # that is done on the loop
         self._lock = threading.Lock()
         self._wake = wake
         self._arrived = []
         self._max_waiting = max_waiting
+        self._max_waiting_bytes = max_waiting_bytes
         self._open_nudge()
         cluster._is_guarded = True
         cluster._handler = self
@@ -213,7 +230,25 @@ cdef class ClientPoller(EgressHandler):
         self._is_wake_due = False               # before it looks: what comes later wakes it again
         arrived = self._arrived[:]
         del self._arrived[:len(arrived)]
+        for item in arrived:
+            self._taken_bytes += _length(item)
         return arrived
+
+    def release(self, item):
+        """What :meth:`take` returned has left the client, or nobody asks for it: there is room for more."""
+        if isinstance(item, EgressMessage):
+            self._released += 1
+        self._released_bytes += _length(item)
+
+    @property
+    def waiting(self):
+        """Messages that were read and not yet released (int)."""
+        return self._read - self._released
+
+    @property
+    def waiting_bytes(self):
+        """Bytes of what was read and not yet released (int)."""
+        return self._read_bytes - self._released_bytes
 
     cdef int _nudge(self) except -1:
         if self._is_parked:
@@ -229,13 +264,20 @@ cdef class ClientPoller(EgressHandler):
         cdef EgressMessage message = EgressMessage.__new__(EgressMessage)
         message.payload = (<const char*> data)[:length]
         message.timestamp = timestamp
-        self._arrived.append(message)
+        message.is_over = self._is_full
+        self._read += 1
+        return self._append(message)
+
+    cdef int _append(self, item) except -1:
+        self._heard += 1
+        self._read_bytes += _length(item)
+        self._arrived.append(item)
         return ACTION_CONTINUE
 
     cdef int on_session_event(
             self, int64_t correlation_id, int64_t cluster_session_id, int64_t leadership_term_id,
             int32_t leader_member_id, int32_t code, str detail) except -1:
-        self._arrived.append(("on_session_event", (
+        self._append(("on_session_event", (
             correlation_id, cluster_session_id, leadership_term_id, leader_member_id, enumerated(EventCode, code),
             detail)))
         return 0
@@ -243,22 +285,21 @@ cdef class ClientPoller(EgressHandler):
     cdef int on_new_leader(
             self, int64_t cluster_session_id, int64_t leadership_term_id, int32_t leader_member_id,
             str ingress_endpoints) except -1:
-        self._arrived.append(
+        self._append(
             ("on_new_leader", (cluster_session_id, leadership_term_id, leader_member_id, ingress_endpoints)))
         return 0
 
     cdef int on_admin_response(
             self, int64_t cluster_session_id, int64_t correlation_id, int32_t request_type, int32_t response_code,
             str message, bytes payload) except -1:
-        self._arrived.append(("on_admin_response", (
+        self._append(("on_admin_response", (
             cluster_session_id, correlation_id, enumerated(AdminRequestType, request_type),
             enumerated(AdminResponseCode, response_code), message, payload)))
         return 0
 
     cdef int on_extension_message(
             self, int block_length, int template_id, int schema_id, int version, bytes body) except -1:
-        self._arrived.append(("on_extension_message", (block_length, template_id, schema_id, version, body)))
-        return ACTION_CONTINUE
+        return self._append(("on_extension_message", (block_length, template_id, schema_id, version, body)))
 
     # The thread
 
@@ -277,17 +318,22 @@ cdef class ClientPoller(EgressHandler):
     cdef int _poll_until_closed(self) except -1:
         cdef int idle_count = 0
         cdef int64_t park_ns
+        cdef int64_t quiet_since_ns = 0
         while not (self._is_stopping or self._cluster.is_closed):
-            if self._poll() > 0:
+            if self._poll():
                 idle_count = 0
             if self._arrived and not self._wake_loop():
                 return 0
+            if idle_count == 0:
+                quiet_since_ns = self._now_ns()
             if idle_count < MAX_YIELDS:
                 idle_count += 1
                 with nogil:
                     sched_yield()
                 continue
             park_ns = min(<int64_t> MAX_PARK_NS, <int64_t> MIN_PARK_NS << min(idle_count - MAX_YIELDS, 12))
+            if park_ns == MAX_PARK_NS and self._may_rest():
+                park_ns = min(max(park_ns, (self._now_ns() - quiet_since_ns) // REST_SHARE), <int64_t> MAX_REST_NS)
             idle_count += 1
             self._is_parked = True
             with nogil:
@@ -297,26 +343,56 @@ cdef class ClientPoller(EgressHandler):
             self._is_parked = False
         return 0
 
-    cdef int _poll(self) except -1:
+    cdef int64_t _now_ns(self) except? -1:
+        return self._cluster._client.clock.nano_time()
+
+    cdef bint _may_rest(self) except -1:
+        # Nothing is due that polls bring about, and nothing that was asked for.
+        return (self._cluster._state == CONNECTED and self._cluster._new_leader is None
+                and self._cluster._agent_invoker is None and len(self._cluster._in_flight) == 0)
+
+    cdef bint _poll(self) except -1:
+        # Whether something came.
+        cdef int64_t heard = self._heard
         self.poll_count += 1
         self._check_room()
         try:
             with self._lock:
                 if self.is_held_back:
-                    return self._cluster._invoke() + self._cluster._poll_state(True)
-                return self._cluster._poll(FRAGMENT_LIMIT)
+                    self._cluster._invoke()
+                    self._cluster._poll_state(True)
+                else:
+                    self._cluster._poll(FRAGMENT_LIMIT)
         except Exception as error:
             self._arrived.append(error)
             self._cluster._check_client()
-            return 1
+            return True
+        return self._heard != heard
 
     cdef int _check_room(self) except -1:
-        cdef bint has_room = self.waiting + len(self._arrived) < self._max_waiting
-        if not has_room and not self.is_held_back:
-            _LOGGER.warning("%d messages wait to be taken from session %d: nothing more is read until some are",
-                            self._max_waiting, self._cluster.cluster_session_id)
-        self.is_held_back = not has_room
+        # A reply, or a new leader's event, may be behind what nobody takes: then all is read, and the loop drops what it
+        # has no room for. What the loop has not looked at yet is bounded all the same: it will look.
+        cdef bint is_full = (self._read - self._released >= self._max_waiting
+                             or self._read_bytes - self._released_bytes >= self._max_waiting_bytes)
+        cdef bint is_unseen = (len(self._arrived) >= self._max_waiting
+                               or self._read_bytes - self._taken_bytes >= self._max_waiting_bytes)
+        if is_full and not self._is_full:
+            _LOGGER.warning(
+                "%d messages of %d bytes wait to be taken from session %d: until some are, nothing more is read; or it is "
+                "read and dropped, when a request waits for its reply", self.waiting, self.waiting_bytes,
+                self._cluster.cluster_session_id)
+        if not is_full:
+            self._is_dropping = False
+        elif len(self._cluster._in_flight) > 0 or not self._is_leader_there():
+            self._is_dropping = True
+        self._is_full = is_full
+        self.is_held_back = is_unseen or (is_full and not self._is_dropping)
         return 0
+
+    cdef bint _is_leader_there(self) except -1:
+        # Its egress does not say it: the driver keeps an image until all of it is read.
+        cdef Publication publication = self._cluster._publication
+        return self._cluster._state == CONNECTED and publication is not None and publication.is_connected()
 
     cdef bint _wake_loop(self) except -1:
         if self._is_wake_due:
@@ -328,6 +404,16 @@ cdef class ClientPoller(EgressHandler):
         except RuntimeError:                    # of a loop that is closed
             return False
         return True
+
+
+cdef Py_ssize_t _length(item) except -1:
+    """Bytes of what came from the cluster."""
+    if isinstance(item, EgressMessage):
+        return len((<EgressMessage> item).payload)
+    if isinstance(item, tuple):
+        *_, last = item[1]
+        return len(last) if isinstance(last, bytes) else 0
+    return 0
 
 
 seal((EgressMessage, ClientPoller))
