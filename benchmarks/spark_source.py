@@ -35,7 +35,7 @@ GOAL = 0.70
 PEAK_MIB = 512
 READY = "ready"
 READY_ROWS = (DEFAULT_BATCH_ROWS, 16_384)
-_WORKER = b"pyspark.daemon"
+WORKER = b"pyspark.daemon"
 
 
 class ReadySource(DataSource):
@@ -98,7 +98,7 @@ def measure(spark: SparkSession, source: str, options: dict[str, str], rows: int
 
 def workers_peak_mib() -> float:
     """The greatest memory of any Python worker of this process's Spark."""
-    return max(peak_mib(pid) for pid in descendants() if _WORKER in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return max(peak_mib(pid) for pid in descendants() if WORKER in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 def descendants() -> list[int]:

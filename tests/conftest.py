@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -11,6 +12,9 @@ from container.testing.memory_transport import MemoryClient, MemoryDriver
 
 # A run in the background of a shell has Ctrl-C ignored, and so would every process that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A test's Spark lives for seconds: what the optimising compiler and a parallel collector take, it never gives back.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture

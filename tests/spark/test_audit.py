@@ -14,7 +14,7 @@ from container.errors import ConfigurationError, RecordingError, RecordingUnavai
 from container.pipeline.audit import AuditReport, audit, check_bytes
 from container.pipeline.audit_report import write_audit
 from container.pipeline.findings import FINDING_LIMIT
-from container.pipeline.history import TermRow, check_snapshots, check_terms, snapshots_of
+from container.pipeline.history import TermRow, check_snapshots, check_terms, snapshot_contents, snapshots_of
 from container.pipeline.log_bytes import AuditedMember, Frames, compare_bytes, search_block
 from container.recordings import open_member
 from container.recordings.recording_log import read_recording_log
@@ -155,7 +155,8 @@ def test_timers_of_a_snapshot_may_come_in_any_order(spark: SparkSession, tmp_pat
         AuditedMember(index, member, member.log_descriptor(), member.log_range())
         for index, member in enumerate(open_source_members(options))
     ]
-    found = check_snapshots(spark, options, snapshots_of(spark, options), opened)
+    contents = snapshot_contents(spark, options)
+    found = check_snapshots(contents, snapshots_of(contents), opened)
     assert [one.text for one in found.findings] == [
         f"the snapshot of the consensus module at {members[0].messages[-1]['log_position']} differs between members "
         "in 1 items, first in item 1"

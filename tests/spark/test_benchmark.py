@@ -1,4 +1,4 @@
-"""The benchmark of the source, tiny: both sources give the same rows, and each says what it took."""
+"""The benchmarks that need Spark, tiny: all comes through, and each way says what it took."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from benchmarks import _harness, spark_source
+from benchmarks import _harness, recorded_logs, spark_source
 from benchmarks._harness import Report
 from benchmarks._logs import MIB, written_log
 
@@ -26,3 +26,18 @@ def test_the_source_is_compared_with_ready_made_batches(
     assert set(row) == {"source", "ready 65536", "ready 16384"}
     assert min(result[name] for result in row.values() for name in ("m_rows_s", "cpu_us_per_row", "peak_mib")) > 0
     assert set(report.failures) == set(row)
+
+
+@pytest.mark.slow
+def test_audit_replay_and_diff_of_long_logs_are_measured(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_harness, "HISTORY", tmp_path / "history.jsonl")
+    options = argparse.Namespace(rounds=1, seed=1, gib=[4 / 1024, 8 / 1024], payload=96, segment_mib=4, snapshot_mib=2)
+    report = recorded_logs.compare(spark, tmp_path, options)
+    rows = report.finish().as_json()["rows"]
+    assert set(rows) == {"Spark's own scan", "session_messages", "audit of 2 members", "replay", "diff"}
+    for row in rows.values():
+        assert set(row) == {"0.00390625 GiB", "0.0078125 GiB"}
+        assert min(result[name] for result in row.values() for name in recorded_logs.METRICS) > 0
+    assert not any(report.failures.values())

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from container.api import TimeUnit
 from container.pipeline.cluster_time import as_time, ticks_per_second, time_unit
-from container.pipeline.events import snapshot_items, snapshot_positions, timer_pairs
+from container.pipeline.events import read_module_items, snapshot_positions, timer_pairs
 from container.pipeline.report import ROW_LIMIT, Report
 from container.pipeline.rows import read_view
 from container.recordings.commit import all_end_texts
@@ -41,7 +41,7 @@ _KINDS = {
 
 
 class Analytics(NamedTuple):
-    """The tables, none of them computed yet."""
+    """The tables, none of them computed yet; only where snapshots are has been read."""
 
     per_minute: DataFrame
     """``minute``, a count for each kind of message, ``payload_bytes``, ``open_sessions`` at its end."""
@@ -159,10 +159,10 @@ def sizes(rows: DataFrame) -> DataFrame:
 def timer_lateness(spark: SparkSession, options: SourceOptions, unit: TimeUnit) -> DataFrame:
     """How late timers expired whose deadline a snapshot has: no other recording of a cluster has deadlines."""
     expired = read_view(spark, options, "timers", ["log_position", "timestamp", "correlation_id"])
-    items = snapshot_items(spark, options, "TIMER")
+    items = read_module_items(spark, options)
     late = (f.col("expired_at") - f.col("deadline")) * 1000 / ticks_per_second(unit)
     return (
-        timer_pairs(expired, items, snapshot_positions(spark, options))
+        timer_pairs(expired, items, snapshot_positions(items))
         .where("expired_at is not null")
         .select(
             "snapshot_position", "correlation_id", "deadline", "expired_at", "expired_position", late.alias("late_ms")

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 from msgspec import structs
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from container.errors import ConfigurationError, RecordingError
 from container.pipeline.cluster_time import ticks_per_second, time_unit
-from container.pipeline.events import check_sessions, check_timers, sessions_over_time
+from container.pipeline.events import (
+    check_sessions,
+    check_timers,
+    module_items,
+    read_events,
+    sessions_over_time,
+    snapshot_positions,
+)
 from container.pipeline.findings import Check, Finding, State, check, worst
 from container.pipeline.history import (
     SnapshotRow,
@@ -18,6 +27,7 @@ from container.pipeline.history import (
     check_positions,
     check_snapshots,
     check_terms,
+    snapshot_contents,
     snapshots_of,
     terms_of,
 )
@@ -103,25 +113,39 @@ def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BL
         committed=reference.log_range.committed_position,
     )
     terms = terms_of(spark, options)
-    snapshots = snapshots_of(spark, options)
-    timers, lateness = check_timers(spark, history)
-    checks = [
-        check_bytes(members, compare_bytes(spark, members, block_length), failures),
-        check_positions(spark, options, members),
-        check_terms(terms),
-        check_snapshots(spark, options, snapshots, members),
-        check_sessions(spark, history, reference.log_range.start_position),
-        timers,
-    ]
+    with _cached(read_events(spark, history)) as events, _cached(snapshot_contents(spark, options)) as contents:
+        snapshots = snapshots_of(contents)
+        items = module_items(contents.where(f.col("member_id").eqNullSafe(f.lit(reference.member.member_id))))
+        positions = snapshot_positions(items)
+        timers, lateness = check_timers(events, items, positions)
+        checks = [
+            check_bytes(members, compare_bytes(spark, members, block_length), failures),
+            check_positions(spark, options, members),
+            check_terms(terms),
+            check_snapshots(contents, snapshots, members),
+            check_sessions(spark, history, reference.log_range.start_position, events, items, positions),
+            timers,
+        ]
+        open_sessions = sessions_over_time(events, reference.log_range.committed_position)
     return AuditReport(
         verdict=worst(one.state for one in checks),
         members=[_summary(member, snapshots) for member in members],
         ticks_per_second=ticks_per_second(time_unit([member.member for member in members])),
         checks=checks,
         terms=_terms(terms),
-        open_sessions=sessions_over_time(spark, history, reference.log_range.committed_position),
+        open_sessions=open_sessions,
         timer_lateness=lateness,
     )
+
+
+@contextmanager
+def _cached(rows: DataFrame) -> Iterator[DataFrame]:
+    """Keep a table, in memory or on disk, for as long as it is used."""
+    rows.cache()
+    try:
+        yield rows
+    finally:
+        rows.unpersist()
 
 
 def _audited(members: Sequence[Member]) -> tuple[list[AuditedMember], list[Finding]]:

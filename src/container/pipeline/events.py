@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.window import Window
 
 from container.pipeline.findings import FINDING_LIMIT, Check, Finding, State, check
-from container.pipeline.rows import read_view
+from container.pipeline.rows import fold_view, read_view, task_count
 from container.spark.options import SourceOptions
 
 LATENESS_LIMIT = 5_000
 """How many timers' lateness a report has."""
 POINT_COUNT = 400
 """How many points the curve of open sessions has at most."""
+ITEM_COLUMNS = ("item", "cluster_session_id", "opened_log_position", "correlation_id", "deadline")
+"""What the checks need of the items of the consensus module's snapshots."""
+
+_TIMER_EVENT, _SESSION_OPEN, _SESSION_CLOSE = 20, 21, 22  # template ids
+_MODULE_COLUMNS = ("log_position", "service_id", "is_valid", *ITEM_COLUMNS)
+_POSITION_MAX = 2**63 - 1
+_SESSIONS_AT_ONCE = 64
+_SENDER_SCHEMA = pa.schema(
+    [
+        ("cluster_session_id", pa.int64()),
+        ("messages", pa.int64()),
+        ("first_message", pa.int64()),
+        ("last_message", pa.int64()),
+    ]
+)
 
 # What is wrong with a session, in the order in which it is looked for: the condition, the text, which is formatted with
 # the row, and the column that says where.
@@ -32,18 +52,49 @@ _SESSION_FAULTS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def check_sessions(spark: SparkSession, history: SourceOptions, start_position: int) -> Check:
+def read_events(spark: SparkSession, options: SourceOptions) -> DataFrame:
+    """Where sessions are opened and closed and timers expire: cache it, and the log is read once for all of them."""
+    columns = ["log_position", "timestamp", "template_id", "cluster_session_id", "correlation_id"]
+    rows = read_view(spark, options, "messages", columns)
+    return rows.where(f.col("template_id").isin(_TIMER_EVENT, _SESSION_OPEN, _SESSION_CLOSE))
+
+
+def read_module_items(spark: SparkSession, options: SourceOptions) -> DataFrame:
+    """The items of the consensus module's snapshots, as :func:`module_items` has them."""
+    return module_items(read_view(spark, options, "snapshots", _MODULE_COLUMNS))
+
+
+def module_items(contents: DataFrame) -> DataFrame:
+    """Entries and items of the consensus module's snapshots that count, with ``snapshot_position``."""
+    rows = contents.where("is_valid is not false and service_id = -1")
+    return rows.select(f.col("log_position").alias("snapshot_position"), *ITEM_COLUMNS)
+
+
+def snapshot_positions(items: DataFrame) -> list[int]:
+    """Where the consensus module has snapshots that count, in the order of the log."""
+    rows = items.select("snapshot_position").distinct().collect()
+    return sorted(row.snapshot_position for row in rows)
+
+
+def check_sessions(
+    spark: SparkSession,
+    history: SourceOptions,
+    start_position: int,
+    events: DataFrame,
+    items: DataFrame,
+    positions: Sequence[int],
+) -> Check:
     """Whether each session is opened once, closed at most once, and sends only meanwhile, and snapshots agree.
 
-    ``start_position`` is where the log begins: sessions that were opened before are known by snapshots.
+    ``start_position`` is where the log begins: sessions that were opened before are known by snapshots. ``items`` are
+    those of :func:`module_items`, and ``positions`` their snapshots'.
     """
-    positions = snapshot_positions(spark, history)
-    snapshots = snapshot_items(spark, history, "CLUSTER_SESSION")
-    sessions = _sessions(spark, history, snapshots, start_position).cache()
+    snapshots = items.where("item = 'CLUSTER_SESSION'")
+    sessions = _sessions(spark, history, events, snapshots, start_position).cache()
     try:
         conditions = [condition for condition, _, _ in _SESSION_FAULTS]
         fault = f.coalesce(*(f.when(f.expr(text), f.lit(place)) for place, text in enumerate(conditions)))
-        faulty = sessions.withColumn("fault", fault).where("fault is not null").cache()
+        faulty = sessions.withColumn("fault", fault).where("fault is not null")
         findings = [
             Finding(
                 state="fail",
@@ -62,28 +113,14 @@ def check_sessions(spark: SparkSession, history: SourceOptions, start_position: 
     return check("sessions", summary, findings, max(count, len(findings)))
 
 
-def snapshot_positions(spark: SparkSession, history: SourceOptions) -> DataFrame:
-    """Where the consensus module has snapshots that count: the column ``snapshot_position``."""
-    rows = _module_snapshots(spark, history)
-    return rows.select("snapshot_position").distinct()
-
-
-def snapshot_items(spark: SparkSession, history: SourceOptions, item: str) -> DataFrame:
-    """The items of a kind in these snapshots, with ``snapshot_position`` in place of ``log_position``."""
-    return _module_snapshots(spark, history).where(f.col("item") == item)
-
-
-def _module_snapshots(spark: SparkSession, history: SourceOptions) -> DataFrame:
-    rows = read_view(spark, history, "snapshots").where("is_valid is not false and service_id = -1")
-    return rows.withColumnRenamed("log_position", "snapshot_position")
-
-
-def _sessions(spark: SparkSession, history: SourceOptions, snapshots: DataFrame, start: int) -> DataFrame:
+def _sessions(
+    spark: SparkSession, history: SourceOptions, events: DataFrame, snapshots: DataFrame, start: int
+) -> DataFrame:
     """Each session of clients once: how often it was opened and closed, where, and what it sent."""
-    events = read_view(spark, history, "sessions", ["log_position", "cluster_session_id", "event"])
-    opened, closed = f.when(f.col("event") == "OPEN", 1), f.when(f.col("event") == "CLOSE", 1)
+    opened = f.when(f.col("template_id") == _SESSION_OPEN, 1)
+    closed = f.when(f.col("template_id") == _SESSION_CLOSE, 1)
     by_session = (
-        events.where("event is not null")
+        events.where(f.col("template_id") != _TIMER_EVENT)
         .groupBy("cluster_session_id")
         .agg(
             f.count(opened).alias("opens"),
@@ -92,32 +129,36 @@ def _sessions(spark: SparkSession, history: SourceOptions, snapshots: DataFrame,
             f.max(closed * f.col("log_position")).alias("closed"),
         )
     )
-    sent = read_view(spark, history, "session_messages", ["log_position", "cluster_session_id"])
-    by_sender = (
-        sent.where("cluster_session_id >= 0")
-        .groupBy("cluster_session_id")
-        .agg(
-            f.count("*").alias("messages"),
-            f.min("log_position").alias("first_message"),
-            f.max("log_position").alias("last_message"),
-        )
+    columns = ["log_position", "cluster_session_id"]
+    sent = fold_view(spark, history, "session_messages", columns, _senders, _SENDER_SCHEMA)
+    by_sender = sent.groupBy("cluster_session_id").agg(
+        f.sum("messages").alias("messages"),
+        f.min("first_message").alias("first_message"),
+        f.max("last_message").alias("last_message"),
     )
     known = snapshots.where(f.col("opened_log_position") <= start).select("cluster_session_id").distinct()
     joined = by_session.join(by_sender, "cluster_session_id", "full").join(
         known.withColumn("known", f.lit(True)), "cluster_session_id", "left"
     )
-    return joined.fillna(0, ["opens", "closes", "messages"]).fillna(False, ["known"])
+    filled = joined.fillna(0, ["opens", "closes", "messages"]).fillna(False, ["known"])
+    # A table that is cached keeps all partitions of its shuffle, 200 by default, most of them empty.
+    return filled.coalesce(task_count(spark))
 
 
-def _snapshot_differences(sessions: DataFrame, snapshots: DataFrame, positions: DataFrame) -> list[Finding]:
+def _senders(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Counts the messages of each client's session, batch by batch."""
+    for batch in batches:
+        of_clients = pa.Table.from_batches([batch.filter(pc.greater_equal(batch.column("cluster_session_id"), 0))])
+        found = of_clients.group_by("cluster_session_id").aggregate(
+            [("log_position", "count"), ("log_position", "min"), ("log_position", "max")]
+        )
+        names = ["cluster_session_id", "log_position_count", "log_position_min", "log_position_max"]
+        yield from found.select(names).rename_columns(_SENDER_SCHEMA.names).to_batches()
+
+
+def _snapshot_differences(sessions: DataFrame, snapshots: DataFrame, positions: Sequence[int]) -> list[Finding]:
     """Sessions that a snapshot has and the log has not open there, and the other way round."""
-    position = f.col("snapshot_position")
-    is_open = (f.col("opened") <= position) & (f.col("closed").isNull() | (f.col("closed") > position))
-    by_log = (
-        sessions.where("opens = 1")
-        .join(f.broadcast(positions), is_open)
-        .select("snapshot_position", "cluster_session_id", f.lit(True).alias("in_log"))
-    )
+    by_log = _open_at_snapshots(sessions, positions).withColumn("in_log", f.lit(True))
     of_log = sessions.where("opens = 1").select("cluster_session_id", f.lit(True).alias("is_logged"))
     by_snapshot = snapshots.select("snapshot_position", "cluster_session_id", f.lit(True).alias("in_snapshot"))
     joined = (
@@ -136,13 +177,39 @@ def _snapshot_differences(sessions: DataFrame, snapshots: DataFrame, positions: 
     ]
 
 
-def sessions_over_time(spark: SparkSession, history: SourceOptions, end: int) -> list[tuple[int, int]]:
+def _open_at_snapshots(sessions: DataFrame, positions: Sequence[int]) -> DataFrame:
+    """A row for each session and each snapshot at which it is open by the log.
+
+    A search in the sorted positions: to compare each session with each snapshot takes the square of a long history.
+    """
+    places = np.array(positions, np.int64)
+
+    def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for begin in range(0, batch.num_rows, _SESSIONS_AT_ONCE):
+                part = batch.slice(begin, _SESSIONS_AT_ONCE)
+                firsts = np.searchsorted(places, part.column("opened").to_numpy())
+                ends = np.searchsorted(places, part.column("closed").to_numpy())
+                counts = np.maximum(ends - firsts, 0)
+                ids = np.repeat(part.column("cluster_session_id").to_numpy(), counts)
+                found = [places[first:end] for first, end in zip(firsts, ends, strict=True)]
+                columns = [pa.array(ids), pa.array(np.concatenate(found))]
+                yield pa.RecordBatch.from_arrays(columns, ["cluster_session_id", "snapshot_position"])
+
+    once = sessions.where("opens = 1").select(
+        "cluster_session_id", "opened", f.coalesce("closed", f.lit(_POSITION_MAX)).alias("closed")
+    )
+    few = once.coalesce(once.sparkSession.sparkContext.defaultParallelism)
+    return few.mapInArrow(find, "cluster_session_id bigint, snapshot_position bigint")
+
+
+def sessions_over_time(events: DataFrame, end: int) -> list[tuple[int, int]]:
     """Log positions, and how many sessions were open there, at :data:`POINT_COUNT` places at most."""
-    events = read_view(spark, history, "sessions", ["log_position", "event"]).where("event is not null")
     width = max(1, -(-end // POINT_COUNT))
-    change = f.when(f.col("event") == "OPEN", 1).otherwise(-1)
+    change = f.when(f.col("template_id") == _SESSION_OPEN, 1).otherwise(-1)
     rows = (
-        events.groupBy(f.floor(f.col("log_position") / width).alias("place"))
+        events.where(f.col("template_id") != _TIMER_EVENT)
+        .groupBy(f.floor(f.col("log_position") / width).alias("place"))
         .agg(f.max("log_position").alias("log_position"), f.sum(change).alias("change"))
         .orderBy("place")
         .collect()
@@ -154,17 +221,15 @@ def sessions_over_time(spark: SparkSession, history: SourceOptions, end: int) ->
     return points
 
 
-def check_timers(spark: SparkSession, history: SourceOptions) -> tuple[Check, list[int]]:
+def check_timers(events: DataFrame, items: DataFrame, positions: Sequence[int]) -> tuple[Check, list[int]]:
     """Whether timers that a snapshot has expire after it, not before their deadline, and their lateness.
 
     The log says when a timer expired, and only snapshots say what was scheduled: a service may cancel a timer or
     schedule it anew, which no recording has. So what does not fit is a warning, but for a timer that a later snapshot
     still has and that the log says expired.
     """
-    expired = read_view(spark, history, "timers", ["log_position", "timestamp", "correlation_id"])
-    expired = expired.where("correlation_id is not null")
-    items = snapshot_items(spark, history, "TIMER")
-    pairs = timer_pairs(expired, items, snapshot_positions(spark, history)).cache()
+    expired = events.where((f.col("template_id") == _TIMER_EVENT) & f.col("correlation_id").isNotNull())
+    pairs = timer_pairs(expired, items, positions).cache()
     try:
         early = pairs.where("expired_at < deadline")
         overdue = pairs.where("expired_at is null and next_deadline = deadline and deadline < last_timestamp")
@@ -183,42 +248,55 @@ def check_timers(spark: SparkSession, history: SourceOptions) -> tuple[Check, li
     return check("timers", summary, findings), lateness
 
 
-def timer_pairs(expired: DataFrame, items: DataFrame, positions: DataFrame) -> DataFrame:
+def timer_pairs(expired: DataFrame, items: DataFrame, positions: Sequence[int]) -> DataFrame:
     """Each timer of each snapshot, with its expiry before the next snapshot, or its deadline in that, if there is one.
 
     Columns: ``snapshot_position``, ``correlation_id``, ``deadline``, ``expired_position`` and ``expired_at``,
     ``next_position`` of the snapshot that follows, ``next_deadline`` in it, and ``last_timestamp``, of the last timer.
     """
-    following = positions.withColumn(
-        "next_position", f.lead("snapshot_position").over(Window.orderBy("snapshot_position"))
+    following = expired.sparkSession.createDataFrame(
+        list(zip_longest(positions, positions[1:])), "snapshot_position bigint, next_position bigint"
     )
+    items = items.where("item = 'TIMER'")
     timers = items.select("snapshot_position", "correlation_id", "deadline").join(
         f.broadcast(following), "snapshot_position"
     )
     later = items.select(
         f.col("snapshot_position").alias("next_position"), "correlation_id", f.col("deadline").alias("next_deadline")
     )
-    timers = timers.join(later, ["next_position", "correlation_id"], "left")
-    after = expired.select(
-        f.col("correlation_id").alias("expired_id"),
-        f.col("log_position").alias("expired_position"),
-        f.col("timestamp").alias("expired_at"),
-    )
-    is_between: Column = (
-        (f.col("correlation_id") == f.col("expired_id"))
-        & (f.col("expired_position") > f.col("snapshot_position"))
-        & (f.col("next_position").isNull() | (f.col("expired_position") <= f.col("next_position")))
-    )
     paired = (
-        timers.join(after, is_between, "left")
-        .groupBy("snapshot_position", "next_position", "correlation_id", "deadline", "next_deadline")
+        timers.join(later, ["next_position", "correlation_id"], "left")
+        .join(_first_expiries(expired, positions), ["snapshot_position", "correlation_id"], "left")
+        .dropDuplicates(["snapshot_position", "correlation_id", "deadline", "next_deadline"])
+    )
+    last = expired.agg(f.max("timestamp").alias("last_timestamp"))
+    found = paired.crossJoin(f.broadcast(last)).withColumn("has_next", f.col("next_position").isNotNull())
+    return found.coalesce(task_count(found.sparkSession))
+
+
+def _first_expiries(expired: DataFrame, positions: Sequence[int]) -> DataFrame:
+    """Where and when each timer expired first behind each snapshot and before the next one."""
+    places = np.array(positions, np.int64)
+
+    def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            indices = np.searchsorted(places, batch.column("expired_position").to_numpy()) - 1
+            behind = batch.filter(pa.array(indices >= 0))
+            columns = [*behind.columns, pa.array(places[indices[indices >= 0]])]
+            yield pa.RecordBatch.from_arrays(columns, [*batch.schema.names, "snapshot_position"])
+
+    rows = expired.select(
+        "correlation_id", f.col("log_position").alias("expired_position"), f.col("timestamp").alias("expired_at")
+    )
+    schema = "correlation_id bigint, expired_position bigint, expired_at bigint, snapshot_position bigint"
+    return (
+        rows.mapInArrow(find, schema)
+        .groupBy("snapshot_position", "correlation_id")
         .agg(
             f.min_by("expired_at", "expired_position").alias("expired_at"),
             f.min("expired_position").alias("expired_position"),
         )
     )
-    last = expired.agg(f.max("timestamp").alias("last_timestamp"))
-    return paired.crossJoin(f.broadcast(last)).withColumn("has_next", f.col("next_position").isNotNull())
 
 
 def _timer_findings(rows: DataFrame, state: State, text: str) -> list[Finding]:

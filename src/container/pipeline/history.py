@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from container.pipeline.events import ITEM_COLUMNS
 from container.pipeline.findings import FINDING_LIMIT, Check, Finding, check
 from container.pipeline.log_bytes import AuditedMember
-from container.pipeline.rows import read_view
+from container.pipeline.rows import fold_view, read_view
 from container.spark.options import SourceOptions
-from container.spark.source import spark_schema
 
 # Of a snapshot's contents what must be the same on all members: all but where and when this member wrote it.
 _OWN_SNAPSHOT_COLUMNS = ("member_id", "recording_id", "entry_index", "timestamp", "error")
@@ -35,10 +35,10 @@ _RUN_SCHEMA = pa.schema(
 def check_positions(spark: SparkSession, options: SourceOptions, members: Sequence[AuditedMember]) -> Check:
     """Whether each member has frames one after the other, from the beginning of its log to its end.
 
-    The executors join frames to runs without a gap; the runs come to the driver.
+    Who reads frames joins them to runs without a gap; the runs come to the driver.
     """
     columns = ["member_id", "begin_position", "log_position", "error"]
-    runs = read_view(spark, options, "frames", columns).mapInArrow(_runs, spark_schema(_RUN_SCHEMA)).collect()
+    runs = fold_view(spark, options, "frames", columns, _runs, _RUN_SCHEMA).collect()
     findings, frame_count = [], 0
     for member in members:
         own = [run for run in runs if run.member_id == member.member.member_id]
@@ -204,16 +204,36 @@ class SnapshotRow(NamedTuple):
     is_complete: bool
 
 
-def snapshots_of(spark: SparkSession, options: SourceOptions) -> list[SnapshotRow]:
+def snapshot_contents(spark: SparkSession, options: SourceOptions) -> DataFrame:
+    """All entries and items of the snapshots of all members: what the checks need of each, and a digest of the rest.
+
+    It is read each time that it is used: cache it, and every snapshot is read once.
+    """
+    rows = read_view(spark, options, "snapshots")
+    is_timer = f.coalesce(f.col("item") == "TIMER", f.lit(False))
+    return rows.select(
+        *SnapshotRow._fields,
+        *ITEM_COLUMNS,
+        is_timer.alias("is_timer"),
+        f.when(is_timer, f.col("correlation_id")).otherwise(f.col("item_index")).alias("place"),
+        "item_index",
+        "error",
+        _digest(rows).alias("digest"),
+    )
+
+
+def snapshots_of(contents: DataFrame) -> list[SnapshotRow]:
     """The snapshots of all members' recording logs."""
-    entries = read_view(spark, options, "snapshots", [*SnapshotRow._fields, "item"]).where("item = 'ENTRY'")
-    return sorted(SnapshotRow(*row[: len(SnapshotRow._fields)]) for row in entries.collect())
+    entries = contents.where("item = 'ENTRY'").select(*SnapshotRow._fields).collect()
+    return sorted(SnapshotRow(*row) for row in entries)
 
 
-def check_snapshots(
-    spark: SparkSession, options: SourceOptions, entries: Sequence[SnapshotRow], members: Sequence[AuditedMember]
-) -> Check:
-    """Whether snapshots of the same log position hold the same on all members that have them, item by item."""
+def check_snapshots(contents: DataFrame, entries: Sequence[SnapshotRow], members: Sequence[AuditedMember]) -> Check:
+    """Whether snapshots of the same log position hold the same on all members that have them, item by item.
+
+    Timers are compared by their ids: upstream writes them in the order of a hash map (WheelTimerService.java), which
+    depends on what else was in it since the member's start. All else is written in one order.
+    """
     findings = [
         Finding(
             state="fail",
@@ -226,7 +246,8 @@ def check_snapshots(
         if entry.is_valid and not entry.is_complete
     ]
     findings += _missing(entries, members)
-    items = _items(read_view(spark, options, "snapshots"))
+    items = contents.where("(item is null or item != 'ENTRY') and is_valid is not false")
+    items = items.withColumn("member_key", f.coalesce("member_id", f.lit(-1)))
     by_item = items.groupBy("log_position", "service_id", "is_timer", "place").agg(
         f.countDistinct("digest").alias("kinds"),
         f.count("digest").alias("copies"),
@@ -261,30 +282,15 @@ def check_snapshots(
     return check("snapshots", f"{count} snapshots were compared by all that they hold", findings)
 
 
-def _items(rows: DataFrame) -> DataFrame:
-    """What snapshots hold, with a digest of each item, and the place by which it is compared.
-
-    Timers are compared by their ids: upstream writes them in the order of a hash map (WheelTimerService.java), which
-    depends on what else was in it since the member's start. All else is written in one order.
-    """
+def _digest(rows: DataFrame) -> Column:
+    """A digest of all that an item must have in common on all members."""
     compared = sorted(set(rows.columns) - set(_OWN_SNAPSHOT_COLUMNS) - {"is_valid", "is_complete", "item_index"})
     texts = [
         f.coalesce(f.hex(name) if kind == "binary" else f.col(name).cast("string"), f.lit("null"))
         for name, kind in rows.dtypes
         if name in compared
     ]
-    is_timer = f.coalesce(f.col("item") == "TIMER", f.lit(False))
-    return rows.where("(item is null or item != 'ENTRY') and is_valid is not false").select(
-        "member_id",
-        f.coalesce("member_id", f.lit(-1)).alias("member_key"),
-        "log_position",
-        "service_id",
-        "item_index",
-        is_timer.alias("is_timer"),
-        f.when(is_timer, f.col("correlation_id")).otherwise(f.col("item_index")).alias("place"),
-        "error",
-        f.sha2(f.concat_ws("|", *texts), 256).alias("digest"),
-    )
+    return f.sha2(f.concat_ws("|", *texts), 256)
 
 
 def _service(service_id: int) -> str:

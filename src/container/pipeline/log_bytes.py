@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 
 from container.errors import RecordingError, RecordingUnavailableError
 from container.pipeline.findings import FINDING_LIMIT
+from container.pipeline.rows import distributed, task_count
 from container.recordings import LogRange, Member, RecordingDescriptor
 from container.recordings.files import PERMISSION_ADVICE, PERMISSION_ERRORS
 from container.recordings.frame_mask import mask_frames
@@ -248,19 +249,9 @@ def _hash_blocks(spark: SparkSession, members: Sequence[AuditedMember], block_le
                 cuts = _cut(task["begin_position"], task["end_position"], (block_length, term_length), edges)
                 yield from _hash_task(by_index[task["member_index"]], cuts)
 
-    return _distributed(spark, tasks, "member_index int, begin_position bigint, end_position bigint").mapInArrow(
+    return distributed(spark, tasks, "member_index int, begin_position bigint, end_position bigint").mapInArrow(
         hash_tasks, spark_schema(_BLOCK_SCHEMA)
     )
-
-
-def _distributed(spark: SparkSession, rows: Sequence[Any], schema: str) -> DataFrame:
-    """A table of tasks, one for each partition, as far as that makes sense."""
-    frame = spark.createDataFrame(rows, schema)
-    return frame.repartition(max(1, min(len(rows), _task_count(spark))))
-
-
-def _task_count(spark: SparkSession) -> int:
-    return 16 * spark.sparkContext.defaultParallelism
 
 
 def _segments(member: AuditedMember) -> Iterator[tuple[int, int]]:
@@ -329,7 +320,7 @@ def _search(spark: SparkSession, members: Sequence[AuditedMember], blocks: DataF
                     [difference._asdict() for difference in found], schema=_DIFFERENCE_SCHEMA
                 )
 
-    tasks = blocks.select("begin_position", "end_position", "members").repartition(min(count, _task_count(spark)))
+    tasks = blocks.select("begin_position", "end_position", "members").repartition(min(count, task_count(spark)))
     return tasks.mapInArrow(search, spark_schema(_DIFFERENCE_SCHEMA))
 
 

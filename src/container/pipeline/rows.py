@@ -3,21 +3,64 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
+import pyarrow as pa
 from msgspec import structs
 from pyspark.sql import DataFrame, SparkSession
 
 from container.recordings import LOG_VIEWS
 from container.spark.options import SourceOptions
-from container.spark.source import FORMAT
+from container.spark.source import FORMAT, ClusterDataSource, spark_schema
+
+type Fold = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def read_view(spark: SparkSession, options: SourceOptions, view: str, columns: Sequence[str] = ()) -> DataFrame:
-    """A view as a table: that of the members that the options name, all columns or some of them."""
+    """A view as a table: that of the members that the options name, all columns or some of them.
+
+    Name the columns: Spark asks a Python source for all that it has, whatever a query uses.
+    """
+    return spark.read.format(FORMAT).options(**_chosen(options, view, columns)).load()
+
+
+def fold_view(
+    spark: SparkSession, options: SourceOptions, view: str, columns: Sequence[str], fold: Fold, made: pa.Schema
+) -> DataFrame:
+    """What a function makes of each partition of a view, where that is read: the rows do not go through Spark.
+
+    The function gets the batches of a partition, with these columns, and yields batches of the schema ``made``.
+    """
+    source = ClusterDataSource(_chosen(options, view, columns))
+    reader = source.reader(source.schema())
+    tasks = [(pickle.dumps(partition),) for partition in reader.partitions()]
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                yield from fold(reader.read(pickle.loads(task)))
+
+    return distributed(spark, tasks, "partition binary").mapInArrow(run, spark_schema(made))
+
+
+def distributed(spark: SparkSession, rows: Sequence[Any], schema: str) -> DataFrame:
+    """A table of tasks, one for each partition, as far as that makes sense."""
+    frame = spark.createDataFrame(rows, schema)
+    return frame.repartition(max(1, min(len(rows), task_count(spark))))
+
+
+def task_count(spark: SparkSession) -> int:
+    """How many tasks at most are worth it for even work on all cores."""
+    return 16 * spark.sparkContext.defaultParallelism
+
+
+def _chosen(options: SourceOptions, view: str, columns: Sequence[str]) -> dict[str, str]:
     committed_only = options.committed_only and view in LOG_VIEWS
-    chosen = structs.replace(options, view=view, columns=tuple(columns), committed_only=committed_only, decoder=None)
-    return spark.read.format(FORMAT).options(**source_options(chosen)).load()
+    return source_options(
+        structs.replace(options, view=view, columns=tuple(columns), committed_only=committed_only, decoder=None)
+    )
 
 
 def source_options(options: SourceOptions) -> dict[str, str]:

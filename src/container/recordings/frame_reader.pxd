@@ -99,6 +99,8 @@ cdef class FrameReader:
     cdef int64_t _longest_end(self, int64_t position, uint16_t frame_type) noexcept nogil
     cdef int _check_session(
         self, const uint8_t* frame, int64_t position, int32_t length, int64_t limit) noexcept nogil
+    cdef int _check_inside(
+        self, const uint8_t* frame, int64_t position, int64_t end, int64_t limit) noexcept nogil
     cdef int _check_padding(self, int64_t position, int64_t end, int64_t limit) noexcept nogil
     cdef int _check_next(self, int64_t position, int64_t end, uint16_t frame_type, int64_t limit) noexcept nogil
     cdef bint _agrees(self, const uint8_t* header, int64_t position) noexcept nogil

@@ -188,23 +188,14 @@ cdef int header_failure(FrameReader reader, const uint8_t* frame, int64_t positi
     return FAILED_FRAME_LENGTH
 
 
-cdef inline int64_t frame_inside(
-    FrameReader reader, const uint8_t* frame, int64_t position, int64_t end, int64_t limit
-) noexcept nogil:
-    """Where in a frame another one begins, or 0: a length that is too great would swallow it without a trace.
-
-    It has the session id of this one, which no client knows: a payload cannot look like that by intention.
-    """
+cdef inline bint may_have_inside(const uint8_t* frame, int32_t term_offset, int64_t length) noexcept nogil:
+    """Whether somewhere in a frame another one may begin: its term offset is there. This is for each frame."""
     cdef int64_t offset = FRAME_HEADER_LENGTH
-    cdef int32_t term_offset = <int32_t> (position & (reader.term_length - 1))
-    while offset < end - position:
-        if (sbe.sbe_get_int32(frame + offset + FRAME_TERM_OFFSET_OFFSET) == term_offset + <int32_t> offset
-                and sbe.sbe_get_int32(frame + offset + FRAME_SESSION_ID_OFFSET)
-                == sbe.sbe_get_int32(frame + FRAME_SESSION_ID_OFFSET)
-                and header_failure(reader, frame + offset, position + offset, limit) == READ_OK):
-            return offset
+    while offset < length:
+        if sbe.sbe_get_int32(frame + offset + FRAME_TERM_OFFSET_OFFSET) == term_offset + <int32_t> offset:
+            return True
         offset += FRAME_HEADER_LENGTH
-    return 0
+    return False
 
 
 cdef class FrameReader:
@@ -292,7 +283,7 @@ cdef class FrameReader:
         After a failure `next_position` is where it was.
         """
         cdef int64_t position = self.next_position
-        cdef int64_t end, inside
+        cdef int64_t end
         cdef int32_t length
         cdef uint16_t frame_type
         cdef const uint8_t* frame
@@ -325,10 +316,11 @@ cdef class FrameReader:
                 result = self._check_session(frame, position, length, limit)
                 if result < 0:
                     return result
-            if self._checksum_kind == CHECKSUM_NONE:
-                inside = frame_inside(self, frame, position, end, limit)
-                if inside > 0:
-                    return self.fail(FAILED_FRAME_INSIDE, position, end, position + inside)
+            if self._checksum_kind == CHECKSUM_NONE and may_have_inside(
+                    frame, <int32_t> (position & (self.term_length - 1)), end - position):
+                result = self._check_inside(frame, position, end, limit)
+                if result < 0:
+                    return result
         else:
             result = self._check_padding(position, end, limit)
             if result < 0:
@@ -384,6 +376,22 @@ cdef class FrameReader:
         if frame_type == FRAME_TYPE_DATA and room > self.mtu_length:
             room = align_frame(self.mtu_length)
         return position + room
+
+    cdef int _check_inside(
+        self, const uint8_t* frame, int64_t position, int64_t end, int64_t limit
+    ) noexcept nogil:
+        """Whether another frame begins in a frame: a length that is too great would swallow it without a trace.
+
+        It has the session id of this one, which no client knows: a payload cannot look like that by intention.
+        """
+        cdef int64_t offset = FRAME_HEADER_LENGTH
+        while offset < end - position:
+            if (sbe.sbe_get_int32(frame + offset + FRAME_SESSION_ID_OFFSET)
+                    == sbe.sbe_get_int32(frame + FRAME_SESSION_ID_OFFSET)
+                    and header_failure(self, frame + offset, position + offset, limit) == READ_OK):
+                return self.fail(FAILED_FRAME_INSIDE, position, end, position + offset)
+            offset += FRAME_HEADER_LENGTH
+        return READ_OK
 
     cdef int _check_padding(self, int64_t position, int64_t end, int64_t limit) noexcept nogil:
         """Whether padding may be a data frame whose type is damaged, or swallows frames as its length is.

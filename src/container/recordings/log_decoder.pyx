@@ -37,6 +37,7 @@ cdef enum:
     # Where all messages of a log have their leadership term, and most their timestamp; the messages that name their own
     # position have it between the two.
     TERM_ID_OFFSET = 8
+    CLUSTER_SESSION_ID_OFFSET = 16
     EVENT_POSITION_OFFSET = 16
     TIMESTAMP_OFFSET = 24
     OPEN_TIMESTAMP_OFFSET = 32
@@ -255,7 +256,9 @@ cdef class LogDecoder(BatchDecoder):
     cdef Neighbour _previous                # the message of the cluster's schema before this one, if that was whole
     cdef int64_t _likely_term_id
     cdef int64_t _doubtful_position         # where a message began before the one before it was whole
-    cdef int64_t _session_header            # that of session messages of its version, once there was one
+    cdef int64_t _session_header            # that of session messages of its version, once there was one; else 0
+    cdef sbe.MessageHeader _session_fields  # what it says
+    cdef bint _wants_sessions               # whether session messages may be rows
 
     def __cinit__(self):
         self._template_bits = NULL
@@ -292,6 +295,7 @@ cdef class LogDecoder(BatchDecoder):
 
     def _set_templates(self, template_ids):
         cdef int template_id
+        self._wants_sessions = template_ids is None or codec.SESSION_MESSAGE_HEADER_TEMPLATE_ID in template_ids
         if template_ids is None:
             return
         self._template_bits = <uint8_t*> calloc(TEMPLATE_BITS_LENGTH, 1)
@@ -375,6 +379,13 @@ cdef class LogDecoder(BatchDecoder):
                 return READ_END
             if (self.begin_position & (self.term_length - 1)) == 0:
                 self._previous.is_there = False     # reading may begin here, and must come to the same results then
+            if is_like_before(self):
+                self._previous.timestamp = sbe.sbe_get_int64(self.message + TIMESTAMP_OFFSET)
+                if self._wants_sessions and self.log_position > self._filter_begin:
+                    self._put_session_message(
+                        &self._session_fields, self._previous.leadership_term_id, self._previous.timestamp,
+                        sbe.sbe_get_int64(self.message + CLUSTER_SESSION_ID_OFFSET))
+                continue
             result = self._check_message()
             if result < 0:
                 self._previous.is_there = False
@@ -426,16 +437,7 @@ cdef class LogDecoder(BatchDecoder):
         """Check what a message of any kind has, wanted or not: header, leadership term, timestamp and length."""
         cdef sbe.MessageHeader header
         cdef Neighbour facts
-        cdef int64_t timestamp
         cdef int result
-        if (self.message_length >= codec.SESSION_MESSAGE_HEADER_PAYLOAD_OFFSET and self._previous.is_there
-                and sbe.sbe_get_int64(self.message) == self._session_header
-                and sbe.sbe_get_int64(self.message + TERM_ID_OFFSET) == self._previous.leadership_term_id):
-            # Most are session messages like the one before.
-            timestamp = sbe.sbe_get_int64(self.message + TIMESTAMP_OFFSET)
-            if <uint64_t> timestamp - <uint64_t> self._previous.timestamp <= clock_change(self._previous.timestamp):
-                self._previous.timestamp = timestamp
-                return READ_OK
         result = sbe.sbe_read_header(self.message, <size_t> self.message_length, &header)
         if result < 0:
             return self._refuse(result, UNKNOWN_TEMPLATE)
@@ -456,8 +458,10 @@ cdef class LogDecoder(BatchDecoder):
                 return result
         if facts.version != self._previous.version or not self._previous.is_there:
             self._session_header = 0
-        if header.template_id == codec.SESSION_MESSAGE_HEADER_TEMPLATE_ID:
+        if (header.template_id == codec.SESSION_MESSAGE_HEADER_TEMPLATE_ID
+                and header.block_length == codec.SESSION_MESSAGE_HEADER_BLOCK_LENGTH):
             self._session_header = sbe.sbe_get_int64(self.message)
+            self._session_fields = header
         self._previous = facts
         return READ_OK
 
@@ -639,26 +643,30 @@ cdef class LogDecoder(BatchDecoder):
         put_bool(batch, COMMITTED, self.log_position <= self._committed_position)
 
     cdef int _decode_session_message(self, const sbe.MessageHeader* header) noexcept nogil:
-        cdef Columns* batch = &self._batch.columns
         cdef codec.SessionMessageHeader message
-        cdef int64_t term, timestamp, session_id
-        cdef int64_t length = self.message_length - codec.SESSION_MESSAGE_HEADER_PAYLOAD_OFFSET
         cdef int result = codec.session_message_header_wrap(&message, self.message, <size_t> self.message_length)
         if result < 0:
             return self._refuse(result, header.template_id)
-        term = codec.session_message_header_leadership_term_id(&message)
-        timestamp = codec.session_message_header_timestamp(&message)
+        self._put_session_message(
+            header, codec.session_message_header_leadership_term_id(&message),
+            codec.session_message_header_timestamp(&message),
+            codec.session_message_header_cluster_session_id(&message))
+        return READ_OK
+
+    cdef void _put_session_message(
+        self, const sbe.MessageHeader* header, int64_t term, int64_t timestamp, int64_t session_id
+    ) noexcept nogil:
+        cdef Columns* batch = &self._batch.columns
+        cdef int64_t length = self.message_length - codec.SESSION_MESSAGE_HEADER_PAYLOAD_OFFSET
         if not self._passes(term, timestamp):
-            return READ_OK
+            return
         self._put_common(header, term, timestamp)
-        session_id = codec.session_message_header_cluster_session_id(&message)
         put_field64(batch, CLUSTER_SESSION_ID, session_id)
         if session_id < 0 and session_id != sbe.SBE_NULL_INT64:
             put_int32(batch, SERVICE_ID, <int32_t> ((session_id >> SERVICE_ID_SHIFT) & SERVICE_ID_MASK))
         put_int32(batch, PAYLOAD_LENGTH, <int32_t> length)
         put_bytes(batch, PAYLOAD, self.message + codec.SESSION_MESSAGE_HEADER_PAYLOAD_OFFSET, length)
         end_row(batch)
-        return READ_OK
 
     cdef int _decode_timer(self, const sbe.MessageHeader* header) noexcept nogil:
         cdef codec.TimerEvent event
@@ -802,6 +810,18 @@ cdef class LogDecoder(BatchDecoder):
         put_bytes(&self._batch.columns, PAYLOAD, self.message + sbe.SBE_HEADER_LENGTH, length)
         end_row(&self._batch.columns)
         return READ_OK
+
+
+cdef inline bint is_like_before(LogDecoder decoder) noexcept nogil:
+    """Whether a message differs from a session message before it in session, time and payload only, as most do.
+
+    Then there is nothing more to check: the header is one that was, and the time is near that of the message before.
+    """
+    return (decoder.message_length >= codec.SESSION_MESSAGE_HEADER_PAYLOAD_OFFSET and decoder._previous.is_there
+            and sbe.sbe_get_int64(decoder.message) == decoder._session_header
+            and sbe.sbe_get_int64(decoder.message + TERM_ID_OFFSET) == decoder._previous.leadership_term_id
+            and <uint64_t> sbe.sbe_get_int64(decoder.message + TIMESTAMP_OFFSET)
+            - <uint64_t> decoder._previous.timestamp <= clock_change(decoder._previous.timestamp))
 
 
 seal((LogDecoder,))
