@@ -13,7 +13,14 @@ from container.agent_thread import pin_to_cpu, set_timer_slack
 from container.context import Context as _Context
 from container.errors import AgentTermination, ConfigurationError, ContainerError, ForkedError, TimedOutError
 from container.loggers import report
-from container.type_names import Any, Self
+from container.type_names import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from container.api import ClusteredService
+    from container.service_handler import ServiceHandler
+    from container.setting_types import ContainerArguments
 
 _CLOSE_RETRY_TIMEOUT_S = 5.0
 
@@ -62,7 +69,11 @@ class ClusteredServiceContainer:
         return forks.refusal(what, f"the container of service {self._ctx.service_name}", self._parent_id)
 
     @classmethod
-    def launch(cls, service: Any = None, **settings: Any) -> Self:
+    def launch(
+        cls,
+        service: ClusteredService | ServiceHandler | _Context | None = None,
+        **settings: Unpack[ContainerArguments],
+    ) -> Self:
         """Start a container and return it at once; it then waits for the consensus module on its own thread.
 
         Args:

@@ -17,7 +17,14 @@ from container.errors import AgentTermination
 from container.failures import EXPECTED, print_failure
 from container.line_printer import non_blocking_copy
 from container.loggers import info, report
-from container.type_names import Any, Self
+from container.type_names import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from container.api import ClusteredService
+    from container.service_handler import ServiceHandler
+    from container.setting_types import ContainerArguments
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -40,7 +47,9 @@ def _let_signals_go() -> None:
 os.register_at_fork(before=_hold_signals, after_in_parent=_let_signals_go, after_in_child=_let_signals_go)
 
 
-def run(service: Any = None, **settings: Any) -> None:
+def run(
+    service: ClusteredService | ServiceHandler | Context | None = None, **settings: Unpack[ContainerArguments]
+) -> None:
     """Run a service until the consensus module ends it, or Ctrl-C or SIGTERM does. The whole of a main program.
 
     An end that was asked for returns: by the consensus module (shutdown, abort) or by a signal. Then ``on_terminate``

@@ -1,10 +1,14 @@
-"""Values that users give: how an error shows one, whatever it is, and when a text is a whole number or a path."""
+"""Values that users give: how an error shows one, whatever it is, which name is meant by one that is misspelt, and when a
+text is a whole number or a path."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 _SHOWN_LENGTH = 80
 _MAX_DIGITS = 19
 _MAX_PATH_LENGTH = 65_535
+_MAX_NAME_LENGTH = 100
 
 TOO_LARGE = 2**64
 """Stands for every whole number with more digits than 64 bits have; outside of every range."""
@@ -22,6 +26,17 @@ def shown(value: object) -> str:
     except Exception:
         text = f"<{type(value).__name__}>"
     return text if len(text) <= _SHOWN_LENGTH else f"{text[: _SHOWN_LENGTH - 3]}..."
+
+
+def suggestion(name: object, known: Iterable[str], otherwise: str) -> str:
+    """What an error says behind an unknown name: which of the known ones is near it, or else where they are found."""
+    import difflib
+
+    if isinstance(name, str) and len(name) <= _MAX_NAME_LENGTH:
+        matches = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1)
+        if matches:
+            return f"did you mean {matches[0]!r}?"
+    return f"see {otherwise}"
 
 
 def whole_number(text: str) -> int | None:

@@ -9,17 +9,20 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Buffer, Callable, Hashable
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from container.client.async_client import AsyncAeronCluster, aconnect, request_timeout
-from container.client.client_context import ClientContext, limit_s
+from container.client.client_context import ClientContext, ClientSettings, check_count, context_of, limit_s
 from container.client.client_poller import EgressMessage
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener, EventCode
+from container.client.metrics import ClientMetrics
 from container.client.reconnecting_base import (
     CLOSED_BY_US,
+    KEYWORDS,
     ConnectionListener,
     ReconnectingBase,
     attempt_context,
+    check_keywords,
     check_not_shared,
 )
 from container.client.reconnection import (
@@ -30,7 +33,8 @@ from container.client.reconnection import (
     Reconnection,
     ReconnectPolicy,
 )
-from container.client.requests import Correlate, RequestCounts
+from container.client.requests import NO_REQUESTS, Correlate, RequestCounts
+from container.client.round_trip_recorder import RoundTripRecorder
 from container.errors import (
     ClosedError,
     ConfigurationError,
@@ -41,6 +45,7 @@ from container.errors import (
     SendTimedOutError,
     TimedOutError,
 )
+from container.transport import SystemClock
 
 
 class _Listener(EgressListener):
@@ -120,6 +125,8 @@ class AsyncReconnectingClient(ReconnectingBase):
         self._listener = _Listener(self._on_leader, listener)
         self._machine = Reconnection(policy, random=random.random, now_ns=time.monotonic_ns())
         self._client: AsyncAeronCluster | None = None  # that is connected
+        self._counted: AsyncAeronCluster | None = None  # whose counts are not yet among those of all sessions
+        self._round_trips = RoundTripRecorder(SystemClock())
         self._left: deque[EgressMessage] = deque(maxlen=max_waiting)  # of earlier sessions
         self._sender: OutboxEntry | None = None  # whose turn it is
         self._blocked: dict[asyncio.Future[None], int] = {}  # who waits for room in the outbox, and how much
@@ -138,7 +145,7 @@ class AsyncReconnectingClient(ReconnectingBase):
     @property
     def request_counts(self) -> RequestCounts:
         """What became of the requests so far, over all sessions."""
-        now = self._client.request_counts if self._client is not None else None
+        now = self._counted.request_counts if self._counted is not None else None
         return RequestCounts(
             self._sent,
             self._answered,
@@ -147,6 +154,12 @@ class AsyncReconnectingClient(ReconnectingBase):
             self._unmatched + (now.unmatched if now else 0),
             self._in_flight,
         )
+
+    def metrics(self) -> ClientMetrics:
+        """What the client has done so far, over all sessions. A request's round trip begins when it is sent first."""
+        session = self._counted.metrics() if self._counted is not None else ClientMetrics()
+        totals = self._totals(session, self.request_counts)
+        return replace(totals, unread=totals.unread + len(self._left))
 
     # Sending
 
@@ -221,10 +234,13 @@ class AsyncReconnectingClient(ReconnectingBase):
                 try:
                     await client._send(asked.buffers, asked.limit, request)
                 finally:
+                    if request.is_sent and asked.sends == 0:
+                        asked.sent_ns = time.monotonic_ns()
                     asked.sends += request.is_sent
                 self._end_turn(asked.entry)
                 payload: bytes = (await request.reply).payload
                 asked.is_answered = True
+                self._round_trips.record(time.monotonic_ns() - asked.sent_ns)
                 return payload
             except ClosedError:
                 if request.is_sent and not asked.is_idempotent:
@@ -392,7 +408,7 @@ class AsyncReconnectingClient(ReconnectingBase):
             self._machine.on_failed(error, time.monotonic_ns())
             self._end_if_closed(error)
             return
-        self._client = client
+        self._client = self._counted = client
         self._machine.on_connected()
         if self._machine.sessions > 1:
             self._tell("on_reconnected", attempts)
@@ -409,6 +425,8 @@ class AsyncReconnectingClient(ReconnectingBase):
         finally:
             self._resent += client.request_counts.resent
             self._unmatched += client.request_counts.unmatched
+            self._ended = self._totals(client.metrics(), NO_REQUESTS)
+            self._counted = None
             self._left.extend(client._inbox)
             client._inbox.clear()
             if not self.is_closed:
@@ -460,6 +478,7 @@ class _Asked:
         self.limit = limit
         self.entry: OutboxEntry | None = None
         self.sends = 0
+        self.sent_ns = 0  # the first time
         self.is_answered = False
 
 
@@ -485,7 +504,7 @@ def areconnecting(
     outbox_messages: int = 1_000,
     outbox_bytes: int = 16 * 1024 * 1024,
     resolve: Callable[[], str] | None = None,
-    **settings: Any,
+    **settings: Unpack[ClientSettings],
 ) -> AsyncReconnectingClient:
     """A client that connects again: ``async with areconnecting(...) as client``.
 
@@ -505,14 +524,12 @@ def areconnecting(
     Raises ConfigurationError at once for a bad setting; what ends the first attempts comes out of ``async with``.
     """
     given = settings.get("listener") if context is None or "listener" in settings else context.listener
-    if context is None:
-        context = ClientContext.from_environment(**{"listener": EgressListener(), **settings})
-    elif settings:
-        context = replace(context, **settings)
-    check_not_shared(context)
+    check_count("max_waiting", max_waiting)
+    check_keywords(correlate, resend, policy, callbacks, outbox_policy, outbox_messages, outbox_bytes, resolve)
+    base = context_of(context, settings, "max_waiting", *KEYWORDS)
+    check_not_shared(base)
     if given is not None and not isinstance(given, EgressListener):
         raise ConfigurationError(f"areconnecting() takes an EgressListener in Python, not {given!r}")
-    base = context
 
     async def connect(listener: EgressListener) -> AsyncAeronCluster:
         attempt = replace(attempt_context(base, resolve), listener=listener)

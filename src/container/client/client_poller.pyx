@@ -16,6 +16,7 @@ from container.client.aeron_cluster cimport AeronCluster
 from container.client.egress_handler cimport EgressHandler, enumerated
 from container import forks
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EventCode
+from container.client.round_trip_recorder import RoundTripRecorder
 from container.sealed cimport seal
 from container.transport cimport ACTION_CONTINUE, FrameHeader
 
@@ -106,6 +107,7 @@ cdef class ClientPoller(EgressHandler):
     def __init__(self, AeronCluster cluster not None, wake, Py_ssize_t max_waiting, requests):
         self._cluster = cluster
         self._requests = cluster._requests = requests
+        requests.round_trips = RoundTripRecorder(cluster._client.clock)
         self._lock = threading.Lock()
         self._wake = wake
         self._arrived = []
