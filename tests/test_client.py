@@ -103,7 +103,7 @@ def test_defaults_are_upstreams() -> None:
         ),
         (
             {"listener": print},
-            "listener must be an EgressListener or a ControlledEgressListener, or an EgressHandler in Cython, not <built",
+            "listener must be an EgressListener or a ControlledEgressListener, or an EgressHandler in Cython, not <",
         ),
     ],
 )

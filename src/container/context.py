@@ -157,9 +157,7 @@ class Context:
             self._idle_strategy_supplier = idle_strategy
         else:
             keywords["idle_strategy"] = idle_strategy
-        self._given_settings = collect_settings(
-            keywords, config_file=config_file, environ=environ, objects=_OBJECTS
-        )
+        self._given_settings = collect_settings(keywords, config_file=config_file, environ=environ, objects=_OBJECTS)
         self._settings: Settings | None = None
         self._counters: ServiceCounters | None = None
         self._conclude_guard = threading.Lock()  # held from conclude() on; nobody waits for it

@@ -1,5 +1,4 @@
-"""Values that users give: how an error shows one, whatever it is, which name is meant by one that is misspelt, and when a
-text is a whole number or a path."""
+"""Values that users give: how an error shows one, a near name for a misspelt one, when a text is a number or a path."""
 
 from __future__ import annotations
 

@@ -40,7 +40,8 @@ SETTINGS: ClientSettings = {
 
 def talk() -> bytes:
     """Sends, asks, and waits."""
-    with AeronCluster.connect(**SETTINGS, listener=Printing(), correlate=key_of, resend=True) as client:
+    context = ClientContext(**SETTINGS)
+    with AeronCluster.connect(context, listener=Printing(), correlate=key_of, resend=True) as client:
         assert_type(client.send(b"hello", timeout=1.0), int)
         assert_type(client.begin_request(b"00000001", key=1, idempotent=True), Request)
         while client.close_reason is None and client.metrics().unmatched == 0:

@@ -23,12 +23,16 @@ class EchoService(ClusteredService):
         self.cluster.schedule_timer(1, timestamp + 1_000)
 
 
-SETTINGS: container.ContainerSettings = {"service_id": 0, "cycle_threshold_ns": "50ms"}
+SETTINGS: container.ContainerSettings = {
+    "service_id": 0,
+    "cluster_dir": Path("/var/lib/echo"),
+    "cycle_threshold_ns": "50ms",
+}
 
 
 def main() -> None:
     """The whole of a main program."""
-    container.run(EchoService(), **SETTINGS, cluster_dir=Path("/var/lib/echo"), error_handler=print)
+    container.run(EchoService(), **SETTINGS, error_handler=print)
 
 
 def embedded() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import container
-from container.api import ClusteredService, Header, MessageBuffer
+from container.api import Header, MessageBuffer
 from container.client import (
     Action,
     AeronCluster,
@@ -18,7 +18,7 @@ from container.client import (
 )
 
 misspelt: ClientSettings = {"mesage_timeout": 5.0}  # wrong: Extra key "mesage_timeout"
-mistyped: ClientSettings = {"message_timeout": "5s"}  # wrong: expected "float"
+mistyped: ClientSettings = {"message_timeout": "5s"}  # wrong: has type "float"
 
 AeronCluster.connect(mesage_timeout=5.0)  # wrong: Unexpected keyword argument "mesage_timeout"
 AeronCluster.connect(message_timeout="5s")  # wrong: expected "float"
@@ -39,8 +39,8 @@ SessionPool.connect(egress_stream_id="102")  # wrong: expected "int"
 ClientContext.from_environment(clientname="x")  # wrong: Unexpected keyword argument "clientname"
 ClientContext(keepalive_interval=1.0)  # wrong: Unexpected keyword argument "keepalive_interval"
 
-container.run(ClusteredService(), servce_id=1)  # wrong: Unexpected keyword argument "servce_id"
-container.run(ClusteredService(), service_id="one")  # wrong: expected "int | None"
+container.run(servce_id=1)  # wrong: Unexpected keyword argument "servce_id"
+container.run(service_id="one")  # wrong: expected "int | None"
 container.run(print)  # wrong: expected "ClusteredService | ServiceHandler | Context | None"
 container.ClusteredServiceContainer.launch(aeron_drectory="x")  # wrong: Unexpected keyword argument "aeron_drectory"
 container.Context(cluster_dir=5)  # wrong: expected "str | PathLike[str] | None"

@@ -22,7 +22,7 @@ from container.client.reconnecting_base import (
     ConnectionListener,
     ReconnectingBase,
     attempt_context,
-    check_keywords,
+    check_connection_arguments,
     check_not_shared,
 )
 from container.client.reconnection import (
@@ -33,7 +33,7 @@ from container.client.reconnection import (
     Reconnection,
     ReconnectPolicy,
 )
-from container.client.requests import NO_REQUESTS, Correlate, RequestCounts
+from container.client.requests import NO_REQUESTS, Correlate, RequestCounts, check_requests
 from container.client.round_trip_recorder import RoundTripRecorder
 from container.errors import (
     ClosedError,
@@ -132,7 +132,7 @@ class AsyncReconnectingClient(ReconnectingBase):
         self._blocked: dict[asyncio.Future[None], int] = {}  # who waits for room in the outbox, and how much
         self._changed = asyncio.Event()  # set, and replaced, when the session or the state has changed
         self._supervisor: asyncio.Task[None] | None = None
-        self._sent = self._answered = self._unknown = self._resent = self._unmatched = self._in_flight = 0
+        self._sent = self._answered = self._unknown = self._resent = self._unmatched = 0
 
     def __repr__(self) -> str:
         return f"<AsyncReconnectingClient {self.state.value} outbox={len(self._outbox)} {self._client!r}>"
@@ -144,7 +144,7 @@ class AsyncReconnectingClient(ReconnectingBase):
 
     @property
     def request_counts(self) -> RequestCounts:
-        """What became of the requests so far, over all sessions."""
+        """What became of the requests so far, over all sessions; one that waits to be sent again is in flight."""
         now = self._counted.request_counts if self._counted is not None else None
         return RequestCounts(
             self._sent,
@@ -152,7 +152,7 @@ class AsyncReconnectingClient(ReconnectingBase):
             self._resent + (now.resent if now else 0),
             self._unknown,
             self._unmatched + (now.unmatched if now else 0),
-            self._in_flight,
+            self._sent - self._answered - self._unknown,
         )
 
     def metrics(self) -> ClientMetrics:
@@ -205,7 +205,6 @@ class AsyncReconnectingClient(ReconnectingBase):
         """
         limit = self._limit(timeout)
         asked = _Asked(buffers, key, self._resend if idempotent is None else idempotent, limit)
-        self._in_flight += 1
         try:
             async with asyncio.timeout(limit):
                 return await self._ask(asked)
@@ -219,11 +218,8 @@ class AsyncReconnectingClient(ReconnectingBase):
             raise
         finally:
             self._leave(asked.entry)
-            self._in_flight -= 1
-            self._sent += asked.sends > 0
             self._answered += asked.is_answered
             self._unknown += asked.sends > 0 and not asked.is_answered
-            self._resent += max(0, asked.sends - 1)
 
     async def _ask(self, asked: _Asked) -> bytes:
         asked.entry = await self._put(asked.buffers)
@@ -234,9 +230,8 @@ class AsyncReconnectingClient(ReconnectingBase):
                 try:
                     await client._send(asked.buffers, asked.limit, request)
                 finally:
-                    if request.is_sent and asked.sends == 0:
-                        asked.sent_ns = time.monotonic_ns()
-                    asked.sends += request.is_sent
+                    if request.is_sent:
+                        self._count_send(asked)
                 self._end_turn(asked.entry)
                 payload: bytes = (await request.reply).payload
                 asked.is_answered = True
@@ -248,6 +243,14 @@ class AsyncReconnectingClient(ReconnectingBase):
                 self._give_back(asked.entry, client)
             finally:
                 client._close_request(request)
+
+    def _count_send(self, asked: _Asked) -> None:
+        if asked.sends == 0:
+            asked.sent_ns = time.monotonic_ns()
+            self._sent += 1
+        else:
+            self._resent += 1
+        asked.sends += 1
 
     def _limit(self, timeout: float | None) -> float:
         if self._supervisor is None:
@@ -523,11 +526,12 @@ def areconnecting(
 
     Raises ConfigurationError at once for a bad setting; what ends the first attempts comes out of ``async with``.
     """
-    given = settings.get("listener") if context is None or "listener" in settings else context.listener
     check_count("max_waiting", max_waiting)
-    check_keywords(correlate, resend, policy, callbacks, outbox_policy, outbox_messages, outbox_bytes, resolve)
+    check_connection_arguments(context, policy, callbacks, resolve, resend=resend)
+    check_requests(correlate, resend)
     base = context_of(context, settings, "max_waiting", *KEYWORDS)
     check_not_shared(base)
+    given = base.listener if context is not None or "listener" in settings else None
     if given is not None and not isinstance(given, EgressListener):
         raise ConfigurationError(f"areconnecting() takes an EgressListener in Python, not {given!r}")
 

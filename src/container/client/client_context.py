@@ -198,8 +198,7 @@ def context_of(context: ClientContext | None, settings: ClientSettings, *keyword
     ``keywords`` are what the call takes beside. Raises ConfigurationError for a setting that there is not, with a name
     that is near, and for a value that a setting cannot have.
     """
-    if context is not None and not isinstance(context, ClientContext):
-        raise ConfigurationError(f"context must be None or a ClientContext, not {shown(context)}")
+    check_context(context)
     _refuse_unknown(ClientContext if context is None else type(context), settings, keywords)
     if context is None:
         return ClientContext.from_environment(**settings)
@@ -268,16 +267,32 @@ def limit_s(timeout: Any, default: float) -> float:
     return float(timeout)
 
 
-def check_count(name: str, value: Any, most: int = _INT32_MAX) -> None:
-    """Refuse what is no whole number from 1 to ``most``, with a ConfigurationError."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise ConfigurationError(f"{name} must be a whole number from 1 to {most}, not {shown(value)}")
+def check_context(context: Any) -> None:
+    """Refuse what is neither None nor a :class:`ClientContext`, with a ConfigurationError."""
+    if context is not None and not isinstance(context, ClientContext):
+        raise ConfigurationError(f"context must be None or a ClientContext, not {shown(context)}")
 
 
-def check_kind(name: str, value: Any, kind: type) -> None:
-    """Refuse what is no instance of a class, with a ConfigurationError."""
-    if not isinstance(value, kind):
-        raise ConfigurationError(f"{name} must be of {kind.__name__}, not {shown(value)}")
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is neither True nor False, with a ConfigurationError."""
+    if not _is_flag(value):
+        raise ConfigurationError(f"{name} must be True or False, not {shown(value)}")
+
+
+def check_instance(name: str, value: Any, *kinds: type) -> None:
+    """Refuse what is of none of these types, with a ConfigurationError."""
+    if not isinstance(value, kinds):
+        raise ConfigurationError(f"{name} must be {' or '.join(_a(kind) for kind in kinds)}, not {shown(value)}")
+
+
+def _a(kind: type) -> str:
+    return "None" if kind is type(None) else f"{'an' if kind.__name__[0] in 'AEIO' else 'a'} {kind.__name__}"
+
+
+def check_count(name: str, value: Any) -> None:
+    """Refuse what is no whole number of 1 or more, with a ConfigurationError."""
+    if not _is_int32(value) or value < 1:
+        raise ConfigurationError(f"{name} must be a whole number from 1 to {_INT32_MAX}, not {shown(value)}")
 
 
 def _is_callback(value: Any) -> bool:

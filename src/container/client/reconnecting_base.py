@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from container.client.client_context import ClientContext, check_count, check_kind
+from container.client.client_context import ClientContext, check_context, check_flag, check_instance
 from container.client.metrics import ClientMetrics
-from container.client.reconnection import ConnectionState, Outbox, OutboxPolicy, Reconnection, ReconnectPolicy
-from container.client.requests import RequestCounts, check_requests
+from container.client.reconnection import ConnectionState, Outbox, Reconnection, ReconnectPolicy
+from container.client.requests import RequestCounts
 from container.client.round_trip_recorder import RoundTripRecorder
 from container.errors import ClosedError, ClusterUnavailableError, ConfigurationError, ContainerError
 from container.values import shown
@@ -26,8 +26,6 @@ KEYWORDS = (
     "resolve",
 )
 """What both functions take beside the settings."""
-
-_MAX_BYTES = 2**63 - 1
 
 
 class ConnectionListener:
@@ -111,27 +109,16 @@ class ReconnectingBase:
             raise ClosedError(f"the client is closed: {self._machine.error}") from self._machine.error
 
 
-def check_keywords(
-    correlate: object,
-    resend: object,
-    policy: object,
-    callbacks: object,
-    outbox_policy: object,
-    outbox_messages: object,
-    outbox_bytes: object,
-    resolve: object,
+def check_connection_arguments(
+    context: object, policy: object, callbacks: object, resolve: object, *, resend: object
 ) -> None:
-    """Refuse what cannot be one of :data:`KEYWORDS`, by its name, with a ConfigurationError."""
-    check_requests(correlate, resend)
-    if policy is not None:
-        check_kind("policy", policy, ReconnectPolicy)
-    if callbacks is not None:
-        check_kind("callbacks", callbacks, ConnectionListener)
-    check_kind("outbox_policy", outbox_policy, OutboxPolicy)
-    check_count("outbox_messages", outbox_messages)
-    check_count("outbox_bytes", outbox_bytes, _MAX_BYTES)
+    """Refuse arguments of wrong types, with a ConfigurationError."""
+    check_context(context)
+    check_instance("policy", policy, ReconnectPolicy, type(None))
+    check_instance("callbacks", callbacks, ConnectionListener, type(None))
     if resolve is not None and not callable(resolve):
-        raise ConfigurationError(f"resolve must be None or a function that returns the endpoints, not {shown(resolve)}")
+        raise ConfigurationError(f"resolve must be callable or None, not {shown(resolve)}")
+    check_flag("resend", resend)
 
 
 def check_not_shared(context: ClientContext) -> None:

@@ -18,7 +18,7 @@ from container.client.reconnecting_base import (
     ConnectionListener,
     ReconnectingBase,
     attempt_context,
-    check_keywords,
+    check_connection_arguments,
     check_not_shared,
 )
 from container.client.reconnection import (
@@ -29,7 +29,7 @@ from container.client.reconnection import (
     Reconnection,
     ReconnectPolicy,
 )
-from container.client.requests import NO_REQUESTS, Correlate, Request, RequestCounts
+from container.client.requests import NO_REQUESTS, Correlate, Request, RequestCounts, check_requests
 from container.client.round_trip_recorder import RoundTripRecorder
 from container.errors import (
     ClosedError,
@@ -426,7 +426,8 @@ def reconnecting(
     Callbacks are called in polls, and what they raise comes out of the poll. Raises ConfigurationError at once for a
     bad setting; what ends the first attempts comes out of ``with``.
     """
-    check_keywords(correlate, resend, policy, callbacks, outbox_policy, outbox_messages, outbox_bytes, resolve)
+    check_connection_arguments(context, policy, callbacks, resolve, resend=resend)
+    check_requests(correlate, resend)
     base = context_of(context, settings, *KEYWORDS)
     check_not_shared(base)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
+from container.client.client_context import check_flag
 from container.client.round_trip_recorder import RoundTripRecorder
 from container.errors import (
     ClusterError,
@@ -287,8 +288,7 @@ def check_requests(correlate: object, resend: object) -> None:
     """Refuse what cannot be the arguments of a :class:`RequestTable`, with a ConfigurationError."""
     if correlate is not None and not callable(correlate):
         raise ConfigurationError(f"correlate must be a function that returns a reply's key, not {shown(correlate)}")
-    if not isinstance(resend, bool):
-        raise ConfigurationError(f"resend must be True or False, not {shown(resend)}")
+    check_flag("resend", resend)
 
 
 def _closing(reason: str) -> Callable[[_Place, Request], ContainerError]:
