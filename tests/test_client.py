@@ -101,7 +101,10 @@ def test_defaults_are_upstreams() -> None:
             {"keep_alive_interval": -1.0},
             "keep_alive_interval must be 0, or a number of seconds from 0.001 to 10{9}, not -1.0",
         ),
-        ({"listener": print}, "listener must be an EgressListener, or an EgressHandler in Cython, not <built-in"),
+        (
+            {"listener": print},
+            "listener must be an EgressListener or a ControlledEgressListener, or an EgressHandler in Cython, not <",
+        ),
     ],
 )
 def test_bad_settings_are_refused_by_name(settings: dict[str, Any], text: str) -> None:

@@ -223,7 +223,7 @@ def test_a_start_that_cannot_succeed_is_one_line(
 def test_a_service_that_is_none_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for service in (None, Node, object()):
         with pytest.raises(SystemExit) as caught:
-            run(service, **Node(tmp_path).settings)
+            run(service, **Node(tmp_path).settings)  # type: ignore[arg-type]
         assert caught.value.code == 2
     assert len(capsys.readouterr().err.splitlines()) == 3
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from container.context import Context
     from container.message_buffer import BufferClaim
     from container.run_service import run
+    from container.setting_types import ContainerArguments, ContainerSettings
     from container.snapshots import read_snapshot, write_snapshot
 
 __all__ = [
@@ -53,6 +54,8 @@ __all__ = [
     "Cluster",
     "ClusteredService",
     "ClusteredServiceContainer",
+    "ContainerArguments",
+    "ContainerSettings",
     "Context",
     "Header",
     "MediaDriver",
@@ -71,6 +74,8 @@ __all__ = [
 _LAZY = {
     "BufferClaim": "container.message_buffer",
     "ClusteredServiceContainer": "container.clustered_service_container",
+    "ContainerArguments": "container.setting_types",
+    "ContainerSettings": "container.setting_types",
     "Context": "container.context",
     "MediaDriver": "container.aeron",
     "read_snapshot": "container.snapshots",

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from container import forks
 from container.agent_runner import AgentRunner
@@ -14,6 +14,11 @@ from container.agent_thread import pin_to_cpu, set_timer_slack
 from container.context import Context as _Context
 from container.errors import AgentTermination, ConfigurationError, ContainerError, ForkedError, TimedOutError
 from container.loggers import report
+
+if TYPE_CHECKING:
+    from container.api import ClusteredService
+    from container.service_handler import ServiceHandler
+    from container.setting_types import ContainerArguments
 
 _CLOSE_RETRY_TIMEOUT_S = 5.0
 
@@ -62,7 +67,11 @@ class ClusteredServiceContainer:
         return forks.refusal(what, f"the container of service {self._ctx.service_name}", self._parent_id)
 
     @classmethod
-    def launch(cls, service: Any = None, **settings: Any) -> Self:
+    def launch(
+        cls,
+        service: ClusteredService | ServiceHandler | _Context | None = None,
+        **settings: Unpack[ContainerArguments],
+    ) -> Self:
         """Start a container and return it at once; it then waits for the consensus module on its own thread.
 
         Args:

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from container.callbacks import code_flags, takes
 from container.cluster_mark_file import ClusterMarkFile, ensure_link_file, mark_file_name
@@ -37,8 +37,22 @@ from container.values import shown, shown_path
 if TYPE_CHECKING:
     from container.api import ClusteredService
     from container.service_handler import ServiceHandler
+    from container.setting_types import ContainerSettings
 
 _FILE_PAGE_SIZE_DEFAULT = 4096
+_OBJECTS = (
+    "service",
+    "client",
+    "clock",
+    "snapshot_store",
+    "mark_file",
+    "error_handler",
+    "app_version_validator",
+    "termination_hook",
+    "use_agent_invoker",
+    "config_file",
+    "environ",
+)
 _DIRECTORY_MODE = 0o750  # others may not write: who can remove a mark file decides who may start
 
 
@@ -99,7 +113,7 @@ class Context:
         use_agent_invoker: bool = False,
         config_file: str | os.PathLike[str] | None = None,
         environ: Mapping[str, str] | None = None,
-        **settings: Any,
+        **settings: Unpack[ContainerSettings],
     ) -> None:
         for name, callback, parameters in (
             ("error_handler", error_handler, "error"),
@@ -130,16 +144,19 @@ class Context:
         self._user_error_handler = error_handler
         self._given_delegating_error_handler: DelegatingErrorHandler | None = None
         self._idle_strategy_supplier: Callable[[], IdleStrategy] | None = None
+        if not isinstance(use_agent_invoker, bool):
+            raise ConfigurationError(f"use_agent_invoker={shown(use_agent_invoker)}: must be True or False")
+        keywords: dict[str, object] = {**settings}
         if isinstance(delegating_error_handler, str):
-            settings["delegating_error_handler"] = delegating_error_handler
+            keywords["delegating_error_handler"] = delegating_error_handler
         elif delegating_error_handler is not None:
             _check_delegating(f"delegating_error_handler={shown(delegating_error_handler)}", delegating_error_handler)
             self._given_delegating_error_handler = delegating_error_handler
         if callable(idle_strategy):
             self._idle_strategy_supplier = idle_strategy
         else:
-            settings["idle_strategy"] = idle_strategy
-        self._given_settings = collect_settings(settings, config_file=config_file, environ=environ)
+            keywords["idle_strategy"] = idle_strategy
+        self._given_settings = collect_settings(keywords, config_file=config_file, environ=environ, objects=_OBJECTS)
         self._settings: Settings | None = None
         self._counters: ServiceCounters | None = None
         self._conclude_guard = threading.Lock()  # held from conclude() on; nobody waits for it

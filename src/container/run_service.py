@@ -9,7 +9,7 @@ import sys
 import threading
 from queue import SimpleQueue
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from container import forks
 from container.clustered_service_container import ClusteredServiceContainer
@@ -19,6 +19,11 @@ from container.errors import AgentTermination
 from container.failures import EXPECTED, print_failure
 from container.line_printer import non_blocking_copy
 from container.loggers import report
+
+if TYPE_CHECKING:
+    from container.api import ClusteredService
+    from container.service_handler import ServiceHandler
+    from container.setting_types import ContainerArguments
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -41,7 +46,9 @@ def _let_signals_go() -> None:
 os.register_at_fork(before=_hold_signals, after_in_parent=_let_signals_go, after_in_child=_let_signals_go)
 
 
-def run(service: Any = None, **settings: Any) -> None:
+def run(
+    service: ClusteredService | ServiceHandler | Context | None = None, **settings: Unpack[ContainerArguments]
+) -> None:
     """Run a service until the consensus module ends it, or Ctrl-C or SIGTERM does. The whole of a main program.
 
     An end that was asked for returns: by the consensus module (shutdown, abort) or by a signal. Then ``on_terminate``

@@ -5,7 +5,6 @@ They count in this order. Everything is validated at once, and every bad value i
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Collection, Mapping
@@ -17,7 +16,7 @@ from container.errors import ConfigurationError
 from container.idle_strategy import parse_duration_ns, parse_idle_strategy, parse_quantity
 from container.semantic_version import parse_version
 from container.settings import Setting, Settings, settings_table
-from container.values import is_path, shown, shown_path, whole_number
+from container.values import is_path, shown, shown_path, suggestion, whole_number
 
 CONFIG_FILE_VARIABLE = "AERON_CLUSTER_CONFIG_FILE"
 
@@ -25,7 +24,6 @@ _SIZE_FACTORS = {"k": 1024, "m": 1024**2, "g": 1024**3, "": 1}
 _NS_PER_MS = 1_000_000
 _FILE_LENGTH_MAX = 1024 * 1024
 _UNKNOWN_SHOWN = 10
-_NAME_LENGTH = 100
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,7 @@ def collect_settings(
     *,
     config_file: str | os.PathLike[str] | None = None,
     environ: Mapping[str, str] | None = None,
+    objects: Collection[str] = (),
 ) -> dict[str, Given]:
     """The values that are given for settings, each from the first of its sources, not validated.
 
@@ -50,6 +49,7 @@ def collect_settings(
         keywords: by the settings' names; None counts as not given.
         config_file: TOML file; by default the one that AERON_CLUSTER_CONFIG_FILE names, if it does.
         environ: the environment; the process's by default. A variable that is empty counts as not given.
+        objects: names of what the caller takes beside settings, any of which an unknown name may have been meant for.
 
     Raises:
         ConfigurationError: unknown setting, a file that cannot be read, or an environment that is no mapping.
@@ -57,7 +57,7 @@ def collect_settings(
     environ = os.environ if environ is None else environ
     if not isinstance(environ, Mapping):
         raise ConfigurationError(f"environ={shown(environ)}: must be a mapping of texts, such as os.environ")
-    _refuse_unknown(keywords, "")
+    _refuse_unknown(keywords, "", objects)
     path, source = config_file, "config_file"
     if path is None or (isinstance(path, str) and not path):
         path, source = environ.get(CONFIG_FILE_VARIABLE) or None, CONFIG_FILE_VARIABLE
@@ -200,16 +200,13 @@ def _read_file(given_path: object, source: str) -> dict[str, Given]:
     return {name: Given(value, f" from {path}", False) for name, value in values.items()}
 
 
-def _refuse_unknown(names: Collection[object], where: str) -> None:
+def _refuse_unknown(names: Collection[object], where: str, others: Collection[str] = ()) -> None:
     unknown = [name for name in names if not isinstance(name, str) or name not in settings_table()]
     if unknown:
-        texts = [f"unknown setting {shown(name)}{where}{_suggestion(name)}" for name in unknown[:_UNKNOWN_SHOWN]]
+        known = [*settings_table(), *others]
+        texts = [
+            f"unknown setting {shown(name)}{where}: {suggestion(name, known, 'docs/settings.md')}"
+            for name in unknown[:_UNKNOWN_SHOWN]
+        ]
         more = [f"and {len(unknown) - _UNKNOWN_SHOWN} more"] if len(unknown) > _UNKNOWN_SHOWN else []
         raise ConfigurationError("; ".join(texts + more))
-
-
-def _suggestion(name: object) -> str:
-    if not isinstance(name, str) or len(name) > _NAME_LENGTH:
-        return ": see docs/settings.md"
-    matches = difflib.get_close_matches(name.lower().replace("-", "_"), settings_table(), n=1)
-    return f": did you mean {matches[0]!r}?" if matches else ": see docs/settings.md"

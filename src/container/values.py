@@ -1,11 +1,14 @@
-"""Values that users give: how an error shows one, whatever it is, and when a text is a whole number or a path."""
+"""Values that users give: how an error shows one, a near name for a misspelt one, when a text is a number or a path."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 _SHOWN_LENGTH = 80
 _LONGEST_PATH = 5_000
 _MAX_DIGITS = 19
 _MAX_PATH_LENGTH = 65_535
+_MAX_NAME_LENGTH = 100
 
 TOO_LARGE = 2**64
 """Stands for every whole number with more digits than 64 bits have; outside of every range."""
@@ -28,6 +31,17 @@ def shown(value: object, longest: int = _SHOWN_LENGTH) -> str:
 def shown_path(path: object) -> str:
     """A path as an error names it: as :func:`shown`, but whole, as long as the system allows it to be."""
     return shown(path, _LONGEST_PATH)
+
+
+def suggestion(name: object, known: Iterable[str], otherwise: str) -> str:
+    """What an error says behind an unknown name: which of the known ones is near it, or else where they are found."""
+    import difflib
+
+    if isinstance(name, str) and len(name) <= _MAX_NAME_LENGTH:
+        matches = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1)
+        if matches:
+            return f"did you mean {matches[0]!r}?"
+    return f"see {otherwise}"
 
 
 def whole_number(text: str) -> int | None:

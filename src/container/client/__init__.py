@@ -10,7 +10,7 @@ from container.client.aeron_cluster import SESSION_HEADER_LENGTH, AeronCluster, 
 from container.client.async_client import AdminResponse, AsyncAeronCluster, aconnect
 from container.client.async_connect import AsyncConnect, ConnectStep
 from container.client.async_reconnecting import AsyncReconnectingClient, areconnecting
-from container.client.client_context import ClientContext, CredentialsSupplier
+from container.client.client_context import ClientContext, ClientSettings, CredentialsSupplier
 from container.client.client_poller import EgressMessage
 from container.client.egress_listener import (
     Action,
@@ -20,6 +20,7 @@ from container.client.egress_listener import (
     EgressListener,
     EventCode,
 )
+from container.client.metrics import ClientMetrics, RoundTripTimes
 from container.client.reconnecting_base import ConnectionListener
 from container.client.reconnecting_client import ReconnectingClient, reconnecting
 from container.client.reconnection import ConnectionState, OutboxPolicy, ReconnectPolicy
@@ -37,6 +38,8 @@ __all__ = [
     "AsyncConnect",
     "AsyncReconnectingClient",
     "ClientContext",
+    "ClientMetrics",
+    "ClientSettings",
     "ClientState",
     "ConnectStep",
     "ConnectionListener",
@@ -53,6 +56,7 @@ __all__ = [
     "ReconnectingClient",
     "Request",
     "RequestCounts",
+    "RoundTripTimes",
     "SessionPool",
     "aconnect",
     "areconnecting",

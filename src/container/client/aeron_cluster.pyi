@@ -3,10 +3,11 @@
 import enum
 from collections.abc import Buffer, Hashable
 from types import TracebackType
-from typing import Any, Self, final
+from typing import Self, Unpack, final
 
 from container.client.async_connect import AsyncConnect
-from container.client.client_context import ClientContext
+from container.client.client_context import ClientContext, ClientSettings
+from container.client.metrics import ClientMetrics
 from container.client.requests import Correlate, Request, RequestCounts
 from container.message_buffer import BufferClaim
 from container.transport import FragmentHandler, Publication, Subscription
@@ -33,10 +34,10 @@ class AeronCluster(FragmentHandler):
         *,
         correlate: Correlate | None = None,
         resend: bool = False,
-        **settings: Any,
+        **settings: Unpack[ClientSettings],
     ) -> AeronCluster: ...
     @staticmethod
-    def async_connect(context: ClientContext | None = None, **settings: Any) -> AsyncConnect: ...
+    def async_connect(context: ClientContext | None = None, **settings: Unpack[ClientSettings]) -> AsyncConnect: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
@@ -65,6 +66,7 @@ class AeronCluster(FragmentHandler):
     def max_payload_length(self) -> int: ...
     @property
     def max_message_length(self) -> int: ...
+    def metrics(self) -> ClientMetrics: ...
     def next_correlation_id(self) -> int: ...
     def offer(self, *buffers: Buffer) -> int: ...
     def try_claim(self, length: int, buffer_claim: BufferClaim) -> int: ...

@@ -11,7 +11,6 @@ Rules of upstream's AeronCluster, messages of schema 111. Different, for the bet
 import enum
 import logging
 import threading
-from dataclasses import replace
 
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
@@ -19,9 +18,11 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
-from container.client.client_context import ClientContext, leader_endpoint, limit_s
+from container.client.client_context import context_of, leader_endpoint, limit_s
 from container.client.egress_handler cimport egress_handler
-from container.client.requests import Request, RequestTable
+from container.client.metrics import ClientMetrics, RoundTripTimes
+from container.client.requests import NO_REQUESTS, Request, RequestTable, check_requests
+from container.client.round_trip_recorder import RoundTripRecorder
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport (
     SBE_HEADER_LENGTH, SBE_VAR_LENGTH_LENGTH, MessageHeader, VarData, sbe_read_header,
@@ -37,7 +38,7 @@ from container.idle_strategy cimport IdleStrategy
 from container.message_buffer cimport BufferClaim
 from container.sealed cimport seal
 from container.transport cimport (
-    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector, Claim,
+    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector, Claim,
     Client, FragmentHandler, FrameHeader, PendingAdd, publication_result_name,
 )
 
@@ -94,12 +95,6 @@ cdef int check_message_length(const BufferVectors* vectors, Publication publicat
     return 0
 
 
-cdef object _context_of(object context, dict settings):
-    if context is None:
-        return ClientContext.from_environment(**settings)
-    return replace(context, **settings) if settings else context
-
-
 cdef class AeronCluster(FragmentHandler):
     """A session with the cluster, made by :meth:`connect` or :class:`AsyncConnect`.
 
@@ -118,7 +113,7 @@ cdef class AeronCluster(FragmentHandler):
         raise TypeError("use AeronCluster.connect(...) or AsyncConnect(context)")
 
     @staticmethod
-    def connect(context=None, *, correlate=None, bint resend=False, **settings):
+    def connect(context=None, *, correlate=None, resend=False, **settings):
         """Connects and returns the client; blocks for at most the message timeout.
 
         ``correlate`` and ``resend`` are for :meth:`request`, see :meth:`enable_requests`. ``settings`` are fields
@@ -132,8 +127,9 @@ cdef class AeronCluster(FragmentHandler):
         cdef Client transport
         cdef int64_t begin_ns, reported_ns, now_ns
         cdef AeronCluster cluster
+        check_requests(correlate, resend)
         requests = None if correlate is None else RequestTable(correlate, resend=resend)
-        context = _context_of(context, settings)
+        context = context_of(context, settings, "correlate", "resend")
         idle = context.idle_strategy
         connecting = AsyncConnect(context)
         transport = connecting.client
@@ -162,7 +158,7 @@ cdef class AeronCluster(FragmentHandler):
         Arguments as for :meth:`connect`. Raises ConfigurationError.
         """
         from container.client.async_connect import AsyncConnect
-        return AsyncConnect(_context_of(context, settings))
+        return AsyncConnect(context_of(context, settings))
 
     cdef int _open(self, object context) except -1:
         self.context = context
@@ -238,6 +234,18 @@ cdef class AeronCluster(FragmentHandler):
         leader."""
         return self._publication.max_message_length - HEADER_LENGTH if self._publication is not None else 0
 
+    def metrics(self):
+        """What this client has done so far (:class:`container.client.ClientMetrics`). From any thread, also when it is
+        closed."""
+        counts, round_trips = NO_REQUESTS, None
+        if self._requests is not None:
+            counts, round_trips = self._requests.counts, self._requests.round_trips.snapshot()
+        return ClientMetrics(
+            sent=self._sent, received=self._received, back_pressured=self._back_pressured,
+            leader_changes=self._leader_changes, requests=counts.sent, answered=counts.answered, resent=counts.resent,
+            unknown=counts.unknown, unmatched=counts.unmatched, in_flight=counts.in_flight,
+            sessions=int(self._state != STATE_CLOSED), round_trips=round_trips or RoundTripTimes())
+
     def next_correlation_id(self):
         """A number that no other client of this driver gets (int), to match an answer to its request."""
         self._check_open()
@@ -292,6 +300,7 @@ cdef class AeronCluster(FragmentHandler):
         result = self._publication.try_claim(HEADER_LENGTH + length, claim)
         if result > 0:
             memcpy(claim.data, self._session_header, sizeof(self._session_header))
+            self._sent += 1
             self._last_send_ns = self._client.clock.nano_time()
         self._track_result(result)
         return result
@@ -299,6 +308,8 @@ cdef class AeronCluster(FragmentHandler):
     def track_ingress_publication_result(self, int64_t result):
         """Tells the client the result of an offer or claim on :attr:`ingress_publication` that it did not make."""
         self._check_thread()
+        if result > 0:
+            self._sent += 1
         self._track_result(result)
 
     def send(self, *buffers, timeout=None):
@@ -338,6 +349,7 @@ cdef class AeronCluster(FragmentHandler):
         vectors.vectors[0].length = HEADER_LENGTH
         result = self._publication.offer_vectors(vectors.vectors, vectors.count + 1)
         if result > 0:
+            self._sent += 1
             self._last_send_ns = self._client.clock.nano_time()
         self._track_result(result)
         return result
@@ -424,6 +436,8 @@ cdef class AeronCluster(FragmentHandler):
         if result > 0:
             if self._state == STATE_AWAIT_NEW_LEADER_CONNECTION:
                 self._state = STATE_CONNECTED
+        elif result == BACK_PRESSURED:
+            self._back_pressured += 1
         elif self._state == STATE_CONNECTED:
             # A leader that stands still for some seconds is not connected, and goes on with the session. One that is
             # gone for good is not heard any more either.
@@ -436,7 +450,7 @@ cdef class AeronCluster(FragmentHandler):
 
     # Requests
 
-    def enable_requests(self, correlate not None, *, bint resend=False):
+    def enable_requests(self, correlate not None, *, resend=False):
         """Lets :meth:`request` be used: messages that are replies go there, and not to the listener.
 
         ``correlate`` is given a message's payload (bytes), and returns the key of the request that it answers, which
@@ -447,12 +461,17 @@ cdef class AeronCluster(FragmentHandler):
         self._check_open()
         if self._requests is not None and len(self._requests) > 0:
             raise ClusterError(f"{len(self._requests)} requests wait for their replies already")
-        self._use_requests(RequestTable(correlate, resend=resend))
+        if self._requests is None:
+            self._use_requests(RequestTable(correlate, resend=resend))
+        else:
+            self._requests.change(correlate, resend)
 
     cdef int _use_requests(self, object requests) except -1:
         self._requests = requests
         self._in_flight = None if requests is None else requests._waiting
         self._is_correlating = requests is not None
+        if requests is not None:
+            requests.round_trips = RoundTripRecorder(self._client.clock)
         return 0
 
     @property
@@ -531,6 +550,8 @@ cdef class AeronCluster(FragmentHandler):
         vectors[1].data = <uint8_t*> <const char*> message
         vectors[1].length = <size_t> len(message)
         result = self._publication.offer_vectors(vectors, 2)
+        if result > 0:
+            self._sent += 1
         self._track_result(result)
         return result
 
@@ -714,15 +735,20 @@ cdef class AeronCluster(FragmentHandler):
 
     cdef int _on_message(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
         cdef codec.SessionMessageHeader message
+        cdef int action
         check_codec(codec.session_message_header_wrap(&message, buffer, length), "SessionMessageHeader")
         if codec.session_message_header_cluster_session_id(&message) != self.cluster_session_id:
             return ACTION_CONTINUE
+        self._received += 1
         if self._is_correlating and self._is_reply(
                 self.cluster_session_id, buffer + HEADER_LENGTH, length - HEADER_LENGTH):
             return ACTION_CONTINUE
-        return self._handler.on_message(
+        action = self._handler.on_message(
             self.cluster_session_id, codec.session_message_header_timestamp(&message),
             buffer + HEADER_LENGTH, length - HEADER_LENGTH, header)
+        if action == ACTION_ABORT:
+            self._received -= 1                         # it comes again
+        return action
 
     cdef int _on_session_event(self, const uint8_t* buffer, size_t length) except -1:
         cdef codec.SessionEvent event
@@ -785,7 +811,10 @@ cdef class AeronCluster(FragmentHandler):
 
     cdef int _begin_new_leader(self) except -1:
         cdef str ingress_endpoints
+        cdef int64_t last_term_id = self.leadership_term_id
         session_id, self.leadership_term_id, self.leader_member_id, ingress_endpoints = self._new_leader
+        if self.leadership_term_id != last_term_id:
+            self._leader_changes += 1
         self._state = STATE_AWAIT_NEW_LEADER_CONNECTION
         self._deadline_ns = self._client.clock.nano_time() + <int64_t> self.context.message_timeout_ns
         self._egress_image = self._subscription.image_by_session_id(session_id)

@@ -11,16 +11,17 @@ from collections.abc import AsyncIterator, Buffer, Callable, Coroutine, Generato
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from container import forks
 from container.api import ADMIN_ACTION, CLOSED, MAX_POSITION_EXCEEDED
 from container.client.aeron_cluster import AeronCluster, ClientState
 from container.client.async_connect import AsyncConnect
-from container.client.client_context import ClientContext, check_count, limit_s
+from container.client.client_context import ClientContext, ClientSettings, check_count, context_of, limit_s
 from container.client.client_poller import ClientPoller, EgressMessage
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener
-from container.client.requests import Correlate, Request, RequestCounts, RequestTable
+from container.client.metrics import ClientMetrics
+from container.client.requests import Correlate, Request, RequestCounts, RequestTable, check_requests
 from container.errors import (
     ClosedError,
     ClusterError,
@@ -239,6 +240,11 @@ class AsyncAeronCluster:
     def request_counts(self) -> RequestCounts:
         """What became of the requests so far, those for snapshots included."""
         return self._table.counts
+
+    def metrics(self) -> ClientMetrics:
+        """What this client has done so far; requests for snapshots count, too. From any thread, also when it is
+        closed."""
+        return replace(self._cluster.metrics(), unread=len(self._inbox))
 
     @property
     def unmatched_replies(self) -> int:
@@ -553,7 +559,7 @@ def aconnect(
     max_waiting: int = MAX_WAITING,
     max_waiting_bytes: int = MAX_WAITING_BYTES,
     resend: bool = False,
-    **settings: Any,
+    **settings: Unpack[ClientSettings],
 ) -> _Connecting:
     """Connects for asyncio: ``async with aconnect(...) as client``, or ``client = await aconnect(...)``.
 
@@ -573,10 +579,10 @@ def aconnect(
     """
     check_count("max_waiting", max_waiting)
     check_count("max_waiting_bytes", max_waiting_bytes)
+    check_requests(correlate, resend)
     if context is None:
-        context = ClientContext.from_environment(**{"listener": _AsyncListener(), **settings})
-    elif settings:
-        context = replace(context, **settings)
+        settings = {"listener": _AsyncListener(), **settings}
+    context = context_of(context, settings, "correlate", "max_waiting", "max_waiting_bytes", "resend")
     listener = check_async_listener("aconnect", context.listener)
     return _Connecting(lambda: _connect(context, listener, correlate, max_waiting, max_waiting_bytes, resend))
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Buffer, Callable, Hashable
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from container.client.async_client import (
     MAX_WAITING,
@@ -19,14 +19,17 @@ from container.client.async_client import (
     check_async_listener,
     request_timeout,
 )
-from container.client.client_context import ClientContext, check_count, limit_s
+from container.client.client_context import ClientContext, ClientSettings, check_count, context_of, limit_s
 from container.client.client_poller import EgressMessage
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener, EventCode
+from container.client.metrics import ClientMetrics
 from container.client.reconnecting_base import (
     CLOSED_BY_US,
+    KEYWORDS,
     ConnectionListener,
     ReconnectingBase,
     attempt_context,
+    check_connection_arguments,
     check_not_shared,
 )
 from container.client.reconnection import (
@@ -37,7 +40,8 @@ from container.client.reconnection import (
     Reconnection,
     ReconnectPolicy,
 )
-from container.client.requests import Correlate, RequestCounts
+from container.client.requests import NO_REQUESTS, Correlate, RequestCounts, check_requests
+from container.client.round_trip_recorder import RoundTripRecorder
 from container.errors import (
     ClosedError,
     ContainerError,
@@ -47,6 +51,7 @@ from container.errors import (
     SendTimedOutError,
     TimedOutError,
 )
+from container.transport import SystemClock
 
 
 class _Listener(EgressListener):
@@ -128,11 +133,13 @@ class AsyncReconnectingClient(ReconnectingBase):
         self._client: AsyncAeronCluster | None = None  # that is connected
         self._left = left  # messages of earlier sessions
         self._dropped = 0
+        self._counted: AsyncAeronCluster | None = None  # whose counts are not yet among those of all sessions
+        self._round_trips = RoundTripRecorder(SystemClock())
         self._sender: OutboxEntry | None = None  # whose turn it is
         self._blocked: dict[asyncio.Future[None], int] = {}  # who waits for room in the outbox, and how much
         self._changed = asyncio.Event()  # set, and replaced, when the session or the state has changed
         self._supervisor: asyncio.Task[None] | None = None
-        self._sent = self._answered = self._unknown = self._resent = self._unmatched = self._in_flight = 0
+        self._sent = self._answered = self._unknown = self._resent = self._unmatched = 0
 
     def __repr__(self) -> str:
         return f"<AsyncReconnectingClient {self.state.value} outbox={len(self._outbox)} {self._client!r}>"
@@ -144,15 +151,15 @@ class AsyncReconnectingClient(ReconnectingBase):
 
     @property
     def request_counts(self) -> RequestCounts:
-        """What became of the requests so far, over all sessions."""
-        now = self._client.request_counts if self._client is not None else None
+        """What became of the requests so far, over all sessions; one that waits to be sent again is in flight."""
+        now = self._counted.request_counts if self._counted is not None else None
         return RequestCounts(
             self._sent,
             self._answered,
             self._resent + (now.resent if now else 0),
             self._unknown,
             self._unmatched + (now.unmatched if now else 0),
-            self._in_flight,
+            self._sent - self._answered - self._unknown,
         )
 
     @property
@@ -161,6 +168,12 @@ class AsyncReconnectingClient(ReconnectingBase):
         room any more."""
         now = self._client.dropped_messages if self._client is not None else 0
         return self._dropped + self._left.dropped + now
+
+    def metrics(self) -> ClientMetrics:
+        """What the client has done so far, over all sessions. A request's round trip begins when it is sent first."""
+        session = self._counted.metrics() if self._counted is not None else ClientMetrics()
+        totals = self._totals(session, self.request_counts)
+        return replace(totals, unread=totals.unread + len(self._left))
 
     # Sending
 
@@ -206,7 +219,6 @@ class AsyncReconnectingClient(ReconnectingBase):
         """
         limit = self._limit(timeout)
         asked = _Asked(buffers, key, self._resend if idempotent is None else idempotent, limit)
-        self._in_flight += 1
         try:
             async with asyncio.timeout(limit):
                 return await self._ask(asked)
@@ -220,11 +232,8 @@ class AsyncReconnectingClient(ReconnectingBase):
             raise
         finally:
             self._leave(asked.entry)
-            self._in_flight -= 1
-            self._sent += asked.sends > 0
             self._answered += asked.is_answered
             self._unknown += asked.sends > 0 and not asked.is_answered
-            self._resent += max(0, asked.sends - 1)
 
     async def _ask(self, asked: _Asked) -> bytes:
         asked.entry = await self._put(asked.buffers)
@@ -235,10 +244,12 @@ class AsyncReconnectingClient(ReconnectingBase):
                 try:
                     await client._send(asked.buffers, asked.limit, request)
                 finally:
-                    asked.sends += request.is_sent
+                    if request.is_sent:
+                        self._count_send(asked)
                 self._end_turn(asked.entry)
                 payload: bytes = (await request.reply).payload
                 asked.is_answered = True
+                self._round_trips.record(time.monotonic_ns() - asked.sent_ns)
                 return payload
             except ClosedError:
                 if request.is_sent and not asked.is_idempotent:
@@ -246,6 +257,14 @@ class AsyncReconnectingClient(ReconnectingBase):
                 self._give_back(asked.entry, client)
             finally:
                 client._close_request(request)
+
+    def _count_send(self, asked: _Asked) -> None:
+        if asked.sends == 0:
+            asked.sent_ns = time.monotonic_ns()
+            self._sent += 1
+        else:
+            self._resent += 1
+        asked.sends += 1
 
     def _limit(self, timeout: float | None) -> float:
         if self._supervisor is None:
@@ -406,7 +425,7 @@ class AsyncReconnectingClient(ReconnectingBase):
             self._machine.on_failed(error, time.monotonic_ns())
             self._end_if_closed(error)
             return
-        self._client = client
+        self._client = self._counted = client
         self._machine.on_connected()
         if self._machine.sessions > 1:
             self._tell("on_reconnected", attempts)
@@ -423,6 +442,8 @@ class AsyncReconnectingClient(ReconnectingBase):
         finally:
             self._resent += client.request_counts.resent
             self._unmatched += client.request_counts.unmatched
+            self._ended = self._totals(client.metrics(), NO_REQUESTS)
+            self._counted = None
             self._left.put_all(client._inbox)
             self._dropped += client.dropped_messages
             if not self.is_closed:
@@ -474,6 +495,7 @@ class _Asked:
         self.limit = limit
         self.entry: OutboxEntry | None = None
         self.sends = 0
+        self.sent_ns = 0  # the first time
         self.is_answered = False
 
 
@@ -500,7 +522,7 @@ def areconnecting(
     outbox_messages: int = 1_000,
     outbox_bytes: int = 16 * 1024 * 1024,
     resolve: Callable[[], str] | None = None,
-    **settings: Any,
+    **settings: Unpack[ClientSettings],
 ) -> AsyncReconnectingClient:
     """A client that connects again: ``async with areconnecting(...) as client``.
 
@@ -519,16 +541,14 @@ def areconnecting(
 
     Raises ConfigurationError at once for a bad setting; what ends the first attempts comes out of ``async with``.
     """
-    given = settings.get("listener") if context is None or "listener" in settings else context.listener
-    if context is None:
-        context = ClientContext.from_environment(**{"listener": EgressListener(), **settings})
-    elif settings:
-        context = replace(context, **settings)
-    check_not_shared(context)
-    inner = None if given is None else check_async_listener("areconnecting", given)
     check_count("max_waiting", max_waiting)
     check_count("max_waiting_bytes", max_waiting_bytes)
-    base = context
+    check_connection_arguments(context, policy, callbacks, resolve, resend=resend)
+    check_requests(correlate, resend)
+    base = context_of(context, settings, "max_waiting", "max_waiting_bytes", *KEYWORDS)
+    check_not_shared(base)
+    given = base.listener if context is not None or "listener" in settings else None
+    inner = None if given is None else check_async_listener("areconnecting", given)
 
     async def connect(listener: EgressListener) -> AsyncAeronCluster:
         attempt = replace(attempt_context(base, resolve), listener=listener)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self, TypedDict, Unpack
 
 from container.channel_uri import ENDPOINT, ChannelUri
 from container.client.egress_handler import EgressHandler
-from container.client.egress_listener import EgressListener
+from container.client.egress_listener import LISTENER_RULE, ControlledEgressListener, EgressListener
 from container.errors import ClusterError, ConfigurationError, ContainerError
 from container.idle_strategy import BackoffIdleStrategy, IdleStrategy, parse_duration_ns, parse_idle_strategy
 from container.settings import MAX_CLIENT_NAME_LENGTH
 from container.transport import Client
-from container.values import is_path, shown, whole_number
+from container.values import is_path, shown, suggestion, whole_number
 
 NS_PER_S = 1_000_000_000
 _NS_PER_MS = 1_000_000
@@ -44,6 +44,33 @@ class NullCredentialsSupplier:
         return b""
 
 
+type Listener = EgressListener | ControlledEgressListener | EgressHandler
+
+
+class ClientSettings(TypedDict, total=False):
+    """The fields of :class:`ClientContext`, for calls that take them as keywords (``**settings``)."""
+
+    ingress_channel: str
+    ingress_stream_id: int
+    ingress_endpoints: str | None
+    egress_channel: str
+    egress_stream_id: int
+    message_timeout: float
+    new_leader_timeout: float | None
+    keep_alive_interval: float
+    client_name: str
+    is_ingress_exclusive: bool
+    listener: Listener
+    idle_strategy: IdleStrategy
+    credentials_supplier: CredentialsSupplier
+    agent_invoker: Callable[[], int | None] | None
+    error_handler: Callable[[ContainerError], object] | None
+    client: Client | None
+    owns_client: bool
+    driver_timeout: float
+    aeron_dir: str | None
+
+
 def _client_idle_strategy() -> IdleStrategy:
     return BackoffIdleStrategy(1, 10, 1_000, 1_000)
 
@@ -69,7 +96,8 @@ class ClientContext:
                                                0 for never (upstream never does)
     ``client_name``          ``""``            at most 100 characters; shown by cluster and driver
     ``is_ingress_exclusive`` True              whether ingress publications are exclusive
-    ``listener``             refuses messages  an :class:`EgressListener`, or an ``EgressHandler`` in Cython
+    ``listener``             refuses messages  an :class:`EgressListener` or a :class:`ControlledEgressListener`,
+                                               or an ``EgressHandler`` in Cython
     ``idle_strategy``        backoff           how to wait; by default ``backoff(1,10,1us,1us)``
     ``credentials_supplier`` empty credentials a :class:`CredentialsSupplier`
     ``agent_invoker``        None              called while a connect or a send waits, and by each poll;
@@ -92,7 +120,7 @@ class ClientContext:
     keep_alive_interval: float = 1.0
     client_name: str = ""
     is_ingress_exclusive: bool = True
-    listener: EgressListener | EgressHandler = field(default_factory=EgressListener)
+    listener: Listener = field(default_factory=EgressListener)
     idle_strategy: IdleStrategy = field(default_factory=_client_idle_strategy)
     credentials_supplier: CredentialsSupplier = field(default_factory=NullCredentialsSupplier)
     agent_invoker: Callable[[], int | None] | None = None
@@ -111,7 +139,7 @@ class ClientContext:
             )
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] | None = None, **settings: Any) -> Self:
+    def from_environment(cls, environ: Mapping[str, str] | None = None, **settings: Unpack[ClientSettings]) -> Self:
         """A context of ``settings``, then of the environment (the process's by default), then of the defaults.
 
         The variables are upstream's properties in capitals with ``_`` for ``.``: AERON_CLUSTER_INGRESS_CHANNEL,
@@ -121,6 +149,7 @@ class ClientContext:
         ``5s`` or ``500ms``; without one they are nanoseconds, as for Aeron, and less than 1 ms is refused. A variable
         that is empty counts as not set. Raises ConfigurationError, which names the variable.
         """
+        _refuse_unknown(cls, settings, ())
         environ = os.environ if environ is None else environ
         if not isinstance(environ, Mapping):
             raise ConfigurationError(f"environ={shown(environ)}: must be a mapping of texts, such as os.environ")
@@ -136,9 +165,6 @@ class ClientContext:
                 _check(name, values[name])
             except ConfigurationError as error:
                 raise ConfigurationError(f"{variable}={shown(text)}: {error}") from None
-        unknown = [name for name in settings if name not in cls.__dataclass_fields__]
-        if unknown:
-            raise ConfigurationError(f"unknown setting {shown(unknown[0])}: see container.client.ClientContext")
         return cls(**values, **settings)
 
     @property
@@ -164,6 +190,27 @@ class ClientContext:
         if uri.is_udp:
             uri.put(ENDPOINT, endpoint)
         return str(uri)
+
+
+def context_of(context: ClientContext | None, settings: ClientSettings, *keywords: str) -> ClientContext:
+    """The context of a call that takes one, or settings as keywords, or both, and then the settings replace its own.
+
+    ``keywords`` are what the call takes beside. Raises ConfigurationError for a setting that there is not, with a name
+    that is near, and for a value that a setting cannot have.
+    """
+    check_context(context)
+    _refuse_unknown(ClientContext if context is None else type(context), settings, keywords)
+    if context is None:
+        return ClientContext.from_environment(**settings)
+    return replace(context, **settings) if settings else context
+
+
+def _refuse_unknown(kind: type[ClientContext], names: Iterable[str], others: Iterable[str]) -> None:
+    known = [*kind.__dataclass_fields__, *others]
+    for name in names:
+        if name not in known:
+            where = suggestion(name, known, "container.client.ClientContext")
+            raise ConfigurationError(f"unknown setting {shown(name)}: {where}")
 
 
 def _check(name: str, value: Any) -> None:
@@ -220,6 +267,28 @@ def limit_s(timeout: Any, default: float) -> float:
     return float(timeout)
 
 
+def check_context(context: Any) -> None:
+    """Refuse what is neither None nor a :class:`ClientContext`, with a ConfigurationError."""
+    if context is not None and not isinstance(context, ClientContext):
+        raise ConfigurationError(f"context must be None or a ClientContext, not {shown(context)}")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is neither True nor False, with a ConfigurationError."""
+    if not _is_flag(value):
+        raise ConfigurationError(f"{name} must be True or False, not {shown(value)}")
+
+
+def check_instance(name: str, value: Any, *kinds: type) -> None:
+    """Refuse what is of none of these types, with a ConfigurationError."""
+    if not isinstance(value, kinds):
+        raise ConfigurationError(f"{name} must be {' or '.join(_a(kind) for kind in kinds)}, not {shown(value)}")
+
+
+def _a(kind: type) -> str:
+    return "None" if kind is type(None) else f"{'an' if kind.__name__[0] in 'AEIO' else 'a'} {kind.__name__}"
+
+
 def check_count(name: str, value: Any) -> None:
     """Refuse what is no whole number of 1 or more, with a ConfigurationError."""
     if not _is_int32(value) or value < 1:
@@ -255,8 +324,8 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "client_name": (_is_name, f"be a text of at most {MAX_CLIENT_NAME_LENGTH} characters in UTF-8, without NUL"),
     "is_ingress_exclusive": (_is_flag, "be True or False"),
     "listener": (
-        lambda value: isinstance(value, EgressListener | EgressHandler),
-        "be an EgressListener, or an EgressHandler in Cython",
+        lambda value: isinstance(value, EgressListener | ControlledEgressListener | EgressHandler),
+        f"be {LISTENER_RULE}",
     ),
     "idle_strategy": (
         lambda value: isinstance(value, IdleStrategy),

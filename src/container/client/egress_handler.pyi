@@ -2,7 +2,7 @@
 
 from typing import final
 
-from container.client.egress_listener import EgressListener
+from container.client.egress_listener import ControlledEgressListener, EgressListener
 
 class EgressHandler:
     """Base of listeners written in Cython; its callbacks are declared in ``egress_handler.pxd``."""
@@ -15,8 +15,10 @@ class MessageCopy:
 class PythonEgressHandler(EgressHandler):
     """Calls a listener in Python."""
 
-    def __init__(self, listener: EgressListener, message: MessageCopy | None = None) -> None: ...
+    def __init__(
+        self, listener: EgressListener | ControlledEgressListener, message: MessageCopy | None = None
+    ) -> None: ...
     @property
-    def listener(self) -> EgressListener: ...
+    def listener(self) -> EgressListener | ControlledEgressListener: ...
 
 def check_listener(listener: object) -> None: ...

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.client.egress_listener import (
-    AdminRequestType, AdminResponseCode, ControlledEgressListener, EgressListener, EventCode,
+    LISTENER_RULE, AdminRequestType, AdminResponseCode, ControlledEgressListener, EgressListener, EventCode,
 )
 from container.errors import ClusterError, ConfigurationError
 from container.message_buffer cimport Header, MessageBuffer
@@ -61,7 +61,7 @@ cdef class MessageCopy:
 
 
 cdef class PythonEgressHandler(EgressHandler):
-    """Calls a listener in Python (:class:`container.client.EgressListener`, plain or controlled)."""
+    """Calls a listener in Python (:mod:`container.client.egress_listener`), plain or controlled."""
 
     def __init__(self, listener not None, MessageCopy message=None):
         self.listener = listener
@@ -130,9 +130,8 @@ cdef EgressHandler egress_handler(object listener, MessageCopy message):
 
 def check_listener(listener):
     """Refuses what is no listener, with a ConfigurationError that names it."""
-    if not isinstance(listener, (EgressListener, EgressHandler)):
-        raise ConfigurationError(
-            f"listener must be an EgressListener, or an EgressHandler in Cython, not {shown(listener)}")
+    if not isinstance(listener, (EgressListener, ControlledEgressListener, EgressHandler)):
+        raise ConfigurationError(f"listener must be {LISTENER_RULE}, not {shown(listener)}")
 
 
 seal((MessageCopy, PythonEgressHandler))

@@ -1,4 +1,4 @@
-"""What a client of the cluster is told: implement :class:`EgressListener`."""
+"""What a client of the cluster hears: implement :class:`EgressListener` or :class:`ControlledEgressListener`."""
 
 from __future__ import annotations
 
@@ -45,21 +45,18 @@ class Action(enum.IntEnum):
     """The message is consumed, and the poll goes on."""
 
 
-class EgressListener:
-    """Called by :meth:`AeronCluster.poll_egress`, on its thread, for what the cluster sends to this client's
-    session.
+LISTENER_RULE = "an EgressListener or a ControlledEgressListener, or an EgressHandler in Cython"
 
-    From a callback, ``offer`` and ``send`` may be called, and ``close``, which then takes effect when the
+
+class SessionEventListener:
+    """What both kinds of listener hear beside messages: derive from :class:`EgressListener` or
+    :class:`ControlledEgressListener`.
+
+    :meth:`AeronCluster.poll_egress` calls a listener, on its thread, for what the cluster sends to this client's
+    session. From a callback, ``offer`` and ``send`` may be called, and ``close``, which then takes effect when the
     poll ends; ``poll_egress`` may not. An exception ends the poll and is raised by it; what it was called for
     is consumed. Codes that this version does not know are passed as plain ``int``.
     """
-
-    def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
-        """A message of the service, sent while it processed the log at cluster time ``timestamp``.
-
-        ``buffer`` and ``header`` are yours for as long as you refer to them (SessionMessageHeader, 1).
-        """
-        raise ConfigurationError("a message came from the cluster and there is no egress listener with on_message")
 
     def on_session_event(
         self,
@@ -92,24 +89,43 @@ class EgressListener:
     ) -> None:
         """The answer to an admin request (AdminResponse, 27)."""
 
+
+class EgressListener(SessionEventListener):
+    """A listener that takes each message as it comes; see :class:`SessionEventListener` for the rules of callbacks."""
+
+    def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
+        """A message of the service, sent while it processed the log at cluster time ``timestamp``.
+
+        ``buffer`` and ``header`` are yours for as long as you refer to them (SessionMessageHeader, 1).
+        """
+        raise _no_listener()
+
     def on_extension_message(
         self, block_length: int, template_id: int, schema_id: int, version: int, body: bytes
     ) -> None:
         """A message of another schema than the cluster's; ``body`` is what follows the message header."""
-        raise ClusterError(f"expected cluster egress schemaId=111 actual={schema_id}")
+        raise _foreign_schema(schema_id)
 
 
-class ControlledEgressListener(EgressListener):
+class ControlledEgressListener(SessionEventListener):
     """A listener that says what becomes of each message (upstream's ``ControlledEgressListener``)."""
 
-    def on_message(  # type: ignore[override]
+    def on_message(
         self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header
     ) -> Action | None:
         """As :meth:`EgressListener.on_message`; returns an :class:`Action`, None for CONTINUE."""
-        raise ConfigurationError("a message came from the cluster and there is no egress listener with on_message")
+        raise _no_listener()
 
-    def on_extension_message(  # type: ignore[override]
+    def on_extension_message(
         self, block_length: int, template_id: int, schema_id: int, version: int, body: bytes
     ) -> Action | None:
         """As :meth:`EgressListener.on_extension_message`; returns an :class:`Action`, None for CONTINUE."""
-        raise ClusterError(f"expected cluster egress schemaId=111 actual={schema_id}")
+        raise _foreign_schema(schema_id)
+
+
+def _no_listener() -> ConfigurationError:
+    return ConfigurationError("a message came from the cluster and there is no egress listener with on_message")
+
+
+def _foreign_schema(schema_id: int) -> ClusterError:
+    return ClusterError(f"expected cluster egress schemaId=111 actual={schema_id}")

@@ -5,11 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from container.client.client_context import ClientContext
-from container.client.reconnection import ConnectionState, Outbox, Reconnection
+from container.client.client_context import ClientContext, check_context, check_flag, check_instance
+from container.client.metrics import ClientMetrics
+from container.client.reconnection import ConnectionState, Outbox, Reconnection, ReconnectPolicy
+from container.client.requests import RequestCounts
+from container.client.round_trip_recorder import RoundTripRecorder
 from container.errors import ClosedError, ClusterUnavailableError, ConfigurationError, ContainerError
+from container.values import shown
 
 CLOSED_BY_US = "closed by this client"
+
+KEYWORDS = (
+    "correlate",
+    "resend",
+    "policy",
+    "callbacks",
+    "outbox_policy",
+    "outbox_messages",
+    "outbox_bytes",
+    "resolve",
+)
+"""What both functions take beside the settings."""
 
 
 class ConnectionListener:
@@ -38,6 +54,30 @@ class ReconnectingBase:
 
     _machine: Reconnection
     _outbox: Outbox
+    _ended = ClientMetrics()  # of the sessions that have ended
+    _round_trips: RoundTripRecorder  # over all sessions
+
+    def _totals(self, session: ClientMetrics, counts: RequestCounts) -> ClientMetrics:
+        """What the client has done in its sessions that ended and in the one of now."""
+        ended = self._ended
+        return ClientMetrics(
+            sent=ended.sent + session.sent,
+            received=ended.received + session.received,
+            back_pressured=ended.back_pressured + session.back_pressured,
+            leader_changes=ended.leader_changes + session.leader_changes,
+            requests=counts.sent,
+            answered=counts.answered,
+            resent=counts.resent,
+            unknown=counts.unknown,
+            unmatched=counts.unmatched,
+            reconnects=max(0, self.sessions - 1),
+            in_flight=counts.in_flight,
+            waiting=len(self._outbox),
+            unread=session.unread,
+            sessions=session.sessions,
+            connecting=int(self.state is ConnectionState.CONNECTING),
+            round_trips=self._round_trips.snapshot(),
+        )
 
     @property
     def state(self) -> ConnectionState:
@@ -67,6 +107,18 @@ class ReconnectingBase:
     def _check_open(self) -> None:
         if self.is_closed:
             raise ClosedError(f"the client is closed: {self._machine.error}") from self._machine.error
+
+
+def check_connection_arguments(
+    context: object, policy: object, callbacks: object, resolve: object, *, resend: object
+) -> None:
+    """Refuse arguments of wrong types, with a ConfigurationError."""
+    check_context(context)
+    check_instance("policy", policy, ReconnectPolicy, type(None))
+    check_instance("callbacks", callbacks, ConnectionListener, type(None))
+    if resolve is not None and not callable(resolve):
+        raise ConfigurationError(f"resolve must be callable or None, not {shown(resolve)}")
+    check_flag("resend", resend)
 
 
 def check_not_shared(context: ClientContext) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Buffer, Callable, Hashable
-from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from container.client.aeron_cluster import AeronCluster
 from container.client.async_connect import AsyncConnect
-from container.client.client_context import ClientContext, limit_s
+from container.client.client_context import ClientContext, ClientSettings, context_of, limit_s
+from container.client.metrics import ClientMetrics
 from container.client.reconnecting_base import (
     CLOSED_BY_US,
+    KEYWORDS,
     ConnectionListener,
     ReconnectingBase,
     attempt_context,
+    check_connection_arguments,
     check_not_shared,
 )
 from container.client.reconnection import (
@@ -27,7 +29,8 @@ from container.client.reconnection import (
     Reconnection,
     ReconnectPolicy,
 )
-from container.client.requests import Correlate, Request, RequestCounts
+from container.client.requests import NO_REQUESTS, Correlate, Request, RequestCounts, check_requests
+from container.client.round_trip_recorder import RoundTripRecorder
 from container.errors import (
     ClosedError,
     ConfigurationError,
@@ -39,6 +42,7 @@ from container.errors import (
     SendTimedOutError,
     TimedOutError,
 )
+from container.transport import SystemClock
 
 _NS_PER_S = 1_000_000_000
 _PAUSE_S = 0.001
@@ -47,7 +51,18 @@ _PAUSE_S = 0.001
 class _Item:
     """What waits to be sent, or for its reply."""
 
-    __slots__ = ("deadline_ns", "error", "is_idempotent", "is_sent", "key", "message", "request", "sends", "timeout")
+    __slots__ = (
+        "deadline_ns",
+        "error",
+        "is_idempotent",
+        "is_sent",
+        "key",
+        "message",
+        "request",
+        "sends",
+        "sent_ns",
+        "timeout",
+    )
 
     def __init__(self, message: bytes, timeout: float, deadline_ns: int) -> None:
         self.message = message
@@ -58,6 +73,7 @@ class _Item:
         self.is_idempotent = False
         self.is_sent = False
         self.sends = 0
+        self.sent_ns = 0  # the first time
         self.error: ContainerError | None = None
 
     @property
@@ -104,6 +120,7 @@ class ReconnectingClient(ReconnectingBase):
         self._connecting: AsyncConnect | None = None
         self._cluster: AeronCluster | None = None  # of the session that there is
         self._term = -1
+        self._round_trips = RoundTripRecorder(SystemClock())
         self._in_flight: dict[Request, OutboxEntry] = {}  # by the session's own request
         self._sent = self._answered = self._unknown = self._resent = self._unmatched = 0
 
@@ -127,6 +144,11 @@ class ReconnectingClient(ReconnectingBase):
             self._unmatched + (now.unmatched if now else 0),
             self._sent - self._answered - self._unknown,
         )
+
+    def metrics(self) -> ClientMetrics:
+        """What the client has done so far, over all sessions. A request's round trip begins when it is sent first."""
+        session = self._cluster.metrics() if self._cluster is not None else ClientMetrics()
+        return self._totals(session, self.request_counts)
 
     # Sending
 
@@ -219,7 +241,9 @@ class ReconnectingClient(ReconnectingBase):
         if request is None:
             return False
         self._in_flight[request] = entry
-        self._sent += item.sends == 0
+        if item.sends == 0:
+            self._sent += 1
+            item.sent_ns = self._now_ns()
         self._resent += item.sends > 0
         item.sends += 1
         return True
@@ -311,6 +335,7 @@ class ReconnectingClient(ReconnectingBase):
             item: _Item = entry.item
             if request.error is None:
                 self._answered += 1
+                self._round_trips.record(self._now_ns() - item.sent_ns)
                 assert item.request is not None
                 item.request.end(payload=request.payload)
             elif isinstance(request.error, RequestClosedError) and item.is_idempotent and not self.is_closed:
@@ -325,6 +350,7 @@ class ReconnectingClient(ReconnectingBase):
         if counts is not None:
             self._resent += counts.resent
             self._unmatched += counts.unmatched
+        self._ended = self._totals(cluster.metrics(), NO_REQUESTS)
         self._cluster = None
 
     def _expire(self, now_ns: int) -> None:
@@ -393,19 +419,17 @@ def reconnecting(
     outbox_messages: int = 1_000,
     outbox_bytes: int = 16 * 1024 * 1024,
     resolve: Callable[[], str] | None = None,
-    **settings: Any,
+    **settings: Unpack[ClientSettings],
 ) -> ReconnectingClient:
     """A client that connects again: ``with reconnecting(...) as client``; arguments as for :func:`areconnecting`.
 
     Callbacks are called in polls, and what they raise comes out of the poll. Raises ConfigurationError at once for a
     bad setting; what ends the first attempts comes out of ``with``.
     """
-    if context is None:
-        context = ClientContext.from_environment(**settings)
-    elif settings:
-        context = replace(context, **settings)
-    check_not_shared(context)
-    base = context
+    check_connection_arguments(context, policy, callbacks, resolve, resend=resend)
+    check_requests(correlate, resend)
+    base = context_of(context, settings, *KEYWORDS)
+    check_not_shared(base)
 
     def connect() -> AsyncConnect:
         return AsyncConnect(attempt_context(base, resolve))

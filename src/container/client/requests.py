@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
+from container.client.client_context import check_flag
+from container.client.round_trip_recorder import RoundTripRecorder
 from container.errors import (
     ClusterError,
     ConfigurationError,
@@ -18,6 +20,8 @@ from container.errors import (
     RequestClosedError,
     RequestTimedOutError,
 )
+from container.transport import SystemClock
+from container.values import shown
 
 type Correlate = Callable[[bytes], Hashable | None]
 type _Place = tuple[int, Hashable]
@@ -43,6 +47,9 @@ class RequestCounts(NamedTuple):
     """Requests that wait for their reply now."""
 
 
+NO_REQUESTS = RequestCounts(0, 0, 0, 0, 0, 0)
+
+
 class Request:
     """A request that was sent, until its reply has come or it has ended; made by ``begin_request()``.
 
@@ -54,6 +61,7 @@ class Request:
         "_message",
         "_on_end",
         "_poll",
+        "_sent_ns",
         "_term",
         "_timeout",
         "error",
@@ -88,6 +96,7 @@ class Request:
         self._timeout = timeout
         self._deadline_ns = deadline_ns
         self._term = _NO_TERM
+        self._sent_ns = 0
         self._poll = poll
         self._on_end = on_end
 
@@ -131,10 +140,11 @@ class RequestTable:
     """
 
     def __init__(self, correlate: Correlate | None, *, resend: bool = False) -> None:
-        if correlate is not None and not callable(correlate):
-            raise ConfigurationError(f"correlate must be a function that returns a reply's key, not {correlate!r}")
+        check_requests(correlate, resend)
         self.correlate = correlate
         self.resend = resend
+        #: Whoever owns the table replaces it by one with its own clock.
+        self.round_trips = RoundTripRecorder(SystemClock())
         self._waiting: dict[_Place, Request] = {}
         self._next_deadline_ns = _NEVER_NS
         # Each is counted by one thread of an asyncio client: its poller's counts `_resent` and `_ended`.
@@ -142,6 +152,12 @@ class RequestTable:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def change(self, correlate: Correlate, resend: bool) -> None:
+        """Another function and another rule from now on; the counts go on."""
+        check_requests(correlate, resend)
+        self.correlate = correlate
+        self.resend = resend
 
     @property
     def counts(self) -> RequestCounts:
@@ -167,6 +183,7 @@ class RequestTable:
     def add(self, session_id: int, request: Request, term: int) -> None:
         """The request was sent, to the leader of that term."""
         request._term = term
+        request._sent_ns = self.round_trips.now_ns()
         self._waiting[session_id, request.key] = request
         self._next_deadline_ns = min(self._next_deadline_ns, request._deadline_ns)
         self._sent += 1
@@ -195,6 +212,7 @@ class RequestTable:
             self._unmatched += 1
             return False
         self._answered += 1
+        self.round_trips.record_since(request._sent_ns)
         request.end(payload=payload)
         return True
 
@@ -264,6 +282,13 @@ class RequestTable:
                 request.end(error=error(place, request))
                 if request._on_end is not None:
                     request._on_end(request)
+
+
+def check_requests(correlate: object, resend: object) -> None:
+    """Refuse what cannot be the arguments of a :class:`RequestTable`, with a ConfigurationError."""
+    if correlate is not None and not callable(correlate):
+        raise ConfigurationError(f"correlate must be a function that returns a reply's key, not {shown(correlate)}")
+    check_flag("resend", resend)
 
 
 def _closing(reason: str) -> Callable[[_Place, Request], ContainerError]:

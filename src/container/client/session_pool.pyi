@@ -3,13 +3,12 @@
 import enum
 from collections.abc import Buffer, Hashable
 from types import TracebackType
-from typing import Any, Self, final
+from typing import Self, Unpack, final
 
 from container.client.aeron_cluster import AeronCluster
-from container.client.client_context import ClientContext, CredentialsSupplier
-from container.client.egress_handler import EgressHandler
-from container.client.egress_listener import EgressListener
-from container.client.requests import Request, RequestCounts
+from container.client.client_context import ClientContext, ClientSettings, CredentialsSupplier, Listener
+from container.client.metrics import ClientMetrics
+from container.client.requests import Correlate, Request, RequestCounts
 from container.transport import FragmentHandler
 
 class PooledSessionState(enum.IntEnum):
@@ -27,7 +26,7 @@ class PooledSession:
     @property
     def pool(self) -> SessionPool: ...
     @property
-    def listener(self) -> EgressListener | EgressHandler: ...
+    def listener(self) -> Listener: ...
     @property
     def credentials_supplier(self) -> CredentialsSupplier: ...
     @property
@@ -56,7 +55,14 @@ class SessionPool(FragmentHandler):
 
     def __init__(self) -> None: ...
     @staticmethod
-    def connect(context: ClientContext | None = None, *, max_connecting: int = 64, **settings: Any) -> SessionPool: ...
+    def connect(
+        context: ClientContext | None = None,
+        *,
+        correlate: Correlate | None = None,
+        resend: bool = False,
+        max_connecting: int = 64,
+        **settings: Unpack[ClientSettings],
+    ) -> SessionPool: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
@@ -70,10 +76,11 @@ class SessionPool(FragmentHandler):
     def is_closed(self) -> bool: ...
     @property
     def request_counts(self) -> RequestCounts | None: ...
+    def metrics(self) -> ClientMetrics: ...
     def session(self, cluster_session_id: int) -> PooledSession | None: ...
     def open(
         self,
-        listener: EgressListener | EgressHandler | None = None,
+        listener: Listener | None = None,
         credentials_supplier: CredentialsSupplier | None = None,
     ) -> PooledSession: ...
     def open_all(self, count: int) -> list[PooledSession]: ...

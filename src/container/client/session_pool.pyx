@@ -7,6 +7,7 @@ costs is its keep alives, which a heap orders by when they are due.
 """
 import enum
 from collections import deque
+from dataclasses import replace
 from heapq import heappop, heappush, heapreplace
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
@@ -16,7 +17,7 @@ from libc.string cimport memcpy
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.client.aeron_cluster cimport AeronCluster, check_message_length
 from container.client.aeron_cluster import AeronCluster as _AeronCluster
-from container.client.client_context import check_count, limit_s
+from container.client.client_context import check_count, context_of, limit_s
 from container.client.async_connect cimport PROTOCOL_VERSION, response_channel_of, session_refusal
 from container.client.egress_handler cimport EgressHandler, MessageCopy, egress_handler
 from container.codecs cimport cluster as codec
@@ -132,13 +133,14 @@ cdef class SessionPool(FragmentHandler):
         raise TypeError("use SessionPool.connect(...)")
 
     @staticmethod
-    def connect(context=None, *, max_connecting=64, **settings):
+    def connect(context=None, *, correlate=None, resend=False, max_connecting=64, **settings):
         """Connects the first session, which follows the leader, and returns the pool; blocks as
         :meth:`AeronCluster.connect`, whose arguments it takes, ``correlate`` and ``resend`` too, which are for all
         sessions. At most ``max_connecting`` connects are under way."""
         cdef SessionPool pool = SessionPool.__new__(SessionPool)
         check_count("max_connecting", max_connecting)
-        pool.cluster = _AeronCluster.connect(context, **settings)
+        context = context_of(context, settings, "correlate", "resend", "max_connecting")
+        pool.cluster = _AeronCluster.connect(context, correlate=correlate, resend=resend)
         pool.cluster._assembler = SessionFragmentAssembler(pool)
         pool.max_connecting = max_connecting
         pool._sessions = {}
@@ -176,6 +178,12 @@ cdef class SessionPool(FragmentHandler):
     def request_counts(self):
         """What became of the requests of all sessions so far (RequestCounts); None without ``correlate``."""
         return self.cluster.request_counts
+
+    def metrics(self):
+        """What the pool has done so far, with all of its sessions (:class:`container.client.ClientMetrics`). On the
+        pool's thread, also when it is closed."""
+        return replace(
+            self.cluster.metrics(), sessions=len(self._sessions), connecting=len(self) - len(self._sessions))
 
     def session(self, int64_t cluster_session_id):
         """The connected session with that id (PooledSession); None when there is none."""
@@ -330,6 +338,7 @@ cdef class SessionPool(FragmentHandler):
         finally:
             release_vectors(&vectors)
         if result > 0:
+            self.cluster._sent += 1
             session._last_send_ns = self.cluster._client.clock.nano_time()
         self.cluster._track_result(result)
         return result
@@ -441,16 +450,21 @@ cdef class SessionPool(FragmentHandler):
     cdef int _on_message(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
         cdef codec.SessionMessageHeader message
         cdef PooledSession session
+        cdef int action
         check_codec(codec.session_message_header_wrap(&message, buffer, length), "SessionMessageHeader")
         session = self._sessions.get(codec.session_message_header_cluster_session_id(&message))
         if session is None:
             return self.cluster.on_fragment(buffer, length, header)
+        self.cluster._received += 1
         if self.cluster._is_correlating and self.cluster._is_reply(
                 session.cluster_session_id, buffer + HEADER_LENGTH, length - HEADER_LENGTH):
             return ACTION_CONTINUE
-        return session._handler.on_message(
+        action = session._handler.on_message(
             session.cluster_session_id, codec.session_message_header_timestamp(&message), buffer + HEADER_LENGTH,
             length - HEADER_LENGTH, header)
+        if action == ACTION_ABORT:
+            self.cluster._received -= 1                 # it comes again
+        return action
 
     cdef bint _on_session_event(self, const uint8_t* buffer, size_t length) except -1:
         cdef codec.SessionEvent event

@@ -1,0 +1,16 @@
+"""Types of `round_trip_recorder`."""
+
+from typing import final
+
+from container.client.metrics import RoundTripTimes
+from container.transport import Clock
+
+@final
+class RoundTripRecorder:
+    """Counts how long round trips took, in the buckets of an HdrHistogram of two significant digits."""
+
+    def __init__(self, clock: Clock) -> None: ...
+    def now_ns(self) -> int: ...
+    def record_since(self, begin_ns: int) -> None: ...
+    def record(self, duration_ns: int) -> int: ...
+    def snapshot(self) -> RoundTripTimes: ...
