@@ -227,7 +227,7 @@ def test_what_was_not_sent_after_all_goes_back_to_its_place() -> None:
 
 
 def test_an_outbox_that_holds_nothing_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="max_messages must be at least 1, not 0"):
+    with pytest.raises(ConfigurationError, match="outbox_messages must be a whole number from 1 to .*, not 0"):
         outbox(max_messages=0)
-    with pytest.raises(ConfigurationError, match="max_bytes must be at least 1, not 0"):
+    with pytest.raises(ConfigurationError, match="outbox_bytes must be a whole number from 1 to .*, not 0"):
         outbox(max_bytes=0)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from container.client.async_client import AsyncAeronCluster, aconnect, request_timeout
-from container.client.client_context import ClientContext, limit_s
+from container.client.client_context import ClientContext, check_count, limit_s
 from container.client.client_poller import EgressMessage
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener, EventCode
 from container.client.reconnecting_base import (
@@ -20,6 +20,7 @@ from container.client.reconnecting_base import (
     ConnectionListener,
     ReconnectingBase,
     attempt_context,
+    check_connection_arguments,
     check_not_shared,
 )
 from container.client.reconnection import (
@@ -30,7 +31,7 @@ from container.client.reconnection import (
     Reconnection,
     ReconnectPolicy,
 )
-from container.client.requests import Correlate, RequestCounts
+from container.client.requests import Correlate, RequestCounts, check_key, is_idempotent, message_length
 from container.errors import (
     ClosedError,
     ConfigurationError,
@@ -191,7 +192,8 @@ class AsyncReconnectingClient(ReconnectingBase):
         next, in its place. Raises as that does, and OutboxFullError as :meth:`send`.
         """
         limit = self._limit(timeout)
-        asked = _Asked(buffers, key, self._resend if idempotent is None else idempotent, limit)
+        check_key(key)
+        asked = _Asked(buffers, key, is_idempotent(idempotent, self._resend), limit)
         self._in_flight += 1
         try:
             async with asyncio.timeout(limit):
@@ -241,7 +243,7 @@ class AsyncReconnectingClient(ReconnectingBase):
     # One message after the other: who has the turn sends, and what waits in the outbox waits for its turn.
 
     async def _put(self, buffers: tuple[Buffer, ...]) -> OutboxEntry:
-        length = sum(memoryview(buffer).nbytes for buffer in buffers)
+        length = message_length(buffers)
         self._check_open()
         if self._outbox.policy is OutboxPolicy.BLOCK and length <= self._outbox.max_bytes:
             await self._wait_for_room(length)
@@ -504,6 +506,8 @@ def areconnecting(
 
     Raises ConfigurationError at once for a bad setting; what ends the first attempts comes out of ``async with``.
     """
+    check_connection_arguments(context, policy, callbacks, resolve, resend=resend)
+    check_count("max_waiting", max_waiting)
     given = settings.get("listener") if context is None or "listener" in settings else context.listener
     if context is None:
         context = ClientContext.from_environment(**{"listener": EgressListener(), **settings})

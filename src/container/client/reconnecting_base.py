@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from container.client.client_context import ClientContext
-from container.client.reconnection import ConnectionState, Outbox, Reconnection
+from container.client.client_context import ClientContext, check_context, check_flag, check_instance
+from container.client.reconnection import ConnectionState, Outbox, Reconnection, ReconnectPolicy
 from container.errors import ClosedError, ClusterUnavailableError, ConfigurationError, ContainerError
+from container.values import shown
 
 CLOSED_BY_US = "closed by this client"
 
@@ -67,6 +68,18 @@ class ReconnectingBase:
     def _check_open(self) -> None:
         if self.is_closed:
             raise ClosedError(f"the client is closed: {self._machine.error}") from self._machine.error
+
+
+def check_connection_arguments(
+    context: object, policy: object, callbacks: object, resolve: object, *, resend: object
+) -> None:
+    """Refuse arguments of wrong types, with a ConfigurationError."""
+    check_context(context)
+    check_instance("policy", policy, ReconnectPolicy, type(None))
+    check_instance("callbacks", callbacks, ConnectionListener, type(None))
+    if resolve is not None and not callable(resolve):
+        raise ConfigurationError(f"resolve must be callable or None, not {shown(resolve)}")
+    check_flag("resend", resend)
 
 
 def check_not_shared(context: ClientContext) -> None:

@@ -17,6 +17,7 @@ from container.client.reconnecting_base import (
     ConnectionListener,
     ReconnectingBase,
     attempt_context,
+    check_connection_arguments,
     check_not_shared,
 )
 from container.client.reconnection import (
@@ -27,7 +28,7 @@ from container.client.reconnection import (
     Reconnection,
     ReconnectPolicy,
 )
-from container.client.requests import Correlate, Request, RequestCounts
+from container.client.requests import Correlate, Request, RequestCounts, as_bytes, check_key, is_idempotent
 from container.errors import (
     ClosedError,
     ConfigurationError,
@@ -168,9 +169,10 @@ class ReconnectingClient(ReconnectingBase):
         flight. Raises OutboxFullError as :meth:`send`, ClosedError, and ConfigurationError without ``correlate``."""
         if self._correlate is None:
             raise ConfigurationError("request() needs a function that finds a reply's key: reconnecting(correlate=...)")
+        check_key(key)
         item = self._item(buffers, timeout)
         item.key = key
-        item.is_idempotent = self._resend if idempotent is None else idempotent
+        item.is_idempotent = is_idempotent(idempotent, self._resend)
         item.request = Request(key, timeout=item.timeout, deadline_ns=item.deadline_ns, poll=self._wait_once)
         self._put(item)
         self._send_waiting()
@@ -179,7 +181,7 @@ class ReconnectingClient(ReconnectingBase):
     def _item(self, buffers: tuple[Buffer, ...], timeout: float | None) -> _Item:
         self._check_open()
         limit = limit_s(timeout, self._context.message_timeout)
-        return _Item(b"".join(buffers), limit, self._now_ns() + int(limit * _NS_PER_S))
+        return _Item(as_bytes(buffers), limit, self._now_ns() + int(limit * _NS_PER_S))
 
     def _put(self, item: _Item) -> OutboxEntry:
         length = len(item.message)
@@ -232,8 +234,7 @@ class ReconnectingClient(ReconnectingBase):
     # Polling
 
     def poll(self) -> int:
-        """Hears what the cluster sends, connects again, and sends what waits. Waits only in an attempt, for a driver
-        that is not there, and for the driver timeout at most.
+        """Hears what the cluster sends, connects again, and sends what waits. Never waits.
 
         Returns the work done (int). Raises what the listener raises, and ClosedError when the client is closed.
         """
@@ -400,6 +401,7 @@ def reconnecting(
     Callbacks are called in polls, and what they raise comes out of the poll. Raises ConfigurationError at once for a
     bad setting; what ends the first attempts comes out of ``with``.
     """
+    check_connection_arguments(context, policy, callbacks, resolve, resend=resend)
     if context is None:
         context = ClientContext.from_environment(**settings)
     elif settings:

@@ -13,10 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from container.client.client_context import check_count, check_instance
 from container.errors import ClosedError, ConfigurationError, ContainerError, MessageTooLongError, OutboxFullError
+from container.values import shown
 
 _NS_PER_S = 1_000_000_000
 _MAX_DOUBLINGS = 64
+_MAX_S = 1_000_000_000  # 31 years: a time in nanoseconds fits 64 bits
 
 
 class ConnectionState(enum.Enum):
@@ -64,10 +67,13 @@ class ReconnectPolicy:
     max_seconds: float | None = 600.0
 
     def __post_init__(self) -> None:
-        _check(0 < self.first_delay <= self.max_delay, "first_delay", self.first_delay, "be above 0 and <= max_delay")
-        _check(0 <= self.jitter <= 1, "jitter", self.jitter, "be from 0 to 1")
-        _check(self.max_attempts is None or self.max_attempts >= 1, "max_attempts", self.max_attempts, "be at least 1")
-        _check(self.max_seconds is None or self.max_seconds > 0, "max_seconds", self.max_seconds, "be above 0")
+        _check_number("max_delay", self.max_delay, "be a number of seconds above 0", most=_MAX_S)
+        _check_number("first_delay", self.first_delay, "be above 0 and <= max_delay", most=self.max_delay)
+        _check_number("jitter", self.jitter, "be a number from 0 to 1", most=1, takes_zero=True)
+        if self.max_attempts is not None:
+            check_count("max_attempts", self.max_attempts)
+        if self.max_seconds is not None:
+            _check_number("max_seconds", self.max_seconds, "be None or a number of seconds above 0", most=_MAX_S)
 
     def delay_ns(self, attempt: int, random: float) -> int:
         """Nanoseconds to wait before an attempt, of which so many have failed (0 for the first); random: 0 to 1."""
@@ -171,8 +177,9 @@ class Outbox:
     """
 
     def __init__(self, *, max_messages: int, max_bytes: int, policy: OutboxPolicy) -> None:
-        _check(max_messages >= 1, "max_messages", max_messages, "be at least 1")
-        _check(max_bytes >= 1, "max_bytes", max_bytes, "be at least 1")
+        check_count("outbox_messages", max_messages)
+        check_count("outbox_bytes", max_bytes)
+        check_instance("outbox_policy", policy, OutboxPolicy)
         self.max_messages = max_messages
         self.max_bytes = max_bytes
         self.policy = policy
@@ -257,6 +264,8 @@ class Outbox:
         return entry
 
 
-def _check(is_accepted: bool, name: str, value: object, rule: str) -> None:
-    if not is_accepted:
-        raise ConfigurationError(f"{name} must {rule}, not {value!r}")
+def _check_number(name: str, value: Any, rule: str, *, most: float, takes_zero: bool = False) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= most or (value == 0 and not takes_zero):  # nor is NaN
+        limit = f", at most {most}" if most == _MAX_S else ""
+        raise ConfigurationError(f"{name} must {rule}{limit}, not {shown(value)}")
