@@ -361,8 +361,10 @@ def test_s39_a_message_to_the_cluster_may_have_16352_bytes() -> None:
     member = Member().lead()
     cluster = member.service.cluster
     assert inside(member, lambda: cluster.offer(b"x" * 16_352)) > 0
-    with pytest.raises(ValueError, match="16384"):
-        inside(member, lambda: cluster.offer(b"x" * 16_353))
+    with pytest.raises(
+        MessageTooLongError, match="of 16353 bytes is longer than the max_message_length of 16352 bytes"
+    ):
+        inside(member, lambda: cluster.offer(b"x" * 16_352, b"x"))
     assert [len(message.payload) for message in member.cm.service_messages] == [16_352]
 
 
@@ -370,7 +372,7 @@ def test_s39_a_claim_to_the_cluster_may_have_1344_bytes() -> None:
     member = Member().lead()
     cluster = member.service.cluster
     assert inside(member, lambda: claim_and_commit(cluster, b"y" * 1_344)) > 0
-    with pytest.raises(ValueError, match="1376"):
+    with pytest.raises(MessageTooLongError, match="of 1345 bytes is longer than the max_payload_length of 1344 bytes"):
         inside(member, lambda: cluster.try_claim(1_345, BufferClaim()))
     with pytest.raises(ValueError, match="-1"):
         inside(member, lambda: cluster.try_claim(-1, BufferClaim()))

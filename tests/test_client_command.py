@@ -50,9 +50,22 @@ def test_send_speaks_hexadecimal(members: ThreadedMembers, capsys: pytest.Captur
 def test_send_reads_lines(
     members: ThreadedMembers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("first\nsecond\n"))
+    lines = b"first\n  with space \t\nCR LF\r\nCR \r\r\n\n\xff\nwithout an end\r"
+    sent: list[bytes] = []
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    monkeypatch.setattr("container.client.command._shown", lambda payload, is_hex: str(sent.append(payload)))
     assert run(members, "send") == 0
-    assert capsys.readouterr().out.splitlines() == ["first", "second"]
+    assert sent == [b"first", b"  with space \t", b"CR LF", b"CR \r", b"", b"\xff", b"without an end\r"]
+
+
+def test_send_takes_hexadecimal_lines_and_any_bytes_of_an_argument(
+    members: ThreadedMembers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"00 ff\n 20\r\n")))
+    assert run(members, "send", "--hex") == 0
+    assert capsys.readouterr().out.splitlines() == ["00ff", "20"]
+    assert run(members, "send", "caf\udce9") == 0  # as the system gives a byte that is not UTF-8
+    assert capsys.readouterr().out == "caf\\xe9\n"
 
 
 def test_send_says_how_many_answers_are_missing(members: ThreadedMembers, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,14 +133,24 @@ def test_channels_follow_from_the_endpoints() -> None:
         "ingress_channel": "aeron:ipc",
         "egress_channel": "aeron:ipc",
     }
-    incomplete = settings()
-    with pytest.raises(ConfigurationError, match="ingress_channel must be set"):
-        ClientContext.from_environment(**incomplete)
+    with pytest.raises(ConfigurationError, match=r"where is the cluster\? Give --ingress 0=host:port,1=host:port "):
+        settings()
+    with pytest.raises(ConfigurationError, match="ingress_endpoints must be None for an IPC ingress_channel: '0=a:1'"):
+        ClientContext.from_environment(**settings("--ingress", "0=a:1", "--ingress-channel", "aeron:ipc"))
 
 
 def test_a_variable_of_the_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AERON_CLUSTER_EGRESS_CHANNEL", "aeron:udp?endpoint=b:0")
     assert "egress_channel" not in settings("--ingress", "0=a:1")
+    monkeypatch.setenv("AERON_CLUSTER_INGRESS_ENDPOINTS", "0=c:1")
+    assert ClientContext.from_environment(**settings()).ingress_endpoints == "0=c:1"
+    assert settings()["ingress_channel"] == "aeron:udp"
+    assert settings("--ingress-channel", "aeron:ipc")["ingress_endpoints"] is None
+    monkeypatch.setenv("AERON_CLUSTER_INGRESS_CHANNEL", "aeron:ipc")
+    assert ClientContext.from_environment(**settings("--ingress", "0=a:1")).ingress_channel == "aeron:udp"
+    monkeypatch.delenv("AERON_CLUSTER_INGRESS_ENDPOINTS")
+    monkeypatch.delenv("AERON_CLUSTER_EGRESS_CHANNEL")
+    assert settings()["egress_channel"] == "aeron:ipc"
 
 
 class Terminal(io.StringIO):

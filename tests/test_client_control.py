@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import random
+import re
 import struct
 from typing import Any
 
@@ -511,6 +512,24 @@ def test_a_count_that_is_none_is_refused(world: World, value: Any) -> None:
 def test_bad_objects_are_refused(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         ClientContext(ingress_channel="aeron:ipc", egress_channel="aeron:ipc", **settings)
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+def test_endpoints_of_the_environment_beside_ipc_name_the_variables(*, is_given: bool) -> None:
+    environ = {"AERON_CLUSTER_INGRESS_ENDPOINTS": "0=a:1", "AERON_CLUSTER_EGRESS_CHANNEL": "aeron:ipc"}
+    settings: dict[str, Any] = {"ingress_channel": "aeron:ipc"} if is_given else {}
+    source = "ingress_channel" if is_given else "AERON_CLUSTER_INGRESS_CHANNEL"
+    if not is_given:
+        environ["AERON_CLUSTER_INGRESS_CHANNEL"] = "aeron:ipc"
+    text = f"AERON_CLUSTER_INGRESS_ENDPOINTS='0=a:1': must not be set with the IPC {source}='aeron:ipc'; unset it"
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(text)}, or give ingress_endpoints=None$"):
+        ClientContext.from_environment(environ, **settings)
+    context = ClientContext.from_environment(environ, ingress_endpoints=None, **settings)
+    assert (context.ingress_channel, context.ingress_endpoints) == ("aeron:ipc", None)
+    with pytest.raises(
+        ConfigurationError, match="^ingress_endpoints must be None for an IPC ingress_channel: '0=b:1'$"
+    ):
+        ClientContext.from_environment(environ, ingress_endpoints="0=b:1", **settings)
 
 
 def test_connect_reads_the_environment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,10 +246,10 @@ def test_the_service_of_the_readme_works_and_has_at_most_twenty_lines() -> None:
     exec(compile(source, "README.md", "exec"), names)
     member = Member(names["Counter"]()).lead()
     member.cm.open_session(1)
-    member.deliver(b"40", b"2")
-    member.deliver(b"", b"-1", b"1_0", b"\xd9\xa1", b" 1", b"1" * 5_000)
+    member.deliver(b"one+40", b"+2")
+    member.deliver(b"", b"+-1", b"+1_0", b"+\xd9\xa1", b"+ 1", b"+" + b"1" * 5_000, b"a" * 5_000 + b"+1")
     *answers, last = [message.payload for message in member.cm.egress(1)]
-    assert answers == [b"40", b"42", *[last] * 5]
+    assert answers == [b"one=40", b"=42", *[last] * 6]
     assert last.startswith(b"error")
     assert member.errors == []
     position = member.cm.snapshot()

@@ -93,12 +93,17 @@ def number(chance: random.Random) -> bytes:
     return chance.choice((b"", b" ", b"+", b"_", "\N{ARABIC-INDIC DIGIT ONE}".encode())) + digits
 
 
+def named_number(chance: random.Random) -> bytes:
+    """A number behind a name, or nearly."""
+    return chance.choice((b"one", b"", b"a" * 16, b"\xff", b"a" * 5_000)) + chance.choice((b"+", b"=")) + number(chance)
+
+
 SERVICES: dict[str, tuple[Any, list[hostile.Command]]] = {
     "auction": (AuctionService, [auction_request, odd_auction_request, extreme_auction_request]),
     "next auction": (NextAuctionService, [auction_request, odd_auction_request, extreme_auction_request]),
     "ledger": (LedgerService, [transfer, extreme_transfer, large_transfer]),
     "echo": (EchoService, [number]),
-    "readme": (readme_counter, [number]),
+    "readme": (readme_counter, [number, named_number]),
 }
 
 

@@ -1,12 +1,20 @@
 """Python buffers as the parts of a gathered offer, borrowed for the call without a copy."""
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t
 
 from container.message_buffer cimport MessageBuffer
+from container.values import shown
 
 # What an empty buffer points to: a C library may refuse a NULL.
 cdef uint8_t NO_BYTES = 0
+
+
+cdef int _view(object buffer, int index, Py_buffer* view) except -1:
+    if not PyObject_CheckBuffer(buffer):
+        raise TypeError(
+            f"buffers[{index}] must be a bytes-like object, such as bytes or a memoryview, not {shown(buffer)}")
+    return PyObject_GetBuffer(buffer, view, PyBUF_SIMPLE)
 
 
 cdef int borrow_buffer(object buffer, BufferVector* target, BorrowedBuffer* borrowed) except -1:
@@ -21,7 +29,7 @@ cdef int borrow_buffer(object buffer, BufferVector* target, BorrowedBuffer* borr
         target.length = <size_t> (<MessageBuffer> buffer)._length
         target.data = (<MessageBuffer> buffer)._data if target.length > 0 else &NO_BYTES
     else:
-        PyObject_GetBuffer(buffer, &borrowed.view, PyBUF_SIMPLE)
+        _view(buffer, 0, &borrowed.view)
         borrowed.is_view = True
         target.data = <uint8_t*> borrowed.view.buf
         target.length = <size_t> borrowed.view.len
@@ -42,7 +50,7 @@ cdef int gather_vectors(BufferVectors* target, tuple buffers) except -1:
         raise ValueError(f"{count} buffers in one call: at most {MAX_BUFFERS}; join some of them first")
     try:
         for index in range(<int> count):
-            PyObject_GetBuffer(buffers[index], &target.views[index], PyBUF_SIMPLE)
+            _view(buffers[index], index, &target.views[index])
             target.count = index + 1
             target.vectors[index + 1].data = <uint8_t*> target.views[index].buf
             target.vectors[index + 1].length = <size_t> target.views[index].len

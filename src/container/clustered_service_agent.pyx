@@ -1186,10 +1186,16 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int64_t claim(self, Py_ssize_t length, BufferClaim buffer_claim) except? -6:
         cdef Claim claim
         cdef int64_t result
+        cdef Py_ssize_t limit
         self._check_valid_invocation()
         buffer_claim._check_free()
         if length < 0:
             raise ValueError(f"a claim of {length} bytes: it must not be negative")
+        limit = self._proxy.publication().max_payload_length - SESSION_HEADER_LENGTH
+        if length > limit:
+            raise MessageTooLongError(
+                f"a claim of {length} bytes is longer than the max_payload_length of {limit} bytes; a claim is one "
+                "frame: offer it instead")
         result = self._proxy.try_claim(SESSION_HEADER_LENGTH + length, &claim)
         if result > 0:
             codec.session_message_header_put_cluster_session_id(self._session_header, self._service_id)

@@ -48,18 +48,21 @@ cdef class ConsensusModuleProxy:
         return self._send(message, sizeof(message))
 
     cdef int64_t offer_vectors(self, const BufferVector* vectors, size_t count) except? -6:
-        cdef int64_t result = self._publication.offer_vectors(vectors, count)
+        # The first is the session header, which no caller knows of.
+        cdef int64_t result
+        cdef size_t limit = <size_t> self._publication.max_message_length - vectors[0].length
         cdef size_t length = 0
         cdef size_t index
+        for index in range(1, count):
+            length += vectors[index].length
+        # First, as whether a message fits must not depend on this member's back pressure.
+        if length > limit:
+            raise MessageTooLongError(
+                f"a message of {length} bytes is longer than the max_message_length of {limit} bytes of "
+                f"{self._publication!r}; send it in parts")
+        result = self._publication.offer_vectors(vectors, count)
         if result <= 0:
             check_publication_result(result, self._publication)
-            # Whether a message fits must not depend on this member's back pressure.
-            for index in range(count):
-                length += vectors[index].length
-            if length > <size_t> self._publication.max_message_length:
-                raise MessageTooLongError(
-                    f"a message of {length} bytes is longer than the max_message_length of "
-                    f"{self._publication.max_message_length} of {self._publication!r}")
         return result
 
     cdef int64_t try_claim(self, size_t length, Claim* claim) except? -6:

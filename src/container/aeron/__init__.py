@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from container.aeron.client import AeronClient
 from container.aeron.library import library_path, library_version, load_library
-from container.aeron.media_driver import MediaDriver, default_aeron_dir, read_cnc_file_page_size, wait_for_driver
+from container.aeron.media_driver import (
+    MediaDriver,
+    default_aeron_dir,
+    driver_absence,
+    read_cnc_file_page_size,
+    wait_for_driver,
+)
 
 __all__ = [
     "AeronClient",
     "MediaDriver",
     "default_aeron_dir",
+    "driver_absence",
     "library_path",
     "library_version",
     "load_library",

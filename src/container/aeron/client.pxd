@@ -27,6 +27,8 @@ cdef class AeronClient(Client):
     cdef int64_t _client_id
     cdef object __weakref__
 
+    cdef int _open(self, aeron_dir, str client_name, bint use_invoker, int64_t driver_timeout_ms,
+                   int64_t keepalive_interval_ms, error_handler, library, driver) except -1
     cdef AeronPublication _add_publication(
         self, AeronPublication publication, const PublicationFunctions* functions, str channel,
         int32_t stream_id, str what)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, final
 
+from container.aeron.media_driver import MediaDriver
 from container.errors import ContainerError
 from container.transport import Client, PendingAdd
 
@@ -19,6 +20,7 @@ class AeronClient(Client):
         keepalive_interval_ms: int = 500,
         error_handler: Callable[[ContainerError], object] | None = None,
         library: str | os.PathLike[str] | None = None,
+        driver: MediaDriver | None = None,
     ) -> None: ...
     @property
     def aeron_dir(self) -> str: ...

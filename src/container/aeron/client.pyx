@@ -70,6 +70,8 @@ cdef class AeronClient(Client):
       it, or on the library's own thread; what it raises comes out of that call, or is reported as unraisable. None
       logs errors to the logger ``container.aeron``.
     - ``library`` (str): path of the Aeron C library; see :func:`container.aeron.load_library`.
+    - ``driver`` (MediaDriver): an embedded one for this client alone, in place of ``aeron_dir``: it is closed with the
+      client, also when this raises.
 
     Raises DriverTimeoutError when there is no live driver within the driver timeout, AeronError when C
     refuses, ConfigurationError for a bad setting, ImportError without a library. Close it, or use it as a
@@ -81,7 +83,17 @@ cdef class AeronClient(Client):
 
     def __init__(self, aeron_dir=None, str client_name not None="", *, bint use_invoker=True,
                  int64_t driver_timeout_ms=10_000, int64_t keepalive_interval_ms=500, error_handler=None,
-                 library=None):
+                 library=None, driver=None):
+        try:
+            self._open(aeron_dir if driver is None else driver.aeron_dir, client_name, use_invoker, driver_timeout_ms,
+                       keepalive_interval_ms, error_handler, library, driver)
+        except BaseException:
+            if driver is not None:
+                driver.close()
+            raise
+
+    cdef int _open(self, aeron_dir, str client_name, bint use_invoker, int64_t driver_timeout_ms,
+                   int64_t keepalive_interval_ms, error_handler, library, driver) except -1:
         for name, value in (("driver_timeout_ms", driver_timeout_ms),
                             ("keepalive_interval_ms", keepalive_interval_ms)):
             if not 1 <= value <= MAX_TIMEOUT_MS:
@@ -93,7 +105,7 @@ cdef class AeronClient(Client):
         self.clock = SystemClock()
         self._client_id = NULL_VALUE
         self._counters = AeronCounters.__new__(AeronCounters)
-        self._handle = ClientHandle(self.aeron_dir, use_invoker, error_handler)
+        self._handle = ClientHandle(self.aeron_dir, use_invoker, error_handler, driver)
         try:
             self._handle.start(client_name, driver_timeout_ms, keepalive_interval_ms)
             self._counters.open(self._handle)
@@ -102,6 +114,7 @@ cdef class AeronClient(Client):
             raise
         self._client_id = lib.client_id(self._handle.aeron)
         _live_clients[id(self)] = self
+        return 0
 
     cpdef int close(self) except -1:
         """Closes what the client added and is still open, then the client. May be called twice.

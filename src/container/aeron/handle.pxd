@@ -59,6 +59,7 @@ cdef class ClientHandle:
     cdef int _busy                          # calls in progress that need the client: polls, adds, the conductor
     cdef int _freeing                       # a thread goes through what is deferred
     cdef list _deferred                     # what was closed while in use: (ResourceKind, address)
+    cdef object _driver                     # an embedded MediaDriver that ends with the client, or None
     cdef object _resources                  # by id, weakly: what was added and is not garbage yet
     cdef pthread_mutex_t _guard
     cdef long _parent_id                    # of the process of which this one is a fork; 0 where it was made

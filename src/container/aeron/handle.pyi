@@ -2,6 +2,7 @@
 from collections.abc import Callable
 from typing import final
 
+from container.aeron.media_driver import MediaDriver
 from container.errors import ContainerError
 
 @final
@@ -11,6 +12,7 @@ class ClientHandle:
         aeron_dir: str,
         use_invoker: bool,
         error_handler: Callable[[ContainerError], object] | None,
+        driver: MediaDriver | None = None,
     ) -> None: ...
     @property
     def aeron_dir(self) -> str: ...

@@ -104,8 +104,9 @@ cdef class ClientHandle:
         pthread_mutex_init(&self._guard, &attributes)
         pthread_mutexattr_destroy(&attributes)
 
-    def __init__(self, str aeron_dir, bint use_invoker, error_handler):
+    def __init__(self, str aeron_dir, bint use_invoker, error_handler, driver=None):
         self.aeron_dir = aeron_dir
+        self._driver = driver
         self.use_invoker = use_invoker
         self.events = ConductorEvents(error_handler, use_invoker)
         self._deferred = []
@@ -446,6 +447,8 @@ cdef class ClientHandle:
             raise last_error(f"cannot close the Aeron client of {self.aeron_dir}")
         with nogil:
             lib.context_close(context)
+        if self._driver is not None:
+            self._driver.close()                # after its client: to that, a driver that closes is one that died
         return self.events.deliver(self.events.take_errors())
 
 

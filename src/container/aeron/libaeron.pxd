@@ -255,6 +255,7 @@ cdef struct DriverFunctions:
     int (*context_set_threading_mode)(aeron_driver_context_t* context, int mode) noexcept nogil
     int (*context_set_term_buffer_length)(aeron_driver_context_t* context, size_t value) noexcept nogil
     int (*context_set_ipc_term_buffer_length)(aeron_driver_context_t* context, size_t value) noexcept nogil
+    int (*context_set_counters_buffer_length)(aeron_driver_context_t* context, size_t value) noexcept nogil
     int (*context_set_term_buffer_sparse_file)(aeron_driver_context_t* context, bool_t value) noexcept nogil
     int (*context_set_client_liveness_timeout_ns)(
         aeron_driver_context_t* context, uint64_t value) noexcept nogil

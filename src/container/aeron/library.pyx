@@ -256,6 +256,8 @@ cdef int _bind_driver(void* handle, DriverFunctions* table, list missing) except
     _bind(handle, f"{prefix}term_buffer_length", <void**> &table.context_set_term_buffer_length, missing)
     _bind(handle, f"{prefix}ipc_term_buffer_length",
           <void**> &table.context_set_ipc_term_buffer_length, missing)
+    _bind(handle, f"{prefix}counters_buffer_length",
+          <void**> &table.context_set_counters_buffer_length, missing)
     _bind(handle, f"{prefix}term_buffer_sparse_file",
           <void**> &table.context_set_term_buffer_sparse_file, missing)
     _bind(handle, f"{prefix}client_liveness_timeout_ns",

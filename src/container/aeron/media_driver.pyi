@@ -3,8 +3,12 @@ import os
 from types import TracebackType
 from typing import Literal, Self, final
 
+from container.errors import DriverTimeoutError
+
 def default_aeron_dir() -> str: ...
 def wait_for_driver(aeron_dir: str | os.PathLike[str], timeout_ns: int) -> None: ...
+def driver_absence(aeron_dir: str | os.PathLike[str], max_age_ns: int) -> str | None: ...
+def no_driver(reason: str, timeout_ns: int, hint: str = ...) -> DriverTimeoutError: ...
 def read_cnc_file_page_size(aeron_dir: str | os.PathLike[str], timeout_ns: int) -> int: ...
 
 @final
@@ -19,6 +23,7 @@ class MediaDriver:
         term_buffer_length: int | None = ...,
         ipc_term_buffer_length: int | None = ...,
         term_buffer_sparse_file: bool = False,
+        counters_buffer_length: int | None = None,
         client_liveness_timeout_ns: int | None = None,
         image_liveness_timeout_ns: int | None = None,
         publication_linger_timeout_ns: int | None = None,

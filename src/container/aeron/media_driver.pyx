@@ -4,6 +4,7 @@ process.
 What is read from a driver's CnC file follows upstream's aeron_cnc_file_descriptor.h and aeron_rb.h.
 """
 import atexit
+import fcntl
 import os
 import struct
 import time
@@ -41,6 +42,7 @@ _METADATA_LENGTH = 128
 _TRAILER_LENGTH = 768                   # of the ring buffer to the driver, which follows the metadata
 _HEARTBEAT_OFFSET = 640                 # in the trailer
 _POLL_INTERVAL_S = 0.005
+_OWN_PREFIX = "aeron-embedded-of-"      # then the id of the process, which holds the directory's lock
 
 _THREADING_MODES = {
     "DEDICATED": AERON_THREADING_MODE_DEDICATED,
@@ -113,7 +115,7 @@ def _await(path, int64_t timeout_ns, is_ready, hint):
         if reason is None:
             return result[0]
         if time.monotonic_ns() >= deadline:
-            raise DriverTimeoutError(f"no media driver within {timeout_ns // 1_000_000} ms: {reason}; {hint}")
+            raise no_driver(reason, timeout_ns, hint)
         time.sleep(_POLL_INTERVAL_S)
 
 
@@ -128,18 +130,34 @@ def wait_for_driver(aeron_dir, int64_t timeout_ns):
     AeronError when the file is one of another major version.
     """
     path = os.path.join(aeron_dir, _CNC_FILE)
+    _await(path, timeout_ns, lambda metadata, heartbeat: _why_dead(path, heartbeat, timeout_ns), _HINT)
 
-    def is_alive(metadata, heartbeat):
-        if heartbeat == 0:
-            return f"{path} has no heartbeat of a driver yet"
-        if heartbeat == NULL_HEARTBEAT:
-            return f"the driver of {path} has been shut down"
-        age = time.time_ns() // 1_000_000 - heartbeat
-        if age > timeout_ns // 1_000_000:
-            return f"the driver of {path} died: its last heartbeat is {age} ms old"
-        return None
 
-    _await(path, timeout_ns, is_alive, _HINT)
+def driver_absence(aeron_dir, int64_t max_age_ns):
+    """Why no media driver is alive in ``aeron_dir`` (str) now (str), or None when one is. Never waits.
+
+    ``max_age_ns`` (int, nanoseconds) is how old its heartbeat may be. Raises AeronError when the CnC file is one of
+    another major version.
+    """
+    path = os.path.join(aeron_dir, _CNC_FILE)
+    result = _read_metadata(path)
+    return result if isinstance(result, str) else _why_dead(path, result[1], max_age_ns)
+
+
+def no_driver(reason, int64_t timeout_ns, hint=_HINT):
+    """The exception (DriverTimeoutError) for a driver that was waited for in vain, ``reason`` (str) is why."""
+    return DriverTimeoutError(f"no media driver within {timeout_ns // 1_000_000} ms: {reason}; {hint}")
+
+
+def _why_dead(path, heartbeat, int64_t max_age_ns):
+    if heartbeat == 0:
+        return f"{path} has no heartbeat of a driver yet"
+    if heartbeat == NULL_HEARTBEAT:
+        return f"the driver of {path} has been shut down"
+    age = time.time_ns() // 1_000_000 - heartbeat
+    if age > max_age_ns // 1_000_000:
+        return f"the driver of {path} died: its last heartbeat is {age} ms old"
+    return None
 
 
 def read_cnc_file_page_size(aeron_dir, int64_t timeout_ns):
@@ -162,11 +180,60 @@ def read_cnc_file_page_size(aeron_dir, int64_t timeout_ns):
 # Embedded
 
 def _new_directory():
-    """A new, empty directory, in memory where the system has such a place."""
-    parent = "/dev/shm" if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK) else None
-    from tempfile import mkdtemp    # with hashlib and libcrypto: 2 MiB for every process that looks for a driver
+    """A new directory (str), in memory where the system has such a place, and the file descriptor (int) that holds its
+    lock, -1 where the file system has no locks.
 
-    return mkdtemp(prefix="aeron-embedded-", dir=parent)
+    Only this user may look into it. The lock lasts as long as the process: what a killed one left behind is removed by
+    the next one that makes such a directory.
+    """
+    from tempfile import gettempdir, mkdtemp    # slow to import, and not every user of this module starts a driver
+
+    is_shared_memory = os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK)
+    parent = "/dev/shm" if is_shared_memory else gettempdir()
+    _remove_abandoned(parent)
+    while True:
+        path = mkdtemp(prefix=f"{_OWN_PREFIX}{os.getpid()}-", dir=parent)
+        try:
+            lock = _locked(path, fcntl.LOCK_EX)
+        except FileNotFoundError:               # another process took it for abandoned before it was locked
+            continue
+        except OSError:
+            lock = -1
+        return path, lock
+
+
+def _locked(path, int operation):
+    """A file descriptor (int) of the directory, with its lock. Raises OSError when the lock cannot be had, and
+    FileNotFoundError when the directory is gone."""
+    file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(file, operation)
+        if not os.path.samestat(os.fstat(file), os.stat(path, follow_symlinks=False)):
+            raise FileNotFoundError(path)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def _remove_tree(path):
+    from shutil import rmtree
+
+    rmtree(path, ignore_errors=True)
+
+
+def _remove_abandoned(parent):
+    """Removes the directories of this user's embedded drivers whose process has ended, as its lock has."""
+    with os.scandir(parent) as entries:
+        found = [entry for entry in entries if entry.name.startswith(_OWN_PREFIX)]
+    for entry in found:
+        try:
+            if entry.stat(follow_symlinks=False).st_uid == os.geteuid():
+                lock = _locked(entry.path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove_tree(entry.path)
+                os.close(lock)
+        except OSError:                         # it is in use, or another process has just removed it
+            pass
 
 
 def _refuse_live_driver(aeron_dir):
@@ -194,7 +261,8 @@ cdef class MediaDriver:
     cdef aeron_driver_t* _driver
     cdef object __weakref__
     cdef readonly str aeron_dir
-    cdef object _remove_tree                    # shutil.rmtree when the directory is its own
+    cdef str _parent                            # the directory of its own that `aeron_dir` is in, or None
+    cdef int _lock                              # of that
 
     def __init__(self):
         if self._driver == NULL:
@@ -205,6 +273,7 @@ cdef class MediaDriver:
             aeron_dir=None, *, bint dir_delete_on_start=True, bint dir_delete_on_shutdown=True,
             str threading="SHARED", term_buffer_length=DEFAULT_TERM_LENGTH,
             ipc_term_buffer_length=DEFAULT_TERM_LENGTH, bint term_buffer_sparse_file=False,
+            counters_buffer_length=None,
             client_liveness_timeout_ns=None,
             image_liveness_timeout_ns=None, publication_linger_timeout_ns=None, timer_interval_ns=None,
             library=None):
@@ -219,6 +288,8 @@ cdef class MediaDriver:
         - ``term_buffer_sparse_file`` (bool): False reserves the space of a log buffer, three times its term length,
           when it is made, so that too little is an error then. With True a log buffer costs what is used of it, and
           a full disk ends the process that writes into one (SIGBUS).
+        - ``counters_buffer_length`` (int, bytes): 128 for each counter, of which a stream has some; four times that is
+          reserved for their labels. None leaves Aeron's default, 8 MiB, or the ``AERON_…`` variable.
         - the timeouts and the timer interval (int, nanoseconds); None leaves Aeron's defaults or ``AERON_…``
           variables.
         - ``library`` (str): path of a library with the driver; see :func:`container.aeron.load_library`.
@@ -231,16 +302,17 @@ cdef class MediaDriver:
         ensure_driver(library)
         cdef MediaDriver driver = MediaDriver.__new__(MediaDriver)
         if aeron_dir is None:
-            from shutil import rmtree
-
-            driver._remove_tree = rmtree
-        driver.aeron_dir = _new_directory() if aeron_dir is None else os.fspath(aeron_dir)
+            driver._parent, driver._lock = _new_directory()
+            driver.aeron_dir = os.path.join(driver._parent, "driver")
+        else:
+            driver.aeron_dir = os.fspath(aeron_dir)
         _refuse_live_driver(driver.aeron_dir)
         forks.own(driver)
         try:
             driver._configure(dir_delete_on_start, dir_delete_on_shutdown or aeron_dir is None)
             driver._configure_threads(threading)
-            driver._configure_terms(term_buffer_sparse_file, term_buffer_length, ipc_term_buffer_length)
+            driver._configure_lengths(
+                term_buffer_sparse_file, term_buffer_length, ipc_term_buffer_length, counters_buffer_length)
             driver._configure_times(client_liveness_timeout_ns, image_liveness_timeout_ns,
                                     publication_linger_timeout_ns, timer_interval_ns)
             driver._start()
@@ -270,7 +342,7 @@ cdef class MediaDriver:
         return self._check(
             driver_lib.context_set_threading_mode(self._context, _THREADING_MODES[threading]), "threading")
 
-    cdef int _configure_terms(self, bint is_sparse, length, ipc_length) except -1:
+    cdef int _configure_lengths(self, bint is_sparse, length, ipc_length, counters_length) except -1:
         self._check(
             driver_lib.context_set_term_buffer_sparse_file(self._context, is_sparse),
             "term_buffer_sparse_file")
@@ -282,6 +354,10 @@ cdef class MediaDriver:
             self._check(
                 driver_lib.context_set_ipc_term_buffer_length(self._context, <size_t> ipc_length),
                 "ipc_term_buffer_length")
+        if counters_length is not None:
+            self._check(
+                driver_lib.context_set_counters_buffer_length(self._context, <size_t> counters_length),
+                "counters_buffer_length")
         return 0
 
     cdef int _configure_times(
@@ -335,15 +411,23 @@ cdef class MediaDriver:
             driver_lib.context_set_dir_delete_on_shutdown(context, False)
         with nogil:
             result = driver_lib.context_close(context)
-        if self._remove_tree is not None:
-            self._remove_tree(self.aeron_dir, ignore_errors=True)
+        if self._parent is not None:
+            _remove_tree(self._parent)
+            self._unlock()
         return self._check(result, "cannot remove its directory")
+
+    cdef int _unlock(self) except -1:
+        # The lock itself stays until all processes that share the file have closed it.
+        if self._parent is not None and self._lock >= 0:
+            os.close(self._lock)
+        self._parent = None
+        return 0
 
     def _disown(self, long process_id):
         """In a forked child: the driver's threads and its directory are the parent's."""
         self._driver = NULL
         self._context = NULL
-        self._remove_tree = None
+        self._unlock()
 
     def close(self):
         """Stops the driver's threads and removes its directory if so set. May be called twice; in a forked

@@ -49,8 +49,8 @@ cdef class AeronCluster(FragmentHandler):
     cdef object __weakref__
     # For listeners and loops in Cython. offer_message: as offer(); borrows the bytes for the call.
     cdef int64_t offer_message(self, const uint8_t* buffer, size_t length) except? -6
-    cpdef int poll_egress(self, int fragment_limit=*) except -1
-    cpdef int idle(self, int work_count=*) except -1
+    cpdef int poll_egress(self, fragment_limit=*) except -1
+    cpdef int idle(self, work_count=*) except -1
     cdef int _open(self, object context) except -1
     cdef int64_t _offer_vectors(self, BufferVectors* vectors) except? -6
     cdef int64_t _claim_message(self, size_t length, Claim* claim) except? -6

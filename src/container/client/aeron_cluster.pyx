@@ -18,10 +18,10 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
-from container.client.client_context import context_of, leader_endpoint, limit_s
+from container.client.client_context import check_context, context_of, integer, leader_endpoint, limit_s
 from container.client.egress_handler cimport egress_handler
 from container.client.metrics import ClientMetrics, RoundTripTimes
-from container.client.requests import NO_REQUESTS, Request, RequestTable, check_requests
+from container.client.requests import NO_REQUESTS, Request, RequestTable, as_bytes, check_requests
 from container.client.round_trip_recorder import RoundTripRecorder
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport (
@@ -39,7 +39,7 @@ from container.message_buffer cimport BufferClaim
 from container.sealed cimport seal
 from container.transport cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector, Claim,
-    Client, FragmentHandler, FrameHeader, PendingAdd, publication_result_name,
+    Client, Clock, FragmentHandler, FrameHeader, PendingAdd, SystemClock, publication_result_name,
 )
 
 cdef enum:
@@ -95,6 +95,13 @@ cdef int check_message_length(const BufferVectors* vectors, Publication publicat
     return 0
 
 
+cdef inline int _int(object value, str name) except? -1:
+    try:
+        return value if type(value) is int else integer(name, value, 32)
+    except OverflowError:
+        return integer(name, value, 32)                 # raises, with the argument's name
+
+
 cdef class AeronCluster(FragmentHandler):
     """A session with the cluster, made by :meth:`connect` or :class:`AsyncConnect`.
 
@@ -124,16 +131,15 @@ cdef class AeronCluster(FragmentHandler):
         """
         from container.client.async_connect import AsyncConnect     # which needs this module
         cdef IdleStrategy idle
-        cdef Client transport
         cdef int64_t begin_ns, reported_ns, now_ns
         cdef AeronCluster cluster
         check_requests(correlate, resend)
         requests = None if correlate is None else RequestTable(correlate, resend=resend)
         context = context_of(context, settings, "correlate", "resend")
         idle = context.idle_strategy
+        cdef Clock clock = SystemClock() if context.client is None else (<Client?> context.client).clock
+        begin_ns = reported_ns = clock.nano_time()
         connecting = AsyncConnect(context)
-        transport = connecting.client
-        begin_ns = reported_ns = transport.clock.nano_time()
         try:
             while True:
                 step = connecting.step
@@ -141,7 +147,7 @@ cdef class AeronCluster(FragmentHandler):
                 if cluster is not None:
                     cluster._use_requests(requests)
                     return cluster
-                now_ns = transport.clock.nano_time()
+                now_ns = clock.nano_time()
                 if now_ns - reported_ns >= PROGRESS_INTERVAL_NS:
                     reported_ns = now_ns
                     _LOGGER.info("cluster connect: waiting for %s since %d s", connecting.awaited,
@@ -269,7 +275,7 @@ cdef class AeronCluster(FragmentHandler):
         finally:
             release_vectors(&vectors)
 
-    def try_claim(self, Py_ssize_t length, BufferClaim buffer_claim not None):
+    def try_claim(self, length, BufferClaim buffer_claim not None):
         """Tries once to claim ``length`` bytes of the ingress stream for a message, which is written in place.
 
         Returns as :meth:`offer`; after a position (> 0) write ``buffer_claim.buffer``, then commit or abort,
@@ -279,13 +285,14 @@ cdef class AeronCluster(FragmentHandler):
         """
         cdef Claim claim
         cdef int64_t result
+        cdef int64_t count = integer("length", length)
         self._check_thread()
         buffer_claim._check_free()
-        if length < 0:
+        if count < 0:
             raise ValueError(f"length must not be negative: {length}")
-        result = self._claim_message(<size_t> length, &claim)
+        result = self._claim_message(<size_t> count, &claim)
         if result > 0:
-            buffer_claim._wrap(self._publication, &claim, HEADER_LENGTH, <size_t> length)
+            buffer_claim._wrap(self._publication, &claim, HEADER_LENGTH, <size_t> count)
         return result
 
     cdef int64_t _claim_message(self, size_t length, Claim* claim) except? -6:
@@ -305,9 +312,10 @@ cdef class AeronCluster(FragmentHandler):
         self._track_result(result)
         return result
 
-    def track_ingress_publication_result(self, int64_t result):
+    def track_ingress_publication_result(self, result):
         """Tells the client the result of an offer or claim on :attr:`ingress_publication` that it did not make."""
         self._check_thread()
+        result = integer("result", result)
         if result > 0:
             self._sent += 1
         self._track_result(result)
@@ -390,7 +398,7 @@ cdef class AeronCluster(FragmentHandler):
         self._last_send_ns = self._client.clock.nano_time()
         return True
 
-    def send_admin_request_to_take_a_snapshot(self, int64_t correlation_id):
+    def send_admin_request_to_take_a_snapshot(self, correlation_id):
         """Asks the cluster to take a snapshot: AdminRequest (26); the answer comes to ``on_admin_response``.
 
         A cluster refuses by default: its authorisation service must allow it. Returns and raises as
@@ -399,7 +407,8 @@ cdef class AeronCluster(FragmentHandler):
         cdef uint8_t request[ADMIN_REQUEST_LENGTH]
         self._check_open()
         codec.admin_request_encode(
-            request, sizeof(request), self.leadership_term_id, self.cluster_session_id, correlation_id,
+            request, sizeof(request), self.leadership_term_id, self.cluster_session_id,
+            <int64_t> integer("correlation_id", correlation_id),
             codec.ADMIN_REQUEST_TYPE_SNAPSHOT, NULL, 0)
         return self._send_request(request, sizeof(request))
 
@@ -516,7 +525,7 @@ cdef class AeronCluster(FragmentHandler):
         self._requests.check_key(cluster_session_id, key)
         limit = limit_s(timeout, self.context.message_timeout)
         return Request(
-            key, b"".join(buffers) if self._requests.is_resendable(idempotent) else None, timeout=limit,
+            key, as_bytes(buffers) if self._requests.is_resendable(idempotent) else None, timeout=limit,
             deadline_ns=self._client.clock.nano_time() + <int64_t> (limit * NS_PER_S), poll=poll)
 
     def _wait_once(self):
@@ -557,12 +566,12 @@ cdef class AeronCluster(FragmentHandler):
 
     # Polling
 
-    cpdef int idle(self, int work_count=0) except -1:
+    cpdef int idle(self, work_count=0) except -1:
         """Waits once, by the idle strategy, unless there was work: ``work_count`` is what a poll returned."""
         self._check_thread()
-        return self._idle.idle(work_count)
+        return self._idle.idle(_int(work_count, "work_count"))
 
-    cpdef int poll_egress(self, int fragment_limit=FRAGMENT_LIMIT) except -1:
+    cpdef int poll_egress(self, fragment_limit=FRAGMENT_LIMIT) except -1:
         """Hears what the cluster sends, up to ``fragment_limit`` frames, follows the leader and keeps the
         session alive. Never waits, but for the driver when a new leader's publication is added.
 
@@ -572,7 +581,7 @@ cdef class AeronCluster(FragmentHandler):
         self._check_open()
         if self._is_polling:
             raise ClusterError("poll_egress() must not be called from a listener's callback")
-        return self._poll(fragment_limit)
+        return self._poll(_int(fragment_limit, "fragment_limit"))
 
     def poll_state_changes(self):
         """Does what a poll does beside reading egress: follows a new leader, ends waits that last too long, keeps the
@@ -586,20 +595,23 @@ cdef class AeronCluster(FragmentHandler):
         return self._invoke() + self._poll_state(True)
 
     def on_new_leader(
-            self, int64_t cluster_session_id, int64_t leadership_term_id, int32_t leader_member_id,
-            str ingress_endpoints not None, int32_t session_id):
+            self, cluster_session_id, leadership_term_id, leader_member_id, str ingress_endpoints not None,
+            session_id):
         """Tells the client of a new leader whose event (NewLeaderEvent, 6) other code has read from
         :attr:`egress_subscription`; the next polls follow it. ``session_id`` is that of the event's header.
 
         Raises ClusterError when the event is for another session of the cluster, ClosedError when the client is closed.
         """
         self._check_open()
-        if cluster_session_id != self.cluster_session_id:
+        new_leader = (
+            integer("session_id", session_id, 32), integer("leadership_term_id", leadership_term_id),
+            integer("leader_member_id", leader_member_id, 32), ingress_endpoints)
+        if integer("cluster_session_id", cluster_session_id) != self.cluster_session_id:
             raise ClusterError(
                 f"a new leader's event for session {cluster_session_id} does not concern this one, "
                 f"{self.cluster_session_id}")
         self._forget_new_leader()
-        self._new_leader = (session_id, leadership_term_id, leader_member_id, ingress_endpoints)
+        self._new_leader = new_leader
 
     cdef int _invoke(self) except -1:
         cdef int work_count

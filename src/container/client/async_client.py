@@ -17,11 +17,26 @@ from container import forks
 from container.api import ADMIN_ACTION, CLOSED, MAX_POSITION_EXCEEDED
 from container.client.aeron_cluster import AeronCluster, ClientState
 from container.client.async_connect import AsyncConnect
-from container.client.client_context import ClientContext, ClientSettings, check_count, context_of, limit_s
+from container.client.client_context import (
+    ClientContext,
+    ClientSettings,
+    check_context,
+    check_count,
+    context_of,
+    limit_s,
+)
 from container.client.client_poller import ClientPoller, EgressMessage
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener
 from container.client.metrics import ClientMetrics
-from container.client.requests import Correlate, Request, RequestCounts, RequestTable, check_requests
+from container.client.requests import (
+    Correlate,
+    Request,
+    RequestCounts,
+    RequestTable,
+    as_bytes,
+    check_key,
+    check_requests,
+)
 from container.errors import (
     ClosedError,
     ClusterError,
@@ -343,9 +358,10 @@ class AsyncAeronCluster:
     def _open_request(self, buffers: tuple[Buffer, ...], key: Hashable, idempotent: bool | None) -> _AwaitedRequest:
         if self._correlate is None:
             raise ConfigurationError("request() needs a function that finds a reply's key: aconnect(correlate=...)")
+        check_key(key)
         if key in self._requests:
             raise ClusterError(f"a request with key {key!r} waits for its reply already")
-        message = b"".join(buffers) if self._table.is_resendable(idempotent) else None
+        message = as_bytes(buffers) if self._table.is_resendable(idempotent) else None
         request = _AwaitedRequest(key, self._loop.create_future(), message, self._poller.on_request_end)
         self._requests[key] = request.reply
         return request
@@ -577,6 +593,7 @@ def aconnect(
 
     Raises as :meth:`AeronCluster.connect`, and closes what was opened when the connect is cancelled.
     """
+    check_context(context)
     check_count("max_waiting", max_waiting)
     check_count("max_waiting_bytes", max_waiting_bytes)
     check_requests(correlate, resend)

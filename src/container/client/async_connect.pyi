@@ -9,8 +9,9 @@ from container.client.client_context import ClientContext
 from container.transport import Client
 
 class ConnectStep(enum.IntEnum):
-    """How far an :class:`AsyncConnect` has come (upstream's ``AeronCluster.AsyncConnect.State``)."""
+    """How far an :class:`AsyncConnect` has come (upstream's ``AeronCluster.AsyncConnect.State``, and AWAIT_DRIVER)."""
 
+    AWAIT_DRIVER = -2
     CREATE_EGRESS_SUBSCRIPTION = -1
     CREATE_INGRESS_PUBLICATIONS = 0
     AWAIT_PUBLICATION_CONNECTED = 1
@@ -35,6 +36,6 @@ class AsyncConnect:
     @property
     def awaited(self) -> str: ...
     @property
-    def client(self) -> Client: ...
+    def client(self) -> Client | None: ...
     def poll(self) -> AeronCluster | None: ...
     def close(self) -> None: ...

@@ -11,8 +11,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from container.channel_uri import ChannelUri
 from container.client.aeron_cluster cimport AeronCluster, begin_add_ingress_publication
-from container.client.client_context import leader_endpoint, parse_ingress_endpoints
+from container.client.client_context import (
+    ClientContext, check_instance, leader_endpoint, parse_ingress_endpoints,
+)
 from container.client.egress_listener import EventCode
+from container.client.own_driver import DriverChoice
 from container.client.egress_poller cimport EgressPoller
 from container.codecs cimport cluster as codec
 from container.errors import (
@@ -21,13 +24,14 @@ from container.errors import (
 )
 from container.sealed cimport hide, seal
 from container.transport cimport (
-    CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, NULL_VALUE, Client, PendingAdd, Publication, Subscription,
-    publication_result_name,
+    CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, NULL_VALUE, Client, Clock, PendingAdd, Publication, Subscription,
+    SystemClock, publication_result_name,
 )
 from container.version import client_info
 
 cdef enum:
-    CREATE_EGRESS_SUBSCRIPTION = -1                     # ConnectStep
+    AWAIT_DRIVER = -2                                   # ConnectStep
+    CREATE_EGRESS_SUBSCRIPTION = -1
     CREATE_INGRESS_PUBLICATIONS = 0
     AWAIT_PUBLICATION_CONNECTED = 1
     SEND_MESSAGE = 2
@@ -36,12 +40,15 @@ cdef enum:
     DONE = 5
 
 cdef int64_t LEADER_HEARTBEAT_TIMEOUT_DEFAULT_NS = 10_000_000_000
+cdef int64_t LOOK_INTERVAL_NS = 5_000_000               # for a driver: a look opens a file
+cdef int64_t NS_PER_S = 1_000_000_000
 cdef str SESSION_LIMIT_DETAIL = "concurrent session limit"      # the consensus module's own words
 
 
 class ConnectStep(enum.IntEnum):
-    """How far an :class:`AsyncConnect` has come (upstream's ``AeronCluster.AsyncConnect.State``)."""
+    """How far an :class:`AsyncConnect` has come (upstream's ``AeronCluster.AsyncConnect.State``, and AWAIT_DRIVER)."""
 
+    AWAIT_DRIVER = -2
     CREATE_EGRESS_SUBSCRIPTION = -1
     CREATE_INGRESS_PUBLICATIONS = 0
     AWAIT_PUBLICATION_CONNECTED = 1
@@ -129,14 +136,18 @@ cdef class AsyncConnect:
     """Connects step by step: call :meth:`poll` until it returns the client; idle while :attr:`step` does not
     change. Used as ``with``, it gives up at the end unless it is done.
 
-    The whole connect must be done within the context's message timeout. When a poll raises, everything that
-    was opened is closed. Only making this object may wait, for a driver that is not there yet, and only when it
-    makes its own Aeron client.
+    The whole connect must be done within the context's message timeout, and a media driver be there within its driver
+    timeout if that is shorter. When a poll raises, everything that was opened is closed. Nothing here waits. To launch
+    an embedded driver, which making this object does where the context asks for it, takes some 25 ms.
     """
 
     cdef readonly object context                        # ClientContext
-    cdef Client _client
+    cdef Client _client                                 # None while there is no driver
     cdef bint _owns_client
+    cdef Clock _clock
+    cdef object _choice                                 # DriverChoice, of an Aeron client of its own
+    cdef int64_t _begin_ns
+    cdef int64_t _look_ns                               # when to look for a driver again
     cdef int _step
     cdef int64_t _deadline_ns
     cdef PendingAdd _adding                             # of the step, while the driver has not answered
@@ -150,22 +161,24 @@ cdef class AsyncConnect:
     cdef AeronCluster _result
 
     def __init__(self, context not None):
+        check_instance("context", context, ClientContext)
         self.context = context
         self._client = context.client
         self._owns_client = context.owns_client or self._client is None
-        if self._client is None:
-            from container.aeron import AeronClient     # loads the Aeron library: only where it is needed
-            self._client = AeronClient(
-                context.aeron_dir, context.client_name or "cluster-client", use_invoker=True,
-                driver_timeout_ms=max(1, int(context.driver_timeout * 1000)), error_handler=context.error_handler)
         self._step = CREATE_EGRESS_SUBSCRIPTION
+        self._clock = SystemClock() if self._client is None else self._client.clock
         self._correlation_id = NULL_VALUE
-        self._deadline_ns = self._client.clock.nano_time() + <int64_t> context.message_timeout_ns
+        self._begin_ns = self._look_ns = self._clock.nano_time()
+        self._deadline_ns = self._begin_ns + <int64_t> context.message_timeout_ns
         self._members = {}
         self._tried = {}
         if context.ingress_endpoints is not None:
             for member_id, endpoint in parse_ingress_endpoints(context.ingress_endpoints).items():
                 self._members[member_id] = _member_ingress(member_id, endpoint)
+        if self._client is None:
+            self._step = AWAIT_DRIVER
+            self._choice = DriverChoice(context)
+            self._look_for_driver()
 
     def __enter__(self):
         return self
@@ -181,30 +194,33 @@ cdef class AsyncConnect:
     @property
     def awaited(self):
         """What the connect waits for now (str), with the members that it tries."""
+        if self._step == AWAIT_DRIVER:
+            return f"a media driver: {self._choice.absence() or 'one has just come'}"
         return _AWAITED[ConnectStep(self._step)] + self._members_tried()
 
     @property
     def client(self):
-        """The transport's client that is used (:class:`container.transport.Client`)."""
+        """The transport's client that is used (:class:`container.transport.Client`); None in step AWAIT_DRIVER."""
         return self._client
 
     def poll(self):
         """Does what can be done now. Returns the connected AeronCluster, or None while there is more to do.
 
-        Raises TimedOutError (the text says what was waited for), AuthenticationError, SessionError when the
-        cluster refuses, ClusterError when the connection is lost, RegistrationError when the driver refuses a
-        channel.
+        Raises TimedOutError (the text says what was waited for), DriverTimeoutError, AuthenticationError,
+        SessionError when the cluster refuses, ClusterError when the connection is lost, RegistrationError when the
+        driver refuses a channel.
         """
         if self._step == DONE:
             if self._result is None:
                 raise ClosedError("this connect was given up; make another AsyncConnect")
             return self._result
         try:
-            self._check_deadline()
+            if self._step != AWAIT_DRIVER:
+                self._check_deadline()
+                self._client.invoke()
+                if self._client.is_closed():
+                    raise ClosedError(f"cluster connect: its Aeron client is closed: {self._client.close_reason}")
             PyErr_CheckSignals()
-            self._client.invoke()
-            if self._client.is_closed():
-                raise ClosedError(f"cluster connect: its Aeron client is closed: {self._client.close_reason}")
             if self.context.agent_invoker is not None:
                 self.context.agent_invoker()
             self._poll_step()
@@ -214,6 +230,8 @@ cdef class AsyncConnect:
         return self._result
 
     cdef int _poll_step(self) except -1:
+        if self._step == AWAIT_DRIVER:
+            return self._look_for_driver()
         if self._step == CREATE_EGRESS_SUBSCRIPTION:
             return self._create_egress_subscription()
         if self._step == CREATE_INGRESS_PUBLICATIONS:
@@ -232,7 +250,8 @@ cdef class AsyncConnect:
             return
         self._step = DONE
         if self._owns_client:
-            self._client.close()
+            if self._client is not None:
+                self._client.close()
             return
         try:
             if self._adding is not None:
@@ -244,8 +263,30 @@ cdef class AsyncConnect:
             if self._subscription is not None:
                 self._subscription.close()
 
+    cdef int _look_for_driver(self) except -1:
+        # The client's own wait for a driver would block, and for the driver's timeout.
+        cdef int64_t now_ns = self._clock.nano_time()
+        cdef int64_t limit_ns
+        if now_ns < self._look_ns:
+            return 0
+        if self._choice.driver is None:
+            absence = self._choice.absence()
+            if absence is not None:
+                limit_ns = min(<int64_t> (self.context.driver_timeout * NS_PER_S), self.context.message_timeout_ns)
+                if now_ns - self._begin_ns >= limit_ns:
+                    raise self._choice.timed_out(absence, limit_ns)
+                self._look_ns = now_ns + LOOK_INTERVAL_NS
+                return 0
+        from container.aeron import AeronClient         # loads the Aeron library: only where it is needed
+        self._client = AeronClient(
+            self._choice.aeron_dir, self.context.client_name or "cluster-client", use_invoker=True,
+            driver_timeout_ms=max(1, int(self.context.driver_timeout * 1000)),
+            error_handler=self.context.error_handler, driver=self._choice.driver)
+        self._step = CREATE_EGRESS_SUBSCRIPTION
+        return 0
+
     cdef int _check_deadline(self) except -1:
-        if self._client.clock.nano_time() < self._deadline_ns:
+        if self._clock.nano_time() < self._deadline_ns:
             return 0
         step = ConnectStep(self._step)
         raise TimedOutError(

@@ -40,7 +40,15 @@ from container.client.reconnection import (
     Reconnection,
     ReconnectPolicy,
 )
-from container.client.requests import NO_REQUESTS, Correlate, RequestCounts, check_requests
+from container.client.requests import (
+    NO_REQUESTS,
+    Correlate,
+    RequestCounts,
+    check_key,
+    check_requests,
+    is_idempotent,
+    message_length,
+)
 from container.client.round_trip_recorder import RoundTripRecorder
 from container.errors import (
     ClosedError,
@@ -218,7 +226,8 @@ class AsyncReconnectingClient(ReconnectingBase):
         next, in its place. Raises as that does, and OutboxFullError as :meth:`send`.
         """
         limit = self._limit(timeout)
-        asked = _Asked(buffers, key, self._resend if idempotent is None else idempotent, limit)
+        check_key(key)
+        asked = _Asked(buffers, key, is_idempotent(idempotent, self._resend), limit)
         try:
             async with asyncio.timeout(limit):
                 return await self._ask(asked)
@@ -274,7 +283,7 @@ class AsyncReconnectingClient(ReconnectingBase):
     # One message after the other: who has the turn sends, and what waits in the outbox waits for its turn.
 
     async def _put(self, buffers: tuple[Buffer, ...]) -> OutboxEntry:
-        length = sum(memoryview(buffer).nbytes for buffer in buffers)
+        length = message_length(buffers)
         self._check_open()
         if self._outbox.policy is OutboxPolicy.BLOCK and length <= self._outbox.max_bytes:
             await self._wait_for_room(length)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -106,7 +107,11 @@ class ClientContext:
     ``client``               None              the transport's client to share; None: one of its own
     ``owns_client``          False             whether a shared ``client`` is closed with the session
     ``driver_timeout``       10.0              seconds that one of its own waits for the driver
-    ``aeron_dir``            None              driver's directory for one of its own; None: Aeron's default
+    ``aeron_dir``            None              driver's directory for one of its own; None: AERON_DIR, or
+                                               Aeron's default
+    ``embedded_driver``      None              whether one of its own gets a media driver in this process, for
+                                               itself alone; None: if no directory is given, no driver runs in
+                                               Aeron's default one, and no channel is IPC
     ======================== ================= ===========================================================
     """
 
@@ -129,14 +134,31 @@ class ClientContext:
     owns_client: bool = False
     driver_timeout: float = 10.0
     aeron_dir: str | None = None
+    embedded_driver: bool | None = None
 
     def __post_init__(self) -> None:
         for name in _RULES:
             _check(name, getattr(self, name))
-        if self.ingress_endpoints is not None and ChannelUri.parse(self.ingress_channel).is_ipc:
+        if self.ingress_endpoints is not None and is_ipc(self.ingress_channel):
             raise ConfigurationError(
                 f"ingress_endpoints must be None for an IPC ingress_channel: {shown(self.ingress_endpoints)}"
             )
+        if self.embedded_driver:
+            self._check_embedded_driver()
+
+    def _check_embedded_driver(self) -> None:
+        for name in ("aeron_dir", "client"):
+            if getattr(self, name) is not None:
+                raise ConfigurationError(
+                    f"{name} must be None with embedded_driver=True, not {shown(getattr(self, name))}: the client's "
+                    "own driver has a directory of its own"
+                )
+        for name in ("ingress_channel", "egress_channel"):
+            if is_ipc(getattr(self, name)):
+                raise ConfigurationError(
+                    f"embedded_driver must be None or False with {name}={shown(getattr(self, name))}: no member is "
+                    "reached over IPC through a driver of the client's own"
+                )
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None, **settings: Unpack[ClientSettings]) -> Self:
@@ -158,6 +180,8 @@ class ClientContext:
             text = environ.get(variable)
             if name in settings or not text:
                 continue
+            if name == "aeron_dir" and settings.get("embedded_driver") is True:
+                continue  # the call says that the client has a driver of its own
             try:
                 if not isinstance(text, str):
                     raise ConfigurationError("must be a text")
@@ -165,6 +189,7 @@ class ClientContext:
                 _check(name, values[name])
             except ConfigurationError as error:
                 raise ConfigurationError(f"{variable}={shown(text)}: {error}") from None
+        _check_endpoints_are_of_use(values, {**values, **settings})
         return cls(**values, **settings)
 
     @property
@@ -211,6 +236,32 @@ def _refuse_unknown(kind: type[ClientContext], names: Iterable[str], others: Ite
         if name not in known:
             where = suggestion(name, known, "container.client.ClientContext")
             raise ConfigurationError(f"unknown setting {shown(name)}: {where}")
+
+
+def _check_endpoints_are_of_use(values: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Endpoints of the environment are an error with an IPC channel, wherever that comes from: which is meant?"""
+    channel: Any = settings.get("ingress_channel")
+    endpoints = values.get("ingress_endpoints")
+    if endpoints is None or not _is_channel_text(channel) or not is_ipc(channel):
+        return
+    variables = {name: _VARIABLES[name][0] for name in ("ingress_channel", "ingress_endpoints")}
+    source = f"{variables['ingress_channel']}=" if "ingress_channel" in values else "ingress_channel="
+    raise ConfigurationError(
+        f"{variables['ingress_endpoints']}={shown(endpoints)}: must not be set with the IPC {source}{shown(channel)}; "
+        "unset it, or give ingress_endpoints=None"
+    )
+
+
+def is_ipc(channel: str) -> bool:
+    """Whether a channel is of shared memory, and so leads to the users of the same media driver alone."""
+    return ChannelUri.parse(channel).is_ipc
+
+
+def _is_channel_text(value: Any) -> bool:
+    try:
+        return _is_channel(value)
+    except ConfigurationError:
+        return False
 
 
 def _check(name: str, value: Any) -> None:
@@ -289,6 +340,17 @@ def _a(kind: type) -> str:
     return "None" if kind is type(None) else f"{'an' if kind.__name__[0] in 'AEIO' else 'a'} {kind.__name__}"
 
 
+def integer(name: str, value: Any, bits: int = 64) -> int:
+    """The whole number that an argument is; raises TypeError for what is none, ValueError for one of more bits."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int, not {shown(value)}") from None
+    if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
+        raise ValueError(f"{name} must be a whole number of {bits} bits, not {shown(value)}")
+    return number
+
+
 def check_count(name: str, value: Any) -> None:
     """Refuse what is no whole number of 1 or more, with a ConfigurationError."""
     if not _is_int32(value) or value < 1:
@@ -303,15 +365,15 @@ def _is_credentials_supplier(value: Any) -> bool:
     return callable(value.encoded_credentials) and callable(value.on_challenge)
 
 
-_CHANNEL = "be set to a channel in ASCII, such as 'aeron:udp?endpoint=localhost:0'"
+_CHANNEL = "be set to a channel in ASCII, such as {}"
 _NUMBER = "be a whole number of 32 bits"
 _SECONDS = "a number of seconds from {} to {}"
 _TIMEOUT = _SECONDS.format(_MIN_S, _MAX_S)
 
 # By setting: what accepts a value, and what an error says after "must".
 _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "ingress_channel": (_is_channel, _CHANNEL),
-    "egress_channel": (_is_channel, _CHANNEL),
+    "ingress_channel": (_is_channel, _CHANNEL.format("'aeron:udp' with ingress_endpoints")),
+    "egress_channel": (_is_channel, _CHANNEL.format("'aeron:udp?endpoint=localhost:0'")),
     "ingress_endpoints": (
         lambda value: value is None or bool(parse_ingress_endpoints(value)),
         "be None or id=host:port with commas between",
@@ -341,6 +403,7 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         f"be {_SECONDS.format(_MIN_S, _MAX_DRIVER_TIMEOUT_S)}",
     ),
     "aeron_dir": (lambda value: value is None or is_path(value), "be None or a path in UTF-8, without NUL"),
+    "embedded_driver": (lambda value: value is None or _is_flag(value), "be None, True or False"),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,11 +13,11 @@ from typing import Any, TextIO
 from container.api import Header, MessageBuffer
 from container.arguments import number, seconds
 from container.client.aeron_cluster import AeronCluster
-from container.client.client_context import ClientContext
 from container.client.egress_handler import EgressHandler
 from container.client.egress_listener import EgressListener, EventCode
 from container.client.round_trips import RoundTrips, percentile_us
 from container.errors import ClosedError, ConfigurationError, TimedOutError
+from container.values import shown
 
 _PROGRESS_INTERVAL_S = 0.2
 _LINE_INTERVAL_S = 1.0
@@ -35,7 +36,12 @@ def client_parser(make: Callable[..., argparse.ArgumentParser], program: str) ->
     _add_connection(parser)
     words = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     send = words.add_parser("send", help="send messages and print what comes back, one per line")
-    send.add_argument("messages", nargs="*", metavar="MESSAGE", help="without any, each line of stdin is one")
+    send.add_argument(
+        "messages",
+        nargs="*",
+        metavar="MESSAGE",
+        help="without any, each line of stdin is one, as it is but for its line ending (LF or CR LF)",
+    )
     send.add_argument("--hex", action="store_true", help="messages and answers are hexadecimal")
     send.add_argument(
         "--replies", type=number(0), metavar="N", help="answers to wait for (default: one for each message)"
@@ -199,19 +205,25 @@ def connection_settings(options: argparse.Namespace) -> dict[str, Any]:
     settings = {name: value for name, value in given.items() if value is not None}
     if options.ingress is not None:
         settings.setdefault("ingress_channel", "aeron:udp")
-    elif (options.ingress_channel or "").startswith("aeron:ipc"):
-        settings["ingress_endpoints"] = None
-        settings.setdefault("egress_channel", "aeron:ipc")
-    # From the environment, unless that says nothing: then a port of this machine.
-    try:
-        ClientContext.from_environment(**settings)
-    except ConfigurationError:
-        settings.setdefault("egress_channel", "aeron:udp?endpoint=localhost:0")
+    channel = settings.get("ingress_channel") or os.environ.get("AERON_CLUSTER_INGRESS_CHANNEL")
+    if not channel:
+        if not os.environ.get("AERON_CLUSTER_INGRESS_ENDPOINTS"):
+            raise ConfigurationError(
+                "where is the cluster? Give --ingress 0=host:port,1=host:port (or AERON_CLUSTER_INGRESS_ENDPOINTS), or "
+                "--ingress-channel aeron:ipc beside a member"
+            )
+        channel = settings["ingress_channel"] = "aeron:udp"
+    is_ipc = channel.startswith("aeron:ipc")
+    if is_ipc and options.ingress_channel is not None:
+        settings["ingress_endpoints"] = options.ingress  # and not those of the environment
+    if "egress_channel" not in settings and not os.environ.get("AERON_CLUSTER_EGRESS_CHANNEL"):
+        settings["egress_channel"] = "aeron:ipc" if is_ipc else "aeron:udp?endpoint=localhost:0"
     return settings
 
 
 def _send(options: argparse.Namespace) -> None:
-    messages = [_payload(text, options.hex) for text in options.messages or map(str.rstrip, sys.stdin)]
+    given = [os.fsencode(text) for text in options.messages] or map(_without_line_ending, sys.stdin.buffer)
+    messages = [_payload(message, options.hex) for message in given]
     expected = len(messages) if options.replies is None else options.replies
     session = _Session()
     with _connected(options, session, session):
@@ -233,13 +245,18 @@ def _send(options: argparse.Namespace) -> None:
             session.cluster.idle(work_count)
 
 
-def _payload(text: str, is_hex: bool) -> bytes:
+def _without_line_ending(line: bytes) -> bytes:
+    """All bytes of a line but its ending, LF or CR LF; white space is as good a message as any."""
+    return line.removesuffix(b"\n").removesuffix(b"\r") if line.endswith(b"\n") else line
+
+
+def _payload(message: bytes, is_hex: bool) -> bytes:
     if not is_hex:
-        return text.encode()
+        return message
     try:
-        return bytes.fromhex(text)
+        return bytes.fromhex(message.decode("ascii"))
     except ValueError:
-        raise ConfigurationError(f"not hexadecimal: {text!r}") from None
+        raise ConfigurationError(f"not hexadecimal: {shown(message)[1:]}") from None
 
 
 def _shown(payload: bytes, is_hex: bool) -> str:

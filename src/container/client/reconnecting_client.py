@@ -29,7 +29,16 @@ from container.client.reconnection import (
     Reconnection,
     ReconnectPolicy,
 )
-from container.client.requests import NO_REQUESTS, Correlate, Request, RequestCounts, check_requests
+from container.client.requests import (
+    NO_REQUESTS,
+    Correlate,
+    Request,
+    RequestCounts,
+    as_bytes,
+    check_key,
+    check_requests,
+    is_idempotent,
+)
 from container.client.round_trip_recorder import RoundTripRecorder
 from container.errors import (
     ClosedError,
@@ -190,9 +199,10 @@ class ReconnectingClient(ReconnectingBase):
         flight. Raises OutboxFullError as :meth:`send`, ClosedError, and ConfigurationError without ``correlate``."""
         if self._correlate is None:
             raise ConfigurationError("request() needs a function that finds a reply's key: reconnecting(correlate=...)")
+        check_key(key)
         item = self._item(buffers, timeout)
         item.key = key
-        item.is_idempotent = self._resend if idempotent is None else idempotent
+        item.is_idempotent = is_idempotent(idempotent, self._resend)
         item.request = Request(key, timeout=item.timeout, deadline_ns=item.deadline_ns, poll=self._wait_once)
         self._put(item)
         self._send_waiting()
@@ -201,7 +211,7 @@ class ReconnectingClient(ReconnectingBase):
     def _item(self, buffers: tuple[Buffer, ...], timeout: float | None) -> _Item:
         self._check_open()
         limit = limit_s(timeout, self._context.message_timeout)
-        return _Item(b"".join(buffers), limit, self._now_ns() + int(limit * _NS_PER_S))
+        return _Item(as_bytes(buffers), limit, self._now_ns() + int(limit * _NS_PER_S))
 
     def _put(self, item: _Item) -> OutboxEntry:
         length = len(item.message)
@@ -256,8 +266,7 @@ class ReconnectingClient(ReconnectingBase):
     # Polling
 
     def poll(self) -> int:
-        """Hears what the cluster sends, connects again, and sends what waits. Waits only in an attempt, for a driver
-        that is not there, and for the driver timeout at most.
+        """Hears what the cluster sends, connects again, and sends what waits. Never waits.
 
         Returns the work done (int). Raises what the listener raises, and ClosedError when the client is closed.
         """

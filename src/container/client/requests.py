@@ -7,7 +7,7 @@ outcome is unknown. The client that owns the table polls, offers and keeps the t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Buffer, Callable, Hashable
 from typing import NamedTuple
 
 from container.client.client_context import check_flag
@@ -173,10 +173,12 @@ class RequestTable:
 
     def is_resendable(self, idempotent: bool | None) -> bool:
         """Whether a request may be sent again, which its caller has said or left to the client's setting."""
-        return self.resend if idempotent is None else idempotent
+        return is_idempotent(idempotent, self.resend)
 
     def check_key(self, session_id: int, key: Hashable) -> None:
-        """Raises ClusterError when a request of that session with that key waits already."""
+        """Raises ClusterError when a request of that session with that key waits already, TypeError for a key that
+        cannot be hashed."""
+        check_key(key)
         if (session_id, key) in self._waiting:
             raise ClusterError(f"a request with key {key!r} waits for its reply already")
 
@@ -289,6 +291,42 @@ def check_requests(correlate: object, resend: object) -> None:
     if correlate is not None and not callable(correlate):
         raise ConfigurationError(f"correlate must be a function that returns a reply's key, not {shown(correlate)}")
     check_flag("resend", resend)
+
+
+def is_idempotent(idempotent: bool | None, resend: bool) -> bool:
+    """Whether a request may be sent again; raises ConfigurationError unless ``idempotent`` is None, True or False."""
+    if idempotent is None:
+        return resend
+    check_flag("idempotent", idempotent)
+    return idempotent
+
+
+def check_key(key: Hashable) -> None:
+    """Refuse a key that cannot be hashed, with a TypeError."""
+    try:
+        hash(key)
+    except TypeError:
+        raise TypeError(f"key must be hashable, such as an int or a bytes, not {shown(key)}") from None
+
+
+def message_length(buffers: tuple[Buffer, ...]) -> int:
+    """Bytes of a message; raises TypeError for what is no buffer."""
+    _check_buffers(buffers)
+    return sum(memoryview(buffer).nbytes for buffer in buffers)
+
+
+def as_bytes(buffers: tuple[Buffer, ...]) -> bytes:
+    """A message made of the buffers in their order; raises TypeError for what is no buffer."""
+    _check_buffers(buffers)
+    return b"".join(buffers)
+
+
+def _check_buffers(buffers: tuple[Buffer, ...]) -> None:
+    for index, buffer in enumerate(buffers):
+        if not isinstance(buffer, Buffer):
+            raise TypeError(
+                f"buffers[{index}] must be a bytes-like object, such as bytes or a memoryview, not {shown(buffer)}"
+            )
 
 
 def _closing(reason: str) -> Callable[[_Place, Request], ContainerError]:

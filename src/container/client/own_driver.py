@@ -1,0 +1,72 @@
+"""Whether a client has a media driver of its own, embedded in its process, or uses one that runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from container.client.client_context import NS_PER_S, ClientContext, is_ipc
+
+if TYPE_CHECKING:
+    from container.aeron import MediaDriver
+
+_LOGGER = logging.getLogger("container.client")
+
+_COUNTERS_BUFFER_LENGTH = 1024 * 1024
+"""8,192 counters are some thousand streams. With Aeron's default a driver takes 48 MiB of shared memory."""
+
+_HINT = "start a media driver there, or set the directory (AERON_DIR) to that of a running one"
+
+
+class DriverChoice:
+    """The driver of one client, chosen when this is made: a running one, or one that is launched for this client."""
+
+    def __init__(self, context: ClientContext) -> None:
+        """Launches the driver if the client gets its own; never waits for another.
+
+        Raises AeronError when that one cannot start.
+        """
+        from container.aeron import default_aeron_dir  # loads the Aeron library: only where it is needed
+
+        given = context.aeron_dir or os.environ.get("AERON_DIR")
+        #: Where the client looks for a driver, unless it has its own.
+        self.aeron_dir = given or default_aeron_dir()
+        #: The client's own driver, which its AeronClient closes; None when it uses one that runs.
+        self.driver: MediaDriver | None = None
+        self._max_age_ns = int(context.driver_timeout * NS_PER_S)
+        self._hint = _HINT
+        if context.embedded_driver or (context.embedded_driver is None and not given):
+            self._launch_if_needed(context)
+        elif not given:
+            self._hint = f"{_HINT}; embedded_driver=False refuses one of the client's own"
+
+    def _launch_if_needed(self, context: ClientContext) -> None:
+        absence = "embedded_driver=True" if context.embedded_driver else self.absence()
+        if absence is None:
+            return
+        if context.embedded_driver is None and (is_ipc(context.ingress_channel) or is_ipc(context.egress_channel)):
+            self._hint = f"{_HINT}: over IPC it must be the member's own, so none is started for this client"
+            return
+        from container.aeron import MediaDriver
+
+        try:
+            self.driver = MediaDriver.launch_embedded(counters_buffer_length=_COUNTERS_BUFFER_LENGTH)
+        except ImportError as error:  # the library that was named has no driver
+            if context.embedded_driver:
+                raise
+            self._hint = f"{_HINT}: none can be started for this client: {error}"
+            return
+        _LOGGER.info("started an embedded media driver for this client, in %s: %s", self.driver.aeron_dir, absence)
+
+    def absence(self) -> str | None:
+        """Why no driver runs in :attr:`aeron_dir` now; None when one does."""
+        from container.aeron.media_driver import driver_absence
+
+        return driver_absence(self.aeron_dir, self._max_age_ns)
+
+    def timed_out(self, absence: str, waited_ns: int) -> Exception:
+        """The error of a client that has waited for a driver in vain."""
+        from container.aeron.media_driver import no_driver
+
+        return no_driver(absence, waited_ns, self._hint)

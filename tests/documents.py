@@ -1,0 +1,223 @@
+"""The code blocks of the README and of docs/, and what a test does with each: see :data:`PLAN`."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block."""
+
+    document: str
+    line: int
+    heading: str
+    language: str
+    text: str
+
+    @property
+    def key(self) -> str:
+        """What :data:`PLAN` knows it by: document, heading, and its number among those of one language there."""
+        return f"{self.document}: {self.heading}"
+
+
+def all_blocks() -> dict[str, Block]:
+    """All blocks by key; the second one of a heading and language has a number behind its key."""
+    found: dict[str, Block] = {}
+    for document in DOCUMENTS:
+        for block in _blocks(document, (ROOT / document).read_text(encoding="utf-8")):
+            key, number = f"{block.key} ({block.language or 'plain'})", 1
+            while key in found:
+                number += 1
+                key = f"{block.key} ({block.language or 'plain'} {number})"
+            found[key] = block
+    return found
+
+
+def _blocks(document: str, text: str) -> list[Block]:
+    blocks: list[Block] = []
+    lines: list[str] = []
+    heading, opened, language = "", 0, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("```") and not opened:
+            opened, language, lines = number, line[3:].strip(), []
+        elif line.startswith("```"):
+            blocks.append(Block(document, opened, heading, language, "\n".join(lines) + "\n"))
+            opened = 0
+        elif opened:
+            lines.append(line)
+        elif match := re.match(r"#+ (.*)", line):
+            heading = match[1]
+    assert not opened, f"{document}:{opened}: this block has no end"
+    return blocks
+
+
+@dataclass(frozen=True)
+class Runs:
+    """It is executed.
+
+    ``world`` is what it needs: ``memory``, nothing; ``cluster``, a real one with the README's service; ``service``, the
+    same, in which it is that service; ``member``, what that one has recorded. ``prints`` is part of what it prints; an
+    ``endless`` one is ended when it has printed that.
+    """
+
+    world: str
+    prints: str = ""
+    endless: bool = False
+    replaced: dict[str, str] = field(default_factory=dict)
+    """Texts that stand for what the reader has: hosts, sizes, paths."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """It is compiled and type-checked, and cannot be executed here for this reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Every command in it exists, with these words and options."""
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Another test reads and runs it."""
+
+    test: str
+
+
+@dataclass(frozen=True)
+class NoCode:
+    """Nothing that could run."""
+
+    reason: str
+
+
+type Plan = Runs | Checked | Commands | Elsewhere | NoCode
+
+_HOSTS = {
+    "0=host0:9010,1=host1:9010,2=host2:9010": "{ingress}",
+    "0=host0:9010": "{ingress}",
+}
+_SPARK = "Spark takes 10 s to start: tests/spark has sessions that run what it calls"
+_THREE_MEMBERS = "it starts three Java nodes, and kills or cuts off one: tests/system/test_cluster_faults.py does that"
+
+PLAN: dict[str, Plan] = {
+    "README.md: Two commands (sh)": Commands(),
+    "README.md: A service (python)": Runs("service"),
+    "README.md: Beside an existing node (sh)": Commands(),
+    "README.md: A client (python)": Runs("cluster", prints="one="),
+    "README.md: A client (python 2)": Runs("cluster", prints="b'two="),
+    "README.md: What the log says (sh)": Commands(),
+    "README.md: What the log says (python)": Checked(_SPARK),
+    "docs/architecture.md: The way of a message (plain)": NoCode("a diagram"),
+    "docs/client.md: Blocking (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),
+    "docs/client.md: Requests (python)": Runs("cluster"),
+    "docs/client.md: asyncio (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),
+    "docs/client.md: A client that connects again (python)": Runs("cluster", replaced=_HOSTS),
+    "docs/client.md: Pool (python)": Runs("cluster", prints="b'error", endless=True, replaced={"5000": "8"}),
+    "docs/client.md: Command (sh)": Commands(),
+    "docs/cython.md: Services in Cython (cython)": Elsewhere(
+        "tests/test_cython_service.py::test_the_service_of_the_document_works"
+    ),
+    "docs/cython.md: Services in Cython (sh)": Commands(),
+    "docs/design/client-resilience.md: A client that survives: it connects again, and what waits is sent or fails "
+    "(plain)": NoCode("a diagram"),
+    "docs/design/pipeline.md: The pipeline: decisions (plain)": NoCode("a diagram"),
+    "docs/design/recordings.md: Recordings: from an archive's files to Arrow columns (plain)": NoCode("a diagram"),
+    "docs/performance.md: How it is measured (sh)": Commands(),
+    "docs/pipeline.md: The pipeline: from recordings to tables (sh)": Commands(),
+    "docs/pipeline.md: Spark, batch (python)": Checked(_SPARK),
+    "docs/pipeline.md: Spark, stream (python)": Checked(_SPARK),
+    "docs/pipeline.md: Payloads as columns (python)": Runs("memory"),
+    "docs/pipeline.md: Ingest into Parquet (sh)": Commands(),
+    "docs/pipeline.md: Ingest into Parquet (python)": Checked(_SPARK),
+    "docs/pipeline.md: Ingest into Parquet (python 2)": Checked(_SPARK),
+    "docs/pipeline.md: Audit (sh)": Commands(),
+    "docs/pipeline.md: Audit (python)": Checked(_SPARK),
+    "docs/pipeline.md: Analytics (sh)": Commands(),
+    "docs/pipeline.md: Without Spark (python)": Runs("member", replaced={"/var/lib/member-0": "{member}"}),
+    "docs/replay.md: Without Spark (python)": Runs(
+        "member",
+        prints="log_position",
+        replaced={
+            '"member-0"': '"{member}"',
+            "ledger:LedgerService": "readme_service:Counter",
+            "ledger:NewLedgerService": "readme_service:Counter",
+        },
+    ),
+    "docs/replay.md: On Spark (python)": Checked(_SPARK),
+    "docs/replay.md: On Spark (python 2)": Checked(_SPARK),
+    "docs/replay.md: On Spark (sh)": Commands(),
+    "docs/replay.md: On Spark (python 3)": Checked(_SPARK),
+    "docs/settings.md: Settings (toml)": Elsewhere(
+        "tests/system/test_documents.py::test_the_configuration_file_is_taken"
+    ),
+    "docs/testing.md: A cluster (python)": Checked(_THREE_MEMBERS),
+    "docs/testing.md: Cutting members off (python)": Checked(_THREE_MEMBERS),
+    "docs/testing.md: The soak (sh)": Commands(),
+    "docs/testing.md: Random histories (sh)": Commands(),
+    "docs/testing.md: The fuzzer (sh)": Commands(),
+    "docs/testing.md: Mutation testing (sh)": Commands(),
+}
+"""What becomes of each block. A new one without an entry fails the test, and so does an entry without a block."""
+
+READER: dict[str, str] = {
+    "AeronCluster": "from container.client import AeronCluster",
+    "Cluster": "from container.testing.cluster import Cluster",
+    "ReconnectPolicy": "from container.client import ReconnectPolicy",
+    "SessionPool": "from container.client import SessionPool",
+    "Watching": "from container.client import ConnectionListener as Watching",
+    "aconnect": "from container.client import aconnect",
+    "areconnecting": "from container.client import areconnecting",
+    "diff": "from container.pipeline.replay import diff",
+    "key_of": (
+        "def key_of(payload: bytes) -> bytes | None:\n"
+        "    name, is_total, _ = payload.partition(b'=')\n"
+        "    return name if is_total else None\n"
+    ),
+    "member": 'from container.spark.options import SourceOptions\nmember = SourceOptions(("member-0",))',
+    "services": "from container.testing.cluster import Service\nservices = [Service(['python', 'my_service.py'])]",
+    "settings": (
+        "from typing import Any\n"
+        "from container.client import EgressListener\n"
+        "class _Printing(EgressListener):\n"
+        "    def on_message(self, cluster_session_id: int, timestamp: int, buffer: Any, header: object) -> None:\n"
+        "        print(bytes(buffer))\n"
+        "settings: dict[str, Any] = {\n"
+        "    'ingress_channel': 'aeron:udp',\n"
+        "    'ingress_endpoints': '{ingress}',\n"
+        "    'egress_channel': 'aeron:udp?endpoint=localhost:0',\n"
+        "    'listener': _Printing(),\n"
+        "}\n"
+    ),
+    "spark": "from container.spark import open_session\nspark = open_session()",
+}
+"""What a reader has from the text around a block, by name. Blocks may use no other name that they do not define."""
+
+
+def with_what_the_reader_has(block: Block) -> str:
+    """The block behind the definitions of the names that it uses and does not define."""
+    tree = ast.parse(block.text)
+    used, defined = set[str](), set(dir(builtins)) | {"__name__"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else defined).add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.alias):
+            defined.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.arg):
+            defined.add(node.arg)
+    missing = sorted(used - defined)
+    unknown = [name for name in missing if name not in READER]
+    assert not unknown, f"{block.document}:{block.line}: no reader knows {', '.join(unknown)}"
+    return "\n".join([*(READER[name] for name in missing), block.text])
