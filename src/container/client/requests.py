@@ -236,11 +236,11 @@ class RequestTable:
 
     def on_closed(self, reason: str) -> None:
         """The client is closed: all requests end."""
-        self._end_all(lambda place, request: True, _closing(reason))
+        self._end_all(lambda place, request: True, _closing(f"the client is closed: {reason}"))
 
     def on_session_closed(self, session_id: int, reason: str) -> None:
-        """A session of a pool is closed: its requests end."""
-        self._end_all(lambda place, request: place[0] == session_id, _closing(reason))
+        """A session of a pool is closed or lost: its requests end."""
+        self._end_all(lambda place, request: place[0] == session_id, _closing(f"session {session_id} ended: {reason}"))
 
     def expire(self, now_ns: int) -> None:
         """Ends the requests whose deadline has come."""
@@ -268,5 +268,5 @@ class RequestTable:
 
 def _closing(reason: str) -> Callable[[_Place, Request], ContainerError]:
     return lambda place, request: RequestClosedError(
-        f"request with key {request.key!r}: the client is closed: {reason}; its outcome is unknown"
+        f"request with key {request.key!r}: {reason}; its outcome is unknown"
     )
