@@ -595,6 +595,7 @@ class AsyncSessionPool:
         self._parent_id = process_id
         self._thread_id = 0  # the check for the thread refuses what uses it
         self._is_closed = True
+        self._thread.lock = threading.Lock()  # the thread that may hold the other is not there
 
     def __repr__(self) -> str:
         return f"<AsyncSessionPool of {len(self._sessions)} {self._thread.pool!r}>"
