@@ -1,8 +1,8 @@
 """An asyncio gateway to the ledger that loses no transfer and repeats none, whatever happens to leaders and sessions.
 
-A message that the cluster accepted may be lost when the leader changes. So each transfer has a number, is kept until it
-is answered, and is sent again, with all that follow it, when a new leader takes over, when a new session had to be
-opened, or when nothing was answered for a while: at least once. The service applies each number once: exactly once.
+A message that the cluster accepted may be lost when the leader changes. So each transfer is a request with a number,
+which :func:`container.client.areconnecting` sends again to a new leader and in a new session, and this client when no
+reply came for a while: at least once. The service applies each number once, in its turn: exactly once.
 
 Sends transfers and checks the balance that they must sum up to::
 
@@ -16,17 +16,17 @@ import asyncio
 import secrets
 import sys
 import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from container.client import AsyncAeronCluster, EgressListener, aconnect
+from container.client import ReconnectPolicy, areconnecting
 from container.client.command import Progress
-from container.errors import ClosedError, TimedOutError
+from container.errors import TimedOutError
 from examples.ledger_service import ANSWER, TRANSFER, WINDOW, Status
 
-RESEND_S = 1.0
-RECONNECT_PAUSE_S = 0.2
+RESEND_S = 5.0
+PAUSE_S = 0.05
+NO_REPLY = 0  # a number that no transfer has: the answer that it comes with is dropped
 
 
 class TransferRefused(Exception):
@@ -35,16 +35,6 @@ class TransferRefused(Exception):
     def __init__(self, status: Status) -> None:
         super().__init__(f"the transfer was refused: {status.name}")
         self.status = status
-
-
-class _NewLeader(EgressListener):
-    """Tells that messages may have been lost."""
-
-    def __init__(self, on_lost: Callable[[], object]) -> None:
-        self._on_lost = on_lost
-
-    def on_new_leader(self, *event: Any) -> None:
-        self._on_lost()
 
 
 class LedgerClient:
@@ -57,107 +47,88 @@ class LedgerClient:
     def __init__(self, *, client_id: int | None = None, resend_s: float = RESEND_S, **settings: Any) -> None:
         self.client_id = client_id if client_id is not None else secrets.randbits(62)
         self.sent = 0
-        self.resent = 0
         self.answered = 0
-        self.sessions = 0
-        self._settings = settings
-        self._resend_s = resend_s
-        self._number = 0
+        self._repeated = 0  # so often one was asked for again
         self._is_refused = False  # the service has no room for this client
-        self._pending: dict[int, tuple[bytes, asyncio.Future[int]]] = {}  # by number, in ascending order
+        self._pending: dict[int, asyncio.Event] = {}  # by number, in ascending order; set when it is answered
+        self._resend_s = resend_s
         self._room = asyncio.Semaphore(WINDOW)
-        self._wire = asyncio.Lock()  # what is sent again is not mixed with what is new
-        self._client: AsyncAeronCluster | None = None
-        self._resend_due = asyncio.Event()
-        self._task: asyncio.Task[None]
+        self._client = areconnecting(
+            **settings,
+            correlate=self._key_of,
+            resend=True,
+            policy=ReconnectPolicy(max_seconds=None),
+            outbox_messages=WINDOW,
+        )
 
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._keep_connected())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._task.cancel()
-        await asyncio.wait([self._task])
+    def _key_of(self, payload: bytes) -> int:
+        client_id, number, _, _ = ANSWER.unpack(payload)
+        return int(number) if client_id == self.client_id else NO_REPLY
 
     async def transfer(self, account: int, amount: int) -> int:
         """Adds ``amount`` to the account, exactly once, and returns its balance right after that.
 
         It waits for as long as it takes. A caller that is cancelled does not take the transfer back. Raises
-        TransferRefused when the service does not apply it.
+        TransferRefused when the service does not apply it, and ClosedError when the client is or gets closed.
         """
+        transfer = asyncio.create_task(self._transfer(account, amount))
+        transfer.add_done_callback(lambda done: done.cancelled() or done.exception())  # its caller may be gone
+        return await asyncio.shield(transfer)
+
+    async def _transfer(self, account: int, amount: int) -> int:
         async with self._room:
-            if self._is_refused:
-                raise TransferRefused(Status.TOO_MANY_CLIENTS)
-            self._number += 1
-            number = self._number
-            message = TRANSFER.pack(self.client_id, number, account, amount)
-            answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            self._pending[number] = message, answer
             self.sent += 1
-            await self._send_new(message)
-            return await asyncio.shield(answer)
-
-    async def _send_new(self, message: bytes) -> None:
-        async with self._wire:
-            if self._client is None or self._resend_due.is_set():
-                return  # it is pending, so it goes with what is sent again
+            number = self.sent
+            message = TRANSFER.pack(self.client_id, number, account, amount)
+            is_answered = self._pending[number] = asyncio.Event()
             try:
-                await self._client.send(message)
-            except (ClosedError, TimedOutError):
-                self._resend_due.set()
-
-    async def _keep_connected(self) -> None:
-        """One session after the other, for as long as this client lives."""
-        while True:
-            try:
-                async with aconnect(listener=_NewLeader(self._resend_due.set), **self._settings) as client:
-                    self.sessions += 1
-                    self._client = client
-                    self._resend_due.set()
-                    async with asyncio.TaskGroup() as tasks:
-                        tasks.create_task(self._receive(client))
-                        tasks.create_task(self._resend(client))
-            except* (ClosedError, TimedOutError):
-                pass  # no leader in time, or the session is lost
-            self._client = None
-            await asyncio.sleep(RECONNECT_PAUSE_S)
-
-    async def _receive(self, client: AsyncAeronCluster) -> None:
-        async for message in client:
-            client_id, number, balance, status = ANSWER.unpack(message.payload)
-            if client_id != self.client_id or number not in self._pending or status == Status.OUT_OF_TURN:
-                continue  # what came ahead of its turn is sent again with what was lost
-            if status == Status.TOO_MANY_CLIENTS:
-                self._is_refused = True
-            for answered in list(self._pending) if self._is_refused else [number]:
+                balance, status = await self._ask(number, message)
                 self.answered += 1
-                _, answer = self._pending.pop(answered)
-                if answer.done():
-                    continue
-                if status == Status.APPLIED:
-                    answer.set_result(balance)
-                else:
-                    answer.set_exception(TransferRefused(Status(status)))
-        raise ClosedError(f"the session ended: {client.close_reason}")
+            finally:
+                del self._pending[number]
+                is_answered.set()
+        if status != Status.APPLIED:
+            raise TransferRefused(Status(status))
+        return balance
 
-    async def _resend(self, client: AsyncAeronCluster) -> None:
-        """Sends all that is pending again, in order, when something may be lost or nothing is answered any more."""
-        while True:
-            answered = self.answered
+    async def _ask(self, number: int, message: bytes) -> tuple[int, int]:
+        """Asks until the transfer had its turn."""
+        while not self._is_refused:
             try:
-                async with asyncio.timeout(self._resend_s):
-                    await self._resend_due.wait()
-            except TimeoutError:
-                if not self._pending or self.answered != answered:
-                    continue
-            async with self._wire:
-                self._resend_due.clear()
-                for number in list(self._pending):
-                    if number in self._pending and not self._resend_due.is_set():
-                        await client.send(self._pending[number][0])
-                        self.resent += 1
+                reply = await self._client.request(message, key=number, timeout=self._resend_s)
+            except TimedOutError:
+                self._repeated += 1
+                continue
+            _, _, balance, status = ANSWER.unpack(reply)
+            first = next(iter(self._pending))
+            self._is_refused |= status == Status.TOO_MANY_CLIENTS
+            if status != Status.OUT_OF_TURN:
+                return balance, status
+            if first < number:
+                await self._pending[first].wait()  # it was lost, and is sent again first
+            else:
+                await asyncio.sleep(PAUSE_S)
+            self._repeated += 1
+        return 0, Status.TOO_MANY_CLIENTS
+
+    @property
+    def resent(self) -> int:
+        """How often a transfer was sent again."""
+        return self._client.request_counts.resent + self._repeated
+
+    @property
+    def sessions(self) -> int:
+        """Sessions that were had so far."""
+        return self._client.sessions
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._client.aclose()
 
 
 async def _run(options: argparse.Namespace) -> None:

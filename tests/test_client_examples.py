@@ -106,23 +106,35 @@ def test_the_gateway_loses_and_repeats_nothing(members: ThreadedMembers, seed: i
     random_source = random.Random(seed)
     books = Books()
     count = 3000
+    lost_in = {random_source.randrange(1, count // 2)}
+    lost_out = {random_source.randrange(1, count) for _ in range(5)}
+    ends = [random_source.randrange(1, count) for _ in range(2)]  # of sessions
 
     def script(member: PatientMember) -> None:
-        closed = 0
+        member.cluster_session_id = 100
 
-        def hook(request: Request) -> None:
-            nonlocal closed
-            if random_source.random() < 0.01:
-                return  # lost on its way in
+        def connect(request: Request) -> None:
+            member.cluster_session_id += 1
+            member.on_SessionConnectRequest(request)
+
+        def transfer(request: Request) -> None:
             client_id, number, account, amount = TRANSFER.unpack(request["payload"])
+            if request["cluster_session_id"] != member.cluster_session_id:
+                return  # its session ended before it came
+            if number in lost_in:
+                lost_in.remove(number)
+                return
             answer = books.transfer(1, client_id, number, account, amount)
-            if closed == 0 and number > count // 2:
-                closed = 1
+            if number in ends:
+                ends.remove(number)
                 member.session_event(0, scripted_member.CLOSED, "TIMEOUT")
-            elif random_source.random() > 0.01:  # else lost on its way out
+                member.cluster_session_id += 1
+            elif number in lost_out:
+                lost_out.remove(number)
+            else:
                 member.message(ANSWER.pack(client_id, number, answer.balance, answer.status))
 
-        member.hooks["SessionMessageHeader"] = hook
+        member.hooks |= {"SessionConnectRequest": connect, "SessionMessageHeader": transfer}
 
     members.member(0, "aeron:ipc", script)
     settings: dict[str, Any] = {
@@ -133,14 +145,15 @@ def test_the_gateway_loses_and_repeats_nothing(members: ThreadedMembers, seed: i
     }
 
     async def scenario() -> list[int]:
-        async with LedgerClient(**settings, resend_s=0.02) as ledger:
+        async with LedgerClient(**settings, resend_s=2.0) as ledger:
             balances = await asyncio.gather(*(ledger.transfer(1, 1) for _ in range(count)))
-            assert ledger.sessions == 2
+            assert ledger.sessions == 3
             assert ledger.resent > 0
             return balances
 
     assert asyncio.run(scenario()) == list(range(1, count + 1))
     assert books.accounts == {1: count}
+    assert (lost_in, lost_out, ends) == (set(), set(), [])
 
 
 def test_the_gateway_reports_what_the_service_refuses(members: ThreadedMembers) -> None:

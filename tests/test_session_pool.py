@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from container.api import BACK_PRESSURED, CLOSED, NOT_CONNECTED
-from container.client import ClientState, PooledSession, PooledSessionState, SessionPool
-from container.errors import AuthenticationError, ClosedError, ClusterError, ContainerError, SessionError, TimedOutError
+from container.client import (
+    ClientState,
+    PooledSession,
+    PooledSessionState,
+    PoolListener,
+    ReconnectPolicy,
+    SessionPool,
+)
+from container.errors import (
+    AuthenticationError,
+    ClosedError,
+    ClusterError,
+    ClusterUnavailableError,
+    ConfigurationError,
+    ContainerError,
+    MessageTooLongError,
+    Outcome,
+    RequestClosedError,
+    SendTimedOutError,
+    SessionError,
+    SessionLimitError,
+    TimedOutError,
+)
+from container.message_buffer import BufferClaim
 from tests import scripted_member
 from tests.client_world import ENDPOINTS, MEMBER_0, MEMBER_1, MS, Collecting, S, World
 from tests.scripted_member import ERROR, OK, Request, ScriptedMember
@@ -119,12 +142,14 @@ def test_the_cluster_closes_one_session(world: World, pool: SessionPool, member:
     first, second = pool.open_all(2)
     member.session_event(0, scripted_member.CLOSED, "TIMEOUT", session_id=first.cluster_session_id)
     poll(pool)
-    assert first.is_closed
+    assert first.state == PooledSessionState.WAITING
     assert first.close_reason == "closed by the cluster: TIMEOUT"
-    assert first.offer(b"x") == CLOSED
+    assert isinstance(first.error, ClosedError)
+    assert first.cluster_session_id == -1
+    assert first.offer(b"x") == NOT_CONNECTED
     assert second.offer(b"x") > 0
-    assert len(pool) == 1
-    assert world.listener.events[-1][:3] == ("session", 0, first.cluster_session_id)
+    assert (len(pool), pool.lost) == (2, 1)
+    assert world.listener.events[-1][:3] == ("session", 0, 101)
 
 
 @pytest.mark.parametrize(
@@ -356,14 +381,6 @@ def test_closing_the_pool_ends_all_sessions(world: World, pool: SessionPool, mem
         pool.poll()
 
 
-def test_all_sessions_end_with_the_pools_first(pool: SessionPool, member: Gateway) -> None:
-    sessions = pool.open_all(2)
-    member.session_event(0, scripted_member.CLOSED, "TIMEOUT", session_id=100)
-    pool.poll()
-    assert [session.close_reason for session in sessions] == ["closed by the cluster: TIMEOUT"] * 2
-    assert sessions[0].offer(b"x") == CLOSED
-
-
 def test_a_callback_can_offer_but_not_poll_or_close(world: World, pool: SessionPool, member: Gateway) -> None:
     (session,) = pool.open_all(1)
     errors: list[ContainerError] = []
@@ -404,3 +421,602 @@ def test_nothing_is_made_by_hand() -> None:
     for kind in (SessionPool, PooledSession):
         with pytest.raises(TypeError, match="use SessionPool"):
             kind()
+
+
+# Sessions that are lost
+
+
+FULL = "concurrent session limit"
+NO_JITTER = ReconnectPolicy(first_delay=0.1, max_delay=0.4, jitter=0.0)
+
+
+class Told(PoolListener):
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def on_session_opened(self, session: object) -> None:
+        self.calls.append(("opened", session))
+
+    def on_session_lost(self, session: object, error: ContainerError) -> None:
+        self.calls.append(("lost", session, str(error)))
+
+    def on_session_replaced(self, session: object, attempts: int) -> None:
+        self.calls.append(("replaced", session, attempts))
+
+    def on_session_closed(self, session: object, error: ContainerError) -> None:
+        self.calls.append(("closed", session, str(error)))
+
+    def on_leader_changed(self, leader_member_id: int, leadership_term_id: int) -> None:
+        self.calls.append(("leader", leader_member_id, leadership_term_id))
+
+    def on_closed(self, error: ContainerError) -> None:
+        self.calls.append(("pool", str(error)))
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def lasting(world: World, member: Gateway, told: Told) -> SessionPool:
+    return SessionPool.connect(
+        world.context(), policy=NO_JITTER, callbacks=told, correlate=lambda payload: payload[:1] or None
+    )
+
+
+def state_of(session: PooledSession) -> PooledSessionState:
+    """Its state now; a type checker takes the attribute's for what it last was."""
+    return session.state
+
+
+def lose(pool: SessionPool, member: Gateway, session_id: int, detail: str = "TIMEOUT") -> None:
+    member.session_event(0, scripted_member.CLOSED, detail, session_id=session_id)
+    poll(pool)
+
+
+def pass_time(world: World, pool: SessionPool, duration_ns: int) -> None:
+    """In steps: each lets what was sent be answered."""
+    for _ in range(duration_ns // (20 * MS)):
+        world.advance(20 * MS)
+        poll(pool, 3)
+
+
+def a_new_leader(world: World, old: Gateway, session_ids: list[int], term: int = 4) -> Gateway:
+    leader = Gateway(world.driver, 1, MEMBER_1)
+    leader.cluster_session_id = 200
+    leader.leadership_term_id = term
+    assert old.egress is not None
+    leader.open_egress(old.egress.channel)
+    for session_id in session_ids:
+        leader.new_leader(ENDPOINTS, session_id=session_id)
+    return leader
+
+
+def test_a_lost_session_is_connected_again_and_the_rest_goes_on(
+    world: World, lasting: SessionPool, member: Gateway, told: Told
+) -> None:
+    first, second = lasting.open_all(2)
+    told.calls.clear()
+    lose(lasting, member, 101)
+    assert told.calls == [("lost", first, "the session ended: closed by the cluster: TIMEOUT")]
+    assert second.offer(b"goes on") > 0
+    pass_time(world, lasting, 200 * MS)
+    assert (first.state, first.cluster_session_id, first.sessions) == (PooledSessionState.CONNECTED, 103, 2)
+    assert (first.error, first.close_reason, lasting.lost) == (None, None, 0)
+    assert told.calls[1:] == [("replaced", first, 1)]
+    assert first.offer(b"again") > 0
+    poll(lasting)
+    assert member.sessions_of("SessionMessageHeader") == [102, 103]
+    assert lasting.session(103) is first
+    assert lasting.session(101) is None
+
+
+def test_it_waits_longer_after_each_refusal(world: World, lasting: SessionPool, member: Gateway, told: Told) -> None:
+    (session,) = lasting.open_all(1)
+    member.refuse(ERROR, FULL)
+    lose(lasting, member, 101)
+    asked = len(member.received("SessionConnectRequest"))
+    pass_time(world, lasting, 1200 * MS)
+    attempts = len(member.received("SessionConnectRequest")) - asked
+    assert 3 <= attempts <= 4  # after 0.1, 0.2, 0.4 and 0.4 s
+    assert isinstance(session.error, SessionLimitError)
+    assert state_of(session) == PooledSessionState.WAITING
+    member.hooks.clear()
+    pass_time(world, lasting, 600 * MS)
+    assert state_of(session) == PooledSessionState.CONNECTED
+    assert told.calls[-1] == ("replaced", session, attempts + 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "detail", "kind"),
+    [(scripted_member.AUTHENTICATION_REJECTED, "no", AuthenticationError), (ERROR, "bad version", SessionError)],
+)
+def test_what_no_retry_can_help_ends_that_session_alone(
+    world: World, lasting: SessionPool, member: Gateway, told: Told, code: int, detail: str, kind: type[Exception]
+) -> None:
+    lost, other = lasting.open_all(2)
+    member.refuse(code, detail)
+    lose(lasting, member, 101)
+    pass_time(world, lasting, 200 * MS)
+    assert lost.is_closed
+    assert isinstance(lost.error, kind)
+    assert told.calls[-1] == ("closed", lost, str(lost.error))
+    assert (len(lasting), lasting.lost) == (1, 0)
+    assert other.offer(b"x") > 0
+    with pytest.raises(ClosedError, match=detail):
+        lost.send(b"x")
+
+
+def test_the_policy_gives_a_session_up(world: World, member: Gateway, told: Told) -> None:
+    pool = SessionPool.connect(
+        world.context(), callbacks=told, policy=ReconnectPolicy(first_delay=0.1, jitter=0.0, max_attempts=3)
+    )
+    (session,) = pool.open_all(1)
+    member.refuse(ERROR, FULL)
+    lose(pool, member, 101)
+    pass_time(world, pool, 2 * S)
+    assert session.is_closed
+    assert str(session.error) == f"no session after 3 attempts: {told.calls[-1][2].partition(': ')[2]}"
+    assert FULL in str(session.error)
+    assert not pool.is_closed
+
+
+def test_an_attempt_that_is_not_answered_is_followed_by_another(
+    world: World, lasting: SessionPool, member: Gateway, told: Told
+) -> None:
+    (session,) = lasting.open_all(1)
+    member.hooks["SessionConnectRequest"] = lambda request: None
+    lose(lasting, member, 101)
+    pass_time(world, lasting, 200 * MS)
+    assert state_of(session) == PooledSessionState.CONNECTING
+    pass_time(world, lasting, 5 * S)
+    assert isinstance(session.error, TimedOutError)
+    member.hooks.clear()
+    pass_time(world, lasting, 500 * MS)
+    assert state_of(session) == PooledSessionState.CONNECTED
+    assert told.calls[-1] == ("replaced", session, 2)
+
+
+def test_a_first_connect_that_fails_is_not_tried_again(
+    world: World, lasting: SessionPool, member: Gateway, told: Told
+) -> None:
+    member.refuse(ERROR, FULL)
+    session = lasting.open()
+    pass_time(world, lasting, 1 * S)
+    assert session.is_closed
+    assert isinstance(session.error, SessionLimitError)
+    assert told.calls == [("closed", session, str(session.error))]
+
+
+@pytest.mark.parametrize("is_idempotent", [False, True])
+def test_what_a_lost_session_was_asked_ends_with_an_unknown_outcome(
+    world: World, lasting: SessionPool, member: Gateway, is_idempotent: bool
+) -> None:
+    lost, other = lasting.open_all(2)
+    asked = [session.begin_request(b"7", key=b"7", idempotent=is_idempotent) for session in (lost, other)]
+    lose(lasting, member, 101)
+    with pytest.raises(RequestClosedError, match="session 101 ended: closed by the cluster: TIMEOUT") as ended:
+        asked[0].wait()
+    assert ended.value.outcome == Outcome.UNKNOWN
+    assert not asked[1].is_done
+    pass_time(world, lasting, 200 * MS)
+    again = lost.begin_request(b"7", key=b"7")
+    member.message(b"7 late", session_id=101)
+    member.message(b"7 now", session_id=lost.cluster_session_id)
+    member.message(b"7 other", session_id=102)
+    poll(lasting)
+    assert (again.payload, asked[1].payload) == (b"7 now", b"7 other")
+    counts = lasting.request_counts
+    assert counts is not None
+    assert (counts.sent, counts.answered, counts.unknown, counts.in_flight) == (3, 2, 1, 0)
+
+
+def test_a_send_waits_for_the_session_to_be_back(world: World, lasting: SessionPool, member: Gateway) -> None:
+    (session,) = lasting.open_all(1)
+    lose(lasting, member, 101)
+    assert session.send(b"when it is back") > 0
+    assert session.sessions == 2
+    member.refuse(ERROR, FULL)
+    lose(lasting, member, session.cluster_session_id)
+    with pytest.raises(SendTimedOutError, match="NOT_CONNECTED"):
+        session.send(b"x", timeout=0.5)
+    world.driver.conduct()
+    assert member.payloads() == [b"when it is back"]
+
+
+def test_a_session_that_is_lost_and_closed_stays_closed(world: World, lasting: SessionPool, member: Gateway) -> None:
+    (session,) = lasting.open_all(1)
+    lose(lasting, member, 101)
+    session.close()
+    pass_time(world, lasting, 1 * S)
+    assert (session.is_closed, session.sessions, len(lasting), lasting.lost) == (True, 1, 0, 0)
+    assert member.received("SessionCloseRequest") == []
+
+
+def test_a_session_that_came_back_is_kept_alive_once(world: World, lasting: SessionPool, member: Gateway) -> None:
+    (session,) = lasting.open_all(1)
+    lose(lasting, member, 101)
+    pass_time(world, lasting, 200 * MS)
+    pass_time(world, lasting, 4 * S)
+    assert 3 <= member.sessions_of("SessionKeepAlive").count(session.cluster_session_id) <= 4
+    assert 101 not in member.sessions_of("SessionKeepAlive")
+
+
+def test_the_pools_own_session_is_replaced_like_any_other(
+    world: World, lasting: SessionPool, member: Gateway, told: Told
+) -> None:
+    sessions = lasting.open_all(2)
+    told.calls.clear()
+    asked = lasting.cluster.begin_request(b"7", key=b"7")
+    lose(lasting, member, 100)
+    with pytest.raises(RequestClosedError, match="session 100 ended"):
+        asked.wait()
+    assert lasting.cluster.offer(b"of nobody") == NOT_CONNECTED
+    assert lasting.cluster.try_claim(1, BufferClaim()) == NOT_CONNECTED
+    assert sessions[0].offer(b"goes on") > 0
+    pass_time(world, lasting, 200 * MS)
+    assert lasting.cluster.cluster_session_id == 103
+    assert lasting.cluster.offer(b"of the pool") > 0
+    poll(lasting)
+    assert member.sessions_of("SessionMessageHeader")[1:] == [101, 103]
+    assert (told.calls, len(lasting), lasting.lost) == ([], 2, 0)
+    pass_time(world, lasting, 2 * S)
+    assert 103 in member.sessions_of("SessionKeepAlive")
+
+
+def test_without_its_own_session_the_pool_follows_the_leader_and_goes_on(
+    world: World, lasting: SessionPool, member: Gateway, told: Told
+) -> None:
+    sessions = lasting.open_all(2)
+    member.refuse(scripted_member.AUTHENTICATION_REJECTED, "no")
+    lose(lasting, member, 100)
+    pass_time(world, lasting, 1 * S)
+    assert (lasting.cluster.cluster_session_id, lasting.is_closed) == (-1, False)
+    member.stop()
+    leader = a_new_leader(world, member, [101, 102])
+    poll(lasting, 10)
+    assert told.calls[-1] == ("leader", 1, 4)
+    assert sessions[1].send(b"x") > 0
+    world.driver.conduct()
+    assert leader.sessions_of("SessionMessageHeader") == [102]
+    assert -1 not in [event[1] for event in world.listener.events if event[0] == "new_leader"]
+    assert [event[1] for event in world.listener.events if event[0] == "new_leader"] == [101, 102]
+    lasting.close()
+    assert sessions[0].is_closed
+
+
+def test_the_first_event_of_a_new_leader_is_followed_whosever_it_is(
+    world: World, lasting: SessionPool, member: Gateway, told: Told
+) -> None:
+    sessions = lasting.open_all(2)
+    told.calls.clear()
+    member.stop()
+    poll(lasting)
+    leader = a_new_leader(world, member, [102])
+    poll(lasting, 10)
+    assert sessions[0].offer(b"x") > 0
+    ingress = world.ingress_channels()
+    leader.new_leader(ENDPOINTS, session_id=100)
+    leader.new_leader(ENDPOINTS, session_id=101)
+    poll(lasting)
+    assert world.ingress_channels() == ingress
+    assert lasting.cluster.state == ClientState.CONNECTED
+    assert told.calls == [("leader", 1, 4)]
+
+
+def test_sessions_that_a_new_leader_does_not_speak_of_are_lost(
+    world: World, lasting: SessionPool, member: Gateway, told: Told
+) -> None:
+    sessions = lasting.open_all(3)
+    asked = [session.begin_request(b"7", key=b"7", idempotent=True, timeout=60) for session in sessions]
+    told.calls.clear()
+    member.stop()
+    leader = a_new_leader(world, member, [100, 102])
+    pass_time(world, lasting, 9 * S)
+    assert {session.state for session in sessions} == {PooledSessionState.CONNECTED}
+    pass_time(world, lasting, 2 * S)
+    lost = [call[1] for call in told.calls if call[0] == "lost"]
+    assert lost == [sessions[0], sessions[2]]
+    for index in (0, 2):
+        with pytest.raises(RequestClosedError, match="the new leader, member 1, did not send its event"):
+            asked[index].wait()
+    assert not asked[1].is_done
+    assert sessions[1].sessions == 1
+    assert [session.sessions for session in lost] == [2, 2]
+    assert leader.sessions_of("SessionKeepAlive").count(101) > 0
+
+
+def test_the_pools_own_session_may_be_unknown_to_a_new_leader(
+    world: World, lasting: SessionPool, member: Gateway
+) -> None:
+    (session,) = lasting.open_all(1)
+    member.stop()
+    a_new_leader(world, member, [101])
+    pass_time(world, lasting, 11 * S)
+    assert session.sessions == 1
+    assert lasting.cluster.cluster_session_id == 201
+
+
+def test_all_are_connected_again_when_there_was_no_leader_for_long(
+    world: World, lasting: SessionPool, member: Gateway, told: Told
+) -> None:
+    sessions = lasting.open_all(5)
+    closed = sessions.pop()
+    closed.close()
+    asked = sessions[0].begin_request(b"7", key=b"7", idempotent=True, timeout=60)
+    told.calls.clear()
+    member.stop()
+    pass_time(world, lasting, 11 * S)
+    with pytest.raises(RequestClosedError, match="no new leader within 10 s"):
+        asked.wait()
+    assert not lasting.is_closed
+    assert {session.state for session in sessions} == {PooledSessionState.CONNECTING}
+    assert sessions[0].offer(b"x") == NOT_CONNECTED
+    assert lasting.lost == 4
+    connecting = lasting.open()
+    again = Gateway(world.driver, 0, MEMBER_0)
+    pass_time(world, lasting, 2 * S)
+    assert {session.state for session in [*sessions, connecting]} == {PooledSessionState.CONNECTED}
+    assert [session.sessions for session in sessions] == [2] * 4
+    assert lasting.cluster.state == ClientState.CONNECTED
+    assert sessions[2].send(b"x") > 0
+    world.driver.conduct()
+    assert again.sessions_of("SessionMessageHeader") == [sessions[2].cluster_session_id]
+    assert [call[0] for call in told.calls if call[0] != "opened"] == [*["lost"] * 4, "leader", *["replaced"] * 4]
+    assert len(world.client.open_resources) == 2
+    assert lasting.request_counts is not None
+    assert lasting.request_counts.unknown == 1
+
+
+def test_connects_under_way_go_on_when_the_streams_are_lost(
+    world: World, lasting: SessionPool, member: Gateway
+) -> None:
+    member.hooks["SessionConnectRequest"] = lambda request: None
+    session = lasting.open()
+    poll(lasting)
+    lasting.cluster.track_ingress_publication_result(-5)  # the stream is at its end
+    poll(lasting)
+    assert lasting.cluster.is_closed
+    assert state_of(session) == PooledSessionState.CONNECTING
+    member.hooks.clear()
+    member.egress = None
+    pass_time(world, lasting, 1 * S)
+    assert state_of(session) == PooledSessionState.CONNECTED
+    assert (session.sessions, len(lasting)) == (1, 1)
+
+
+def test_the_policy_gives_the_pool_up(world: World, member: Gateway, told: Told) -> None:
+    pool = SessionPool.connect(world.context(), callbacks=told, policy=ReconnectPolicy(max_seconds=7.0))
+    sessions = pool.open_all(2)
+    member.stop()
+    for _ in range(2000):
+        world.advance(20 * MS)
+        pool.poll()
+        if pool.is_closed:
+            break
+    assert pool.is_closed
+    assert "no session within 7 s" in str(pool.close_reason)
+    assert all(session.is_closed for session in sessions)
+    assert told.calls[-1] == ("pool", pool.close_reason)
+    assert world.client.open_resources == []
+    for call in (pool.poll, pool.open):
+        with pytest.raises(ClosedError, match="no session within 7 s"):
+            call()
+    with pytest.raises(ClosedError, match="no session within 7 s"):
+        sessions[0].send(b"x")
+
+
+def test_a_pool_over_a_client_of_the_callers_ends_with_it(
+    world: World, lasting: SessionPool, member: Gateway, told: Told
+) -> None:
+    (session,) = lasting.open_all(1)
+    world.client.close()
+    lasting.poll()
+    assert lasting.is_closed
+    assert "its Aeron client is closed" in str(lasting.close_reason)
+    assert session.is_closed
+    assert told.calls[-1][0] == "pool"
+
+
+def test_closing_what_waits_to_be_connected_again(world: World, lasting: SessionPool, member: Gateway) -> None:
+    (session,) = lasting.open_all(1)
+    member.stop()
+    pass_time(world, lasting, 11 * S)
+    lasting.close()
+    assert session.is_closed
+    assert session.close_reason == "closed by this client"
+    assert world.client.open_resources == []
+    with pytest.raises(ClosedError):
+        lasting.poll()
+
+
+def test_what_a_callback_raises_comes_out_of_the_poll_and_costs_no_other(world: World, member: Gateway) -> None:
+    class Failing(Told):
+        def on_session_lost(self, session: object, error: ContainerError) -> None:
+            super().on_session_lost(session, error)
+            raise ZeroDivisionError
+
+    told = Failing()
+    pool = SessionPool.connect(world.context(), callbacks=told, policy=NO_JITTER)
+    first, second = pool.open_all(2)
+    for session_id in (101, 102):
+        member.session_event(0, scripted_member.CLOSED, "TIMEOUT", session_id=session_id)
+    failures = 0
+    for _ in range(60):
+        world.advance(10 * MS)
+        try:
+            pool.poll()
+        except ZeroDivisionError:
+            failures += 1
+    assert failures == 2
+    assert [call[0] for call in told.calls if call[0] != "opened"] == ["lost", "lost", "replaced", "replaced"]
+    assert {first.state, second.state} == {PooledSessionState.CONNECTED}
+
+
+def test_a_bad_policy_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="max_attempts"):
+        SessionPool.connect(policy=ReconnectPolicy(max_attempts=0))
+
+
+# Deadlines
+
+
+def test_a_challenged_session_times_out_as_soon_as_any_other(world: World, pool: SessionPool, member: Gateway) -> None:
+    member.hooks["SessionConnectRequest"] = lambda request: None
+    challenged = pool.open()
+    pool.poll()
+    world.driver.conduct()
+    _, request = member.received("SessionConnectRequest")
+    world.advance(4 * S)
+    later = [pool.open() for _ in range(3)]
+    poll(pool)
+    member.hooks["ChallengeResponse"] = lambda request: None
+    member.send("Challenge", correlation_id=request["correlation_id"], cluster_session_id=900, encoded_challenge=b"?")
+    poll(pool)
+    assert len(member.received("ChallengeResponse")) == 1
+    world.advance(1 * S)
+    poll(pool)
+    assert isinstance(challenged.error, TimedOutError)
+    assert {session.state for session in later} == {PooledSessionState.CONNECTING}
+    world.advance(4 * S)
+    poll(pool)
+    assert all(isinstance(session.error, TimedOutError) for session in later)
+
+
+def test_a_session_that_is_redirected_times_out_in_its_time(world: World, pool: SessionPool, member: Gateway) -> None:
+    def redirect(request: Request) -> None:
+        member.hooks["SessionConnectRequest"] = lambda request: None
+        member.session_event(request["correlation_id"], scripted_member.REDIRECT, ENDPOINTS, session_id=-1, leader=0)
+
+    member.hooks["SessionConnectRequest"] = redirect
+    session = pool.open()
+    poll(pool)
+    world.advance(4 * S)
+    later = pool.open()
+    poll(pool)
+    world.advance(1 * S)
+    poll(pool)
+    assert isinstance(session.error, TimedOutError)
+    assert later.state == PooledSessionState.CONNECTING
+
+
+def test_a_session_whose_turn_does_not_come_times_out(world: World, member: Gateway) -> None:
+    pool = SessionPool.connect(world.context(), max_connecting=1)
+    member.hooks["SessionConnectRequest"] = lambda request: None
+    first, second = pool.open(), pool.open()
+    poll(pool)
+    world.advance(5 * S)
+    poll(pool)
+    assert isinstance(first.error, TimedOutError)
+    assert isinstance(second.error, TimedOutError)
+    assert len(member.received("SessionConnectRequest")) == 2
+    member.hooks.clear()
+    assert pool.open_all(2)[0].state == PooledSessionState.CONNECTED
+
+
+# Sending
+
+
+def test_a_claim_is_written_in_place_with_the_sessions_own_id(world: World, pool: SessionPool, member: Gateway) -> None:
+    first, second = pool.open_all(2)
+    claim = BufferClaim()
+    for session, text in ((first, b"first"), (second, b"second")):
+        assert session.try_claim(len(text), claim) > 0
+        claim.buffer[:] = text
+        claim.commit()
+    assert second.try_claim(3, claim) > 0
+    claim.abort()
+    poll(pool)
+    assert member.sessions_of("SessionMessageHeader") == [101, 102]
+    assert member.payloads() == [b"first", b"second"]
+
+
+def test_a_claim_has_the_limits_of_a_clients(world: World, pool: SessionPool, member: Gateway) -> None:
+    (session,) = pool.open_all(1)
+    claim = BufferClaim()
+    assert session.max_payload_length == pool.cluster.max_payload_length > 0
+    assert session.max_message_length == pool.cluster.max_message_length
+    assert session.try_claim(session.max_payload_length, claim) > 0
+    with pytest.raises(ClusterError):
+        session.try_claim(1, claim)
+    claim.abort()
+    with pytest.raises(MessageTooLongError, match="longer than the max_payload_length"):
+        session.try_claim(session.max_payload_length + 1, claim)
+    with pytest.raises(ValueError, match="must not be negative: -1"):
+        session.try_claim(-1, claim)
+    world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED])
+    assert session.try_claim(1, claim) == BACK_PRESSURED
+    connecting = pool.open()
+    assert connecting.try_claim(1, claim) == NOT_CONNECTED
+    connecting.close()
+    assert connecting.try_claim(1, claim) == CLOSED
+    member.stop()
+    poll(pool)
+    assert session.try_claim(1, claim) == NOT_CONNECTED
+
+
+def test_a_claim_counts_as_a_sign_of_life_of_its_session_alone(
+    world: World, pool: SessionPool, member: Gateway
+) -> None:
+    busy, silent = pool.open_all(2)
+    claim = BufferClaim()
+    for _ in range(30):
+        world.advance(100 * MS)
+        assert busy.try_claim(1, claim) > 0
+        claim.commit()
+        poll(pool, 2)
+    kept = member.sessions_of("SessionKeepAlive")
+    assert 101 not in kept
+    assert {session_id: kept.count(session_id) > 1 for session_id in (100, silent.cluster_session_id)} == {
+        100: True,
+        102: True,
+    }
+
+
+def test_a_send_from_a_callback_does_not_poll(world: World, pool: SessionPool, member: Gateway) -> None:
+    (session,) = pool.open_all(1)
+    results: list[object] = []
+
+    def send() -> None:
+        try:
+            results.append(session.send(b"from the callback") > 0)
+            member.egress.close()  # type: ignore[union-attr]
+            world.driver.publication_results(MEMBER_0, 101, [NOT_CONNECTED])
+            session.send(b"x")
+        except ContainerError as error:
+            results.append(error)
+
+    world.listener.on_any = send
+    member.message(b"x", session_id=session.cluster_session_id)
+    poll(pool)
+    assert results[0] is True
+    assert isinstance(results[1], ClusterUnavailableError)
+    assert "from a listener's callback" in str(results[1])
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), "5"])
+def test_a_send_takes_no_impossible_timeout(pool: SessionPool, timeout: Any) -> None:
+    (session,) = pool.open_all(1)
+    with pytest.raises((ConfigurationError, TypeError)):
+        session.send(b"x", timeout=timeout)
+
+
+def test_a_send_tries_once_within_no_time(world: World, pool: SessionPool, member: Gateway) -> None:
+    (session,) = pool.open_all(1)
+    assert session.send(b"x", timeout=0) > 0
+    world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED] * 3)
+    with pytest.raises(SendTimedOutError, match="within 0 s: last result BACK_PRESSURED"):
+        session.send(b"x", timeout=0)
+
+
+@pytest.mark.parametrize(
+    "send",
+    [lambda session: session.send(b"x"), lambda session: session.request(b"7", key=b"7")],
+    ids=["send", "request"],
+)
+def test_a_closed_session_sends_nothing(lasting: SessionPool, send: Callable[[PooledSession], object]) -> None:
+    (session,) = lasting.open_all(1)
+    session.close()
+    with pytest.raises(ClosedError, match="closed by this client"):
+        send(session)

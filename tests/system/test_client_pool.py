@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from container.api import Header, MessageBuffer
-from container.client import EgressListener, EventCode, PooledSession, PooledSessionState, SessionPool
-from container.testing.cluster import Cluster, JavaService
+from container.client import (
+    AsyncPooledSession,
+    AsyncSessionPool,
+    EgressListener,
+    EventCode,
+    PooledSession,
+    PooledSessionState,
+    SessionPool,
+)
+from container.errors import OutcomeUnknownError
+from container.testing.cluster import Cluster, JavaService, Member
+from tests.pauses import pause
 from tests.system.harness import JAVA_ECHO_SERVICE, NodeFactory
 from tests.system.test_client import settings, start_echo
+from tests.threaded_members import key_of
 
 SESSIONS = 300
 LATECOMERS = 100
+ASYNC_SESSIONS = 50
 ROUNDS = 10
 KILL_IN_ROUND = 5
 RESEND_S = 2.0
@@ -161,3 +175,69 @@ def test_all_sessions_of_a_pool_go_on_when_the_leader_is_killed(java_classes: Pa
             assert set(ids) <= gateway.followed
             assert gateway.ended == []
             assert len(pool) == SESSIONS + LATECOMERS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_asyncio_pool_outlives_a_leader_that_is_killed_and_all_members(java_classes: Path) -> None:
+    """Each request is answered, or fails with an error that says that its outcome is unknown; no session is gone."""
+    outcomes: Counter[str] = Counter()
+    properties = {"aeron.cluster.max.sessions": str(2 * ASYNC_SESSIONS)}
+    with Cluster([JavaService(JAVA_ECHO_SERVICE)], class_path=[java_classes], properties=properties) as cluster:
+        cluster.start_client_driver()
+        cluster.start().await_ready()
+
+        def kill_and_restart(members: list[Member]) -> None:
+            for member in members:
+                member.kill()
+            for member in members:
+                member.restart()
+            cluster.await_ready()
+
+        async def work(session: AsyncPooledSession, number: int, is_over: asyncio.Event) -> None:
+            key = 0
+            while not is_over.is_set():
+                key += 1
+                try:
+                    payload = b"%d:" % key
+                    assert await session.request(payload, key=key, idempotent=bool(number % 2)) == payload
+                    outcomes["answered"] += 1
+                except OutcomeUnknownError as error:
+                    outcomes[type(error).__name__] += 1
+                await pause(0.02)
+
+        async def go_on() -> None:
+            before = outcomes["answered"]
+            async with asyncio.timeout(POLL_LIMIT_S):
+                while outcomes["answered"] < before + 3 * ASYNC_SESSIONS:
+                    await pause(0.02)
+
+        async def scenario() -> None:
+            settings = cluster.client_settings() | {"message_timeout": POLL_LIMIT_S, "new_leader_timeout": 10.0}
+            is_over = asyncio.Event()
+            async with (
+                AsyncSessionPool.connect(**settings, correlate=key_of) as pool,
+                asyncio.TaskGroup() as tasks,
+            ):
+                sessions = await pool.open_all(ASYNC_SESSIONS)
+                for number, session in enumerate(sessions):
+                    tasks.create_task(work(session, number, is_over))
+                await go_on()
+                leader = cluster.leader
+                assert leader is not None
+                await asyncio.to_thread(kill_and_restart, [leader])
+                await go_on()
+                after_the_leader = [session.sessions for session in sessions]
+                await asyncio.to_thread(kill_and_restart, list(cluster.members))
+                await go_on()
+                async with asyncio.timeout(POLL_LIMIT_S):
+                    while pool.lost > 0:
+                        await pause(0.02)
+                is_over.set()
+                print(f"{outcomes}, {pool.request_counts}, {Counter(after_the_leader)}")
+                assert [session.sessions for session in sessions] > after_the_leader
+                assert not any(session.is_closed for session in sessions)
+
+        asyncio.run(scenario())
+    assert outcomes["RequestTimedOutError"] == 0
+    assert outcomes.total() > outcomes["answered"] > 0

@@ -2,13 +2,15 @@
 
 :class:`AeronCluster` is the front door; :class:`ClientContext` has its settings, :class:`EgressListener` is
 what you implement, :class:`AsyncConnect` connects without blocking, :func:`aconnect` is for
-asyncio, and :class:`SessionPool` has thousands of sessions. :class:`Request` is a message that waits for its reply.
+asyncio, and :class:`SessionPool` and :class:`AsyncSessionPool` have thousands of sessions. :class:`Request` is a
+message that waits for its reply.
 :func:`reconnecting` and :func:`areconnecting` make clients that connect again when a session ends.
 """
 
 from container.client.aeron_cluster import SESSION_HEADER_LENGTH, AeronCluster, ClientState
 from container.client.async_client import AdminResponse, AsyncAeronCluster, aconnect
 from container.client.async_connect import AsyncConnect, ConnectStep
+from container.client.async_pool import AsyncPooledSession, AsyncSessionPool
 from container.client.async_reconnecting import AsyncReconnectingClient, areconnecting
 from container.client.client_context import ClientContext, ClientSettings, CredentialsSupplier
 from container.client.client_poller import EgressMessage
@@ -24,6 +26,7 @@ from container.client.metrics import ClientMetrics, RoundTripTimes
 from container.client.reconnecting_base import ConnectionListener
 from container.client.reconnecting_client import ReconnectingClient, reconnecting
 from container.client.reconnection import ConnectionState, OutboxPolicy, ReconnectPolicy
+from container.client.replacement import PoolListener
 from container.client.requests import Request, RequestCounts
 from container.client.session_pool import PooledSession, PooledSessionState, SessionPool
 
@@ -36,7 +39,9 @@ __all__ = [
     "AeronCluster",
     "AsyncAeronCluster",
     "AsyncConnect",
+    "AsyncPooledSession",
     "AsyncReconnectingClient",
+    "AsyncSessionPool",
     "ClientContext",
     "ClientMetrics",
     "ClientSettings",
@@ -50,6 +55,7 @@ __all__ = [
     "EgressMessage",
     "EventCode",
     "OutboxPolicy",
+    "PoolListener",
     "PooledSession",
     "PooledSessionState",
     "ReconnectPolicy",

@@ -12,7 +12,7 @@ from container.transport cimport (
 
 cdef class AeronCluster(FragmentHandler):
     cdef readonly object context                    # ClientContext
-    cdef readonly int64_t cluster_session_id
+    cdef readonly int64_t cluster_session_id        # -1 of a pool's whose first session is lost
     cdef readonly int64_t leadership_term_id
     cdef readonly int32_t leader_member_id
     cdef readonly int64_t new_leader_timeout_ns
@@ -52,6 +52,7 @@ cdef class AeronCluster(FragmentHandler):
     cpdef int poll_egress(self, fragment_limit=*) except -1
     cpdef int idle(self, work_count=*) except -1
     cdef int _open(self, object context) except -1
+    cdef int _adopt_session(self, int64_t cluster_session_id) except -1
     cdef int64_t _offer_vectors(self, BufferVectors* vectors) except? -6
     cdef int64_t _claim_message(self, size_t length, Claim* claim) except? -6
     cdef int64_t _send_vectors(self, BufferVectors* vectors, object timeout) except? -6
@@ -91,6 +92,8 @@ cdef class AeronCluster(FragmentHandler):
     cdef int _check_thread(self) except -1
 
 
-# Raises MessageTooLongError, in lengths without the session header, which is vector 0.
+# These raise MessageTooLongError, in lengths without the session header, which is vector 0.
 cdef int check_message_length(const BufferVectors* vectors, Publication publication) except -1
+cdef int64_t claim_message(
+    Publication publication, const uint8_t* session_header, size_t length, Claim* claim) except? -6
 cdef PendingAdd begin_add_ingress_publication(Client client, object context, str channel)

@@ -22,7 +22,6 @@ from container.client.client_context import check_context, context_of, integer, 
 from container.client.egress_handler cimport egress_handler
 from container.client.metrics import ClientMetrics, RoundTripTimes
 from container.client.requests import NO_REQUESTS, Request, RequestTable, as_bytes, check_requests
-from container.client.round_trip_recorder import RoundTripRecorder
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport (
     SBE_HEADER_LENGTH, SBE_VAR_LENGTH_LENGTH, MessageHeader, VarData, sbe_read_header,
@@ -100,6 +99,19 @@ cdef inline int _int(object value, str name) except? -1:
         return value if type(value) is int else integer(name, value, 32)
     except OverflowError:
         return integer(name, value, 32)                 # raises, with the argument's name
+
+
+cdef int64_t claim_message(
+        Publication publication, const uint8_t* session_header, size_t length, Claim* claim) except? -6:
+    cdef int64_t result
+    if length > <size_t> (publication.max_payload_length - HEADER_LENGTH):
+        raise MessageTooLongError(
+            f"a claim of {length} bytes is longer than the max_payload_length of "
+            f"{publication.max_payload_length - HEADER_LENGTH} bytes; a claim is one frame: offer it instead")
+    result = publication.try_claim(HEADER_LENGTH + length, claim)
+    if result > 0:
+        memcpy(claim.data, session_header, HEADER_LENGTH)
+    return result
 
 
 cdef class AeronCluster(FragmentHandler):
@@ -180,6 +192,12 @@ cdef class AeronCluster(FragmentHandler):
         codec.session_message_header_encode(
             self._session_header, sizeof(self._session_header), self.leadership_term_id, self.cluster_session_id, 0)
         forks.own(self)
+        return 0
+
+    cdef int _adopt_session(self, int64_t cluster_session_id) except -1:
+        # Of a pool, which has connected it over these streams in the place of one that was lost; -1 meanwhile.
+        self.cluster_session_id = cluster_session_id
+        codec.session_message_header_put_cluster_session_id(self._session_header, cluster_session_id)
         return 0
 
     def _disown(self, long process_id):
@@ -298,15 +316,10 @@ cdef class AeronCluster(FragmentHandler):
     cdef int64_t _claim_message(self, size_t length, Claim* claim) except? -6:
         # The header is written; the claimer writes behind it and commits.
         cdef int64_t result
-        if self._publication is None or self._is_settling:
+        if self._publication is None or self._is_settling or self.cluster_session_id < 0:
             return CLOSED if self._state == STATE_CLOSED else NOT_CONNECTED
-        if length > <size_t> (self._publication.max_payload_length - HEADER_LENGTH):
-            raise MessageTooLongError(
-                f"a claim of {length} bytes is longer than the max_payload_length of {self.max_payload_length} bytes; "
-                "a claim is one frame: offer it instead")
-        result = self._publication.try_claim(HEADER_LENGTH + length, claim)
+        result = claim_message(self._publication, self._session_header, length, claim)
         if result > 0:
-            memcpy(claim.data, self._session_header, sizeof(self._session_header))
             self._sent += 1
             self._last_send_ns = self._client.clock.nano_time()
         self._track_result(result)
@@ -350,7 +363,7 @@ cdef class AeronCluster(FragmentHandler):
 
     cdef int64_t _offer_vectors(self, BufferVectors* vectors) except? -6:
         cdef int64_t result
-        if self._publication is None or self._is_settling:
+        if self._publication is None or self._is_settling or self.cluster_session_id < 0:
             return CLOSED if self._state == STATE_CLOSED else NOT_CONNECTED
         check_message_length(vectors, self._publication)
         vectors.vectors[0].data = self._session_header
@@ -480,7 +493,7 @@ cdef class AeronCluster(FragmentHandler):
         self._in_flight = None if requests is None else requests._waiting
         self._is_correlating = requests is not None
         if requests is not None:
-            requests.round_trips = RoundTripRecorder(self._client.clock)
+            requests.round_trips.use(self._client.clock)
         return 0
 
     @property
@@ -702,7 +715,7 @@ cdef class AeronCluster(FragmentHandler):
         if self._state == STATE_AWAIT_NEW_LEADER_CONNECTION:
             if self._publication.is_connected():
                 self._offer_keep_alive()
-        elif (self._keep_alive_interval_ns > 0
+        elif (self._keep_alive_interval_ns > 0 and self.cluster_session_id >= 0
                 and self._client.clock.nano_time() - self._last_send_ns >= self._keep_alive_interval_ns):
             self._offer_keep_alive()
         return 0
@@ -817,8 +830,9 @@ cdef class AeronCluster(FragmentHandler):
         self._forget_new_leader()
         self._is_settling = self._requests is not None and len(self._requests) > 0
         self._settle_ns = self._client.clock.nano_time() + MAX_SETTLE_NS
-        self._handler.on_new_leader(
-            self.cluster_session_id, self.leadership_term_id, self.leader_member_id, ingress_endpoints)
+        if self.cluster_session_id >= 0:
+            self._handler.on_new_leader(
+                self.cluster_session_id, self.leadership_term_id, self.leader_member_id, ingress_endpoints)
         return 1
 
     cdef int _begin_new_leader(self) except -1:

@@ -70,6 +70,7 @@ class ClientSettings(TypedDict, total=False):
     owns_client: bool
     driver_timeout: float
     aeron_dir: str | None
+    embedded_driver: bool | None
 
 
 def _client_idle_strategy() -> IdleStrategy:

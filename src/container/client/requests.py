@@ -143,7 +143,7 @@ class RequestTable:
         check_requests(correlate, resend)
         self.correlate = correlate
         self.resend = resend
-        #: Whoever owns the table replaces it by one with its own clock.
+        #: Whoever owns the table has it use the owner's clock.
         self.round_trips = RoundTripRecorder(SystemClock())
         self._waiting: dict[_Place, Request] = {}
         self._next_deadline_ns = _NEVER_NS
@@ -256,11 +256,11 @@ class RequestTable:
 
     def on_closed(self, reason: str) -> None:
         """The client is closed: all requests end."""
-        self._end_all(lambda place, request: True, _closing(reason))
+        self._end_all(lambda place, request: True, _closing(f"the client is closed: {reason}"))
 
     def on_session_closed(self, session_id: int, reason: str) -> None:
-        """A session of a pool is closed: its requests end."""
-        self._end_all(lambda place, request: place[0] == session_id, _closing(reason))
+        """A session of a pool is closed or lost: its requests end."""
+        self._end_all(lambda place, request: place[0] == session_id, _closing(f"session {session_id} ended: {reason}"))
 
     def expire(self, now_ns: int) -> None:
         """Ends the requests whose deadline has come."""
@@ -331,5 +331,5 @@ def _check_buffers(buffers: tuple[Buffer, ...]) -> None:
 
 def _closing(reason: str) -> Callable[[_Place, Request], ContainerError]:
     return lambda place, request: RequestClosedError(
-        f"request with key {request.key!r}: the client is closed: {reason}; its outcome is unknown"
+        f"request with key {request.key!r}: {reason}; its outcome is unknown"
     )

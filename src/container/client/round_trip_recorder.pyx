@@ -36,6 +36,10 @@ cdef class RoundTripRecorder:
     def __dealloc__(self):
         free(self._counts)
 
+    def use(self, Clock clock not None):
+        """Measures by this clock from now on; what was counted stays."""
+        self._clock = clock
+
     def now_ns(self):
         """The clock's time in nanoseconds (int), for :meth:`record_since`."""
         return self._clock.nano_time()

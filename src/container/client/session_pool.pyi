@@ -1,14 +1,18 @@
 """Types of `session_pool`."""
 
 import enum
-from collections.abc import Buffer, Hashable
+from collections.abc import Buffer, Callable, Hashable
 from types import TracebackType
 from typing import Self, Unpack, final
 
 from container.client.aeron_cluster import AeronCluster
+from container.client.async_connect import AsyncConnect
 from container.client.client_context import ClientContext, ClientSettings, CredentialsSupplier, Listener
 from container.client.metrics import ClientMetrics
-from container.client.requests import Correlate, Request, RequestCounts
+from container.client.reconnection import ReconnectPolicy
+from container.client.replacement import PoolListener
+from container.client.requests import Correlate, Request, RequestCounts, RequestTable
+from container.message_buffer import BufferClaim
 from container.transport import FragmentHandler
 
 class PooledSessionState(enum.IntEnum):
@@ -17,6 +21,8 @@ class PooledSessionState(enum.IntEnum):
     CONNECTING = 0
     CONNECTED = 1
     CLOSED = 2
+    WAITING = 3
+    """It was lost, and is to be connected again after a while."""
 
 @final
 class PooledSession:
@@ -32,6 +38,8 @@ class PooledSession:
     @property
     def cluster_session_id(self) -> int: ...
     @property
+    def sessions(self) -> int: ...
+    @property
     def close_reason(self) -> str | None: ...
     @property
     def error(self) -> Exception | None: ...
@@ -39,7 +47,12 @@ class PooledSession:
     def state(self) -> PooledSessionState: ...
     @property
     def is_closed(self) -> bool: ...
+    @property
+    def max_payload_length(self) -> int: ...
+    @property
+    def max_message_length(self) -> int: ...
     def offer(self, *buffers: Buffer) -> int: ...
+    def try_claim(self, length: int, buffer_claim: BufferClaim) -> int: ...
     def send(self, *buffers: Buffer, timeout: float | None = None) -> int: ...
     def request(
         self, *buffers: Buffer, key: Hashable, timeout: float | None = None, idempotent: bool | None = None
@@ -58,11 +71,25 @@ class SessionPool(FragmentHandler):
     def connect(
         context: ClientContext | None = None,
         *,
+        max_connecting: int = 64,
+        policy: ReconnectPolicy | None = None,
+        callbacks: PoolListener | None = None,
         correlate: Correlate | None = None,
         resend: bool = False,
-        max_connecting: int = 64,
         **settings: Unpack[ClientSettings],
     ) -> SessionPool: ...
+    # For AsyncSessionPool:
+    @staticmethod
+    def _over(
+        cluster: AeronCluster,
+        requests: RequestTable | None,
+        max_connecting: int,
+        policy: ReconnectPolicy | None,
+        callbacks: PoolListener | None,
+        connect: Callable[[], AsyncConnect | None],
+    ) -> SessionPool: ...
+    def _guard(self) -> None: ...
+    def _offer_request(self, session: PooledSession, buffers: tuple[Buffer, ...], request: Request | None) -> int: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
@@ -73,7 +100,13 @@ class SessionPool(FragmentHandler):
     @property
     def max_connecting(self) -> int: ...
     @property
+    def policy(self) -> ReconnectPolicy: ...
+    @property
+    def close_reason(self) -> str | None: ...
+    @property
     def is_closed(self) -> bool: ...
+    @property
+    def lost(self) -> int: ...
     @property
     def request_counts(self) -> RequestCounts | None: ...
     def metrics(self) -> ClientMetrics: ...

@@ -4,31 +4,44 @@ One session of its own, an AeronCluster, connects and follows the leader; the po
 its subscription, and differ by the session id in their messages alone. The members publish to all of them on one
 stream, because all name the same response channel. A poll costs nothing for a session that is silent; what a session
 costs is its keep alives, which a heap orders by when they are due.
+
+A session that is lost is connected again over the same streams, the pool's own too; only when the streams are lost all
+are connected again, over new ones. :mod:`container.client.replacement` decides when.
 """
 import enum
+import random
 from collections import deque
 from dataclasses import replace
 from heapq import heappop, heappush, heapreplace
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
-from container.client.aeron_cluster cimport AeronCluster, check_message_length
+from container.client.aeron_cluster cimport AeronCluster, check_message_length, claim_message
 from container.client.aeron_cluster import AeronCluster as _AeronCluster
 from container.client.client_context import check_count, context_of, limit_s
 from container.client.async_connect cimport PROTOCOL_VERSION, response_channel_of, session_refusal
+from container.client.async_connect import AsyncConnect
 from container.client.egress_handler cimport EgressHandler, MessageCopy, egress_handler
+from container.client.metrics import ClientMetrics
+from container.client.reconnection import ConnectionState, Reconnection, ReconnectPolicy
+from container.client.replacement import PoolListener, Replacements
+from container.client.requests import RequestTable
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport MessageHeader, sbe_read_header
 from container.decoding cimport check_codec, decode_ascii
-from container.errors import ClosedError, ClusterError, SendTimedOutError, TimedOutError
+from container.errors import (
+    ClosedError, ClusterError, ClusterUnavailableError, ContainerError, SendTimedOutError, TimedOutError,
+)
 from container.fragment_assembler cimport SessionFragmentAssembler
+from container.message_buffer cimport BufferClaim
 from container.sealed cimport seal
 from container.transport cimport (
-    ACTION_ABORT, ACTION_CONTINUE, CLOSED, NOT_CONNECTED, FragmentHandler, FrameHeader, Publication,
-    publication_result_name,
+    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, CLOSED, NOT_CONNECTED, Claim, FragmentHandler, FrameHeader,
+    Publication, publication_result_name,
 )
 from container.version import client_info
 
@@ -40,8 +53,13 @@ cdef enum:
     SESSION_CONNECTING = 0                      # PooledSessionState
     SESSION_CONNECTED = 1
     SESSION_CLOSED = 2
+    SESSION_WAITING = 3
+
+    NO_DEADLINE = 0                             # it begins when the session's request is sent
 
 cdef int64_t NS_PER_S = 1_000_000_000
+cdef int64_t NEVER_NS = 2 ** 63 - 1
+cdef str CLOSED_BY_US = "closed by this client"
 
 
 class PooledSessionState(enum.IntEnum):
@@ -50,22 +68,30 @@ class PooledSessionState(enum.IntEnum):
     CONNECTING = 0
     CONNECTED = 1
     CLOSED = 2
+    WAITING = 3
+    """It was lost, and is to be connected again after a while."""
 
 
 cdef class PooledSession:
-    """One session of a :class:`SessionPool`, made by :meth:`SessionPool.open`."""
+    """One session of a :class:`SessionPool`, made by :meth:`SessionPool.open`.
+
+    When it is lost the pool connects it again, with a new :attr:`cluster_session_id`: see :meth:`SessionPool.connect`.
+    """
 
     cdef readonly SessionPool pool
     cdef readonly object listener
     cdef EgressHandler _handler                 # calls the listener
     cdef readonly object credentials_supplier
-    cdef readonly int64_t cluster_session_id    # -1 until it is connected
+    cdef readonly int64_t cluster_session_id    # -1 while it is not connected
+    cdef readonly int sessions                  # sessions with the cluster that it had so far
     cdef readonly str close_reason              # None before
-    cdef readonly object error                  # why it could not be connected (an exception), or None
+    cdef readonly object error                  # why it is not connected (an exception); None while it is, or never was
     cdef int _state
-    cdef int64_t _deadline_ns                   # of the connect
+    cdef int64_t _deadline_ns                   # of the attempt to connect, or NO_DEADLINE
     cdef int64_t _last_send_ns
-    cdef int64_t _correlation_id
+    cdef int64_t _keep_alive_number             # of its place in the pool's heap
+    cdef int64_t _term                          # the last one whose leader is known to have the session
+    cdef int64_t _correlation_id                # of what the cluster was asked last
     cdef bytes _challenge                       # to be answered, or None
     cdef int64_t _challenged_session_id
 
@@ -82,12 +108,33 @@ cdef class PooledSession:
         """True once the session is closed, or could not be connected: see :attr:`close_reason`."""
         return self._state == SESSION_CLOSED
 
+    @property
+    def max_payload_length(self):
+        """The longest message that :meth:`try_claim` takes, in bytes; 0 while there is no leader."""
+        return self.pool.cluster.max_payload_length
+
+    @property
+    def max_message_length(self):
+        """The longest message that the cluster takes, in bytes; 0 while there is no leader."""
+        return self.pool.cluster.max_message_length
+
     def offer(self, *buffers):
-        """Tries once to send a message; as :meth:`AeronCluster.offer`, and NOT_CONNECTED while connecting."""
+        """Tries once to send a message; as :meth:`AeronCluster.offer`, and NOT_CONNECTED while the session is not."""
         return self.pool._offer(self, buffers)
 
+    def try_claim(self, Py_ssize_t length, BufferClaim buffer_claim not None):
+        """Tries once to claim ``length`` bytes of the ingress stream for a message, which is written in place; as
+        :meth:`AeronCluster.try_claim`, and NOT_CONNECTED while the session is not."""
+        return self.pool._try_claim(self, length, buffer_claim)
+
     def send(self, *buffers, timeout=None):
-        """Sends a message, polls the pool and idles until it is accepted; as :meth:`AeronCluster.send`."""
+        """Sends a message, polls the pool and idles until it is accepted; as :meth:`AeronCluster.send`.
+
+        A session that is lost meanwhile sends it when it is connected again. ``timeout`` is in seconds, from 0 (None:
+        the message timeout). Raises SendTimedOutError after it, ClosedError when the session is or gets closed, and as
+        :meth:`offer` and :meth:`SessionPool.poll` do. From a listener's callback the pool is not polled, so there a
+        lost leader or session is a ClusterUnavailableError at once.
+        """
         return self.pool._send(self, buffers, timeout)
 
     def request(self, *buffers, key, timeout=None, idempotent=None):
@@ -98,11 +145,14 @@ cdef class PooledSession:
         return self.begin_request(*buffers, key=key, timeout=timeout, idempotent=idempotent).wait()
 
     def begin_request(self, *buffers, key, timeout=None, idempotent=None):
-        """Sends a message and returns a :class:`container.client.Request`; as :meth:`AeronCluster.begin_request`."""
+        """Sends a message and returns a :class:`container.client.Request`; as :meth:`AeronCluster.begin_request`.
+
+        A session that is lost ends its requests, whatever they are, with RequestClosedError: outcome unknown.
+        """
         return self.pool._begin_request(self, buffers, key, timeout, idempotent)
 
     def close(self):
-        """Ends the session; the cluster is told if there is a leader. Nothing happens the second time."""
+        """Ends the session, which reaches the cluster if there is a leader. Nothing happens the second time."""
         self.pool._close_session(self)
 
     def __repr__(self):
@@ -113,14 +163,33 @@ cdef class SessionPool(FragmentHandler):
     """Sessions that share one Aeron client; made by :meth:`connect`.
 
     **One thread uses a pool** and its sessions, as with AeronCluster. **Call :meth:`poll` often.** The listener of the
-    context is told of all sessions, by their ids, but for those that have a listener of their own.
+    context hears of all sessions, by their ids, but for those that have a listener of their own.
     """
 
-    cdef readonly AeronCluster cluster          # the session that follows the leader
+    cdef readonly AeronCluster cluster          # has the streams, and a session that is nobody's: the first
+    cdef readonly object policy                 # ReconnectPolicy
+    cdef readonly str close_reason              # None before
+    cdef object _context
+    cdef object _callbacks                      # PoolListener
+    cdef object _news                           # deque of (name of its method, arguments), for the end of the poll
+    cdef object _requests                       # RequestTable of all sessions, or None
+    cdef object _replacements                   # Replacements: the sessions that were lost
+    cdef list _awaited                          # its heap: nothing is due while it is empty
+    cdef object _ended                          # ClientMetrics of the streams that were lost
+    cdef int64_t _replaced                      # how often a session was connected again
+    cdef object _machine                        # Reconnection of the streams, when they were lost; else None
+    cdef object _connect                        # begins another
+    cdef object _connecting                     # AsyncConnect under way, or None
+    cdef bint _is_closed
+    cdef PooledSession _first                   # the first session, once it was lost, or None
+    cdef int64_t _first_term                    # as PooledSession._term, of the first session
+    cdef int64_t _silence_ns                    # when sessions are lost of which a new leader has not spoken
+    cdef dict _all                              # PooledSession that are not closed (value: None), in their order
     cdef dict _sessions                         # PooledSession by cluster session id
     cdef dict _by_correlation_id                # those that wait for an answer
     cdef dict _asked_before                     # the same, for requests to an earlier leader
     cdef object _to_send                        # deque of those whose request is not sent yet
+    cdef list _deadlines                        # heap of (deadline, sequence number, PooledSession) of attempts
     cdef list _keep_alives                      # heap of (when due, sequence number, PooledSession)
     cdef int64_t _sequence
     cdef int64_t _leadership_term_id            # of the leader that the requests were sent to
@@ -133,25 +202,68 @@ cdef class SessionPool(FragmentHandler):
         raise TypeError("use SessionPool.connect(...)")
 
     @staticmethod
-    def connect(context=None, *, correlate=None, resend=False, max_connecting=64, **settings):
+    def connect(context=None, *, max_connecting=64, policy=None, callbacks=None, correlate=None, resend=False,
+                **settings):
         """Connects the first session, which follows the leader, and returns the pool; blocks as
         :meth:`AeronCluster.connect`, whose arguments it takes, ``correlate`` and ``resend`` too, which are for all
-        sessions. At most ``max_connecting`` connects are under way."""
-        cdef SessionPool pool = SessionPool.__new__(SessionPool)
+        sessions. At most ``max_connecting`` connects are under way.
+
+        A session that was connected and is lost is connected again, and so are all when their streams are: ``policy``
+        (ReconnectPolicy) says when, ``callbacks`` (PoolListener) hear of it. What a lost session was asked ends with
+        RequestClosedError.
+        """
+        requests = None if correlate is None else RequestTable(correlate, resend=resend)
         check_count("max_connecting", max_connecting)
-        context = context_of(context, settings, "correlate", "resend", "max_connecting")
-        pool.cluster = _AeronCluster.connect(context, correlate=correlate, resend=resend)
-        pool.cluster._assembler = SessionFragmentAssembler(pool)
+        context = context_of(context, settings, "correlate", "resend", "max_connecting", "policy", "callbacks")
+        cluster = _AeronCluster.connect(context)
+        return SessionPool._over(
+            cluster, requests, max_connecting, policy, callbacks, lambda: AsyncConnect(cluster.context))
+
+    @staticmethod
+    def _over(AeronCluster cluster not None, requests, int max_connecting, policy, callbacks, connect):
+        """A pool that takes over a connected client. ``connect`` begins another connect (AsyncConnect), or returns None
+        when it is to be asked again."""
+        cdef SessionPool pool = SessionPool.__new__(SessionPool)
         pool.max_connecting = max_connecting
+        pool.policy = ReconnectPolicy() if policy is None else policy
+        pool._context = cluster.context
+        pool._callbacks = PoolListener() if callbacks is None else callbacks
+        pool._news = deque()
+        pool._connect = connect
+        pool._requests = requests
+        pool._replacements = Replacements(pool.policy)
+        pool._awaited = pool._replacements.waiting
+        pool._ended = ClientMetrics()
+        pool._all = {}
         pool._sessions = {}
         pool._by_correlation_id = {}
         pool._asked_before = {}
         pool._to_send = deque()
+        pool._deadlines = []
         pool._keep_alives = []
-        pool._leadership_term_id = pool.cluster.leadership_term_id
         pool._message = MessageCopy()
-        pool._client_info = client_info(pool.cluster.context.client_name).encode("ascii", "replace")
+        pool._client_info = client_info(cluster.context.client_name).encode("ascii", "replace")
+        pool._use(cluster)
         return pool
+
+    cdef int _use(self, AeronCluster cluster) except -1:
+        # The streams of that client, from now on.
+        cluster._assembler = SessionFragmentAssembler(self)
+        cluster._use_requests(self._requests)
+        if self.cluster is not None:
+            cluster._owner = self.cluster._owner
+            cluster._owner_id = self.cluster._owner_id
+            cluster._is_guarded = self.cluster._is_guarded
+            self._ended = self.metrics()
+        self.cluster = cluster
+        self._first = None
+        self._leadership_term_id = self._first_term = cluster.leadership_term_id
+        self._silence_ns = NEVER_NS
+        return 0
+
+    def _guard(self):
+        """Several threads use the pool from now on, one at a time: their owner sees to that."""
+        self.cluster._is_guarded = True
 
     def __enter__(self):
         return self
@@ -160,30 +272,36 @@ cdef class SessionPool(FragmentHandler):
         self.close()
 
     def __len__(self):
-        """How many sessions are connected or connecting."""
-        cdef PooledSession session
-        return len(self._sessions) + len({
-            session for session in [*self._by_correlation_id.values(), *self._to_send]
-            if session._state == SESSION_CONNECTING})
+        """How many sessions are not closed."""
+        return len(self._all)
 
     def __repr__(self):
         return f"<SessionPool of {len(self._sessions)} over {self.cluster!r}>"
 
     @property
     def is_closed(self):
-        """True once the pool is closed: by :meth:`close`, or because its first session was."""
-        return self.cluster.is_closed
+        """True once the pool is closed, by :meth:`close` or by what :attr:`close_reason` says."""
+        return self._is_closed or self.cluster._parent_id != 0
+
+    @property
+    def lost(self):
+        """How many sessions were lost, and are neither connected again nor given up."""
+        return len(self._replacements) - (self._first is not None and self._first in self._replacements)
 
     @property
     def request_counts(self):
         """What became of the requests of all sessions so far (RequestCounts); None without ``correlate``."""
-        return self.cluster.request_counts
+        return None if self._requests is None else self._requests.counts
 
     def metrics(self):
         """What the pool has done so far, with all of its sessions (:class:`container.client.ClientMetrics`). On the
         pool's thread, also when it is closed."""
+        now, ended = self.cluster.metrics(), self._ended
         return replace(
-            self.cluster.metrics(), sessions=len(self._sessions), connecting=len(self) - len(self._sessions))
+            now, sent=ended.sent + now.sent, received=ended.received + now.received,
+            back_pressured=ended.back_pressured + now.back_pressured,
+            leader_changes=ended.leader_changes + now.leader_changes, reconnects=self._replaced,
+            sessions=len(self._sessions), connecting=len(self) - len(self._sessions))
 
     def session(self, int64_t cluster_session_id):
         """The connected session with that id (PooledSession); None when there is none."""
@@ -195,18 +313,22 @@ cdef class SessionPool(FragmentHandler):
         """Begins to connect a session and returns it (PooledSession); polls do the rest, within the message timeout.
 
         ``listener`` and ``credentials_supplier`` are for this session (None: those of the context). What became of it
-        is told by :attr:`PooledSession.state` and :attr:`PooledSession.error`.
+        is in :attr:`PooledSession.state` and :attr:`PooledSession.error`. A first connect that fails is not tried again.
         """
+        cdef PooledSession session
+        self._check_open()
+        session = self._new_session(listener, credentials_supplier)
+        self._all[session] = None
+        self._begin_attempt(session, self._now_ns() + <int64_t> self._context.message_timeout_ns)
+        return session
+
+    cdef PooledSession _new_session(self, object listener, object credentials_supplier):
         cdef PooledSession session = PooledSession.__new__(PooledSession)
-        self.cluster._check_open()
         session.pool = self
-        session.listener = self.cluster.context.listener if listener is None else listener
+        session.listener = self._context.listener if listener is None else listener
         session._handler = self.cluster._handler if listener is None else egress_handler(listener, self._message)
-        session.credentials_supplier = credentials_supplier or self.cluster.context.credentials_supplier
-        session.cluster_session_id = -1
-        session._deadline_ns = (
-            self.cluster._client.clock.nano_time() + <int64_t> self.cluster.context.message_timeout_ns)
-        self._to_send.append(session)
+        session.credentials_supplier = credentials_supplier or self._context.credentials_supplier
+        session.cluster_session_id = session._correlation_id = session._keep_alive_number = -1
         return session
 
     def open_all(self, Py_ssize_t count):
@@ -222,10 +344,9 @@ cdef class SessionPool(FragmentHandler):
                     sessions.append(self.open())
                     continue
                 self.cluster._idle.idle(self.poll())
-                if self.cluster.is_closed:
-                    raise ClosedError(f"the pool is closed: {self.cluster.close_reason}")
+                self._check_open()
                 for session in sessions[-2 * self.max_connecting:]:
-                    if session.error is not None:
+                    if session._state == SESSION_CLOSED and session.error is not None:
                         raise session.error
         except BaseException:
             for session in sessions:
@@ -233,13 +354,32 @@ cdef class SessionPool(FragmentHandler):
             raise
         return sessions
 
+    cdef int64_t _now_ns(self) except? -1:
+        return self.cluster._client.clock.nano_time()
+
+    cdef int _begin_attempt(self, PooledSession session, int64_t deadline_ns) except -1:
+        session._state = SESSION_CONNECTING
+        session._challenge = None
+        session._deadline_ns = NO_DEADLINE
+        if deadline_ns != NO_DEADLINE:
+            self._set_deadline(session, deadline_ns)
+        self._to_send.append(session)
+        return 0
+
+    cdef int _set_deadline(self, PooledSession session, int64_t deadline_ns) except -1:
+        session._deadline_ns = deadline_ns
+        self._sequence += 1
+        heappush(self._deadlines, (deadline_ns, self._sequence, session))
+        return 0
+
     cdef int _send_requests(self) except -1:
         cdef PooledSession session
         cdef int sent = 0
-        cdef int64_t now_ns = self.cluster._client.clock.nano_time()
-        # Those that came first are due first, in both.
-        while self._to_send and (<PooledSession> self._to_send[0])._deadline_ns <= now_ns:
-            self._time_out(self._to_send.popleft())
+        cdef int64_t now_ns = self._now_ns()
+        if self._awaited:
+            for session in self._replacements.due(now_ns):
+                self._begin_attempt(session, NO_DEADLINE)
+        self._expire(now_ns)
         while (self._to_send and sent < MAX_SENDS_OF_A_POLL and len(self._by_correlation_id) < self.max_connecting
                 and self.cluster._publication is not None):
             session = self._to_send[0]
@@ -249,22 +389,35 @@ cdef class SessionPool(FragmentHandler):
             if session._state != SESSION_CONNECTING:
                 continue
             self._by_correlation_id[session._correlation_id] = session
+            if session._deadline_ns == NO_DEADLINE:
+                self._set_deadline(session, now_ns + <int64_t> self._context.message_timeout_ns)
             sent += 1
-        while self._by_correlation_id:
-            session = next(iter(self._by_correlation_id.values()))
-            if session._deadline_ns > now_ns:
-                break
-            del self._by_correlation_id[session._correlation_id]
-            self._time_out(session)
         return sent
+
+    cdef int _expire(self, int64_t now_ns) except -1:
+        # One that timed out while it waits to be sent goes from there when its turn comes.
+        cdef PooledSession session
+        cdef int64_t deadline_ns
+        while self._deadlines and self._deadlines[0][0] <= now_ns:
+            deadline_ns, _, session = heappop(self._deadlines)
+            if session._deadline_ns != deadline_ns:
+                continue                                # of an attempt that has ended
+            self._by_correlation_id.pop(session._correlation_id, None)
+            if session._state == SESSION_CONNECTING:
+                self._fail(session, TimedOutError(
+                    f"pooled session: no answer to its connect request within {self._context.message_timeout:g} s from "
+                    f"member {self.cluster.leader_member_id}"))
+        return 0
 
     cdef int _send_requests_again(self) except -1:
         # The old leader may or may not have logged what it was asked. The new one is asked anew; if it knows of the
         # first request, it answers both: then the first answer counts, and the session of the second is closed.
         cdef PooledSession session
-        cdef int64_t now_ns = self.cluster._client.clock.nano_time()
+        cdef int64_t now_ns = self._now_ns()
         cdef list unanswered = list(self._by_correlation_id.values())
         self._leadership_term_id = self.cluster.leadership_term_id
+        self._silence_ns = now_ns + self.cluster.new_leader_timeout_ns
+        self._news.append(("on_leader_changed", (self.cluster.leader_member_id, self._leadership_term_id)))
         self._asked_before |= self._by_correlation_id
         self._asked_before = {
             correlation_id: session for correlation_id, session in self._asked_before.items()
@@ -274,13 +427,6 @@ cdef class SessionPool(FragmentHandler):
         for session in self._to_send:
             session._challenge = None
         return 0
-
-    cdef int _time_out(self, PooledSession session) except -1:
-        if session._state != SESSION_CONNECTING:
-            return 0
-        return self._fail(session, TimedOutError(
-            f"pooled session: no answer to its connect request within {self.cluster.context.message_timeout:g} s from "
-            f"member {self.cluster.leader_member_id}"))
 
     cdef bint _send_request_of(self, PooledSession session) except -1:
         cdef bytes credentials, channel
@@ -306,16 +452,136 @@ cdef class SessionPool(FragmentHandler):
         self.cluster._track_result(result)
         return result > 0
 
+    # What is lost, and connected again
+
     cdef int _fail(self, PooledSession session, object error) except -1:
+        # The attempt failed.
+        if session not in self._replacements:
+            return self._give_up(session, error)
+        return self._replace_or_give_up(session, error, self._replacements.failed(session, error, self._now_ns()))
+
+    cdef int _lose(self, PooledSession session, str reason) except -1:
+        # It was connected. Its requests may have been processed.
+        cdef object error = ClosedError(f"the session ended: {reason}")
+        self._forget_id(session, reason)
+        session.close_reason = reason
+        if session is not self._first:
+            self._news.append(("on_session_lost", (session, error)))
+        return self._replace_or_give_up(session, error, self._replacements.lost(session, error, self._now_ns()))
+
+    cdef int _replace_or_give_up(self, PooledSession session, object error, object final_error) except -1:
+        if final_error is not None:
+            return self._give_up(session, final_error)
         session.error = error
+        session._state = SESSION_WAITING
+        session._deadline_ns = NO_DEADLINE
+        return 0
+
+    cdef int _give_up(self, PooledSession session, object error) except -1:
+        session.error = error
+        if session is self._first:
+            session._state = SESSION_CLOSED             # the others go on, and hear of leaders themselves
+            return 0
+        self._news.append(("on_session_closed", (session, error)))
         return self._end_session(session, str(error))
 
+    cdef int _lose_first(self, str reason) except -1:
+        if self._first is None:
+            self._first = self._new_session(None, None)
+            self._first.cluster_session_id = self.cluster.cluster_session_id
+        self.cluster._adopt_session(-1)
+        return self._lose(self._first, reason)
+
+    cdef int _forget_id(self, PooledSession session, str reason) except -1:
+        self._sessions.pop(session.cluster_session_id, None)
+        if self._requests is not None and session.cluster_session_id >= 0:
+            self._requests.on_session_closed(session.cluster_session_id, reason)
+        session.cluster_session_id = session._keep_alive_number = -1
+        return 0
+
     cdef int _end_session(self, PooledSession session, str reason) except -1:
+        self._forget_id(session, reason)
         session._state = SESSION_CLOSED
         session.close_reason = reason
-        self._sessions.pop(session.cluster_session_id, None)
-        if self.cluster._requests is not None:
-            self.cluster._requests.on_session_closed(session.cluster_session_id, reason)
+        self._all.pop(session, None)
+        self._replacements.forget(session)
+        return 0
+
+    cdef int _lose_silent(self) except -1:
+        # A new leader sends its event for each session that it knows of.
+        cdef PooledSession session
+        cdef str reason
+        if self._silence_ns == NEVER_NS or self._now_ns() < self._silence_ns:
+            return 0
+        self._silence_ns = NEVER_NS
+        reason = (f"the new leader, member {self.cluster.leader_member_id}, did not send its event for it within "
+                  f"{self.cluster.new_leader_timeout_ns / 1e9:g} s")
+        for session in [s for s in self._sessions.values() if (<PooledSession> s)._term < self._leadership_term_id]:
+            self._lose(session, reason)
+        if self.cluster.cluster_session_id >= 0 and self._first_term < self._leadership_term_id:
+            self._lose_first(reason)
+        return 1
+
+    cdef int _lose_streams(self) except -1:
+        # The client is closed: no leader, no driver, or the stream is at its end.
+        cdef PooledSession session
+        cdef str reason = self.cluster.close_reason
+        cdef object error = ClosedError(f"the sessions ended: {reason}")
+        if reason == CLOSED_BY_US:
+            return self._close_all(ClosedError(CLOSED_BY_US))
+        if self._first is not None:
+            self._replacements.forget(self._first)
+            self._first = None
+        self._machine = Reconnection(self.policy, random=random.random, now_ns=self._now_ns())
+        self._machine.on_connected()
+        if self._context.client is not None and self.cluster._client.is_closed():
+            return self._close_all(error)               # it is the caller's, who alone can make another
+        self._machine.on_lost(error, self._now_ns())
+        if self._machine.state is ConnectionState.CLOSED:
+            return self._close_all(self._machine.error)
+        for session in list(self._sessions.values()):
+            self._lose(session, reason)
+        self._to_send.extendleft(reversed([
+            session for session in self._by_correlation_id.values()
+            if (<PooledSession> session)._state == SESSION_CONNECTING]))
+        self._by_correlation_id.clear()
+        self._asked_before.clear()
+        self._keep_alives.clear()
+        return 0
+
+    cdef int _poll_attempt(self) except -1:
+        # To have streams again.
+        cdef AeronCluster cluster = None
+        cdef int64_t now_ns = self._now_ns()
+        if not self._machine.poll(now_ns) and self._machine.state is not ConnectionState.CONNECTING:
+            return 0
+        try:
+            if self._connecting is None:
+                self._connecting = self._connect()
+            if self._connecting is not None:
+                cluster = self._connecting.poll()
+        except ContainerError as error:
+            self._connecting = None
+            self._machine.on_failed(error, now_ns)
+            if self._machine.state is ConnectionState.CLOSED:
+                self._close_all(self._machine.error)
+            return 1
+        except BaseException:
+            self._connecting = None                     # closed; of the credentials supplier, for one
+            raise
+        if cluster is None:
+            return 0
+        self._connecting = None
+        self._machine = None
+        self._use(cluster)
+        self._news.append(("on_leader_changed", (cluster.leader_member_id, cluster.leadership_term_id)))
+        return 1
+
+    cdef int _report(self) except -1:
+        # One at a time, as each may raise: the next poll goes on.
+        while self._news:
+            name, arguments = self._news.popleft()
+            getattr(self._callbacks, name)(*arguments)
         return 0
 
     # Sending
@@ -326,7 +592,7 @@ cdef class SessionPool(FragmentHandler):
         cdef int64_t result = 0
         self.cluster._check_thread()
         if session._state != SESSION_CONNECTED or publication is None or self.cluster._is_settling:
-            return CLOSED if session._state == SESSION_CLOSED or self.cluster.is_closed else NOT_CONNECTED
+            return CLOSED if session._state == SESSION_CLOSED else NOT_CONNECTED
         gather_vectors(&vectors, buffers)
         try:
             check_message_length(&vectors, publication)
@@ -339,27 +605,53 @@ cdef class SessionPool(FragmentHandler):
             release_vectors(&vectors)
         if result > 0:
             self.cluster._sent += 1
-            session._last_send_ns = self.cluster._client.clock.nano_time()
+            session._last_send_ns = self._now_ns()
+        self.cluster._track_result(result)
+        return result
+
+    def _try_claim(self, PooledSession session not None, Py_ssize_t length, BufferClaim buffer_claim not None):
+        cdef Publication publication = self.cluster._publication
+        cdef Claim claim
+        cdef int64_t result
+        self.cluster._check_thread()
+        buffer_claim._check_free()
+        if length < 0:
+            raise ValueError(f"length must not be negative: {length}")
+        if session._state != SESSION_CONNECTED or publication is None or self.cluster._is_settling:
+            return CLOSED if session._state == SESSION_CLOSED else NOT_CONNECTED
+        memcpy(self._session_header, self.cluster._session_header, HEADER_LENGTH)
+        codec.session_message_header_put_cluster_session_id(self._session_header, session.cluster_session_id)
+        result = claim_message(publication, self._session_header, <size_t> length, &claim)
+        if result > 0:
+            self.cluster._sent += 1
+            session._last_send_ns = self._now_ns()
+            buffer_claim._wrap(publication, &claim, HEADER_LENGTH, <size_t> length)
         self.cluster._track_result(result)
         return result
 
     def _send(self, PooledSession session not None, tuple buffers, timeout):
         cdef int64_t result
-        limit = limit_s(timeout, self.cluster.context.message_timeout)
-        cdef int64_t deadline_ns = self.cluster._client.clock.nano_time() + <int64_t> (limit * NS_PER_S)
+        cdef bint is_polling = self.cluster._is_polling
+        self.cluster._check_thread()
+        limit = self._context.message_timeout if timeout is None else limit_s(timeout, 0)
+        cdef int64_t deadline_ns = self._now_ns() + <int64_t> (limit * NS_PER_S)
         self.cluster._idle.reset()
         while True:
             result = self._offer(session, buffers)
             if result > 0:
                 return result
-            if session._state == SESSION_CLOSED or self.cluster.is_closed:
-                raise ClosedError(
-                    f"the session is closed: {session.close_reason or self.cluster.close_reason}")
-            if self.cluster._client.clock.nano_time() >= deadline_ns:
+            if session._state == SESSION_CLOSED:
+                raise ClosedError(f"the session is closed: {session.close_reason}")
+            if result == NOT_CONNECTED and is_polling:
+                raise ClusterUnavailableError(
+                    f"send() from a listener's callback: {session!r} has no leader to send to, and none can be heard of "
+                    "before the callback has returned")
+            if self._now_ns() >= deadline_ns:
                 raise SendTimedOutError(
                     f"message was not accepted within {limit:g} s: last result {publication_result_name(result)}, "
                     f"{session!r}")
-            self._wait_once()
+            PyErr_CheckSignals()
+            self.cluster._idle.idle(self.cluster._invoke() if is_polling else self.poll())
 
     def _wait_once(self):
         self.cluster._idle.idle(self.poll())
@@ -368,8 +660,15 @@ cdef class SessionPool(FragmentHandler):
         request = self.cluster._new_request(
             session.cluster_session_id, buffers, key, timeout, idempotent, self._wait_once)
         self._send(session, buffers, request._timeout)
-        self.cluster._requests.add(session.cluster_session_id, request, self.cluster.leadership_term_id)
+        self._requests.add(session.cluster_session_id, request, self.cluster.leadership_term_id)
         return request
+
+    def _offer_request(self, PooledSession session not None, tuple buffers, request):
+        """As :meth:`PooledSession.offer`; if it is accepted, ``request`` (Request or None) is in flight."""
+        cdef int64_t result = self._offer(session, buffers)
+        if request is not None and result > 0:
+            self._requests.add(session.cluster_session_id, request, self.cluster.leadership_term_id)
+        return result
 
     cdef int _send_keep_alives(self) except -1:
         cdef int64_t interval_ns = self.cluster._keep_alive_interval_ns
@@ -381,8 +680,8 @@ cdef class SessionPool(FragmentHandler):
             if self._keep_alives[0][0] > now_ns:
                 break
             session = self._keep_alives[0][2]
-            if session._state == SESSION_CLOSED:
-                heappop(self._keep_alives)
+            if session._keep_alive_number != self._keep_alives[0][1]:
+                heappop(self._keep_alives)              # closed, or connected again since
                 continue
             due_ns = session._last_send_ns + interval_ns
             if due_ns <= now_ns:
@@ -391,6 +690,7 @@ cdef class SessionPool(FragmentHandler):
                 due_ns = now_ns + interval_ns
                 sent += 1
             self._sequence += 1
+            session._keep_alive_number = self._sequence
             heapreplace(self._keep_alives, (due_ns, self._sequence, session))
         return sent
 
@@ -411,19 +711,25 @@ cdef class SessionPool(FragmentHandler):
         """Hears what the cluster sends to all sessions, follows the leader, connects and keeps alive.
 
         Returns the work done (int), 0 for none. Raises what a listener raises, and as :meth:`AeronCluster.poll_egress`.
-        When the pool's first session is closed, all are, with the same reason.
+        Waits only in an attempt to connect again, for a driver that is not there, and for the driver timeout at most.
         """
-        cdef int work_count
-        self.cluster._check_open()
+        cdef int work_count = 0
+        self._check_open()
         if self.cluster._is_polling:
             raise ClusterError("poll() must not be called from a listener's callback")
-        work_count = self.cluster._poll(fragment_limit)
-        if self.cluster.is_closed:
-            self._close_all(self.cluster.close_reason)
-            return work_count
-        if self.cluster.leadership_term_id != self._leadership_term_id:
-            self._send_requests_again()
-        return work_count + self._send_requests() + self._send_keep_alives()
+        if self._machine is not None:
+            work_count += self._poll_attempt()
+        elif not self.cluster.is_closed:
+            work_count += self.cluster._poll(fragment_limit)
+        if self._machine is None and not self._is_closed:
+            if self.cluster.is_closed:
+                self._lose_streams()
+            elif self.cluster.leadership_term_id != self._leadership_term_id:
+                self._send_requests_again()
+        if not self._is_closed:
+            work_count += self._lose_silent() + self._send_requests() + self._send_keep_alives()
+        self._report()
+        return work_count
 
     def idle(self, int work_count=0):
         """Waits once, by the idle strategy, unless there was work: ``work_count`` is what a poll returned."""
@@ -440,8 +746,7 @@ cdef class SessionPool(FragmentHandler):
                 if self._on_session_event(buffer, length):
                     return ACTION_CONTINUE
             elif message.template_id == codec.NEW_LEADER_EVENT_TEMPLATE_ID:
-                if self._on_new_leader_event(buffer, length):
-                    return ACTION_CONTINUE
+                return self._on_new_leader_event(buffer, length, header)
             elif message.template_id == codec.CHALLENGE_TEMPLATE_ID:
                 self._on_challenge(buffer, length)
                 return ACTION_CONTINUE
@@ -476,15 +781,19 @@ cdef class SessionPool(FragmentHandler):
         session = self._asked(codec.session_event_correlation_id(&event))
         detail = decode_ascii(event.detail.data, event.detail.length)
         if session is not None:
-            self._on_answer(session, codec.session_event_cluster_session_id(&event), code, detail)
+            self._on_answer(session, codec.session_event_cluster_session_id(&event),
+                            codec.session_event_leadership_term_id(&event), code, detail)
             return True
         session = self._sessions.get(codec.session_event_cluster_session_id(&event))
-        if session is None:
+        if session is None and codec.session_event_cluster_session_id(&event) != self.cluster.cluster_session_id:
             return False
         if code == codec.EVENT_CODE_CLOSED:
-            self._end_session(session, f"closed by the cluster: {detail}")
-        session._handler.on_session_event(
-            codec.session_event_correlation_id(&event), session.cluster_session_id,
+            if session is None:
+                self._lose_first(f"closed by the cluster: {detail}")
+            else:
+                self._lose(session, f"closed by the cluster: {detail}")
+        (self.cluster._handler if session is None else session._handler).on_session_event(
+            codec.session_event_correlation_id(&event), codec.session_event_cluster_session_id(&event),
             codec.session_event_leadership_term_id(&event), codec.session_event_leader_member_id(&event), code, detail)
         return True
 
@@ -493,38 +802,68 @@ cdef class SessionPool(FragmentHandler):
         cdef PooledSession session = self._by_correlation_id.pop(correlation_id, None)
         return self._asked_before.pop(correlation_id, None) if session is None else session
 
-    cdef int _on_answer(self, PooledSession session, int64_t cluster_session_id, int code, str detail) except -1:
+    cdef int _on_answer(
+            self, PooledSession session, int64_t cluster_session_id, int64_t term, int code, str detail) except -1:
         if session._state != SESSION_CONNECTING:     # closed meanwhile, or connected by another answer
             return self._send_close_request(cluster_session_id) if code == codec.EVENT_CODE_OK else 0
         session._challenge = None
         if code == codec.EVENT_CODE_OK:
-            session.cluster_session_id = cluster_session_id
-            session._state = SESSION_CONNECTED
-            session._last_send_ns = self.cluster._client.clock.nano_time()
-            self._sessions[cluster_session_id] = session
-            if self.cluster._keep_alive_interval_ns > 0:
-                self._sequence += 1
-                heappush(self._keep_alives, (
-                    session._last_send_ns + self.cluster._keep_alive_interval_ns, self._sequence, session))
+            self._on_connected(session, cluster_session_id, term)
         elif code == codec.EVENT_CODE_REDIRECT:
             self._to_send.append(session)               # again, when the pool follows the new leader
         else:
             self._fail(session, session_refusal("pooled session", code, detail, ""))
         return 0
 
-    cdef bint _on_new_leader_event(self, const uint8_t* buffer, size_t length) except -1:
-        # The pool follows its first session's event; those of the others are news for their listeners.
+    cdef int _on_connected(self, PooledSession session, int64_t cluster_session_id, int64_t term) except -1:
+        cdef int attempts = self._replacements.connected(session)
+        session.cluster_session_id = cluster_session_id
+        session.sessions += 1
+        session.error = session.close_reason = None
+        session._state = SESSION_CONNECTED
+        session._deadline_ns = NO_DEADLINE
+        session._term = term
+        session._last_send_ns = self._now_ns()
+        if session is self._first:
+            self.cluster._adopt_session(cluster_session_id)
+            self._first_term = term
+            return 0
+        self._sessions[cluster_session_id] = session
+        self._replaced += attempts > 0
+        self._news.append(
+            ("on_session_replaced", (session, attempts)) if attempts > 0 else ("on_session_opened", (session,)))
+        if self.cluster._keep_alive_interval_ns > 0:
+            self._sequence += 1
+            session._keep_alive_number = self._sequence
+            heappush(self._keep_alives, (
+                session._last_send_ns + self.cluster._keep_alive_interval_ns, self._sequence, session))
+        return 0
+
+    cdef int _on_new_leader_event(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:
+        # The pool follows the first that comes. Those of other sessions are news for their listeners, and say that the
+        # leader knows of them.
         cdef codec.NewLeaderEvent event
         cdef PooledSession session
+        cdef int64_t cluster_session_id, term
+        cdef str endpoints
         check_codec(codec.new_leader_event_wrap(&event, buffer, length), "NewLeaderEvent")
-        session = self._sessions.get(codec.new_leader_event_cluster_session_id(&event))
+        cluster_session_id = codec.new_leader_event_cluster_session_id(&event)
+        term = codec.new_leader_event_leadership_term_id(&event)
+        session = self._sessions.get(cluster_session_id)
+        if session is None and cluster_session_id != self.cluster.cluster_session_id:
+            return ACTION_CONTINUE
+        endpoints = decode_ascii(event.ingress_endpoints.data, event.ingress_endpoints.length)
+        if term > self.cluster.leadership_term_id or (
+                term == self.cluster.leadership_term_id and self.cluster._publication is None):
+            self.cluster._new_leader = (
+                header.session_id, term, codec.new_leader_event_leader_member_id(&event), endpoints)
         if session is None:
-            return False
+            self._first_term = term                     # its listener hears of it when the leader is followed
+            return ACTION_CONTINUE
+        session._term = term
         session._handler.on_new_leader(
-            session.cluster_session_id, codec.new_leader_event_leadership_term_id(&event),
-            codec.new_leader_event_leader_member_id(&event),
-            decode_ascii(event.ingress_endpoints.data, event.ingress_endpoints.length))
-        return True
+            cluster_session_id, term, codec.new_leader_event_leader_member_id(&event), endpoints)
+        return ACTION_CONTINUE
 
     cdef int _on_challenge(self, const uint8_t* buffer, size_t length) except -1:
         cdef codec.Challenge challenge
@@ -548,7 +887,7 @@ cdef class SessionPool(FragmentHandler):
             return 0
         if session._state == SESSION_CONNECTED:
             self._send_close_request(session.cluster_session_id)
-        return self._end_session(session, "closed by this client")
+        return self._end_session(session, CLOSED_BY_US)
 
     cdef int _send_close_request(self, int64_t cluster_session_id) except -1:
         cdef uint8_t request[codec.SESSION_CLOSE_REQUEST_ENCODED_LENGTH]
@@ -558,18 +897,38 @@ cdef class SessionPool(FragmentHandler):
             self.cluster._send_request(request, sizeof(request))
         return 0
 
-    cdef int _close_all(self, str reason) except -1:
+    cdef int _close_all(self, object error) except -1:
+        # error: why (an exception), which each session has from now on if it did not close by itself.
         cdef PooledSession session
-        for session in [*self._sessions.values(), *self._by_correlation_id.values(), *self._to_send]:
+        cdef str reason = str(error)
+        self._is_closed = True
+        self.close_reason = reason
+        for session in list(self._all):
+            session.error = session.error or (None if reason == CLOSED_BY_US else error)
             self._end_session(session, reason)
         self._by_correlation_id.clear()
         self._asked_before.clear()
         self._to_send.clear()
+        self._deadlines.clear()
         self._keep_alives.clear()
+        self._news.append(("on_closed", (error,)))
+        if self._connecting is not None:
+            self._connecting.close()
+            self._connecting = None
+        if not self.cluster._is_polling:
+            self.cluster.close()
+        else:
+            self.cluster._is_close_requested = True     # when the poll ends
+        return 0
+
+    cdef int _check_open(self) except -1:
+        self.cluster._check_thread()
+        if self._is_closed:
+            raise ClosedError(f"the pool is closed: {self.close_reason}")
         return 0
 
     def close(self):
-        """Ends all sessions, the cluster is told of each if there is a leader, and closes what the connect opened.
+        """Ends all sessions, which reaches the cluster if there is a leader, and closes what the connect opened.
 
         Nothing happens the second time. Raises ClusterError from a listener's callback, and on another thread.
         """
@@ -577,7 +936,7 @@ cdef class SessionPool(FragmentHandler):
         if self.cluster._parent_id != 0:
             return                                      # a forked child's
         self.cluster._check_thread()
-        if self.cluster.is_closed:
+        if self._is_closed:
             return
         if self.cluster._is_polling:
             raise ClusterError("close() of a pool must not be called from a listener's callback")
@@ -587,8 +946,8 @@ cdef class SessionPool(FragmentHandler):
         except ClusterError:
             pass                                        # unsent: the cluster times the sessions out
         finally:
-            self._close_all("closed by this client")
-            self.cluster.close()
+            self._close_all(ClosedError(CLOSED_BY_US))
+        self._report()
 
 
 seal((PooledSession, SessionPool))
