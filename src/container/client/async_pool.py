@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Buffer, Callable, Hashable
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 from container import forks
 from container.api import CLOSED, MAX_POSITION_EXCEEDED, Header, MessageBuffer

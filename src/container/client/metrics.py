@@ -93,8 +93,8 @@ class ClientMetrics:
     unmatched: int = 0
     """Replies for which no request waited any more."""
     reconnects: int = 0
-    """Sessions beyond the first that a client which connects again has had; of a pool, how often one of its sessions was
-    connected again."""
+    """Sessions beyond the first that a client which connects again has had; of a pool, how often one of its sessions
+    was connected again."""
     in_flight: int = 0
     """Requests that wait for their reply."""
     waiting: int = 0
