@@ -8,6 +8,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from container import error_texts
 from container.agent_runner import AgentRunner
 from container.api import Role, SessionMessages
-from container.callback_errors import HALT, SKIP
+from container.callback_errors import HALT, SKIP, is_foreign
 from container.errors import AgentTermination, ArchiveError, ClusterError, ContainerError
 from container.testing.manual_time import SteppingIdleStrategy
 from tests.member import CHANNEL, TICK_NS, Member, RecordingService
@@ -217,6 +218,16 @@ def test_no_memory_in_a_duty_cycle_ends_the_run() -> None:
     assert isinstance(member.agent.termination, MemoryError)
     assert member.errors == [member.agent.termination]
     assert member.mark_file.is_terminated
+
+
+@pytest.mark.parametrize("function", [error_texts.has_stack, error_texts.identify, error_texts.kind_of, is_foreign])
+def test_what_an_error_comes_through_makes_no_functions(function: Callable[..., object]) -> None:
+    # Python 3.13.0 frees the code of a function for which it has no memory, while others use it.
+    pending, codes = [function.__code__, error_texts._without_digits.__code__], []
+    while pending:
+        codes.append(pending.pop())
+        pending += [each for each in codes[-1].co_consts if isinstance(each, CodeType)]
+    assert [code.co_qualname for code in codes if "<locals>" in code.co_qualname] == []
 
 
 def test_one_member_that_fails_alone_ends_and_agrees_again_after_its_replay() -> None:

@@ -31,7 +31,7 @@ def is_foreign(error: BaseException) -> bool:
             return True
         if issubclass(kind, _FOREIGN) and not issubclass(kind, MessageTooLongError):
             return True
-        pending.extend(part for part in (cause_of(each), context_of(each)) if part is not None)
+        pending += [part for part in (cause_of(each), context_of(each)) if part is not None]
         if issubclass(kind, BaseExceptionGroup):
             pending.extend(members_of(each))
     return True

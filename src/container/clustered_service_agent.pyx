@@ -536,19 +536,20 @@ cdef class ClusteredServiceAgent(Cluster):
 
     cdef int _background_work(self, int64_t now_ns) except -1:
         cdef int callback = self._lifecycle_callback
+        cdef int work_count = 0
         if self._is_in_background_work:
             return 0
         self._lifecycle_callback = LIFECYCLE_DO_BACKGROUND_WORK
         self._is_in_background_work = True
         try:
-            return min(max(0, self._handler.do_background_work(now_ns)), MAX_WORK_COUNT)
+            work_count = min(max(0, self._handler.do_background_work(now_ns)), MAX_WORK_COUNT)
         except Exception as error:
-            # It may run while another callback idles, which it does not concern.
+            # It may run while another callback idles, which it does not concern. No return here, see error_log.pyx.
             self._report_with(f"do_background_work raised this at logPosition={self._log_position}", error)
-            return 0
         finally:
             self._is_in_background_work = False
             self._lifecycle_callback = callback
+        return work_count
 
     cdef int _ack(self, int64_t log_position, int64_t relevant_id) except -1:
         # The id counts as used from here on, whether the ack can be sent or not.

@@ -131,10 +131,13 @@ cdef class DistinctErrorLog:
         Returns how often it was observed so far (int, at least 1), or 0 when it is not recorded: :attr:`refusal` says
         why.
         """
+        cdef int32_t count = 0
+        # No return in the except clause: as Cython compiles it, that crashes where a traceback found no memory.
         try:
-            return self._record(error)
+            count = self._record(error)
         except BaseException:       # no memory, or no disk behind the mark file
-            return 0
+            pass
+        return count
 
     cdef int32_t _record(self, error) except -1:
         cdef int64_t now_ms = self._clock.epoch_ms()

@@ -2,6 +2,9 @@
 
 An exception may come from a service, so nothing of it is trusted: its message may have megabytes, its traceback and its
 chain of causes thousands of members, and each of its methods and attributes may raise, even SystemExit.
+
+There may also be no memory. Python 3.13.0 frees code that is in use when it has no memory for a function made of it
+(python/cpython#122752). So what an error comes through has neither generator expressions nor nested functions.
 """
 
 from __future__ import annotations
@@ -134,7 +137,7 @@ def has_stack(error: BaseException) -> bool:
         return False
     if issubclass(type(error), BaseExceptionGroup):
         return True  # its members
-    return any(part is not None for part in (_traceback_of(error), cause_of(error), context_of(error)))
+    return not (_traceback_of(error) is cause_of(error) is context_of(error) is None)
 
 
 def identify(error: BaseException, *, has_message: bool = True) -> tuple[int, int]:
@@ -149,7 +152,7 @@ def identify(error: BaseException, *, has_message: bool = True) -> tuple[int, in
         places.append(type_name(each))
         messages.append(_edges(message_of(each, is_shown=has_message)))
         frames, _ = _frames(each)
-        places.extend((code.co_filename, code.co_name, line) for code, line in frames)
+        places += [(code.co_filename, code.co_name, line) for code, line in frames]
         if issubclass(type(each), BaseExceptionGroup):
             for member in members_of(each)[:_MEMBERS_MAX]:
                 places.append(type_name(member))
@@ -313,4 +316,4 @@ def _edges(text: str) -> object:
 
 
 def _without_digits(text: str) -> str:
-    return "".join(character for character in text[:_EDGE_LENGTH] if not "0" <= character <= "9")
+    return "".join([character for character in text[:_EDGE_LENGTH] if not "0" <= character <= "9"])
