@@ -39,11 +39,13 @@ def rows_of(frame: DataFrame) -> list[list[Any]]:
 
 def stream(spark: SparkSession, options: SourceOptions, directory: Path) -> DataFrame:
     """What a stream into Parquet files has written, from its checkpoint on."""
-    source = spark.readStream.format(FORMAT).option("max_bytes_per_batch", BYTES_PER_BATCH)
-    writer = source.load(list(options.paths)).writeStream.format("parquet").trigger(availableNow=True)
+    rows = (
+        spark.readStream.format(FORMAT).option("max_bytes_per_batch", BYTES_PER_BATCH).load(json.dumps(options.paths))
+    )
+    writer = rows.writeStream.format("parquet").trigger(availableNow=True)
     query = writer.start(str(directory / "rows"), checkpointLocation=str(directory / "checkpoint"))
     query.awaitTermination()
-    return spark.read.schema(source.load(list(options.paths)).schema).parquet(str(directory / "rows"))
+    return spark.read.schema(rows.schema).parquet(str(directory / "rows"))
 
 
 def run(spark: SparkSession, directory: Path, paths: tuple[str, ...]) -> dict[str, Any]:

@@ -349,7 +349,7 @@ def torn_position(
     with closing(MessageReader(archive_dir, **descriptor.layout())) as reader:
         if not segments[-1] <= recorded < limit or not reader.has_frame(recorded, limit):
             return None
-        return int(reader.next_position)
+        return reader.next_position
 
 
 def file_names(archive_dir: Path) -> list[str]:
