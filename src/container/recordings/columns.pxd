@@ -69,15 +69,16 @@ cdef inline void set_bit(uint8_t* bits, int32_t index) noexcept nogil:
 cdef inline Column* begin_put(Columns* batch, int index) noexcept nogil:
     """The column, ready for the value of this row; NULL when it is not wanted or there is no memory."""
     cdef Column* column = &batch.columns[index]
+    cdef int32_t row = batch.rows       # once: behind a write to bytes it would be read again
     if column.kind == KIND_UNWANTED:
         return NULL
-    if column.filled != batch.rows or column.values == NULL:
+    if column.filled != row or column.values == NULL:
         if prepare_row(batch, column) < 0:
             batch.is_failed = COLUMNS_NO_MEMORY
             return NULL
     if column.validity != NULL:
-        set_bit(column.validity, batch.rows)
-    column.filled = batch.rows + 1
+        set_bit(column.validity, row)
+    column.filled = row + 1
     return column
 
 
