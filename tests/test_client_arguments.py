@@ -7,6 +7,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,11 +31,11 @@ from tests.client_world import MEMBER_0, World
 from tests.scripted_member import ScriptedMember
 from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers
 
-TIMES: list[object] = [math.inf, -math.inf, math.nan, -1, -0.001, 1e300, 10**400, True, "5", b"5", [], 1j]
+TIMES: list[Any] = [math.inf, -math.inf, math.nan, -1, -0.001, 1e300, 10**400, True, "5", b"5", [], 1j]
 """What no function takes for a time in seconds."""
-NO_FLAGS: list[object] = ["yes", 1, 0, []]
-NO_INTEGERS: list[object] = ["5", 1.5, b"", [], object]
-NO_BUFFERS: list[object] = ["text", 5, None, 1.5, [b"x"]]
+NO_FLAGS: list[Any] = ["yes", 1, 0, []]
+NO_INTEGERS: list[Any] = ["5", 1.5, b"", [], object]
+NO_BUFFERS: list[Any] = ["text", 5, None, 1.5, [b"x"]]
 SETTINGS: dict[str, Any] = {"ingress_channel": "aeron:ipc", "egress_channel": "aeron:ipc"}
 
 
@@ -72,13 +73,11 @@ def test_what_is_no_time_is_refused_everywhere(client: AeronCluster, value: Any)
     ):
         refused(call, "timeout", value, ConfigurationError, "a number of seconds from 0 to 1000000000")
     for name in ("message_timeout", "new_leader_timeout", "keep_alive_interval", "driver_timeout"):
-        for make in (ClientContext, ClientContext.from_environment):
-            given = SETTINGS | {name: value}
-            refused(
-                lambda given=given, make=make: make(**given), name, value, ConfigurationError, "a number of seconds"
-            )  # type: ignore[misc]
+        given = SETTINGS | {name: value}
+        for make in (partial(ClientContext, **given), partial(ClientContext.from_environment, **given)):
+            refused(make, name, value, ConfigurationError, "a number of seconds")
     for name in ("first_delay", "max_delay", "max_seconds", "jitter"):
-        refused(lambda name=name: ReconnectPolicy(**{name: value}), name, value, ConfigurationError, "")  # type: ignore[misc]
+        refused(partial(ReconnectPolicy, **{name: value}), name, value, ConfigurationError, "")
     assert client.request_counts.sent == 0  # type: ignore[union-attr]
 
 
@@ -192,7 +191,7 @@ def test_correlate_must_be_a_function() -> None:
 def test_an_asyncio_client_names_what_is_wrong() -> None:
     with ThreadedMembers() as members:
         members.member(0, "aeron:ipc", PatientMember.echo)
-        given = {
+        given: dict[str, Any] = {
             "ingress_channel": "aeron:ipc",
             "egress_channel": "aeron:ipc?alias=e",
             "aeron_dir": members.aeron_dir,
@@ -201,8 +200,9 @@ def test_an_asyncio_client_names_what_is_wrong() -> None:
         }
 
         async def scenario() -> None:
-            for make in (aconnect, areconnecting):
-                async with make(**given) as client:  # type: ignore[operator]
+            makers: list[Any] = [aconnect, areconnecting]
+            for make in makers:
+                async with make(**given) as client:
                     for value in TIMES:
                         await fails(client.send(b"x", timeout=value), "timeout", value, ConfigurationError, "a number")
                         await fails(

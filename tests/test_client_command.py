@@ -52,8 +52,13 @@ def test_send_reads_lines(
 ) -> None:
     lines = b"first\n  with space \t\nCR LF\r\nCR \r\r\n\n\xff\nwithout an end\r"
     sent: list[bytes] = []
+
+    def keep(payload: bytes, is_hex: bool) -> str:
+        sent.append(payload)
+        return ""
+
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
-    monkeypatch.setattr("container.client.command._shown", lambda payload, is_hex: str(sent.append(payload)))
+    monkeypatch.setattr("container.client.command._shown", keep)
     assert run(members, "send") == 0
     assert sent == [b"first", b"  with space \t", b"CR LF", b"CR \r", b"", b"\xff", b"without an end\r"]
 

@@ -113,7 +113,7 @@ def test_every_way_to_connect_has_it(members: ThreadedMembers) -> None:
 
     async def with_asyncio() -> None:
         for make in (aconnect, areconnecting):
-            async with make(**given, correlate=lambda payload: payload) as client:  # type: ignore[operator]
+            async with make(**given, correlate=lambda payload: payload) as client:
                 assert len(own_directories() - before) == 1
                 assert await client.request(b"one", key=b"one") == b"one"
             assert own_directories() == before

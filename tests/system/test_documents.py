@@ -92,6 +92,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     resolve_jar()
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.delenv("AERON_DIR", raising=False)  # as its reader may not have it
+        patch.setenv("AERON_CLUSTER_MESSAGE_TIMEOUT", "30s")  # a test machine may be slower than a reader's
         patch.syspath_prepend(str(directory))
         ports = PortReservation()
         stack.callback(ports.close)
@@ -102,7 +103,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         endpoints = MemberEndpoints(0, ingress, taken.consensus, taken.log, taken.catchup, taken.archive)
         ports.close()
         node = stack.enter_context(Node(members=[endpoints], properties={"aeron.cluster.max.sessions": "50"}))
-        node.start()
+        node.start().await_driver()
         node.start_service([sys.executable, str(service)])
         node.await_leader()
         yield World(f"0={ingress}", node.base_dir)
@@ -132,6 +133,7 @@ def execute(block: Block, plan: Runs, **places: str) -> str:
     assert not plan.replaced or any(name in block.text for name in plan.replaced), f"{block.key}: nothing to replace"
     for name, value in [*plan.replaced.items(), *((f"{{{name}}}", value) for name, value in places.items())]:
         text = text.replace(name, value)
+    text = text.replace("timeout=2.0", "timeout=30.0")
     printer = Printer(plan.prints, is_endless=plan.endless)
     names: dict[str, Any] = {"__name__": "__main__", "print": printer}
     code = compile(text, f"{block.document}:{block.line}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
