@@ -37,8 +37,9 @@ from container.idle_strategy cimport IdleStrategy
 from container.message_buffer cimport BufferClaim
 from container.sealed cimport seal
 from container.transport cimport (
-    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector, Claim,
-    Client, Clock, FragmentHandler, FrameHeader, PendingAdd, SystemClock, publication_result_name,
+    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED,
+    BufferVector, Claim, Client, Clock, FragmentHandler, FrameHeader, PendingAdd, Publication, SystemClock,
+    publication_result_name,
 )
 
 cdef enum:
