@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -21,9 +22,9 @@ from container.client import (
     SessionPool,
 )
 from container.errors import OutcomeUnknownError
-from container.testing.cluster import Cluster, JavaService, Member
+from container.testing.cluster import Cluster, JavaService, Member, Service
 from tests.pauses import pause
-from tests.system.harness import JAVA_ECHO_SERVICE, NodeFactory
+from tests.system.harness import ECHO_SERVICE, JAVA_ECHO_SERVICE, ROOT, NodeFactory
 from tests.system.test_client import settings, start_echo
 from tests.threaded_members import key_of
 
@@ -179,11 +180,12 @@ def test_all_sessions_of_a_pool_go_on_when_the_leader_is_killed(java_classes: Pa
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_an_asyncio_pool_outlives_a_leader_that_is_killed_and_all_members(java_classes: Path) -> None:
+def test_an_asyncio_pool_outlives_a_leader_that_is_killed_and_all_members() -> None:
     """Each request is answered, or fails with an error that says that its outcome is unknown; no session is gone."""
     outcomes: Counter[str] = Counter()
     properties = {"aeron.cluster.max.sessions": str(2 * ASYNC_SESSIONS)}
-    with Cluster([JavaService(JAVA_ECHO_SERVICE)], class_path=[java_classes], properties=properties) as cluster:
+    environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    with Cluster([Service(ECHO_SERVICE, environment)], properties=properties) as cluster:
         cluster.start_client_driver()
         cluster.start().await_ready()
 

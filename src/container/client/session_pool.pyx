@@ -40,7 +40,7 @@ from container.fragment_assembler cimport SessionFragmentAssembler
 from container.message_buffer cimport BufferClaim
 from container.sealed cimport seal
 from container.transport cimport (
-    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, CLOSED, NOT_CONNECTED, Claim, FragmentHandler, FrameHeader,
+    ACTION_ABORT, ACTION_CONTINUE, CLOSED, NOT_CONNECTED, Claim, FragmentHandler, FrameHeader,
     Publication, publication_result_name,
 )
 from container.version import client_info
@@ -313,7 +313,8 @@ cdef class SessionPool(FragmentHandler):
         """Begins to connect a session and returns it (PooledSession); polls do the rest, within the message timeout.
 
         ``listener`` and ``credentials_supplier`` are for this session (None: those of the context). What became of it
-        is in :attr:`PooledSession.state` and :attr:`PooledSession.error`. A first connect that fails is not tried again.
+        is in :attr:`PooledSession.state` and :attr:`PooledSession.error`. A first connect that fails is not tried
+        again.
         """
         cdef PooledSession session
         self._check_open()
@@ -644,8 +645,8 @@ cdef class SessionPool(FragmentHandler):
                 raise ClosedError(f"the session is closed: {session.close_reason}")
             if result == NOT_CONNECTED and is_polling:
                 raise ClusterUnavailableError(
-                    f"send() from a listener's callback: {session!r} has no leader to send to, and none can be heard of "
-                    "before the callback has returned")
+                    f"send() from a listener's callback: {session!r} has no leader to send to, and none can be heard "
+                    "of before the callback has returned")
             if self._now_ns() >= deadline_ns:
                 raise SendTimedOutError(
                     f"message was not accepted within {limit:g} s: last result {publication_result_name(result)}, "
