@@ -29,6 +29,7 @@ from contextlib import ExitStack, contextmanager
 from benchmarks._harness import ROOT, Report, cpu_seconds, resident_mib, say
 from benchmarks._peers import java_classes
 from benchmarks._verdicts import Goal, Result
+from container.errors import ContainerError
 from container.testing.cluster import Cluster, JavaService
 from container.testing.java import java_command, resolve_jar
 from container.testing.process import Process
@@ -169,19 +170,23 @@ def main(arguments: Sequence[str] | None = None) -> Report:
     idles: dict[int, Results] = {park_us: {} for park_us in PARKS_US}
     kills: Results = {}
     memory: Results = {}
+    failures: list[str] = []
     with running() as clients:
         order = list(clients.processes)
         clients.round_trips(options.trips, order)  # warms up
-        for number in range(options.rounds):
-            say(f"round {number + 1} of {options.rounds}")
-            shuffler.shuffle(order)
-            collect(trips, clients.round_trips(options.trips, order))
-            for park_us in shuffler.sample(PARKS_US, len(PARKS_US)):
-                collect(idles[park_us], clients.idle(options.idle_s, park_us))
-            collect(memory, clients.memory())
-        for number in range(options.kills):
-            say(f"kill {number + 1} of {options.kills}")
-            collect(kills, clients.fail_over(options.requests))
+        try:
+            for number in range(options.rounds):
+                say(f"round {number + 1} of {options.rounds}")
+                shuffler.shuffle(order)
+                collect(trips, clients.round_trips(options.trips, order))
+                for park_us in shuffler.sample(PARKS_US, len(PARKS_US)):
+                    collect(idles[park_us], clients.idle(options.idle_s, park_us))
+                collect(memory, clients.memory())
+            for number in range(options.kills):
+                say(f"kill {number + 1} of {options.kills}")
+                collect(kills, clients.fail_over(options.requests))
+        except (ContainerError, TimeoutError) as error:  # the rounds before it count
+            failures.append(str(error))
     report = Report(
         "client_java",
         {
@@ -197,6 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> Report:
             "p99_us": ",.1f",
             "resident_mib": ".1f",
         },
+        failures={"the run": failures},
     )
     report.add(f"fail-over, {options.requests} requests in flight", kills, goals("p50_s", "last_s"))
     lost = {name: sum(kill["without_outcome"] for kill in of_peer) for name, of_peer in kills.items()}

@@ -116,8 +116,25 @@ public final class RequestClient implements EgressListener
         inFlight.put(correlationId, Boolean.TRUE);
         while (!trySend(correlationId))
         {
+            if (cluster.isClosed())
+            {
+                throw new IllegalStateException("the session is closed");
+            }
             idleStrategy.idle(poll());
         }
+    }
+
+    /** To a new leader, what the last one has not answered: as much as it takes now. */
+    private int resend()
+    {
+        int workCount = 0;
+        while (!unsent.isEmpty() && (!inFlight.containsKey(unsent.peek()) || trySend(unsent.peek())))
+        {
+            resent += inFlight.containsKey(unsent.poll()) ? 1 : 0;
+            workCount++;
+        }
+
+        return workCount;
     }
 
     private void roundTrips(final int trips)
@@ -131,7 +148,7 @@ public final class RequestClient implements EgressListener
             send(nextCorrelationId++);
             while (before == ends)
             {
-                idleStrategy.idle(poll());
+                idleStrategy.idle(poll() + resend());
             }
             durationsNs[i] = endsNs[0] - startNs;
         }
@@ -166,13 +183,7 @@ public final class RequestClient implements EgressListener
         final long deadlineNs = System.nanoTime() + LIMIT_NS;
         while (!inFlight.isEmpty() && !cluster.isClosed() && System.nanoTime() - deadlineNs < 0)
         {
-            int workCount = poll();
-            while (!unsent.isEmpty() && (!inFlight.containsKey(unsent.peek()) || trySend(unsent.peek())))
-            {
-                resent += inFlight.containsKey(unsent.poll()) ? 1 : 0;
-                workCount++;
-            }
-            idleStrategy.idle(workCount);
+            idleStrategy.idle(poll() + resend());
         }
         final long[] sorted = Arrays.copyOf(endsNs, ends);
         Arrays.sort(sorted);
