@@ -15,9 +15,10 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks._harness import CACHE, ROOT, RoundFailed
+from container.aeron_defaults import CounterType
 from container.errors import ContainerError
 from container.testing.java import compile_java, resolve_jar
-from container.testing.node import CounterType, Node
+from container.testing.node import Node
 from container.testing.process import Process
 from tests.cython_module import compile_cython
 

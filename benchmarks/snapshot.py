@@ -23,7 +23,8 @@ from benchmarks._peers import (
     running,
 )
 from benchmarks._verdicts import Goal, Result
-from container.testing.node import CounterType, Node
+from container.aeron_defaults import CounterType
+from container.testing.node import Node
 from container.testing.process import Process
 
 LENGTHS = (1024, 1024 * 1024)

@@ -28,8 +28,9 @@ from benchmarks._peers import (
     python_service,
 )
 from benchmarks._verdicts import Goal, Result
+from container.aeron_defaults import CounterType
 from container.errors import ContainerError
-from container.testing.node import CounterType, Node
+from container.testing.node import Node
 from container.testing.process import Process
 
 PEERS: dict[str, Start] = {

@@ -25,8 +25,8 @@ ROOMS = {
     "interface": Room("what a service implements and is given, in plain Python", "api"),
     "common": Room(
         "errors, texts, values, regular files, idling: what knows nothing of Aeron's streams",
-        "callbacks channel_uri error_texts errors forks idle_strategy java line_printer loggers object_path references "
-        "regular_files sealed semantic_version values version",
+        "aeron_defaults callbacks channel_uri error_texts errors forks idle_strategy java line_printer loggers "
+        "object_path references regular_files sealed semantic_version values version",
     ),
     "settings": Room(
         "every setting and where its value comes from",

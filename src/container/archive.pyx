@@ -14,6 +14,11 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
+from container.aeron_defaults import (
+    ARCHIVE_CONTROL_STREAM_ID, ARCHIVE_LOCAL_CONTROL_CHANNEL, ARCHIVE_MESSAGE_RETRY_ATTEMPTS,
+    ARCHIVE_MESSAGE_TIMEOUT_NS, ARCHIVE_RESPONSE_STREAM_ID, REPLAY_CHANNEL, REPLAY_STREAM_ID,
+    SERVICE_SNAPSHOT_STREAM_ID, SNAPSHOT_CHANNEL, CounterType,
+)
 from container.channel_uri import ChannelUri, add_alias_if_absent, add_session_id
 from container.codecs.archive cimport (
     ARCHIVE_ID_REQUEST_ENCODED_LENGTH, BOOLEAN_TRUE, CLOSE_SESSION_REQUEST_ENCODED_LENGTH,
@@ -36,16 +41,13 @@ from container.transport cimport (
 from container.version import client_info
 from container.wait_reporter cimport WaitReporter
 
-cdef str LOCAL_CONTROL_CHANNEL = "aeron:ipc?term-length=64k"
+cdef int32_t RECORDING_POSITION_TYPE_ID = CounterType.RECORDING_POSITION
 
 cdef enum:
-    RESPONSE_STREAM_ID = 20
-
     PROTOCOL_VERSION = 1 << 16 | 12 << 8                # 1.12.0
     PROTOCOL_VERSION_WITH_ARCHIVE_ID = 1 << 16 | 11 << 8
 
-    RECORDING_POSITION_TYPE_ID = 100                    # key: upstream's RecordingPos
-    RECORDING_ID_OFFSET = 0
+    RECORDING_ID_OFFSET = 0                             # of the counter's key: upstream's RecordingPos
     SESSION_ID_OFFSET = 8
     SOURCE_IDENTITY_LENGTH_OFFSET = 12
     SOURCE_IDENTITY_OFFSET = 16
@@ -82,9 +84,12 @@ cdef class ArchiveContext:
     cdef readonly object credentials_supplier
 
     def __init__(
-            self, *, str control_channel not None=LOCAL_CONTROL_CHANNEL, int32_t control_stream_id=10,
-            str response_channel not None=LOCAL_CONTROL_CHANNEL, int32_t response_stream_id=RESPONSE_STREAM_ID,
-            int64_t message_timeout_ns=10_000_000_000, int32_t message_retry_attempts=3,
+            self, *, str control_channel not None=ARCHIVE_LOCAL_CONTROL_CHANNEL,
+            int32_t control_stream_id=ARCHIVE_CONTROL_STREAM_ID,
+            str response_channel not None=ARCHIVE_LOCAL_CONTROL_CHANNEL,
+            int32_t response_stream_id=ARCHIVE_RESPONSE_STREAM_ID,
+            int64_t message_timeout_ns=ARCHIVE_MESSAGE_TIMEOUT_NS,
+            int32_t message_retry_attempts=ARCHIVE_MESSAGE_RETRY_ATTEMPTS,
             int32_t term_buffer_length=64 * 1024, bint term_buffer_sparse=False, int32_t mtu_length=1408,
             str client_name not None="", credentials_supplier=None):
         ChannelUri.parse(control_channel)
@@ -106,14 +111,15 @@ cdef class ArchiveContext:
         self.credentials_supplier = credentials_supplier
 
     @classmethod
-    def for_service(cls, cluster_id, service_id, *, str control_channel not None=LOCAL_CONTROL_CHANNEL, **settings):
+    def for_service(
+            cls, cluster_id, service_id, *, str control_channel not None=ARCHIVE_LOCAL_CONTROL_CHANNEL, **settings):
         """The context of a service's container: IPC channels with aliases that tell cluster and service, and
         the response stream that upstream's container would use.
 
         ``settings`` are fields of the context. ``response_channel`` is ``control_channel`` if not given;
         ``response_stream_id`` is the base (20) to which the ids are added.
         """
-        base = settings.pop("response_stream_id", RESPONSE_STREAM_ID)
+        base = settings.pop("response_stream_id", ARCHIVE_RESPONSE_STREAM_ID)
         response_channel = settings.pop("response_channel", control_channel)
         for channel in (control_channel, response_channel):
             if not channel.startswith("aeron:ipc"):
@@ -590,8 +596,10 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
     """
 
     def __init__(self, Client client not None, context not None, *,
-                 str snapshot_channel not None="aeron:ipc?alias=snapshot", int32_t snapshot_stream_id=106,
-                 str replay_channel not None="aeron:ipc", int32_t replay_stream_id=103, cluster_dir=None):
+                 str snapshot_channel not None=SNAPSHOT_CHANNEL,
+                 int32_t snapshot_stream_id=SERVICE_SNAPSHOT_STREAM_ID,
+                 str replay_channel not None=REPLAY_CHANNEL, int32_t replay_stream_id=REPLAY_STREAM_ID,
+                 cluster_dir=None):
         self._client = client
         self.context = context
         self.snapshot_channel = snapshot_channel

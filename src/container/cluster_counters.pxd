@@ -4,8 +4,6 @@ from libc.stdint cimport int32_t, int64_t
 from container.transport cimport Counters
 
 cdef enum:
-    COMMIT_POSITION_TYPE_ID = 203
-    RECOVERY_STATE_TYPE_ID = 204
     NULL_COUNTER_ID = -1
 
 

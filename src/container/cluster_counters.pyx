@@ -7,6 +7,7 @@ one snapshot recording id (int64) per service.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
+from container.aeron_defaults import CounterType
 from container.errors import ClusterError
 from container.transport cimport COUNTER_ALLOCATED, COUNTER_UNUSED, Counters
 
@@ -16,6 +17,10 @@ cdef enum:
     RECORDING_IDS_OFFSET = 32
     MAX_SERVICE_COUNT = 10          # (112 - 32) / 8 recording ids fit in a counter's key
     NOT_YET_REGISTERED = 0          # upstream: CountersReader.DEFAULT_REGISTRATION_ID
+
+
+cdef int32_t COMMIT_POSITION_TYPE_ID = CounterType.COMMIT_POSITION
+cdef int32_t RECOVERY_STATE_TYPE_ID = CounterType.RECOVERY_STATE
 
 
 cdef inline int64_t _get_int64(const uint8_t* key, int offset) noexcept nogil:

@@ -9,16 +9,9 @@ from libc.stdint cimport int32_t
 from container.sealed cimport seal
 from container.transport cimport Client, Counter
 
+from container.aeron_defaults import CounterType
 from container.settings import format_duration
 from container.version import version_info
-
-# The type ids of AeronCounters.java.
-cdef enum:
-    ERROR_COUNT_TYPE_ID = 215
-    MAX_CYCLE_TIME_TYPE_ID = 218
-    CYCLE_TIME_THRESHOLD_EXCEEDED_TYPE_ID = 219
-    MAX_SNAPSHOT_DURATION_TYPE_ID = 236
-    SNAPSHOT_DURATION_THRESHOLD_EXCEEDED_TYPE_ID = 237
 
 
 cdef class ServiceCounters:
@@ -40,27 +33,29 @@ cdef class ServiceCounters:
 
     def add_error_counter(self):
         """Counts errors; its label tells the version of this package."""
-        return self._add(ERROR_COUNT_TYPE_ID, f"Cluster Container Errors{self._suffix} {version_info()}")
+        return self._add(
+            CounterType.CLUSTERED_SERVICE_ERROR_COUNT, f"Cluster Container Errors{self._suffix} {version_info()}")
 
     def add_max_cycle_time(self):
         """The longest duty cycle, in nanoseconds."""
-        return self._add(MAX_CYCLE_TIME_TYPE_ID, f"Cluster container max cycle time in ns{self._suffix}")
+        return self._add(CounterType.SERVICE_MAX_CYCLE_TIME, f"Cluster container max cycle time in ns{self._suffix}")
 
     def add_cycle_time_exceeded(self, threshold_ns):
         """Counts the duty cycles that took longer than the threshold (int, nanoseconds)."""
         return self._add(
-            CYCLE_TIME_THRESHOLD_EXCEEDED_TYPE_ID,
+            CounterType.SERVICE_CYCLE_TIME_THRESHOLD_EXCEEDED,
             f"Cluster container work cycle time exceeded count: threshold={format_duration(threshold_ns)}"
             f"{self._suffix}")
 
     def add_max_snapshot_duration(self):
         """The longest snapshot, in nanoseconds."""
-        return self._add(MAX_SNAPSHOT_DURATION_TYPE_ID, f"Clustered service max snapshot duration in ns{self._suffix}")
+        return self._add(
+            CounterType.SERVICE_MAX_SNAPSHOT_DURATION, f"Clustered service max snapshot duration in ns{self._suffix}")
 
     def add_snapshot_duration_exceeded(self, threshold_ns):
         """Counts the snapshots that took longer than the threshold (int, nanoseconds)."""
         return self._add(
-            SNAPSHOT_DURATION_THRESHOLD_EXCEEDED_TYPE_ID,
+            CounterType.SERVICE_SNAPSHOT_DURATION_THRESHOLD_EXCEEDED,
             f"Clustered service max snapshot duration exceeded count: threshold={format_duration(threshold_ns)}"
             f"{self._suffix}")
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
+from container import aeron_defaults
 from container.callback_errors import HALT, SKIP
 from container.semantic_version import format_version
 from container.values import is_path
@@ -260,55 +261,71 @@ class Settings:
     control_channel: str = _channel(
         "aeron.cluster.control.channel",
         "Channel between consensus module and services; must be the consensus module's.",
-        "aeron:ipc?term-length=128k",
+        aeron_defaults.CONTROL_CHANNEL,
     )
     service_stream_id: int = _number(
-        "aeron.cluster.service.stream.id", "Stream from the consensus module to the services.", 104, *_INT32
+        "aeron.cluster.service.stream.id",
+        "Stream from the consensus module to the services.",
+        aeron_defaults.SERVICE_STREAM_ID,
+        *_INT32,
     )
     consensus_module_stream_id: int = _number(
-        "aeron.cluster.consensus.module.stream.id", "Stream from the services to the consensus module.", 105, *_INT32
+        "aeron.cluster.consensus.module.stream.id",
+        "Stream from the services to the consensus module.",
+        aeron_defaults.CONSENSUS_MODULE_STREAM_ID,
+        *_INT32,
     )
     replay_channel: str = _channel(
-        "aeron.cluster.replay.channel", "Channel on which a snapshot is replayed.", "aeron:ipc"
+        "aeron.cluster.replay.channel", "Channel on which a snapshot is replayed.", aeron_defaults.REPLAY_CHANNEL
     )
     replay_stream_id: int = _number(
-        "aeron.cluster.replay.stream.id", "Stream on which a snapshot is replayed.", 103, *_INT32
+        "aeron.cluster.replay.stream.id",
+        "Stream on which a snapshot is replayed.",
+        aeron_defaults.REPLAY_STREAM_ID,
+        *_INT32,
     )
     snapshot_channel: str = _channel(
-        "aeron.cluster.snapshot.channel", "Channel on which a snapshot is recorded.", "aeron:ipc?alias=snapshot"
+        "aeron.cluster.snapshot.channel", "Channel on which a snapshot is recorded.", aeron_defaults.SNAPSHOT_CHANNEL
     )
     snapshot_stream_id: int = _number(
         "aeron.cluster.snapshot.stream.id",
         "Stream on which a snapshot is recorded. The consensus module reads the same property for its own snapshots, "
-        "with default 107.",
-        106,
+        f"with default {aeron_defaults.CONSENSUS_MODULE_SNAPSHOT_STREAM_ID}.",
+        aeron_defaults.SERVICE_SNAPSHOT_STREAM_ID,
         *_INT32,
     )
     archive_control_channel: str = _text(
         "aeron.archive.local.control.channel",
         "Channel of the archive's requests and responses.",
-        "aeron:ipc?term-length=64k",
+        aeron_defaults.ARCHIVE_LOCAL_CONTROL_CHANNEL,
         _is_ipc_channel,
         "an IPC channel: local archive control must be IPC",
     )
     archive_control_stream_id: int = _number(
-        "aeron.archive.local.control.stream.id", "Stream of the requests to the archive.", 10, *_INT32
+        "aeron.archive.local.control.stream.id",
+        "Stream of the requests to the archive.",
+        aeron_defaults.ARCHIVE_CONTROL_STREAM_ID,
+        *_INT32,
     )
     archive_response_stream_id: int = _number(
         "aeron.archive.control.response.stream.id",
         "Base of the stream of the archive's responses, which is cluster_id * 100 + 100 + archive_response_stream_id "
         "+ service_id + 1.",
-        20,
+        aeron_defaults.ARCHIVE_RESPONSE_STREAM_ID,
         *_INT32,
     )
     archive_message_timeout_ns: int = _duration(
         "aeron.archive.message.timeout",
         "How long to wait for an answer of the archive.",
-        10_000_000_000,
+        aeron_defaults.ARCHIVE_MESSAGE_TIMEOUT_NS,
         least=1_000_000,
     )
     archive_message_retry_attempts: int = _number(
-        "aeron.archive.message.retry.attempts", "How often a request to the archive is offered.", 3, 1, _INT32_MAX
+        "aeron.archive.message.retry.attempts",
+        "How often a request to the archive is offered.",
+        aeron_defaults.ARCHIVE_MESSAGE_RETRY_ATTEMPTS,
+        1,
+        _INT32_MAX,
     )
     error_buffer_length: int = _number(
         "aeron.cluster.service.error.buffer.length",

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from container.aeron_defaults import CounterType
 from container.cnc_file import CncFile, CounterRecord, FileFormatError, MarkFileStatus, read_mark_file
 from container.recordings.catalog import POSITION_MAX
 from container.regular_files import read_regular
@@ -21,8 +22,6 @@ _CLUSTER_MARK_FILE_NAME = "cluster-mark.dat"
 _CLUSTER_LINK_FILE_NAME = "cluster-mark.lnk"
 
 _LINK_LENGTH_MAX = 16 * 1024
-_RECORDING_POSITION_TYPE_ID = 100
-_COMMIT_POSITION_TYPE_ID = 203
 _RECORDING_SOURCE_LENGTH_OFFSET = 12
 _FRAME_ALIGNMENT = 32
 _NULL_ARCHIVE_IDS = (-1, 0)  # of mark files from before archives had ids
@@ -59,7 +58,7 @@ def recorded_positions(archive_dir: Path) -> dict[int, int]:
         archive_id = counter.key_int64(archive_id_offset)
         return counter.key_int64(0) if mark.owner_id in (archive_id, *_NULL_ARCHIVE_IDS) else None
 
-    return _positions(mark, _RECORDING_POSITION_TYPE_ID, recording_id)
+    return _positions(mark, CounterType.RECORDING_POSITION, recording_id)
 
 
 def committed_position(cluster_dir: Path | None, archive_dir: Path) -> int | None:
@@ -75,7 +74,7 @@ def committed_position(cluster_dir: Path | None, archive_dir: Path) -> int | Non
     def wanted(counter: CounterRecord) -> int | None:
         return 0 if cluster_dir is None or counter.key_int32(0) == cluster_id else None
 
-    return _positions(mark, _COMMIT_POSITION_TYPE_ID, wanted).get(0)
+    return _positions(mark, CounterType.COMMIT_POSITION, wanted).get(0)
 
 
 def is_running(cluster_dir: Path | None, archive_dir: Path) -> bool:

@@ -7,6 +7,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from container.aeron_defaults import (
+    CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
+    LOG_STREAM_ID,
+    SERVICE_SNAPSHOT_STREAM_ID,
+)
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.recordings import commit, live
 from container.recordings.catalog import (
@@ -26,10 +31,6 @@ from container.recordings.recording_log import (
     read_recording_log,
 )
 
-LOG_STREAM_ID = 100
-"""The log's stream by default (``aeron.cluster.log.stream.id``)."""
-SERVICE_SNAPSHOT_STREAM_ID = 106
-CONSENSUS_MODULE_SNAPSHOT_STREAM_ID = 107
 SNAPSHOT_STREAM_IDS = (SERVICE_SNAPSHOT_STREAM_ID, CONSENSUS_MODULE_SNAPSHOT_STREAM_ID)
 """The streams of snapshots by default (``aeron.cluster.snapshot.stream.id``,
 ``aeron.cluster.consensus.module.snapshot.stream.id``)."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from container import aeron_defaults
 from container.agent_runner import AgentRunner
 from container.api import Role
 from container.callback_errors import SKIP
@@ -345,9 +346,9 @@ class _Run:
             cluster_id=0,
             service_id=service_id,
             service_name=f"replay-{service_id}",
-            control_channel=transport.CONTROL_CHANNEL,
-            service_stream_id=transport.SERVICE_STREAM_ID,
-            consensus_module_stream_id=transport.CONSENSUS_MODULE_STREAM_ID,
+            control_channel=aeron_defaults.CONTROL_CHANNEL,
+            service_stream_id=aeron_defaults.SERVICE_STREAM_ID,
+            consensus_module_stream_id=aeron_defaults.CONSENSUS_MODULE_STREAM_ID,
             is_responding_service=True,
             # Where a batch of messages ends depends on when a log is polled: here each has one, and so its position.
             log_fragment_limit=1 if transport.takes_batches(handler) else _FRAGMENT_LIMIT,
@@ -492,7 +493,7 @@ def _join_log(segment: ReplaySegment) -> bytes:
         max_log_position=_MAX_POSITION,
         member_id=segment.member.member_id or 0,
         log_session_id=0,
-        log_stream_id=transport.LOG_STREAM_ID,
+        log_stream_id=aeron_defaults.LOG_STREAM_ID,
         is_startup=0,
         role=Role.LEADER,
         is_standby=0,

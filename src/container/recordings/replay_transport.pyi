@@ -1,7 +1,7 @@
 # Types of container.recordings.replay_transport.
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final, final
+from typing import Any, final
 
 from container.cluster import Cluster
 from container.service_handler import ServiceHandler
@@ -18,11 +18,6 @@ from container.transport import (
     SnapshotWriter,
     Subscription,
 )
-
-CONTROL_CHANNEL: Final[str]
-SERVICE_STREAM_ID: Final[int]
-CONSENSUS_MODULE_STREAM_ID: Final[int]
-LOG_STREAM_ID: Final[int]
 
 @final
 class ReplayRows:

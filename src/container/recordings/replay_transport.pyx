@@ -9,6 +9,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
+from container.aeron_defaults import (
+    CONSENSUS_MODULE_STREAM_ID, CONTROL_CHANNEL, SERVICE_STREAM_ID, CounterType,
+)
 from container.cluster cimport Cluster
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
@@ -31,8 +34,6 @@ cdef enum:
     MESSAGE_LENGTH_MAX = 16 * 1024 * 1024
     TICK_NS = 2_000_000                     # more than an agent's slow tick
     COUNTERS_CAPACITY = 8
-    COMMIT_POSITION_TYPE_ID = 203
-    RECOVERY_STATE_TYPE_ID = 204
     CLIENT_ID = 1
     CONTROL_REGISTRATION_ID = 2
     SNAPSHOT_RECORDING_ID = 0
@@ -50,12 +51,6 @@ cdef enum:
     STATE_HASH
     RECORDED_STATE_HASH
     ERROR
-
-CONTROL_CHANNEL = "aeron:ipc?term-length=128k"
-"""The channel of the control streams, which are never published."""
-SERVICE_STREAM_ID = 104
-CONSENSUS_MODULE_STREAM_ID = 105
-LOG_STREAM_ID = 100
 
 
 cdef class ReplayRows:
@@ -601,9 +596,9 @@ cdef class ReplayClient(Client):
         self._counters = MemoryCounters.__new__(MemoryCounters)
         self._counters.open(self._buffers)
         self._commit_counter_id = self._buffers.allocate(
-            COMMIT_POSITION_TYPE_ID, cluster_key, "commit position", CONTROL_REGISTRATION_ID, CLIENT_ID)
+            CounterType.COMMIT_POSITION, cluster_key, "commit position", CONTROL_REGISTRATION_ID, CLIENT_ID)
         self._buffers.allocate(
-            RECOVERY_STATE_TYPE_ID, recovery_key, "recovery state", CONTROL_REGISTRATION_ID, CLIENT_ID)
+            CounterType.RECOVERY_STATE, recovery_key, "recovery state", CONTROL_REGISTRATION_ID, CLIENT_ID)
 
     def commit(self, int64_t log_position):
         """Let the agent have the log up to a position."""

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from container.aeron_defaults import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.recordings.arrow import import_pyarrow
 from container.recordings.catalog import RecordingDescriptor, read_catalog
@@ -18,7 +19,6 @@ from container.recordings.frame_reader import MESSAGE_FAILURES
 from container.recordings.log_decoder import COLUMNS as LOG_COLUMNS
 from container.recordings.log_decoder import LogDecoder
 from container.recordings.member import (
-    CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
     MODES,
     SNAPSHOT_STREAM_IDS,
     STRICT,

@@ -16,13 +16,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from container import forks
+from container.aeron_defaults import CounterType
 from container.cnc_file import CncFile
 from container.errors import ContainerError
 from container.testing.endpoints import HOST, MemberEndpoints, PortReservation, ingress_endpoints
 from container.testing.java import JVM_FLAGS
 from container.testing.network import Network
 from container.testing.node import (
-    CounterType,
     ModuleState,
     Node,
     ToolResult,

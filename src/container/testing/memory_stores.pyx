@@ -3,6 +3,9 @@ import itertools
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from container.aeron_defaults import (
+    REPLAY_CHANNEL, REPLAY_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID, SNAPSHOT_CHANNEL,
+)
 from container.channel_uri import add_session_id
 from container.errors import ArchiveError, ClusterError, ConfigurationError, TimedOutError
 from container.idle_strategy cimport IdleStrategy
@@ -103,8 +106,9 @@ cdef class MemorySnapshotStore(SnapshotStore):
     ``first_recording_id``.
     """
 
-    def __init__(self, MemoryClient client not None, *, str snapshot_channel="aeron:ipc?alias=snapshot",
-                 int32_t snapshot_stream_id=106, str replay_channel="aeron:ipc", int32_t replay_stream_id=103,
+    def __init__(self, MemoryClient client not None, *, str snapshot_channel=SNAPSHOT_CHANNEL,
+                 int32_t snapshot_stream_id=SERVICE_SNAPSHOT_STREAM_ID, str replay_channel=REPLAY_CHANNEL,
+                 int32_t replay_stream_id=REPLAY_STREAM_ID,
                  int64_t first_recording_id=7):
         self._client = client
         self._archive = client.driver.connect("archive", is_invoker=False)

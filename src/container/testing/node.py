@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from container import forks
+from container.aeron_defaults import LOG_STREAM_ID, CounterType
 from container.api import Role
 from container.cnc_file import (
     CncFile,
@@ -58,24 +59,6 @@ _SHARED_PROPERTIES = (
 )
 
 
-class CounterType(enum.IntEnum):
-    """Type ids of the cluster's counters, and of the archive's for a recording (upstream: AeronCounters.java)."""
-
-    RECORDING_POSITION = 100
-    CONSENSUS_MODULE_STATE = 200
-    NODE_ROLE = 201
-    CONTROL_TOGGLE = 202
-    COMMIT_POSITION = 203
-    RECOVERY_STATE = 204
-    SNAPSHOT_COUNTER = 205
-    ELECTION_STATE = 207
-    CONSENSUS_MODULE_ERROR_COUNT = 212
-    CLIENT_TIMEOUT_COUNT = 213
-    CLUSTERED_SERVICE_ERROR_COUNT = 215
-    ELECTION_COUNT = 238
-    LEADERSHIP_TERM_ID = 239
-
-
 class ModuleState(enum.IntEnum):
     """States of a consensus module (upstream: ConsensusModule.State)."""
 
@@ -88,7 +71,6 @@ class ModuleState(enum.IntEnum):
     CLOSED = 6
 
 
-LOG_STREAM_ID = 100
 ELECTION_STATE_CLOSED = 17
 
 # Where the key of a counter holds the cluster id, and then, for counters of a service, the service id.

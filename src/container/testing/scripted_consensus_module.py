@@ -23,6 +23,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from container.aeron_defaults import (
+    CONSENSUS_MODULE_STREAM_ID,
+    CONTROL_CHANNEL,
+    LOG_STREAM_ID,
+    REPLAY_STREAM_ID,
+    SERVICE_STREAM_ID,
+    CounterType,
+)
 from container.api import CloseReason, Role, TimeUnit
 from container.errors import ContainerError
 from container.fragment_assembler import SessionFragmentAssembler
@@ -62,10 +70,6 @@ __all__ = [
 
 NULL_VALUE = -1
 MAX_POSITION = 2**63 - 1
-COMMIT_POSITION_TYPE_ID = 203
-RECOVERY_STATE_TYPE_ID = 204
-LOG_STREAM_ID = 100
-REPLAY_STREAM_ID = 103
 FRAGMENT_LIMIT = 1_000
 
 
@@ -89,9 +93,9 @@ class ScriptedConsensusModule:
         log_position: int = 0,
         leadership_term_id: int = 0,
         timestamp: int = 1_000,
-        control_channel: str = "aeron:ipc?term-length=128k",
-        service_stream_id: int = 104,
-        consensus_module_stream_id: int = 105,
+        control_channel: str = CONTROL_CHANNEL,
+        service_stream_id: int = SERVICE_STREAM_ID,
+        consensus_module_stream_id: int = CONSENSUS_MODULE_STREAM_ID,
         log_term_length: int = 64 * 1024,
         log_initial_term_id: int = 5,
         log_mtu_length: int = 1408,
@@ -155,7 +159,7 @@ class ScriptedConsensusModule:
         of_cluster = self.cluster_id if cluster_id is None else cluster_id
         counter: Counter = seam.add_counter(
             self.client,
-            COMMIT_POSITION_TYPE_ID,
+            CounterType.COMMIT_POSITION,
             _int32(of_cluster),
             f"Cluster commit-pos: - clusterId={of_cluster}",
         )
@@ -187,7 +191,7 @@ class ScriptedConsensusModule:
             )
         )
         label = f"Cluster recovery: leadershipTermId={leadership_term_id} logPosition={position} clusterId={of_cluster}"
-        counter: Counter = seam.add_counter(self.client, RECOVERY_STATE_TYPE_ID, key, label)
+        counter: Counter = seam.add_counter(self.client, CounterType.RECOVERY_STATE, key, label)
         if cluster_id in (None, self.cluster_id):
             self.recovery_counter = counter
         return counter
