@@ -4,6 +4,8 @@ from typing import final
 
 from container.client.egress_listener import ControlledEgressListener, EgressListener
 
+LISTENER_RULE: str
+
 class EgressHandler:
     """Base of listeners written in Cython; its callbacks are declared in ``egress_handler.pxd``."""
 

@@ -1,7 +1,7 @@
 """Counts how long round trips took, in the buckets of an HdrHistogram of two significant digits; recording allocates
 nothing but, the first time, the buckets: 36 KiB.
 
-The first 256 buckets are 1 ns wide. From there each doubling of the duration has 128, so a bucket is at most 1/128 of its
+The first 256 buckets are 1 ns wide. From there each doubling of the duration has 128: a bucket is at most 1/128 of its
 least duration wide. What takes longer than 73 minutes counts as that.
 """
 from libc.stdint cimport int64_t, uint64_t
