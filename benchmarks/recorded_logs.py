@@ -5,7 +5,7 @@ its first segments. Sessions are opened, and a snapshot of a service that counts
 replays begin there and compare their state. The audit has two members; the second one's files are links to those of
 the first. The service answers each message; the one that it is compared with answers one in a million otherwise. In
 Spark it is local[2]; rows are thrown away (``noop``). Spark's own scan (``binaryFile``) computes a CRC-32 of each
-segment of one member.
+segment of one member; it takes a file at once, for which its usual heap of 1 GiB is too small.
 
 Processor time is that of the JVM, the driver and all Python workers, in which other load counts little. Time per GiB
 must not grow with the log, nor memory beyond its limit.
@@ -61,6 +61,7 @@ SNAPSHOT_LENGTH = 64 * 1024
 STATE = struct.Struct("<q")
 ROOM = 2 * GIB
 """What must stay free on the disk."""
+HEAP = "3g"
 PEAK_MIB = 512
 GROWTH = 1.15
 """How much more processor time a GiB of the longest log may take than one of the shortest."""
@@ -381,7 +382,7 @@ def main(arguments: Sequence[str] | None = None) -> Report:
     parser.add_argument("--snapshot-mib", type=int, default=256, help="bytes of log between two snapshots")
     parser.add_argument("--dir", type=Path, help="where the log is written (the system's temporary directory)")
     options = parser.parse_args(arguments)
-    settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR", "spark.driver.memory": HEAP}
     spark = open_session("benchmark", master="local[2]", settings=settings)
     with tempfile.TemporaryDirectory(prefix="logs-", dir=options.dir) as path:
         report = compare(spark, Path(path), options)
