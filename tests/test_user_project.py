@@ -100,7 +100,7 @@ def _type_of(setting: Setting) -> str:
         return "bool | None"
     if setting.is_number:
         return "int | None"
-    return "_Path | None" if setting._accepts is is_path else "str | None"
+    return "_Path | None" if setting.accepts is is_path else "str | None"
 
 
 def _texts(kind: Any) -> dict[str, str]:

@@ -18,7 +18,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
-from container.client.client_context import check_context, context_of, integer, leader_endpoint, limit_s
+from container.client.client_context import context_of, integer, leader_endpoint, limit_s
 from container.client.egress_handler cimport egress_handler
 from container.client.metrics import ClientMetrics, RoundTripTimes
 from container.client.requests import NO_REQUESTS, Request, RequestTable, as_bytes, check_requests

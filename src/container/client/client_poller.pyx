@@ -3,8 +3,8 @@
 It holds the GIL while it reads what has come, and not while it waits: it waits in ``ppoll`` for a time that grows to a
 millisecond, and is nudged by each send, because an answer is then to be expected. While no request waits for its reply
 the time grows on, as a share of the time since something came: what nobody asked for comes late by that share at most,
-and an idle client costs next to nothing. The event loop is woken once for all that has come since it last looked. A lock
-keeps a send on the loop's thread and a poll on this one apart; it is never held while anybody waits.
+and an idle client costs next to nothing. The event loop is woken once for all that has come since it last looked. A
+lock keeps a send on the loop's thread and a poll on this one apart; it is never held while anybody waits.
 """
 import logging
 import os
@@ -370,16 +370,16 @@ cdef class ClientPoller(EgressHandler):
         return self._heard != heard
 
     cdef int _check_room(self) except -1:
-        # A reply, or a new leader's event, may be behind what nobody takes: then all is read, and the loop drops what it
-        # has no room for. What the loop has not looked at yet is bounded all the same: it will look.
+        # A reply, or a new leader's event, may be behind what nobody takes: then all is read, and the loop drops what
+        # it has no room for. What the loop has not looked at yet is bounded all the same: it will look.
         cdef bint is_full = (self._read - self._released >= self._max_waiting
                              or self._read_bytes - self._released_bytes >= self._max_waiting_bytes)
         cdef bint is_unseen = (len(self._arrived) >= self._max_waiting
                                or self._read_bytes - self._taken_bytes >= self._max_waiting_bytes)
         if is_full and not self._is_full:
             _LOGGER.warning(
-                "%d messages of %d bytes wait to be taken from session %d: until some are, nothing more is read; or it is "
-                "read and dropped, when a request waits for its reply", self.waiting, self.waiting_bytes,
+                "%d messages of %d bytes wait to be taken from session %d: until some are, nothing more is read; or it "
+                "is read and dropped, when a request waits for its reply", self.waiting, self.waiting_bytes,
                 self._cluster.cluster_session_id)
         if not is_full:
             self._is_dropping = False
