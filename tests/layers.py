@@ -67,7 +67,9 @@ ROOMS = {
     ),
     "spark": Room("the data source `aeron.cluster`", "spark", "common recordings"),
     "pipeline": Room(
-        "ingest, audit, replay and analytics on Spark", "pipeline", "interface common settings recordings replay spark"
+        "ingest, audit, replay and analytics on Spark",
+        "pipeline",
+        "interface common settings files recordings replay spark",
     ),
     "memory": Room(
         "for tests: the seam over memory, and a scripted consensus module",
@@ -82,7 +84,8 @@ ROOMS = {
     ),
     "front": Room(
         "launching, running and closing a container; the command `aeron-cluster`",
-        "__init__ __main__ clustered_service_container command_line context error_handlers failures run_service",
+        "__init__ __main__ clustered_service_container command_line context error_handlers failures run_service "
+        "setting_types",
         "interface common settings transport aeron files archive service client pipeline",
     ),
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,18 @@ from container.testing.recordings import RecordingWriter, descriptor_of, write_c
 CHANNEL = "aeron:udp?endpoint=localhost:9020"
 TERM_LENGTH = 64 * 1024
 SEGMENT_LENGTH = 2 * TERM_LENGTH
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Reading recordings logs no warning meanwhile, where each of very many damages would be one."""
+    logger = logging.getLogger("container.recordings.source")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def entry(index: int, recording_id: int, **fields: Any) -> RecordingLogEntry:

@@ -779,6 +779,8 @@ class Unused(EgressListener):
 def test_a_listener_whose_messages_nobody_would_give_it_is_refused(connect: Any, listener: EgressListener) -> None:
     channels: dict[str, Any] = {"ingress_channel": "aeron:ipc", "egress_channel": "aeron:ipc"}
     refusal = f"{connect.__name__}.. never calls on_message of {type(listener).__name__}: take messages with"
+    if isinstance(listener, ControlledEgressListener):
+        refusal = f"{connect.__name__}.. takes an EgressListener in Python, not "
     with pytest.raises(ConfigurationError, match=refusal):
         connect(**channels, listener=listener)
     with pytest.raises(ConfigurationError, match=refusal):

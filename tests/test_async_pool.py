@@ -254,7 +254,7 @@ def test_a_session_that_is_given_up_ends_what_waits(members: GatewayMembers, mem
         async with connecting(members, callbacks=told) as pool:
             lost, other = await pool.open_all(2)
             receiving = asyncio.create_task(lost.receive())
-            await asyncio.sleep(0)
+            await pause()
             rejected = (scripted_member.AUTHENTICATION_REJECTED, "no")
             end_session(members, member, lost.cluster_session_id, refuse=rejected)
             await until(lambda: lost.state is not PooledSessionState.CONNECTED, "the end of the session")

@@ -88,7 +88,8 @@ def test_what_is_no_flag_is_refused(client: AeronCluster, value: Any) -> None:
         lambda: AeronCluster.connect(**SETTINGS, resend=value), "resend", value, ConfigurationError, "True or False"
     )
     for make in (aconnect, areconnecting, reconnecting):
-        refused(lambda make=make: make(**SETTINGS, resend=value), "resend", value, ConfigurationError, "True or False")  # type: ignore[misc]
+        call: Any = partial(make, **SETTINGS, resend=value)
+        refused(call, "resend", value, ConfigurationError, "True or False")
     if value is not None:
         for call in (client.request, client.begin_request, client.try_request):
             refused(
@@ -146,7 +147,7 @@ def test_a_key_that_cannot_be_hashed_is_refused(client: AeronCluster) -> None:
 @pytest.mark.parametrize("value", ["context", {}, 5, ClientContext], ids=repr)
 def test_what_is_no_context_is_refused(value: Any) -> None:
     for make in (AeronCluster.connect, AeronCluster.async_connect, AsyncConnect, aconnect, areconnecting, reconnecting):
-        refused(lambda make=make: make(value), "context", value, ConfigurationError, "a ClientContext")  # type: ignore[misc]
+        refused(partial(make, value), "context", value, ConfigurationError, "a ClientContext")
 
 
 @pytest.mark.parametrize("make", [areconnecting, reconnecting])
@@ -247,7 +248,7 @@ SEEN = {
     | {"leadership_term_id", "leader_member_id", "session_id", "buffers", "key", "timeout", "idempotent", "resend"}
     | {"correlate", "context", "policy", "callbacks", "resolve", "outbox_policy", "outbox_messages", "outbox_bytes"},
     "typed by Cython, whose errors name it": {"buffer_claim", "ingress_endpoints"},
-    "checked by check_count, as its tests show": {"max_waiting"},
+    "checked by check_count, as its tests show": {"max_waiting", "max_waiting_bytes"},
     "of ClientContext, whose tests are in test_client_control": {"settings"},
 }
 

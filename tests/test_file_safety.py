@@ -188,7 +188,7 @@ class StoppedTime(datetime):
 
 @pytest.fixture
 def stopped_time(monkeypatch: pytest.MonkeyPatch) -> type[StoppedTime]:
-    monkeypatch.setattr("datetime.datetime", StoppedTime)
+    monkeypatch.setattr("container.cluster_mark_file.datetime", StoppedTime)
     return StoppedTime
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import struct
 from collections import defaultdict
@@ -16,7 +15,7 @@ import pytest
 from container.codecs.messages import encode
 from container.recordings import open_member, plan, read_partition
 from tests.plain_decoder import frames
-from tests.recordings_world import CHANNEL, SEGMENT_LENGTH, World, new_term, session_message
+from tests.recordings_world import CHANNEL, SEGMENT_LENGTH, World, new_term, session_message, without_warnings
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "pipeline.md"
 HEADING = "## What a flipped byte shows"
@@ -142,13 +141,13 @@ class Reader:
 
 def found(directory: Path, checksum: str | None) -> dict[str, str]:
     """For each field whether flips of its bytes are noticed: always, partly, never; or change no row of messages."""
-    logging.getLogger("container.recordings.source").setLevel(logging.ERROR)
     world = written(directory, checksum)
     reader = Reader(world)
     outcomes: dict[str, set[str]] = defaultdict(set)
     try:
-        for position, name in fields_of(world):
-            outcomes[name] |= {reader.outcome(position, mask) for mask in MASKS}
+        with without_warnings():
+            for position, name in fields_of(world):
+                outcomes[name] |= {reader.outcome(position, mask) for mask in MASKS}
     finally:
         reader.close()
     return {name: _said(several) for name, several in outcomes.items()}

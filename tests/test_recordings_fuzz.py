@@ -54,7 +54,7 @@ SABOTAGES: dict[str, tuple[Any, str, Any, str]] = {
         member,
         "recorded_position",
         lambda _, descriptor, *__: descriptor.start_position,
-        "what is cut off is not told",
+        "what lies between is lost here",
     ),
 }
 

@@ -1,4 +1,5 @@
-// Requests over Java's client, as one writes them by hand: numbered, matched with their replies, sent again to a new leader.
+// Requests over Java's client, as one writes them by hand: numbered, matched with their replies, and sent again to a
+// new leader.
 package container.benchmarks;
 
 import io.aeron.cluster.client.AeronCluster;
@@ -154,7 +155,9 @@ public final class RequestClient implements EgressListener
         }
         Arrays.sort(durationsNs);
         System.out.printf(
-            "{\"p50_us\": %.3f, \"p99_us\": %.3f}%n", durationsNs[trips / 2] / 1e3, durationsNs[trips * 99 / 100] / 1e3);
+            "{\"p50_us\": %.3f, \"p99_us\": %.3f}%n",
+            durationsNs[trips / 2] / 1e3,
+            durationsNs[trips * 99 / 100] / 1e3);
     }
 
     /** An idle session of a polling loop, whose pauses grow to so many microseconds. */

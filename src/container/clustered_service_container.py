@@ -6,19 +6,17 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import Self, Unpack
 
 from container import forks
 from container.agent_runner import AgentRunner
 from container.agent_thread import pin_to_cpu, set_timer_slack
+from container.api import ClusteredService
 from container.context import Context as _Context
 from container.errors import AgentTermination, ConfigurationError, ContainerError, ForkedError, TimedOutError
 from container.loggers import report
-
-if TYPE_CHECKING:
-    from container.api import ClusteredService
-    from container.service_handler import ServiceHandler
-    from container.setting_types import ContainerArguments
+from container.service_handler import ServiceHandler
+from container.setting_types import ContainerArguments
 
 _CLOSE_RETRY_TIMEOUT_S = 5.0
 

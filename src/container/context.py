@@ -8,8 +8,9 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
+from container.api import ClusteredService
 from container.callbacks import code_flags, takes
 from container.cluster_mark_file import ClusterMarkFile, ensure_link_file, mark_file_name
 from container.duration_tracker import DurationTracker
@@ -29,15 +30,12 @@ from container.loggers import report
 from container.object_path import create_object
 from container.semantic_version import is_version_compatible
 from container.service_counters import ServiceCounters
+from container.service_handler import ServiceHandler
+from container.setting_types import ContainerSettings
 from container.settings import Settings
 from container.settings_sources import collect_settings, validate_settings
 from container.transport import Client, Clock, MarkFile, SnapshotStore, SystemClock
 from container.values import shown, shown_path
-
-if TYPE_CHECKING:
-    from container.api import ClusteredService
-    from container.service_handler import ServiceHandler
-    from container.setting_types import ContainerSettings
 
 _FILE_PAGE_SIZE_DEFAULT = 4096
 _OBJECTS = (

@@ -9,9 +9,10 @@ import sys
 import threading
 from queue import SimpleQueue
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Self, Unpack
 
 from container import forks
+from container.api import ClusteredService
 from container.clustered_service_container import ClusteredServiceContainer
 from container.context import Context
 from container.error_texts import message_of, type_name
@@ -19,11 +20,8 @@ from container.errors import AgentTermination
 from container.failures import EXPECTED, print_failure
 from container.line_printer import non_blocking_copy
 from container.loggers import report
-
-if TYPE_CHECKING:
-    from container.api import ClusteredService
-    from container.service_handler import ServiceHandler
-    from container.setting_types import ContainerArguments
+from container.service_handler import ServiceHandler
+from container.setting_types import ContainerArguments
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -1,6 +1,6 @@
 """The keywords of a container for type checkers: what ``container.run()``, ``launch()`` and ``Context`` take by name.
 
-Of its own module, because ``typing`` takes a start some milliseconds; a test compares it with the table of settings.
+A test compares them with the table of settings.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ the next frame behind it on, are the right ones; and what is damaged is told onc
 
 from __future__ import annotations
 
-import logging
 import random
 import re
 import tempfile
@@ -35,7 +34,7 @@ from container.recordings import (
 from tests.fuzz.recording_damage import FRAME_FIELDS, MESSAGE_FIELDS, MUTATIONS, Damage, Field
 from tests.fuzz.world import Disagreement
 from tests.plain_decoder import Frame, frames
-from tests.recordings_world import TERM_LENGTH, World, marker
+from tests.recordings_world import TERM_LENGTH, World, marker, without_warnings
 
 RECORDING_EPISODE_LENGTH = 100
 LOG_VIEWS = ("messages", "frames", "session_messages", "sessions", "timers")
@@ -161,8 +160,7 @@ class RecordingEpisode:
 
     def run(self, cases: int) -> None:
         """Runs the cases. Raises Disagreement, or whatever else went wrong."""
-        logging.getLogger("container.recordings.source").setLevel(logging.ERROR)  # each damage is a warning
-        with tempfile.TemporaryDirectory(prefix="fuzz-") as directory:
+        with tempfile.TemporaryDirectory(prefix="fuzz-") as directory, without_warnings():
             self.case = "a member that is whole"
             self._world = written(self.rng, Path(directory) / "node")
             self._member = open_member(self._world.base_dir, committed="known")

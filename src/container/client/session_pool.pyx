@@ -29,7 +29,7 @@ from container.client.egress_handler cimport EgressHandler, MessageCopy, egress_
 from container.client.metrics import ClientMetrics
 from container.client.reconnection import ConnectionState, Reconnection, ReconnectPolicy
 from container.client.replacement import PoolListener, Replacements
-from container.client.requests import RequestTable
+from container.client.requests import RequestTable, check_requests
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport MessageHeader, sbe_read_header
 from container.decoding cimport check_codec, decode_ascii
@@ -212,6 +212,7 @@ cdef class SessionPool(FragmentHandler):
         (ReconnectPolicy) says when, ``callbacks`` (PoolListener) hear of it. What a lost session was asked ends with
         RequestClosedError.
         """
+        check_requests(correlate, resend)
         requests = None if correlate is None else RequestTable(correlate, resend=resend)
         check_count("max_connecting", max_connecting)
         context = context_of(context, settings, "correlate", "resend", "max_connecting", "policy", "callbacks")
