@@ -557,20 +557,23 @@ cdef class SessionPool(FragmentHandler):
         cdef int64_t now_ns = self._now_ns()
         if not self._machine.poll(now_ns) and self._machine.state is not ConnectionState.CONNECTING:
             return 0
+        failure = None
         try:
             if self._connecting is None:
                 self._connecting = self._connect()
             if self._connecting is not None:
                 cluster = self._connecting.poll()
         except ContainerError as error:
-            self._connecting = None
-            self._machine.on_failed(error, now_ns)
-            if self._machine.state is ConnectionState.CLOSED:
-                self._close_all(self._machine.error)
-            return 1
+            failure = error
         except BaseException:
             self._connecting = None                     # closed; of the credentials supplier, for one
             raise
+        if failure is not None:
+            self._connecting = None
+            self._machine.on_failed(failure, now_ns)
+            if self._machine.state is ConnectionState.CLOSED:
+                self._close_all(self._machine.error)
+            return 1
         if cluster is None:
             return 0
         self._connecting = None
