@@ -123,7 +123,9 @@ PLAN: dict[str, Plan] = {
     "docs/client.md: Requests (python)": Runs("cluster"),
     "docs/client.md: asyncio (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),
     "docs/client.md: A client that connects again (python)": Runs("cluster", replaced=_HOSTS),
+    "docs/client.md: Metrics (python)": Runs("cluster"),
     "docs/client.md: Pool (python)": Runs("cluster", prints="b'error", endless=True, replaced={"5000": "8"}),
+    "docs/client.md: Pool (python 2)": Runs("cluster", prints="b'eight=", replaced={"5000": "8"}),
     "docs/client.md: Command (sh)": Commands(),
     "docs/cython.md: Services in Cython (cython)": Elsewhere(
         "tests/test_cython_service.py::test_the_service_of_the_document_works"
@@ -171,13 +173,23 @@ PLAN: dict[str, Plan] = {
 """What becomes of each block. A new one without an entry fails the test, and so does an entry without a block."""
 
 READER: dict[str, str] = {
+    "AsyncSessionPool": "from container.client import AsyncSessionPool",
     "AeronCluster": "from container.client import AeronCluster",
     "Cluster": "from container.testing.cluster import Cluster",
     "ReconnectPolicy": "from container.client import ReconnectPolicy",
     "SessionPool": "from container.client import SessionPool",
     "Watching": "from container.client import ConnectionListener as Watching",
     "aconnect": "from container.client import aconnect",
+    "asyncio": "import asyncio",
     "areconnecting": "from container.client import areconnecting",
+    "channels": (
+        "from typing import Any\n"
+        "channels: dict[str, Any] = {\n"
+        "    'ingress_channel': 'aeron:udp',\n"
+        "    'ingress_endpoints': '{ingress}',\n"
+        "    'egress_channel': 'aeron:udp?endpoint=localhost:0',\n"
+        "}\n"
+    ),
     "diff": "from container.pipeline.replay import diff",
     "key_of": (
         "def key_of(payload: bytes) -> bytes | None:\n"
