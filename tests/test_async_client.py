@@ -817,3 +817,57 @@ def test_an_idle_client_costs_next_to_nothing_and_rests_no_longer_than_it_may(
 def test_a_message_shows_itself() -> None:
     message = EgressMessage(b"x", 5)
     assert repr(message) == "EgressMessage(b'x', timestamp=5)"
+
+
+class Agent:
+    """Invoked by the client's polls; fails when it is told to."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.is_failing = False
+        self.invocations = 0
+
+    def invoke(self) -> int:
+        if self.is_failing:
+            self.invocations += 1
+            raise self.error
+        return 0
+
+
+def test_an_agent_that_always_fails_is_reported_and_takes_no_core(
+    run: Run, members: ThreadedMembers, member: PatientMember
+) -> None:
+    agent = Agent(ZeroDivisionError("agent"))
+
+    async def scenario() -> None:
+        reported: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
+        async with aconnect(**settings(members, agent_invoker=agent.invoke)) as client:
+            agent.is_failing = True
+            threading.Event().wait(0.5)  # the loop's thread: what it does not look at is not collected without limit
+            assert 0 < agent.invocations < 2_000
+            agent.is_failing = False
+            await client.send(b"goes on")
+            assert (await client.receive()).payload == b"goes on"
+        assert {type(error) for error in reported} == {ZeroDivisionError}
+
+    run(scenario())
+
+
+def test_a_thread_that_is_ended_from_within_closes_its_client_and_says_why(
+    run: Run, members: ThreadedMembers, member: PatientMember
+) -> None:
+    agent = Agent(SystemExit("agent"))
+
+    async def scenario() -> None:
+        async with aconnect(**settings(members, agent_invoker=agent.invoke)) as client:
+            agent.is_failing = True
+            with pytest.raises(ClosedError, match=r"its thread ended: SystemExit\('agent'\)"):
+                await client.receive()
+            assert client.is_closed
+            with pytest.raises(ClosedError, match="its thread ended"):
+                await client.send(b"x")
+        ended = members.do(lambda: member.received("SessionCloseRequest"))
+        assert len(ended) == 1
+
+    run(scenario())

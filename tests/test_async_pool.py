@@ -498,9 +498,13 @@ def test_wrong_settings_are_refused_at_once(members: GatewayMembers) -> None:
         ({"max_connecting": "5"}, "max_connecting"),
         ({"max_waiting_bytes": -1}, "max_waiting_bytes"),
         ({"correlate": 5}, "correlate must be a function"),
+        ({"policy": "quick"}, "policy must be a ReconnectPolicy or None"),
+        ({"callbacks": 5}, "callbacks must be a PoolListener or None"),
     ):
         with pytest.raises(ConfigurationError, match=text):
             connecting(members, **wrong)
+    with pytest.raises(ConfigurationError, match="context must be None or a ClientContext"):
+        AsyncSessionPool.connect("aeron:ipc")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="uses no listener"):
         AsyncSessionPool.connect(
             ClientContext(ingress_channel="aeron:ipc", egress_channel="aeron:ipc", listener=Listening())
@@ -549,5 +553,82 @@ def test_a_loop_that_is_busy_keeps_its_sessions(members: GatewayMembers, member:
             kept = members.do(lambda: member.received("SessionKeepAlive"))[before:]
             ids = {request["cluster_session_id"] for request in kept}
             assert {session.cluster_session_id for session in sessions} <= ids
+
+    run(scenario())
+
+
+def test_a_loop_that_is_behind_keeps_its_sessions(
+    members: GatewayMembers, member: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has not looked at so much that nothing more is read."""
+    monkeypatch.setattr("container.client.async_pool._MAX_ARRIVED", 10)
+
+    async def scenario() -> None:
+        async with connecting(members, keep_alive_interval=0.05) as pool:
+            (session,) = await pool.open_all(1)
+            session_id = session.cluster_session_id
+            members.do(lambda: [member.message(b"%d" % i, session_id=session_id) for i in range(100)])
+            threading.Event().wait(0.2)
+            before = len(members.do(lambda: member.received("SessionKeepAlive")))
+            threading.Event().wait(0.6)  # the loop's thread, and not the pool's
+            kept = members.do(lambda: member.received("SessionKeepAlive"))[before:]
+            assert session_id in {request["cluster_session_id"] for request in kept}
+            assert [(await session.receive()).payload for _ in range(100)] == [b"%d" % i for i in range(100)]
+
+    run(scenario())
+
+
+def test_a_callback_that_closes_a_session_keeps_the_order_of_messages(members: GatewayMembers, member: Gateway) -> None:
+    class Closing(PoolListener):
+        def on_session_lost(self, session: object, error: ContainerError) -> None:
+            members.do(lambda: member.message(b"1", session_id=102))
+            threading.Event().wait(0.2)  # it comes meanwhile
+            sessions[2].close()
+
+    sessions: list[AsyncPooledSession] = []
+
+    async def scenario() -> None:
+        async with connecting(members, callbacks=Closing()) as pool:
+            sessions.extend(sorted(await pool.open_all(3), key=lambda session: session.cluster_session_id))
+            kept = sessions[1]
+            assert kept.cluster_session_id == 102
+
+            members.do(lambda: member.session_event(0, scripted_member.CLOSED, "TIMEOUT", session_id=101))
+            threading.Event().wait(0.2)  # the loop's thread: both have come when it looks
+            members.do(lambda: member.message(b"0", session_id=102))
+            threading.Event().wait(0.2)
+            assert [(await kept.receive()).payload for _ in range(2)] == [b"0", b"1"]
+
+    run(scenario())
+
+
+def test_the_end_of_the_thread_ends_all_that_waits(
+    members: GatewayMembers, member: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(Exception):
+        pass
+
+    def fail(*arguments: object) -> None:
+        raise Broken
+
+    async def scenario() -> None:
+        reported: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
+        be_silent(members, member)
+        async with connecting(members) as pool:
+            (session,) = await pool.open_all(1)
+            receiving = asyncio.create_task(session.receive())
+            asking = asyncio.create_task(session.request(b"7:", key=7))
+            await until(lambda: members.do(member.payloads), "the request to be in flight")
+            monkeypatch.setattr(pool._thread, "_poll", fail)
+            await asyncio.wait([receiving, asking], timeout=5)
+            assert isinstance(receiving.exception(), ClosedError)
+            assert isinstance(asking.exception(), RequestClosedError)
+            assert pool.is_closed
+            assert "Broken" in str(pool.close_reason)
+            with pytest.raises(ClosedError):
+                await session.send(b"x")
+        assert [type(error) for error in reported] == [Broken]
+        await until(lambda: members.do(lambda: member.received("SessionCloseRequest")), "the end of the session")
 
     run(scenario())

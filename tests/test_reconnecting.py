@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,6 +24,7 @@ from container.errors import (
     ClosedError,
     ClusterError,
     ConfigurationError,
+    ContainerError,
     MessageTooLongError,
     OutboxFullError,
     Outcome,
@@ -31,6 +34,7 @@ from container.errors import (
 )
 from tests import scripted_member
 from tests.client_world import Collecting
+from tests.forking import Child, not_refused
 from tests.test_async_reconnecting import FULL, QUICK, Told, accept_again, be_silent, end_session
 from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers, key_of
 
@@ -243,3 +247,103 @@ def test_a_new_leader_is_told(members: ThreadedMembers, member: PatientMember) -
         until(client, lambda: told.calls, "the new leader")
         assert client.request(b"7:", key=7) == b"7:"
     assert told.calls[0] == ("leader", 0, 9)
+
+
+def test_a_close_from_a_callback_ends_it_once(members: ThreadedMembers, member: PatientMember) -> None:
+    told, listener = Told(), Collecting()
+    with connecting(members, callbacks=told, listener=listener, correlate=None) as client:
+        listener.on_any = client.close
+        client.send(b"last")
+        deadline = time.monotonic() + LIMIT_S
+        while not client.is_closed:
+            assert time.monotonic() < deadline, "the message did not come"
+            client.idle(client.poll())
+    assert told.calls == [("closed", "closed by this client")]
+    assert client.metrics().received == 1
+
+    class Closing(Told):
+        def on_disconnected(self, error: ContainerError) -> None:
+            super().on_disconnected(error)
+            client.close()
+
+    told = Closing()
+    be_silent(members, member)
+    with connecting(members, callbacks=told) as client:
+        waiting = client.begin_request(b"7:", key=7, idempotent=True)
+        end_session(members, member)
+        until_closed(client)
+        with pytest.raises(ClosedError):
+            waiting.wait()
+    assert [name for name, *_ in told.calls] == ["disconnected", "closed"]
+
+
+def until_closed(client: ReconnectingClient) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not client.is_closed:
+        assert time.monotonic() < deadline, "it did not close"
+        client.idle(client.poll())
+
+
+def test_what_a_callback_raises_leaves_nobody_waiting(members: ThreadedMembers, member: PatientMember) -> None:
+    class Failing(Told):
+        def on_disconnected(self, error: ContainerError) -> None:
+            super().on_disconnected(error)
+            raise ZeroDivisionError
+
+    told = Failing()
+    be_silent(members, member)
+    policy = ReconnectPolicy(max_seconds=0.001, first_delay=0.02)
+    with connecting(members, callbacks=told, policy=policy) as client:
+        waiting = client.begin_request(b"7:", key=7, idempotent=True)
+        until(client, lambda: members.do(member.payloads), "the request to be in flight")
+        end_session(members, member)
+        with pytest.raises(ZeroDivisionError):
+            until_closed(client)
+        assert client.is_closed
+        with pytest.raises(RequestClosedError, match="its outcome is unknown"):
+            waiting.wait()
+    assert [name for name, *_ in told.calls] == ["disconnected", "closed"]
+
+
+def test_another_thread_cannot_close_it_half(members: ThreadedMembers, member: PatientMember) -> None:
+    with connecting(members) as client:
+        assert client.request(b"7:", key=7) == b"7:"
+        refused: list[str] = []
+
+        def close() -> None:
+            try:
+                client.close()
+            except ClusterError as error:
+                refused.append(str(error))
+
+        other = threading.Thread(target=close)
+        other.start()
+        other.join(LIMIT_S)
+        assert ["connect a client for each thread" in text for text in refused] == [True]
+        assert not client.is_closed
+        assert client.request(b"8:", key=8) == b"8:"
+    assert client.cluster is None
+    assert client.is_closed
+
+
+def test_a_forked_child_neither_connects_nor_sends_what_waits(members: ThreadedMembers, member: PatientMember) -> None:
+    told = Told()
+    with Child() as child, connecting(members, callbacks=told) as client:
+        owner_id = os.getpid()
+        lose_session(client, members, member)
+        waiting = client.begin_request(b"7:", key=7)
+        if child.fork():
+            uses = {
+                "poll": client.poll,
+                "send": lambda: client.send(b"x", timeout=0.1),
+                "begin_request": lambda: client.begin_request(b"8:", key=8),
+                "wait": waiting.wait,
+            }
+            told.calls.clear()
+            wrong = not_refused(uses, owner_id)
+            client.close()
+            child.end(*wrong, *map(str, told.calls))
+        assert child.outcome() == (0, [])
+        accept_again(members, member)
+        assert waiting.wait() == b"7:"
+        assert members.do(member.payloads) == [b"7:"]

@@ -859,6 +859,90 @@ def test_a_bad_policy_is_refused() -> None:
         SessionPool.connect(policy=ReconnectPolicy(max_attempts=0))
 
 
+@pytest.mark.parametrize("name", ["policy", "callbacks"])
+def test_arguments_of_wrong_types_are_refused_before_they_are_needed(world: World, member: Gateway, name: str) -> None:
+    wrong: dict[str, Any] = {name: "quick"}
+    with pytest.raises(ConfigurationError, match=f"{name} must be a .* or None, not 'quick'"):
+        SessionPool.connect(world.context(), **wrong)
+    pool = SessionPool.connect(world.context())
+    with pytest.raises(ConfigurationError, match="credentials_supplier must have encoded_credentials"):
+        pool.open(credentials_supplier=b"password")  # type: ignore[arg-type]
+
+
+class Expired:
+    """Credentials that cannot be had any more."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error: Exception | None = None
+        self.later = error
+
+    def encoded_credentials(self) -> bytes:
+        if self.error is not None:
+            raise self.error
+        return b"ok"
+
+    def on_challenge(self, encoded_challenge: bytes) -> bytes:
+        return self.encoded_credentials()
+
+
+def test_a_credentials_supplier_that_fails_costs_its_session_alone(
+    world: World, lasting: SessionPool, member: Gateway, told: Told
+) -> None:
+    supplier = Expired(OSError("no token"))
+    lost = lasting.open(credentials_supplier=supplier)
+    (other,) = lasting.open_all(1)
+    supplier.error = supplier.later
+    before = len(member.sessions_of("SessionKeepAlive"))
+    lose(lasting, member, 101)
+    pass_time(world, lasting, 3 * S)
+    assert other.cluster_session_id in member.sessions_of("SessionKeepAlive")[before:]
+    assert lasting.open_all(1)[0].state == PooledSessionState.CONNECTED
+    assert lost.is_closed
+    assert isinstance(lost.error, ClusterError)
+    assert "its credentials supplier raised OSError: no token" in str(lost.error)
+    assert lost.error.__cause__ is supplier.error
+    assert told.calls[-2] == ("closed", lost, str(lost.error))
+
+
+def test_a_credentials_supplier_that_says_that_a_retry_can_help_is_asked_again(
+    world: World, lasting: SessionPool, member: Gateway
+) -> None:
+    supplier = Expired(ClusterUnavailableError("the token service is down"))
+    session = lasting.open(credentials_supplier=supplier)
+    poll(lasting)
+    supplier.error = supplier.later
+    lose(lasting, member, 101)
+    pass_time(world, lasting, 1 * S)
+    assert (session.state, session.error) == (PooledSessionState.WAITING, supplier.error)
+    supplier.error = None
+    pass_time(world, lasting, 1 * S)
+    assert state_of(session) == PooledSessionState.CONNECTED
+
+
+def test_a_request_whose_turn_comes_late_is_sent_once(world: World, member: Gateway) -> None:
+    """It times out behind others, after a redirect, and is due again before its turn comes."""
+    pool = SessionPool.connect(world.context(), max_connecting=2, policy=NO_JITTER)
+    (session,) = pool.open_all(1)
+    member.hooks["SessionConnectRequest"] = lambda request: None
+    lose(pool, member, 101)
+    pass_time(world, pool, 200 * MS)
+    correlation_id = member.received("SessionConnectRequest")[-1]["correlation_id"]
+    world.advance(1 * S)
+    others = [pool.open() for _ in range(2)]
+    pool.poll()
+    member.session_event(correlation_id, scripted_member.REDIRECT, ENDPOINTS, session_id=-1, leader=0)
+    pass_time(world, pool, 4500 * MS)
+    assert [other.state for other in others] == [PooledSessionState.CONNECTING] * 2
+    assert isinstance(session.error, TimedOutError)
+    assert session.state == PooledSessionState.CONNECTING
+    asked = len(member.received("SessionConnectRequest"))
+    member.hooks.clear()
+    pass_time(world, pool, 1 * S)
+    assert [other.is_closed for other in others] == [True] * 2
+    assert state_of(session) == PooledSessionState.CONNECTED
+    assert len(member.received("SessionConnectRequest")) == asked + 1
+
+
 # Deadlines
 
 

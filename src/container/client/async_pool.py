@@ -27,6 +27,7 @@ from container.client.client_context import (
     ClientContext,
     ClientSettings,
     CredentialsSupplier,
+    check_context,
     check_count,
     context_of,
     limit_s,
@@ -35,7 +36,7 @@ from container.client.client_poller import EgressMessage
 from container.client.egress_listener import EgressListener
 from container.client.metrics import ClientMetrics
 from container.client.reconnection import ReconnectPolicy
-from container.client.replacement import PoolListener
+from container.client.replacement import PoolListener, check_pool_arguments
 from container.client.requests import Correlate, Request, RequestCounts, RequestTable, check_requests
 from container.client.session_pool import PooledSession, PooledSessionState, SessionPool
 from container.errors import (
@@ -56,6 +57,7 @@ _POLLS_BEFORE_A_PARK = 10
 _MAX_DOUBLINGS = 12
 _JOIN_LIMIT_S = 30.0
 _SENDS_BEFORE_A_PAUSE = 64
+_FRAGMENT_LIMIT = 64
 _MAX_ARRIVED = 65_536
 _CLOSED_BY_US = "closed by this client"
 
@@ -213,6 +215,7 @@ class _PoolThread:
         except BaseException as error:
             self.error = error
         finally:
+            self._close()
             self.is_ended = True
             self._is_wake_due = False
             self._wake_loop()
@@ -251,10 +254,18 @@ class _PoolThread:
             doublings = min(idle_count - _POLLS_BEFORE_A_PARK, _MAX_DOUBLINGS)
             if self._wait(min(limit_s, _MIN_PARK_S * 2**doublings)):
                 idle_count = 0
-        with self.lock:
-            pool.close()
+
+    def _close(self) -> None:
+        """However the thread ends, so that nobody waits for what cannot come."""
+        ended = ClosedError(_CLOSED_BY_US if self.error is None else f"the pool's thread ended: {self.error!r}")
+        try:
+            if self.pool is not None:
+                with self.lock:
+                    self.pool._close_because(ended)
             if isinstance(self._attempt, AsyncConnect):
                 self._attempt.close()
+        except BaseException as error:
+            self.error = self.error or error
 
     def _wait(self, duration_s: float) -> bool:
         """True when it was nudged."""
@@ -268,12 +279,11 @@ class _PoolThread:
             self._is_parked = False
 
     def _poll(self, pool: SessionPool) -> int:
-        if len(self.arrived) >= _MAX_ARRIVED:
-            self._wait(_PAUSE_S)  # the loop is behind
-            return 0
+        # A loop that is behind costs no session its keep alives: nothing more is read.
+        limit = _FRAGMENT_LIMIT if len(self.arrived) < _MAX_ARRIVED else 0
         try:
             with self.lock:
-                return pool.poll()
+                return pool.poll(limit)
         except Exception as error:
             self.arrived.append(error)
             return 0
@@ -538,6 +548,7 @@ class AsyncSessionPool:
         self._max_connecting = max_connecting
         self._sessions: dict[AsyncPooledSession, None] = {}
         self._sends = 0
+        self._taken: deque[Any] = deque()  # what the thread has read, and is not handled yet
         self._is_closed = False
         self._parent_id = 0  # of the process of which this one is a fork
         self._thread_id = 0
@@ -574,12 +585,10 @@ class AsyncSessionPool:
 
         Raises ConfigurationError at once for a bad setting; what ends the connect comes out of ``async with``.
         """
-        for name, count in (
-            ("max_connecting", max_connecting),
-            ("max_waiting", max_waiting),
-            ("max_waiting_bytes", max_waiting_bytes),
-        ):
-            check_count(name, count)
+        check_context(context)
+        check_pool_arguments(max_connecting, policy, callbacks)
+        check_count("max_waiting", max_waiting)
+        check_count("max_waiting_bytes", max_waiting_bytes)
         check_requests(correlate, resend)
         given = settings.get("listener") if context is None or "listener" in settings else context.listener
         if given is not None and type(given) is not EgressListener:
@@ -733,7 +742,9 @@ class AsyncSessionPool:
     # What comes from the thread
 
     def _drain(self) -> None:
-        for item in self._thread.take():
+        self._taken.extend(self._thread.take())
+        while self._taken:  # a callback may come here, too
+            item = self._taken.popleft()
             if isinstance(item, _AwaitedRequest):
                 item.settle()
             elif isinstance(item, Exception):

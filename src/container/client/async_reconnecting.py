@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from container import forks
 from container.client.async_client import (
     MAX_WAITING,
     MAX_WAITING_BYTES,
@@ -148,6 +149,7 @@ class AsyncReconnectingClient(ReconnectingBase):
         self._changed = asyncio.Event()  # set, and replaced, when the session or the state has changed
         self._supervisor: asyncio.Task[None] | None = None
         self._sent = self._answered = self._unknown = self._resent = self._unmatched = 0
+        forks.own(self)
 
     def __repr__(self) -> str:
         return f"<AsyncReconnectingClient {self.state.value} outbox={len(self._outbox)} {self._client!r}>"
@@ -174,7 +176,7 @@ class AsyncReconnectingClient(ReconnectingBase):
     def dropped_messages(self) -> int:
         """As :attr:`AsyncAeronCluster.dropped_messages`, over all sessions, and those of earlier sessions that had no
         room any more."""
-        now = self._client.dropped_messages if self._client is not None else 0
+        now = self._counted.dropped_messages if self._counted is not None else 0
         return self._dropped + self._left.dropped + now
 
     def metrics(self) -> ClientMetrics:
@@ -409,6 +411,8 @@ class AsyncReconnectingClient(ReconnectingBase):
 
     async def aclose(self) -> None:
         """Ends the session and connects no more; what waits gets ClosedError. Nothing happens the second time."""
+        if self._parent_id:
+            return
         self._close(ClosedError(CLOSED_BY_US))
         if self._supervisor is not None:
             self._supervisor.cancel()

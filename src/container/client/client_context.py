@@ -352,6 +352,11 @@ def integer(name: str, value: Any, bits: int = 64) -> int:
     return number
 
 
+def check_credentials_supplier(value: Any) -> None:
+    """Refuse what is no :class:`CredentialsSupplier`, with a ConfigurationError."""
+    _check("credentials_supplier", value)
+
+
 def check_count(name: str, value: Any) -> None:
     """Refuse what is no whole number of 1 or more, with a ConfigurationError."""
     if not _is_int32(value) or value < 1:

@@ -308,12 +308,23 @@ cdef class ClientPoller(EgressHandler):
             self._poll_until_closed()
             with self._lock:
                 self._cluster.close()
-        except Exception as error:
-            self._arrived.append(error)
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self._arrived.append(error)
+            self._close_because(f"its thread ended: {error!r}")
         finally:
             self.is_ended = True
             self._is_wake_due = False
             self._wake_loop()
+
+    cdef int _close_because(self, str reason) except -1:
+        with self._lock:
+            if not self._cluster.is_closed:
+                try:
+                    self._cluster._send_close_request()
+                finally:
+                    self._cluster._close(reason)
+        return 0
 
     cdef int _poll_until_closed(self) except -1:
         cdef int idle_count = 0
@@ -369,7 +380,7 @@ cdef class ClientPoller(EgressHandler):
         if failure is not None:
             self._arrived.append(failure)
             self._cluster._check_client()
-        return failure is not None or self._heard != heard
+        return self._heard != heard
 
     cdef int _check_room(self) except -1:
         # A reply, or a new leader's event, may be behind what nobody takes: then all is read, and the loop drops what

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from container import forks
 from container.client.client_context import ClientContext, check_context, check_flag, check_instance
 from container.client.metrics import ClientMetrics
 from container.client.reconnection import ConnectionState, Outbox, Reconnection, ReconnectPolicy
@@ -56,6 +57,12 @@ class ReconnectingBase:
     _outbox: Outbox
     _ended = ClientMetrics()  # of the sessions that have ended
     _round_trips: RoundTripRecorder  # over all sessions
+    _parent_id = 0  # of the process of which this one is a fork
+
+    def _disown(self, process_id: int) -> None:
+        """In a forked child: closed, with nothing sent; what waits in the outbox is the parent's to send."""
+        self._parent_id = process_id
+        self._machine.close(ClosedError(f"it was made in process {process_id}, of which this one is a forked child"))
 
     def _totals(self, session: ClientMetrics, counts: RequestCounts) -> ClientMetrics:
         """What the client has done in its sessions that ended and in the one of now."""
@@ -105,6 +112,8 @@ class ReconnectingBase:
         return len(self._outbox)
 
     def _check_open(self) -> None:
+        if self._parent_id:
+            raise forks.refusal("use a client", "the client that connects again", self._parent_id)
         if self.is_closed:
             raise ClosedError(f"the client is closed: {self._machine.error}") from self._machine.error
 

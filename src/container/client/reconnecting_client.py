@@ -8,6 +8,7 @@ from collections.abc import Buffer, Callable, Hashable
 from types import TracebackType
 from typing import Self, Unpack
 
+from container import forks
 from container.client.aeron_cluster import AeronCluster
 from container.client.async_connect import AsyncConnect
 from container.client.client_context import ClientContext, ClientSettings, context_of, limit_s
@@ -132,6 +133,8 @@ class ReconnectingClient(ReconnectingBase):
         self._round_trips = RoundTripRecorder(SystemClock())
         self._in_flight: dict[Request, OutboxEntry] = {}  # by the session's own request
         self._sent = self._answered = self._unknown = self._resent = self._unmatched = 0
+        self._is_ended = False
+        forks.own(self)
 
     def __repr__(self) -> str:
         return f"<ReconnectingClient {self.state.value} outbox={len(self._outbox)} {self._cluster!r}>"
@@ -326,15 +329,17 @@ class ReconnectingClient(ReconnectingBase):
                 work_count = cluster.poll_egress()
         finally:
             self._settle()
-        if cluster.leadership_term_id != self._term:
+        if self._cluster is cluster and cluster.leadership_term_id != self._term:
             self._term = cluster.leadership_term_id
             self._callbacks.on_leader_changed(cluster.leader_member_id, self._term)
-        if cluster.is_closed:
+        if self._cluster is cluster and cluster.is_closed:  # and no callback has closed this client
             self._forget_session(cluster)
             error = ClosedError(f"the session ended: {cluster.close_reason}")
             self._machine.on_lost(error, now_ns)
-            self._callbacks.on_disconnected(error)
-            self._end_if_closed()
+            try:
+                self._callbacks.on_disconnected(error)
+            finally:
+                self._end_if_closed()
         return work_count
 
     def _settle(self) -> None:
@@ -394,24 +399,30 @@ class ReconnectingClient(ReconnectingBase):
         self.close()
 
     def close(self) -> None:
-        """Ends the session and connects no more; what waits gets ClosedError. Nothing happens the second time."""
+        """Ends the session and connects no more; what waits gets ClosedError. Nothing happens the second time.
+
+        From a listener's callback the session ends with the poll. Raises ClusterError on another thread than the
+        client's while that is alive, and then nothing has changed.
+        """
         if self.is_closed:
             return
+        cluster = self._cluster
+        if cluster is not None:
+            cluster.close()
         self._machine.close(ClosedError(CLOSED_BY_US))
         if self._connecting is not None:
             self._connecting.close()
             self._connecting = None
-        if self._cluster is not None:
-            cluster = self._cluster
-            cluster.close()
+        if cluster is not None:
             self._settle()
             self._forget_session(cluster)
         self._end_if_closed()
 
     def _end_if_closed(self) -> None:
         error = self._machine.error
-        if not self.is_closed or error is None:
+        if not self.is_closed or error is None or self._is_ended:
             return
+        self._is_ended = True
         for entry in self._outbox.entries():
             self._fail(entry, ClosedError(f"the client is closed: {error}"))
         self._callbacks.on_closed(error)

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Hashable
 from heapq import heappop, heappush
 
+from container.client.client_context import check_count, check_instance
 from container.client.reconnection import ConnectionState, Reconnection, ReconnectPolicy
 from container.errors import ContainerError
 
@@ -40,6 +41,13 @@ class PoolListener:
 
     def on_closed(self, error: ContainerError) -> None:
         """The pool is closed, and connects no more: by its ``close()``, or by the limits of its policy."""
+
+
+def check_pool_arguments(max_connecting: object, policy: object, callbacks: object) -> None:
+    """Refuse arguments of wrong types, with a ConfigurationError."""
+    check_count("max_connecting", max_connecting)
+    check_instance("policy", policy, ReconnectPolicy, type(None))
+    check_instance("callbacks", callbacks, PoolListener, type(None))
 
 
 class Replacements[Session: Hashable]:

@@ -22,13 +22,13 @@ from libc.string cimport memcpy
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.client.aeron_cluster cimport AeronCluster, check_message_length, claim_message
 from container.client.aeron_cluster import AeronCluster as _AeronCluster
-from container.client.client_context import check_count, context_of, limit_s
+from container.client.client_context import check_count, check_credentials_supplier, context_of, limit_s
 from container.client.async_connect cimport PROTOCOL_VERSION, response_channel_of, session_refusal
 from container.client.async_connect import AsyncConnect
 from container.client.egress_handler cimport EgressHandler, MessageCopy, egress_handler
 from container.client.metrics import ClientMetrics
 from container.client.reconnection import ConnectionState, Reconnection, ReconnectPolicy
-from container.client.replacement import PoolListener, Replacements
+from container.client.replacement import PoolListener, Replacements, check_pool_arguments
 from container.client.requests import RequestTable, check_requests
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport MessageHeader, sbe_read_header
@@ -72,6 +72,15 @@ class PooledSessionState(enum.IntEnum):
     """It was lost, and is to be connected again after a while."""
 
 
+cdef object _credentials_error(object error):
+    """Why an attempt failed (ContainerError) whose credentials supplier raised that."""
+    if isinstance(error, ContainerError):
+        return error
+    failed = ClusterError(f"pooled session: its credentials supplier raised {type(error).__name__}: {error}")
+    failed.__cause__ = error
+    return failed
+
+
 cdef class PooledSession:
     """One session of a :class:`SessionPool`, made by :meth:`SessionPool.open`.
 
@@ -94,6 +103,7 @@ cdef class PooledSession:
     cdef int64_t _correlation_id                # of what the cluster was asked last
     cdef bytes _challenge                       # to be answered, or None
     cdef int64_t _challenged_session_id
+    cdef bint _is_queued                        # its request waits to be sent, or it did and is no longer to be
 
     def __init__(self):
         raise TypeError("use SessionPool.open()")
@@ -214,7 +224,7 @@ cdef class SessionPool(FragmentHandler):
         """
         check_requests(correlate, resend)
         requests = None if correlate is None else RequestTable(correlate, resend=resend)
-        check_count("max_connecting", max_connecting)
+        check_pool_arguments(max_connecting, policy, callbacks)
         context = context_of(context, settings, "correlate", "resend", "max_connecting", "policy", "callbacks")
         cluster = _AeronCluster.connect(context)
         return SessionPool._over(
@@ -319,6 +329,8 @@ cdef class SessionPool(FragmentHandler):
         """
         cdef PooledSession session
         self._check_open()
+        if credentials_supplier is not None:
+            check_credentials_supplier(credentials_supplier)
         session = self._new_session(listener, credentials_supplier)
         self._all[session] = None
         self._begin_attempt(session, self._now_ns() + <int64_t> self._context.message_timeout_ns)
@@ -365,7 +377,17 @@ cdef class SessionPool(FragmentHandler):
         session._deadline_ns = NO_DEADLINE
         if deadline_ns != NO_DEADLINE:
             self._set_deadline(session, deadline_ns)
-        self._to_send.append(session)
+        return self._queue(session, False)
+
+    cdef int _queue(self, PooledSession session, bint is_first) except -1:
+        # Once: an attempt may end before its turn comes, and the next one begin.
+        if session._is_queued:
+            return 0
+        session._is_queued = True
+        if is_first:
+            self._to_send.appendleft(session)
+        else:
+            self._to_send.append(session)
         return 0
 
     cdef int _set_deadline(self, PooledSession session, int64_t deadline_ns) except -1:
@@ -388,6 +410,7 @@ cdef class SessionPool(FragmentHandler):
             if session._state == SESSION_CONNECTING and not self._send_request_of(session):
                 break
             self._to_send.popleft()
+            session._is_queued = False
             if session._state != SESSION_CONNECTING:
                 continue
             self._by_correlation_id[session._correlation_id] = session
@@ -425,24 +448,32 @@ cdef class SessionPool(FragmentHandler):
             correlation_id: session for correlation_id, session in self._asked_before.items()
             if session._deadline_ns > now_ns}
         self._by_correlation_id.clear()
-        self._to_send.extendleft(reversed(unanswered))
+        for session in reversed(unanswered):
+            self._queue(session, True)
         for session in self._to_send:
             session._challenge = None
         return 0
 
     cdef bint _send_request_of(self, PooledSession session) except -1:
+        # True also when the attempt has failed: what its credentials supplier raises costs that session alone.
         cdef bytes credentials, channel
         cdef bytearray request
         cdef int64_t result
+        try:
+            if session._challenge is not None:
+                credentials = bytes(session.credentials_supplier.on_challenge(session._challenge))
+            else:
+                credentials = bytes(session.credentials_supplier.encoded_credentials())
+        except Exception as error:
+            self._fail(session, _credentials_error(error))
+            return True
         session._correlation_id = self.cluster._client.next_correlation_id()
         if session._challenge is not None:
-            credentials = bytes(session.credentials_supplier.on_challenge(session._challenge))
             request = bytearray(codec.challenge_response_encoded_length(<uint32_t> len(credentials)))
             codec.challenge_response_encode(
                 <uint8_t*> PyByteArray_AS_STRING(request), len(request), session._correlation_id,
                 session._challenged_session_id, credentials, <uint32_t> len(credentials))
         else:
-            credentials = bytes(session.credentials_supplier.encoded_credentials())
             channel = response_channel_of(self.cluster._subscription).encode("ascii")
             request = bytearray(codec.session_connect_request_encoded_length(
                 <uint32_t> len(channel), <uint32_t> len(credentials), <uint32_t> len(self._client_info)))
@@ -543,9 +574,9 @@ cdef class SessionPool(FragmentHandler):
             return self._close_all(self._machine.error)
         for session in list(self._sessions.values()):
             self._lose(session, reason)
-        self._to_send.extendleft(reversed([
-            session for session in self._by_correlation_id.values()
-            if (<PooledSession> session)._state == SESSION_CONNECTING]))
+        for session in reversed(list(self._by_correlation_id.values())):
+            if session._state == SESSION_CONNECTING:
+                self._queue(session, True)
         self._by_correlation_id.clear()
         self._asked_before.clear()
         self._keep_alives.clear()
@@ -815,7 +846,7 @@ cdef class SessionPool(FragmentHandler):
         if code == codec.EVENT_CODE_OK:
             self._on_connected(session, cluster_session_id, term)
         elif code == codec.EVENT_CODE_REDIRECT:
-            self._to_send.append(session)               # again, when the pool follows the new leader
+            self._queue(session, False)                 # again, when the pool follows the new leader
         else:
             self._fail(session, session_refusal("pooled session", code, detail, ""))
         return 0
@@ -879,7 +910,7 @@ cdef class SessionPool(FragmentHandler):
             session._challenge = (<const char*> challenge.encoded_challenge.data)[
                 :challenge.encoded_challenge.length] if challenge.encoded_challenge.length > 0 else b""
             session._challenged_session_id = codec.challenge_cluster_session_id(&challenge)
-            self._to_send.appendleft(session)
+            self._queue(session, True)
         return 0
 
     # Closing
@@ -937,6 +968,10 @@ cdef class SessionPool(FragmentHandler):
 
         Nothing happens the second time. Raises ClusterError from a listener's callback, and on another thread.
         """
+        self._close_because(ClosedError(CLOSED_BY_US))
+
+    def _close_because(self, error):
+        """As :meth:`close`, for another reason (an exception)."""
         cdef PooledSession session
         if self.cluster._parent_id != 0:
             return                                      # a forked child's
@@ -947,11 +982,11 @@ cdef class SessionPool(FragmentHandler):
             raise ClusterError("close() of a pool must not be called from a listener's callback")
         try:
             for session in list(self._sessions.values()):
-                self._close_session(session)
+                self._send_close_request(session.cluster_session_id)
         except ClusterError:
             pass                                        # unsent: the cluster times the sessions out
         finally:
-            self._close_all(ClosedError(CLOSED_BY_US))
+            self._close_all(error)
         self._report()
 
 
