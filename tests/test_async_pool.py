@@ -567,7 +567,12 @@ def test_a_loop_that_is_behind_keeps_its_sessions(
         async with connecting(members, keep_alive_interval=0.05) as pool:
             (session,) = await pool.open_all(1)
             session_id = session.cluster_session_id
-            members.do(lambda: [member.message(b"%d" % i, session_id=session_id) for i in range(100)])
+
+            def send_all() -> None:
+                for number in range(100):
+                    member.message(b"%d" % number, session_id=session_id)
+
+            members.do(send_all)
             threading.Event().wait(0.2)
             before = len(members.do(lambda: member.received("SessionKeepAlive")))
             threading.Event().wait(0.6)  # the loop's thread, and not the pool's
