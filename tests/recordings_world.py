@@ -237,10 +237,12 @@ def archive_mark() -> bytes:
     return (struct.pack("<HHHH", 128, 200, 100, 2) + block + texts).ljust(8192 + 1024 * 1024, b"\0")
 
 
-def write_mark(path: Path, member_id: int, age_ms: int = 60_000) -> None:
-    """A consensus module's mark file: of a member that has ended a minute ago."""
+def write_mark(path: Path, member_id: int, age_ms: int = 60_000, component_type: int = 1) -> None:
+    """A consensus module's mark file, or with 3 a backup's: of a member that has ended a minute ago."""
     then_ms = time.time_ns() // 1_000_000 - age_ms
-    block = struct.pack("<iiqqqqiiiiiiiii", 768, 1, then_ms, 5, 6, -1, 1, 2, 3, 4, member_id, -1, 8192, 4096, 0)
+    block = struct.pack(
+        "<iiqqqqiiiiiiiii", 768, component_type, then_ms, 5, 6, -1, 1, 2, 3, 4, member_id, -1, 8192, 4096, 0
+    )
     texts = struct.pack("<I", 0) * 6
     header = struct.pack("<HHHH", 128, 200, 110, 2) + block.ljust(128, b"\0") + texts
     (path / "cluster" / "cluster-mark.dat").write_bytes(header.ljust(8192 + 4096, b"\0"))

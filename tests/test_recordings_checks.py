@@ -202,3 +202,20 @@ def test_a_read_warns_once_of_all_that_it_skipped(tmp_path: Path, caplog: pytest
     ]
     (warning,) = [record.getMessage() for record in caplog.records]
     assert warning == f"damage in 2 places, {2 * length} bytes skipped; first: {errors[0]}"
+
+
+def test_a_header_of_zeros_is_no_session_message(tmp_path: Path) -> None:
+    """Before the first session message there is none that others could be like."""
+    world = World(tmp_path)
+    world.begin_term()
+    begin = world.log.position
+    for index in range(3):
+        world.log.append(session_message(1, b"%d" % index, timestamp=index))
+    world.close()
+    intact = {view: rows_of(tmp_path, view) for view in ("messages", "session_messages")}
+    world.damage(begin + 32, bytes(8))
+    for view in intact:
+        error, _ = failure_of(tmp_path, view)
+        assert (error.log_position, error.detail) == (begin, "message is of another schema (template id 0)")
+        whole = [position for position in positions(intact[view]) if position != begin + 96]
+        assert positions(rows_of(tmp_path, view, mode="permissive")) == whole

@@ -25,10 +25,21 @@ from container.recordings import (
     read,
     read_partition,
 )
+from container.recordings import member as member_module
 from container.recordings.commit import all_end_texts, end_texts
+from container.recordings.message_reader import MessageReader
 from container.recordings.replay import plan_replay
 from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
-from tests.recordings_world import SEGMENT_LENGTH, TERM_LENGTH, World, entry, failure_of, rows_of, session_message
+from tests.recordings_world import (
+    SEGMENT_LENGTH,
+    TERM_LENGTH,
+    World,
+    entry,
+    failure_of,
+    rows_of,
+    session_message,
+    write_mark,
+)
 
 VALID, INVALID, DELETED = 1, 0, 2
 
@@ -278,6 +289,62 @@ def test_a_last_frame_that_is_left_out_is_a_warning(tmp_path: Path, caplog: pyte
     world.close(stop=True)
     assert open_member(tmp_path).log().torn_position is None
     assert len(rows_of(tmp_path, "messages")) == 3
+
+
+def test_a_last_frame_that_is_just_being_written_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a member that runs elsewhere there is no counter: between two looks at its files the log may grow."""
+    world = small(tmp_path, stop=False)
+
+    class GrowingLog:
+        """Reads the log, which grows as soon as its end was found."""
+
+        def __init__(self, *arguments: Any, **layout: Any) -> None:
+            self.reader = MessageReader(*arguments, **layout)
+
+        def find_end(self, begin: int, limit: int) -> int:
+            end = self.reader.find_end(begin, limit)
+            world.log.append(session_message(1, b"written since"))
+            world.log.flush()
+            return end
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.reader, name)
+
+    monkeypatch.setattr(member_module, "MessageReader", GrowingLog)
+    end = world.log.position
+    log = open_member(tmp_path).log()
+    assert (log.log_range.recorded_position, log.torn_position) == (end, None)
+    assert world.log.position > end
+    monkeypatch.undo()
+    torn = World(tmp_path / "torn", mtu_length=8192)
+    torn.begin_term()
+    torn.log.append(session_message(1, os.urandom(3500)))
+    torn.log.append(session_message(1, bytes(5000)))
+    torn.close(stop=False)
+    for age_ms, expected in ((0, None), (60_000, torn.log.position)):
+        write_mark(torn.base_dir, 0, age_ms)
+        assert open_member(torn.base_dir).log().torn_position == expected
+
+
+def test_the_log_of_a_backup_may_be_behind_its_snapshots(tmp_path: Path) -> None:
+    """A backup takes over the leader's snapshots and last term, and only then gets the log up to there."""
+    world = small(tmp_path)
+    ahead = world.log.position + 10_000
+    write_recording_log(
+        world.cluster_dir,
+        [
+            entry(0, 0),
+            entry(1, 8, entry_type=1, log_position=ahead),
+            entry(2, 0, leadership_term_id=1, term_base_log_position=ahead),
+        ],
+    )
+    for component_type, expected in ((1, ahead), (3, None)):
+        write_mark(tmp_path, -1, component_type=component_type)
+        assert open_member(tmp_path).log().lost_position == expected
+    assert len(rows_of(tmp_path, "messages")) == 6
+    assert "lost" not in end_texts(open_member(tmp_path), open_member(tmp_path).log())
 
 
 def test_damage_in_the_last_segment_of_a_crashed_log_is_found_when_it_is_read(tmp_path: Path) -> None:

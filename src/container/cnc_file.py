@@ -22,6 +22,8 @@ MARK_FILE_TERMINATED = -1
 """The activity timestamp that an orderly end leaves."""
 MARK_FILE_ACTIVATING = 2**63 - 1
 """The activity timestamp while an owner starts; it stays when that owner is killed."""
+COMPONENT_BACKUP = 3
+"""The component type of a backup's mark file."""
 
 # Metadata, then the five buffers whose lengths it holds (upstream: CncFileDescriptor.java).
 _CNC_METADATA = struct.Struct("<6iqqqi")
@@ -56,6 +58,7 @@ _MARK_FILE_ACTIVITY_TIMESTAMP_OFFSET = 8
 _MARK_FILE_START = struct.Struct("<i4xqqq")
 _MARK_FILE_ARCHIVE_ID = struct.Struct("<56xq")
 _MARK_FILE_MEMBER = struct.Struct("<56xi12xi")  # member id, cluster id
+_MARK_FILE_COMPONENT_TYPE = struct.Struct("<4xi")
 
 
 class FileFormatError(ContainerError):
@@ -237,6 +240,8 @@ class MarkFileStatus:
     """Of an archive its archive id, of a consensus module or a service its member id; -1 where it is not known."""
     cluster_id: int
     """0 for an archive."""
+    component_type: int = 0
+    """Of the cluster's: 1 a consensus module, 2 a service, 3 a backup, 4 a standby; 0 for an archive."""
 
     def is_alive(self, now_ms: int) -> bool:
         """Whether the owner has updated its file within the last 10 s (epoch milliseconds)."""
@@ -280,9 +285,10 @@ def read_mark_file(path: Path) -> MarkFileStatus:
     errors = read_error_log(content, header_length, error_buffer_length) if header_length > 0 else []
     version, activity_timestamp_ms, start_timestamp_ms, pid = _MARK_FILE_START.unpack_from(content, _SBE_HEADER.size)
     is_archive = schema_id == _ARCHIVE_SCHEMA_ID
-    owner_id, cluster_id = _MARK_FILE_ARCHIVE_ID.unpack_from(content, _SBE_HEADER.size)[0], 0
+    owner_id, cluster_id, component_type = _MARK_FILE_ARCHIVE_ID.unpack_from(content, _SBE_HEADER.size)[0], 0, 0
     if not is_archive:
         owner_id, cluster_id = _MARK_FILE_MEMBER.unpack_from(content, _SBE_HEADER.size)
+        (component_type,) = _MARK_FILE_COMPONENT_TYPE.unpack_from(content, _SBE_HEADER.size)
     return MarkFileStatus(
         path,
         version,
@@ -293,6 +299,7 @@ def read_mark_file(path: Path) -> MarkFileStatus:
         _mark_file_text(content, _ARCHIVE_TEXTS_BEFORE_AERON_DIR if is_archive else 0),
         owner_id,
         cluster_id,
+        component_type,
     )
 
 

@@ -8,15 +8,23 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace as replace_options
 from pyspark.sql import SparkSession
 
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.pipeline.audit import AuditReport, audit, check_bytes
 from container.pipeline.audit_report import write_audit
 from container.pipeline.findings import FINDING_LIMIT
-from container.pipeline.history import TermRow, check_snapshots, check_terms, snapshot_contents, snapshots_of
+from container.pipeline.history import (
+    TermRow,
+    check_positions,
+    check_snapshots,
+    check_terms,
+    snapshot_contents,
+    snapshots_of,
+)
 from container.pipeline.log_bytes import AuditedMember, Frames, compare_bytes, search_block
-from container.recordings import open_member
+from container.recordings import LogRange, open_member
 from container.recordings.recording_log import read_recording_log
 from container.spark.options import SourceOptions
 from container.spark.source import open_source_members
@@ -266,6 +274,17 @@ def test_an_end_that_is_lost_is_a_finding(spark: SparkSession, member: WrittenMe
     (lost,) = report.find("log").findings
     assert (lost.state, lost.member_id, lost.log_position) == ("fail", 1, last)
     assert f"it was recorded and committed to {member.end_position}" in lost.text
+    assert [one.name for one in report.checks if one.state != "pass"] == ["log"]
+
+
+def test_what_comes_while_an_audit_runs_is_no_finding(spark: SparkSession, member: WrittenMember) -> None:
+    options = replace_options(options_of(member), mode="audit")
+    (opened,) = open_source_members(options)
+    earlier = member.messages[-5]["log_position"]
+    for begin, expected in ((0, []), (32, ["the log from 0 to 32 is there twice"])):
+        then = AuditedMember(0, opened, opened.log_descriptor(), LogRange(begin, earlier, earlier))
+        found = check_positions(spark, options, [then]).findings
+        assert [one.text.partition(": ")[2] for one in found] == expected
 
 
 def test_the_tail_of_an_old_leader_is_a_warning(spark: SparkSession, tmp_path: Path) -> None:

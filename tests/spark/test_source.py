@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan
 
 from container.errors import RecordingError, RecordingUnavailableError
 from container.pipeline.errors import plain_error
+from container.recordings import open_member
 from container.spark import FORMAT
 from container.spark.options import SourceOptions
 from container.spark.source import ClusterReader, arrow_schema, spark_schema
+from container.testing.recordings import write_catalog
 from tests.recordings_world import SEGMENT_LENGTH
 from tests.spark.written_members import TRANSFER, WrittenMember
 
@@ -200,6 +203,21 @@ def test_a_member_without_a_readable_catalog_is_one_row_of_a_permissive_query(
         *rows, last = [row for batch in batches for row in batch.to_pylist()]
         assert len(rows) == len(member.of_template(20))
         assert (last["member_id"], "the catalog has 3 bytes" in last["error"]) == (1, True)
+
+
+def test_a_position_that_is_given_bounds_also_a_log_whose_end_is_lost(member: WrittenMember, tmp_path: Path) -> None:
+    shorter = WrittenMember(Path(shutil.copytree(member.base_dir, tmp_path / "shorter")))
+    log, *rest = open_member(shorter.base_dir).recordings()
+    wanted, last = (member.messages[place]["log_position"] for place in (10, -2))
+    write_catalog(shorter.archive_dir, [replace(log, stop_position=last), *rest])
+    for committed, mode, end in ((wanted, "strict", wanted), (None, "permissive", last)):
+        options = SourceOptions((str(shorter.base_dir),), mode=mode, committed_only=True, committed=committed)
+        reader = ClusterReader(options, spark_schema(arrow_schema(options)))
+        batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        expected = [one["log_position"] for one in member.messages if one["log_position"] <= end]
+        assert [row["log_position"] for row in rows if row["error"] is None] == expected
+        assert [row["log_position"] for row in rows if row["error"] is not None] == ([] if committed else [last])
 
 
 def test_an_error_of_a_recording_comes_whole_from_a_worker() -> None:

@@ -112,7 +112,8 @@ def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BL
         committed_only=True,
         committed=reference.log_range.committed_position,
     )
-    terms = terms_of(spark, options)
+    losses = {member.loss for member in members} - {None}  # The comparison of bytes reports them.
+    terms = [row for row in terms_of(spark, options) if row.error not in losses]
     with _cached(read_events(spark, history)) as events, _cached(snapshot_contents(spark, options)) as contents:
         snapshots = snapshots_of(contents)
         items = module_items(contents.where(f.col("member_id").eqNullSafe(f.lit(reference.member.member_id))))
@@ -171,7 +172,10 @@ def _audited(members: Sequence[Member]) -> tuple[list[AuditedMember], list[Findi
                 failures.append(
                     Finding(state=state, text=texts[topic], member_id=member.member_id, log_position=position)
                 )
-        found.append(AuditedMember(len(found), member, log.descriptor, log.log_range))
+        loss = log.loss(member.archive_dir)
+        found.append(
+            AuditedMember(len(found), member, log.descriptor, log.log_range, None if loss is None else str(loss))
+        )
     return found, failures
 
 

@@ -35,13 +35,19 @@ _RUN_SCHEMA = pa.schema(
 def check_positions(spark: SparkSession, options: SourceOptions, members: Sequence[AuditedMember]) -> Check:
     """Whether each member has frames one after the other, from the beginning of its log to its end.
 
-    Who reads frames joins them to runs without a gap; the runs come to the driver.
+    Who reads frames joins them to runs without a gap; the runs come to the driver. What a running member has recorded
+    since the audit began does not matter, and that an end is lost the comparison of bytes reports.
     """
     columns = ["member_id", "begin_position", "log_position", "error"]
     runs = fold_view(spark, options, "frames", columns, _runs, _RUN_SCHEMA).collect()
     findings, frame_count = [], 0
     for member in members:
-        own = [run for run in runs if run.member_id == member.member.member_id]
+        end = member.log_range.recorded_position
+        own = [
+            run
+            for run in runs
+            if run.member_id == member.member.member_id and (run.begin_position is None or run.begin_position < end)
+        ]
         own.sort(key=lambda run: -1 if run.begin_position is None else run.begin_position)
         frame_count += sum(run.frame_count for run in own)
         findings += [
@@ -78,7 +84,7 @@ def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _holes(member: AuditedMember, runs: Sequence[Any]) -> Iterator[Finding]:
     begin, end = member.log_range.start_position, member.log_range.recorded_position
-    ends = [begin, *(run.end_position for run in runs)]
+    ends = [begin, *(min(run.end_position, end) for run in runs)]
     begins = [*(run.begin_position for run in runs), end]
     for last, following in zip(ends, begins, strict=True):
         if last != following:

@@ -81,6 +81,8 @@ class AuditedMember:
     member: Member
     descriptor: RecordingDescriptor
     log_range: LogRange
+    loss: str | None = None
+    """What the error says that stands for the end of its log, where that is missing."""
 
     @property
     def name(self) -> str:

@@ -74,7 +74,8 @@ cdef class FrameReader:
     cdef uint16_t frame_type
     cdef uint8_t frame_flags
     cdef int64_t position           # where it begins
-    cdef readonly int64_t next_position     # where the next one begins
+    cdef int64_t next_position      # where the next one begins
+    cdef readonly int64_t torn_position     # where a last frame ends that `find_end` has left out; -1 without one
     # What bytes 12 to 15 of data frames hold: the session id of the frames before this one, or a checksum.
     cdef int _checksum_kind
     cdef bint _has_session

@@ -236,7 +236,7 @@ cdef class FrameReader:
             self._block = <uint8_t*> malloc(BLOCK_LENGTH)
             if self._block == NULL:
                 raise MemoryError("no memory for a block of a segment file")
-        self.known_begin = self.known_end = NO_POSITION
+        self.known_begin = self.known_end = self.torn_position = NO_POSITION
         self.move_to(start_position)
 
     def __dealloc__(self):
@@ -687,15 +687,16 @@ cdef class FrameReader:
         """Walk the frames from a log position on; return where they end (int), ``limit`` at most.
 
         A recording whose end the catalog does not know ends as the archive finds it at its start: where nothing is
-        written, or before a last frame of which perhaps not all was written. An archive writes one frame behind the
-        other into a file of zeros, so zeros with anything behind them are no end. Where a frame is damaged the walk
-        goes on at the next one, and where a file cannot be read it ends at the limit, so that the damage lies within
-        what is recorded and is found by who reads it.
+        written, or before a last frame of which perhaps not all was written: :attr:`torn_position` is where that ends,
+        else -1. An archive writes one frame behind the other into a file of zeros, so zeros with anything behind them
+        are no end. Where a frame is damaged the walk goes on at the next one, and where a file cannot be read it ends
+        at the limit, so that the damage lies within what is recorded and is found by who reads it.
         """
         cdef uint8_t[FRAME_HEADER_LENGTH] header
         cdef int64_t begin = position
         cdef int64_t found
         cdef int result
+        self.torn_position = NO_POSITION
         self.move_to(position)
         while True:
             with nogil:
@@ -706,7 +707,10 @@ cdef class FrameReader:
                 return limit
             if result == FAILED_NOTHING_WRITTEN and self.failure_value == 0:
                 if self._is_zero(self.next_position, limit):
-                    return self.position if self._is_torn(self.next_position, begin) else self.next_position
+                    if not self._is_torn(self.next_position, begin):
+                        return self.next_position
+                    self.torn_position = self.next_position
+                    return self.position
                 if (self.peek(self.next_position, FRAME_HEADER_LENGTH, header)
                         and sbe.sbe_get_int32(header + FRAME_LENGTH_OFFSET) > 0):
                     self._block_length = 0      # an archive that runs has written it since

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from container.aeron_defaults import CounterType
-from container.cnc_file import CncFile, CounterRecord, FileFormatError, MarkFileStatus, read_mark_file
+from container.cnc_file import COMPONENT_BACKUP, CncFile, CounterRecord, FileFormatError, MarkFileStatus, read_mark_file
 from container.recordings.catalog import POSITION_MAX
 from container.regular_files import read_regular
 
@@ -81,6 +81,12 @@ def is_running(cluster_dir: Path | None, archive_dir: Path) -> bool:
     """Whether the consensus module has kept its mark file up to date, or without a cluster directory the archive."""
     mark = read_archive_mark(archive_dir) if cluster_dir is None else read_cluster_mark(cluster_dir)
     return mark is not None and mark.is_alive(time.time_ns() // 1_000_000)
+
+
+def is_backup(cluster_dir: Path | None) -> bool:
+    """Whether the cluster directory is that of a backup (upstream: ClusterBackup), running or not."""
+    mark = None if cluster_dir is None else read_cluster_mark(cluster_dir)
+    return mark is not None and mark.component_type == COMPONENT_BACKUP
 
 
 def _positions(mark: MarkFileStatus, type_id: int, key_of: Callable[[CounterRecord], int | None]) -> dict[int, int]:

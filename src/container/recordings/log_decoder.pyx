@@ -818,6 +818,7 @@ cdef inline bint is_like_before(LogDecoder decoder) noexcept nogil:
     Then there is nothing more to check: the header is one that was, and the time is near that of the message before.
     """
     return (decoder.message_length >= codec.SESSION_MESSAGE_HEADER_PAYLOAD_OFFSET and decoder._previous.is_there
+            and decoder._session_header != 0
             and sbe.sbe_get_int64(decoder.message) == decoder._session_header
             and sbe.sbe_get_int64(decoder.message + TERM_ID_OFFSET) == decoder._previous.leadership_term_id
             and <uint64_t> sbe.sbe_get_int64(decoder.message + TIMESTAMP_OFFSET)

@@ -200,7 +200,7 @@ class Member:
         counters = live.recorded_positions(archive_dir)
         descriptor = self._log_descriptor(self.recordings(mode), entries)
         segments = segment_positions(archive_dir, descriptor)
-        recorded = recorded_position(archive_dir, descriptor, counters, segments)
+        recorded, torn = recorded_end(archive_dir, descriptor, counters, segments)
         start = descriptor.start_position
         known = min(recorded, max(start, committed_position(entries), NULL_POSITION if counter is None else counter))
         terms = [
@@ -210,9 +210,8 @@ class Member:
         ]
         # Of this member's own terms and snapshots: standby snapshots may be of what it has not yet got.
         shown = committed_position(entry for entry in entries if entry.is_term or entry.is_snapshot) if terms else start
-        # A backup that runs gets snapshots and the log side by side.
-        is_lost = recorded < shown and not is_running
-        is_counted = descriptor.recording_id in counters
+        # A backup's recording log has what the leader's has: its log may never have come so far.
+        is_lost = recorded < shown and not is_running and not live.is_backup(cluster_dir)
         return Log(
             descriptor,
             LogRange(start, recorded, known),
@@ -223,7 +222,7 @@ class Member:
             counter is not None,
             is_running,
             lost_position=shown if is_lost else None,
-            torn_position=None if is_counted else torn_position(archive_dir, descriptor, recorded, segments),
+            torn_position=None if is_running else torn,  # That of a running one is being written.
         )
 
     def recorded_position(self, descriptor: RecordingDescriptor) -> int:
@@ -309,7 +308,17 @@ def _collect[T](items: Iterator[T], mode: str) -> list[T]:
 def recorded_position(
     archive_dir: Path, descriptor: RecordingDescriptor, counters: Mapping[int, int], segments: Sequence[int]
 ) -> int:
+    """Return where a recording ends; see :func:`recorded_end`."""
+    return recorded_end(archive_dir, descriptor, counters, segments)[0]
+
+
+def recorded_end(
+    archive_dir: Path, descriptor: RecordingDescriptor, counters: Mapping[int, int], segments: Sequence[int]
+) -> tuple[int, int | None]:
     """Return where a recording ends: by the catalog, by a running archive's counter, or by its last frame.
+
+    The second is where a frame ends that begins there and is left out, because in its last page is nothing; ``None``
+    without one.
 
     A counter (of those by recording id) is believed when the recording has that much room: its files begin at
     ``segments``, and the archive makes the next one before it counts on.
@@ -327,30 +336,15 @@ def recorded_position(
                     "ArchiveTool verify",
                     file=str(archive_dir / CATALOG_NAME),
                 )
-            return stop
+            return stop, None
         if not segments:
-            return start
+            return start, None
         end = segments[-1] + descriptor.segment_file_length
         counter = counters.get(descriptor.recording_id)
         if counter is not None and start <= counter <= end:
-            return counter
-        return reader.find_end(max(segments[-1], start), end)
-
-
-def torn_position(
-    archive_dir: Path, descriptor: RecordingDescriptor, recorded: int, segments: Sequence[int]
-) -> int | None:
-    """Return where the frame ends that begins where a recording without a known end was found to end; None without one.
-
-    Such a frame crosses pages, and in the last of them is nothing: see ``find_end`` of the reader.
-    """
-    if descriptor.stop_position != NULL_POSITION or not segments:
-        return None
-    limit = segments[-1] + descriptor.segment_file_length
-    with closing(MessageReader(archive_dir, **descriptor.layout())) as reader:
-        if not segments[-1] <= recorded < limit or not reader.has_frame(recorded, limit):
-            return None
-        return reader.next_position
+            return counter, None
+        found = reader.find_end(max(segments[-1], start), end)
+        return found, None if reader.torn_position < 0 else reader.torn_position
 
 
 def file_names(archive_dir: Path) -> list[str]:

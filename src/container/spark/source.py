@@ -262,7 +262,9 @@ class ClusterReader(DataSourceReader):
         for topic, text in end_texts(member, log).items():
             if topic != "lost":  # The plan has a row for that, or an error.
                 _log.warning("%s", text)
-        committed = max(log.log_range.committed_position, log.lost_position or 0)
+        committed = log.log_range.committed_position
+        if log.lost_position is not None and committed == log.log_range.recorded_position:
+            committed = log.lost_position  # So that the plan has that row.
         end = committed if filters.end_position is None else min(committed, filters.end_position)
         return replace(filters, end_position=end)
 
