@@ -22,7 +22,7 @@ from libc.string cimport memcpy
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.client.aeron_cluster cimport AeronCluster, check_message_length, claim_message
 from container.client.aeron_cluster import AeronCluster as _AeronCluster
-from container.client.client_context import check_count, context_of, limit_s
+from container.client.client_context import check_count, check_setting, context_of, limit_s
 from container.client.async_connect cimport PROTOCOL_VERSION, response_channel_of, session_refusal
 from container.client.async_connect import AsyncConnect
 from container.client.egress_handler cimport EgressHandler, MessageCopy, egress_handler
@@ -327,9 +327,12 @@ cdef class SessionPool(FragmentHandler):
     cdef PooledSession _new_session(self, object listener, object credentials_supplier):
         cdef PooledSession session = PooledSession.__new__(PooledSession)
         session.pool = self
+        if credentials_supplier is not None:
+            check_setting("credentials_supplier", credentials_supplier)
         session.listener = self._context.listener if listener is None else listener
         session._handler = self.cluster._handler if listener is None else egress_handler(listener, self._message)
-        session.credentials_supplier = credentials_supplier or self._context.credentials_supplier
+        session.credentials_supplier = (
+            self._context.credentials_supplier if credentials_supplier is None else credentials_supplier)
         session.cluster_session_id = session._correlation_id = session._keep_alive_number = -1
         return session
 
@@ -431,18 +434,26 @@ cdef class SessionPool(FragmentHandler):
         return 0
 
     cdef bint _send_request_of(self, PooledSession session) except -1:
+        # True when it was sent, or has failed.
         cdef bytes credentials, channel
         cdef bytearray request
         cdef int64_t result
+        try:
+            credentials = (
+                bytes(session.credentials_supplier.encoded_credentials()) if session._challenge is None
+                else bytes(session.credentials_supplier.on_challenge(session._challenge)))
+        except Exception as error:                      # it costs this session alone
+            failed = ClosedError(f"pooled session: its credentials supplier failed: {type(error).__name__}: {error}")
+            failed.__cause__ = error
+            self._fail(session, failed)
+            return True
         session._correlation_id = self.cluster._client.next_correlation_id()
         if session._challenge is not None:
-            credentials = bytes(session.credentials_supplier.on_challenge(session._challenge))
             request = bytearray(codec.challenge_response_encoded_length(<uint32_t> len(credentials)))
             codec.challenge_response_encode(
                 <uint8_t*> PyByteArray_AS_STRING(request), len(request), session._correlation_id,
                 session._challenged_session_id, credentials, <uint32_t> len(credentials))
         else:
-            credentials = bytes(session.credentials_supplier.encoded_credentials())
             channel = response_channel_of(self.cluster._subscription).encode("ascii")
             request = bytearray(codec.session_connect_request_encoded_length(
                 <uint32_t> len(channel), <uint32_t> len(credentials), <uint32_t> len(self._client_info)))
@@ -563,13 +574,9 @@ cdef class SessionPool(FragmentHandler):
             if self._connecting is not None:
                 cluster = self._connecting.poll()
         except ContainerError as error:
-            self._connecting = None
-            self._machine.on_failed(error, now_ns)
-            if self._machine.state is ConnectionState.CLOSED:
-                self._close_all(self._machine.error)
-            return 1
-        except BaseException:
-            self._connecting = None                     # closed; of the credentials supplier, for one
+            return self._attempt_failed(error, now_ns)
+        except BaseException as error:                  # of the credentials supplier, for one
+            self._attempt_failed(ClosedError(f"the attempt to connect failed: {type(error).__name__}: {error}"), now_ns)
             raise
         if cluster is None:
             return 0
@@ -577,6 +584,13 @@ cdef class SessionPool(FragmentHandler):
         self._machine = None
         self._use(cluster)
         self._news.append(("on_leader_changed", (cluster.leader_member_id, cluster.leadership_term_id)))
+        return 1
+
+    cdef int _attempt_failed(self, object error, int64_t now_ns) except -1:
+        self._connecting = None                         # closed
+        self._machine.on_failed(error, now_ns)
+        if self._machine.state is ConnectionState.CLOSED:
+            self._close_all(self._machine.error)
         return 1
 
     cdef int _report(self) except -1:
