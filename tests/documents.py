@@ -124,6 +124,7 @@ PLAN: dict[str, Plan] = {
     "docs/client.md: Requests (python)": Runs("cluster"),
     "docs/client.md: asyncio (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),
     "docs/client.md: A client that connects again (python)": Runs("cluster", replaced=_HOSTS),
+    "docs/client.md: Metrics (python)": Runs("cluster"),
     "docs/client.md: Errors (python)": Runs("cluster", prints="b'four="),
     "docs/client.md: Pool (python)": Runs("cluster", prints="b'error", endless=True, replaced={**_HOSTS, "5000": "8"}),
     "docs/client.md: Pool (python 2)": Runs("cluster", prints="b'error", endless=True, replaced={"5000": "8"}),

@@ -15,7 +15,7 @@ import pytest
 
 from container import error_texts
 from container.agent_runner import AgentRunner
-from container.api import Role, SessionMessages
+from container.api import Cluster, Role, SessionMessages
 from container.callback_errors import HALT, SKIP, is_foreign
 from container.errors import AgentTermination, ArchiveError, ClusterError, ContainerError
 from container.testing.manual_time import SteppingIdleStrategy
@@ -56,6 +56,13 @@ class Total(RecordingService):
         if bytes(buffer) in self.failing:
             raise self.failing[bytes(buffer)]
         self.total += int(bytes(buffer))
+
+
+class RaisingAtEnd(Total):
+    """Fails when its member ends."""
+
+    def on_terminate(self, cluster: Cluster) -> None:
+        raise ValueError("a bug")
 
 
 class Batches(Total):
@@ -202,6 +209,13 @@ def test_a_member_without_the_memory_to_end_or_to_skip_ends_all_the_same(
     assert isinstance(termination.__cause__, MemoryError)
     assert member.hooks == 1
     assert member.service.total == 1
+
+
+def test_an_end_without_the_memory_to_report_takes_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = Member(RaisingAtEnd()).lead()
+    monkeypatch.setattr(error_texts, "report_with", _no_memory)
+    member.agent.on_close()
+    assert member.mark_file.is_terminated
 
 
 def test_no_memory_in_a_duty_cycle_ends_the_run() -> None:

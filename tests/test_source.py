@@ -159,6 +159,24 @@ def test_each_c_function_says_how_it_fails() -> None:
     assert not silent, "cdef void without noexcept or except:\n" + "\n".join(silent)
 
 
+def test_no_except_clause_of_cython_is_left_by_a_jump() -> None:
+    # Compiled, such a return, break or continue crashes where there was no memory for the error's traceback.
+    wrong = []
+    for path in cython_files():
+        clauses: list[int] = []
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
+            indentation = len(line) - len(line.lstrip())
+            while clauses and indentation <= clauses[-1]:
+                clauses.pop()
+            if re.match(r"\s*except\b.*:\s*(#.*)?$", line):
+                clauses.append(indentation)
+            elif clauses and re.match(r"\s*(return|break|continue)\b", line):
+                wrong.append(f"{name(path)}:{number}: {line.strip()}")
+    assert not wrong, "take the jump out of the except clause:\n" + "\n".join(wrong)
+
+
 def test_no_cython_file_is_included_in_another() -> None:
     assert not lines_matching(r"^\s*include\s+[\"']", lambda path: path.suffix in {".pyx", ".pxd"})
 

@@ -77,7 +77,7 @@ cdef class AgentRunner:
     cdef int _ended(self, object error) except -1:
         self._is_running = False
         self._termination = error
-        return self._agent.report(error)
+        return self._agent._report_at_end(error)
 
     def on_start(self):
         """Waits for the consensus module, recovers the state and acknowledges it.

@@ -466,9 +466,12 @@ cdef class ClusterMarkFile(MarkFile):
         elif timestamp == INT64_MAX and not self._is_activating:
             taker = "another process takes it over right now"
         else:
+            found = None
             try:
                 found = os.stat(self.path, follow_symlinks=False)
             except OSError:
+                pass
+            if found is None:
                 return None
             if (found.st_dev, found.st_ino) != (status.st_dev, status.st_ino):
                 taker = "another file is in its place"

@@ -96,6 +96,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int _skip_event(self, object error) except -1
     cdef int _skip(self, str name, int64_t log_position, str what, object error) except -1
     cdef int _report_with(self, str remark, object error) except -1
+    cdef int _report_at_end(self, object error, str remark=*) except -1
     cdef int _begin_event(self, int64_t log_position, int64_t timestamp) except -1
     cdef int _deliver_batch(self) except -1
     cdef int _check_valid_invocation(self) except -1

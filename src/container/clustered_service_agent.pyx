@@ -249,7 +249,7 @@ cdef class ClusteredServiceAgent(Cluster):
             try:
                 self._client.remove_listener(self._listener)
             except BaseException as error:
-                self._on_error(error)
+                self._report_at_end(error)
         if not self._is_aborted:
             if self._is_service_active:
                 self._is_service_active = False
@@ -265,11 +265,22 @@ cdef class ClusteredServiceAgent(Cluster):
         try:
             self._mark_file.signal_terminated()
         except BaseException as error:
-            self._on_error(error)
+            self._report_at_end(error)
         try:
             self._ctx.close()
         except BaseException as error:
-            self._on_error(error)
+            self._report_at_end(error)
+        return 0
+
+    cdef int _report_at_end(self, object error, str remark=None) except -1:
+        # A report for which there is no memory keeps no later step from being taken.
+        try:
+            if remark is None:
+                self._on_error(error)
+            else:
+                self._report_with(remark, error)
+        except BaseException:
+            pass
         return 0
 
     cdef int _call_on_terminate(self) except -1:
@@ -277,7 +288,7 @@ cdef class ClusteredServiceAgent(Cluster):
         try:
             self._handler.on_terminate(self)
         except BaseException as error:
-            self._report_with("on_terminate raised this: the member ends in order all the same", error)
+            self._report_at_end(error, "on_terminate raised this: the member ends in order all the same")
         finally:
             self._lifecycle_callback = LIFECYCLE_NONE
         return 0
@@ -288,7 +299,7 @@ cdef class ClusteredServiceAgent(Cluster):
         try:
             self._ctx.termination_hook()
         except BaseException as error:
-            self._report_with("the termination hook raised this: the member ends in order all the same", error)
+            self._report_at_end(error, "the termination hook raised this: the member ends in order all the same")
         return 0
 
     cdef int _close_resource(self, object resource) except -1:
@@ -296,7 +307,7 @@ cdef class ClusteredServiceAgent(Cluster):
             try:
                 resource.close()
             except BaseException as error:
-                self._on_error(error)
+                self._report_at_end(error)
         return 0
 
     # --- start

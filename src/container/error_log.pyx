@@ -315,9 +315,12 @@ def format_error_log(records):
 
 
 def _date(epoch_ms):
+    time = None
     try:
         time = datetime.fromtimestamp(epoch_ms // 1000).astimezone()
     except (OverflowError, OSError, ValueError):
+        pass
+    if time is None:
         return f"{epoch_ms} ms"     # no time at all: damaged, but the text may still help
     return f"{time:%Y-%m-%d %H:%M:%S}.{epoch_ms % 1000:03}{time:%z}"
 

@@ -122,6 +122,7 @@ cdef class BytesAssembler(FragmentAssembler):
         return FragmentAssembler.on_fragment(self, buffer, length, header)
 
     cdef bint _resize(self, size_t capacity) noexcept:
+        cdef bint is_resized = True
         try:
             if self._message == NULL:
                 capacity = max(capacity, self._usual_length)
@@ -129,10 +130,9 @@ cdef class BytesAssembler(FragmentAssembler):
             else:
                 _PyBytes_Resize(&self._message, capacity)
         except MemoryError:
-            self._own(0)
-            return False
-        self._own(capacity)
-        return True
+            is_resized = False
+        self._own(capacity if is_resized else 0)
+        return is_resized
 
     cdef void _own(self, size_t capacity) noexcept:
         self._buffer = NULL if self._message == NULL else <uint8_t*> PyBytes_AS_STRING(self._message)

@@ -103,9 +103,12 @@ cdef class MessageBuffer:
             return self._equals(PyBytes_AS_STRING(other), PyBytes_GET_SIZE(other))
         if not PyObject_CheckBuffer(other):
             return NotImplemented
+        cdef bint is_contiguous = True
         try:
             PyObject_GetBuffer(other, &view, PyBUF_SIMPLE)
-        except BufferError:                             # not contiguous
+        except BufferError:
+            is_contiguous = False
+        if not is_contiguous:
             return bytes(self) == bytes(memoryview(other))
         try:
             return self._equals(<const char*> view.buf, view.len)

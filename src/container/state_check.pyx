@@ -212,11 +212,13 @@ cdef bint _is_plain_enum(object declared) except -1:
     """Whether each member comes back as itself."""
     if issubclass(declared, enum.Flag):
         return False                            # combinations of members are values, too
+    cdef bint is_plain = False
     try:
-        return all([msgspec.msgpack.decode(msgspec.msgpack.encode(member), type=declared) is member
-                    for member in declared])
+        is_plain = all([msgspec.msgpack.decode(msgspec.msgpack.encode(member), type=declared) is member
+                        for member in declared])
     except (msgspec.MsgspecError, TypeError, ValueError):
-        return False
+        pass
+    return is_plain
 
 
 cdef int _complete_struct(_Rule rule, object declared, dict known) except -1:

@@ -15,7 +15,7 @@ import pytest
 
 from container.aeron import MediaDriver
 from container.api import NOT_CONNECTED
-from container.client import AdminResponseCode, AeronCluster, ClientState, EventCode, aconnect
+from container.client import AdminResponseCode, AeronCluster, ClientState, EgressListener, EventCode, aconnect
 from container.codecs.messages import decode
 from container.errors import AuthenticationError, TimedOutError
 from container.testing.cluster import CounterType, Node
@@ -197,7 +197,7 @@ def test_a_snapshot_is_accepted_where_everything_is_allowed(node: NodeFactory) -
     before = echo.snapshot_count or 0
 
     async def ask() -> None:
-        options = settings(echo, Collecting())
+        options = settings(echo, EgressListener())
         async with aconnect(**options) as client:
             response = await client.request_snapshot()
             assert response.response_code == AdminResponseCode.OK
@@ -215,7 +215,7 @@ def test_100_000_messages_are_echoed_once_and_in_order(node: NodeFactory) -> Non
     echo = start_echo(node())
 
     async def exchange() -> None:
-        async with aconnect(**settings(echo, Collecting())) as client:
+        async with aconnect(**settings(echo, EgressListener())) as client:
 
             async def send_all() -> None:
                 for number in range(MESSAGE_COUNT):
@@ -241,8 +241,9 @@ def test_the_ledger_applies_each_transfer_once_over_a_lost_session(node: NodeFac
         async with LedgerClient(**options, client_id=7) as client:
             balances = await asyncio.gather(*(client.transfer(1, 1) for _ in range(2000)))
             assert balances == list(range(1, 2001))
-            assert client._client is not None
-            await client._client.aclose()  # the session is lost, and with it what was under way
+            session = client._client._client
+            assert session is not None
+            await session.aclose()  # the session is lost, and with it what was under way
             more = await asyncio.gather(*(client.transfer(1, 1) for _ in range(2000)))
             assert more == list(range(2001, 4001))
             assert client.sessions == 2

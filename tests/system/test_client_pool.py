@@ -120,8 +120,9 @@ def test_pooled_sessions_are_the_clusters_sessions(node: NodeFactory) -> None:
         poll_until(pool, lambda: refused.is_closed, "the cluster to refuse one session more", echo.report)
         assert "concurrent session limit" in str(refused.error)
         closed = sessions.pop()
+        closed_id = closed.cluster_session_id
         closed.close()
-        del gateway.callers[closed.cluster_session_id]
+        del gateway.callers[closed_id]
         attempts = [pool.open()]
 
         def connected() -> bool:

@@ -61,10 +61,11 @@ _driver_path = None
 
 def _pyaeron_module():
     """Path of pyaeron's extension module, found without importing it; None when pyaeron is not installed."""
+    spec = None
     try:
         spec = importlib.util.find_spec("pyaeron")
     except (ImportError, ValueError):
-        return None
+        pass
     for directory in (spec.submodule_search_locations or ()) if spec is not None else ():
         for suffix in importlib.machinery.EXTENSION_SUFFIXES:
             path = os.path.join(directory, f"_pyaeron{suffix}")

@@ -73,14 +73,17 @@ def default_aeron_dir():
 def _read_metadata(path):
     """The unpacked metadata of a CnC file and the driver's heartbeat (int, ms since 1970), or the reason
     (str) why there is none yet."""
+    reason = None
     try:
         file = open_regular(path)
     except (FileNotFoundError, NotADirectoryError):
-        return f"{path} does not exist"
+        reason = f"{path} does not exist"
     except PermissionError:
-        return f"{path} may not be read by this user"
+        reason = f"{path} may not be read by this user"
     except OSError as error:
-        return f"{path} cannot be read: {error.strerror}"
+        reason = f"{path} cannot be read: {error.strerror}"
+    if reason is not None:
+        return reason
     try:
         data = os.pread(file, _METADATA_LENGTH, 0)
         if len(data) < _METADATA_LENGTH:
@@ -193,13 +196,15 @@ def _new_directory():
     _remove_abandoned(parent)
     while True:
         path = mkdtemp(prefix=f"{_OWN_PREFIX}{os.getpid()}-", dir=parent)
+        lock = -1
         try:
             lock = _locked(path, fcntl.LOCK_EX)
         except FileNotFoundError:               # another process took it for abandoned before it was locked
-            continue
+            path = None
         except OSError:
-            lock = -1
-        return path, lock
+            pass
+        if path is not None:
+            return path, lock
 
 
 def _locked(path, int operation):

@@ -390,10 +390,14 @@ cdef class AeronSubscription(Subscription):
 
     cdef int _dispose_deferred(self) except -1:
         while True:
+            found = None
             try:
-                kind, address = self._deferred.pop(0)
-            except IndexError:
+                found = self._deferred.pop(0)
+            except IndexError:                  # another thread may have taken the last one
+                pass
+            if found is None:
                 return 0
+            kind, address = found
             self._client.dispose(kind, <void*> <size_t> address)
 
     cdef str resolved_endpoint(self):

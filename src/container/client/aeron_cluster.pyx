@@ -96,10 +96,9 @@ cdef int check_message_length(const BufferVectors* vectors, Publication publicat
 
 
 cdef inline int _int(object value, str name) except? -1:
-    try:
-        return value if type(value) is int else integer(name, value, 32)
-    except OverflowError:
-        return integer(name, value, 32)                 # raises, with the argument's name
+    if type(value) is int and -2147483648 <= value <= 2147483647:
+        return value
+    return integer(name, value, 32)
 
 
 cdef int64_t claim_message(

@@ -354,6 +354,7 @@ cdef class ClientPoller(EgressHandler):
     cdef bint _poll(self) except -1:
         # Whether something came.
         cdef int64_t heard = self._heard
+        failure = None
         self.poll_count += 1
         self._check_room()
         try:
@@ -364,10 +365,11 @@ cdef class ClientPoller(EgressHandler):
                 else:
                     self._cluster._poll(FRAGMENT_LIMIT)
         except Exception as error:
-            self._arrived.append(error)
+            failure = error
+        if failure is not None:
+            self._arrived.append(failure)
             self._cluster._check_client()
-            return True
-        return self._heard != heard
+        return failure is not None or self._heard != heard
 
     cdef int _check_room(self) except -1:
         # A reply, or a new leader's event, may be behind what nobody takes: then all is read, and the loop drops what
@@ -399,11 +401,12 @@ cdef class ClientPoller(EgressHandler):
             return True
         self._is_wake_due = True
         self.wake_count += 1
+        cdef bint is_open = True
         try:
             self._wake(self)
         except RuntimeError:                    # of a loop that is closed
-            return False
-        return True
+            is_open = False
+        return is_open
 
 
 cdef Py_ssize_t _length(item) except -1:

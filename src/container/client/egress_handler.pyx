@@ -117,10 +117,12 @@ cdef int _action_of(object value, str callback) except -1:
 
 cdef object enumerated(object kind, int32_t value):
     """The member of an IntEnum, or the number itself when a later cluster has more of them."""
+    found = value
     try:
-        return kind(value)
+        found = kind(value)
     except ValueError:
-        return value
+        pass
+    return found
 
 
 cdef EgressHandler egress_handler(object listener, MessageCopy message):

@@ -438,6 +438,7 @@ cdef class SessionPool(FragmentHandler):
         cdef bytes credentials, channel
         cdef bytearray request
         cdef int64_t result
+        failed = None
         try:
             credentials = (
                 bytes(session.credentials_supplier.encoded_credentials()) if session._challenge is None
@@ -445,6 +446,7 @@ cdef class SessionPool(FragmentHandler):
         except Exception as error:                      # it costs this session alone
             failed = ClosedError(f"pooled session: its credentials supplier failed: {type(error).__name__}: {error}")
             failed.__cause__ = error
+        if failed is not None:
             self._fail(session, failed)
             return True
         session._correlation_id = self.cluster._client.next_correlation_id()
@@ -568,16 +570,19 @@ cdef class SessionPool(FragmentHandler):
         cdef int64_t now_ns = self._now_ns()
         if not self._machine.poll(now_ns) and self._machine.state is not ConnectionState.CONNECTING:
             return 0
+        failure = None
         try:
             if self._connecting is None:
                 self._connecting = self._connect()
             if self._connecting is not None:
                 cluster = self._connecting.poll()
         except ContainerError as error:
-            return self._attempt_failed(error, now_ns)
+            failure = error
         except BaseException as error:                  # of the credentials supplier, for one
             self._attempt_failed(ClosedError(f"the attempt to connect failed: {type(error).__name__}: {error}"), now_ns)
             raise
+        if failure is not None:
+            return self._attempt_failed(failure, now_ns)
         if cluster is None:
             return 0
         self._connecting = None
