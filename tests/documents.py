@@ -104,6 +104,7 @@ class NoCode:
 type Plan = Runs | Checked | Commands | Elsewhere | NoCode
 
 _HOSTS = {
+    "client0": "localhost",
     "0=host0:9010,1=host1:9010,2=host2:9010": "{ingress}",
     "0=host0:9010": "{ingress}",
 }
@@ -124,8 +125,9 @@ PLAN: dict[str, Plan] = {
     "docs/client.md: asyncio (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),
     "docs/client.md: A client that connects again (python)": Runs("cluster", replaced=_HOSTS),
     "docs/client.md: Metrics (python)": Runs("cluster"),
-    "docs/client.md: Pool (python)": Runs("cluster", prints="b'error", endless=True, replaced={"5000": "8"}),
-    "docs/client.md: Pool (python 2)": Runs("cluster", prints="b'eight=", replaced={"5000": "8"}),
+    "docs/client.md: Errors (python)": Runs("cluster", prints="b'four="),
+    "docs/client.md: Pool (python)": Runs("cluster", prints="b'error", endless=True, replaced={**_HOSTS, "5000": "8"}),
+    "docs/client.md: Pool (python 2)": Runs("cluster", prints="b'error", endless=True, replaced={"5000": "8"}),
     "docs/client.md: Command (sh)": Commands(),
     "docs/cython.md: Services in Cython (cython)": Elsewhere(
         "tests/test_cython_service.py::test_the_service_of_the_document_works"
@@ -173,23 +175,14 @@ PLAN: dict[str, Plan] = {
 """What becomes of each block. A new one without an entry fails the test, and so does an entry without a block."""
 
 READER: dict[str, str] = {
-    "AsyncSessionPool": "from container.client import AsyncSessionPool",
     "AeronCluster": "from container.client import AeronCluster",
+    "AsyncSessionPool": "from container.client import AsyncSessionPool",
     "Cluster": "from container.testing.cluster import Cluster",
+    "ConnectionListener": "from container.client import ConnectionListener",
     "ReconnectPolicy": "from container.client import ReconnectPolicy",
     "SessionPool": "from container.client import SessionPool",
-    "Watching": "from container.client import ConnectionListener as Watching",
     "aconnect": "from container.client import aconnect",
-    "asyncio": "import asyncio",
     "areconnecting": "from container.client import areconnecting",
-    "channels": (
-        "from typing import Any\n"
-        "channels: dict[str, Any] = {\n"
-        "    'ingress_channel': 'aeron:udp',\n"
-        "    'ingress_endpoints': '{ingress}',\n"
-        "    'egress_channel': 'aeron:udp?endpoint=localhost:0',\n"
-        "}\n"
-    ),
     "diff": "from container.pipeline.replay import diff",
     "key_of": (
         "def key_of(payload: bytes) -> bytes | None:\n"
@@ -229,6 +222,8 @@ def with_what_the_reader_has(block: Block) -> str:
             defined.add((node.asname or node.name).partition(".")[0])
         elif isinstance(node, ast.arg):
             defined.add(node.arg)
+        elif isinstance(node, ast.ExceptHandler) and node.name is not None:
+            defined.add(node.name)
     missing = sorted(used - defined)
     unknown = [name for name in missing if name not in READER]
     assert not unknown, f"{block.document}:{block.line}: no reader knows {', '.join(unknown)}"

@@ -31,6 +31,7 @@ from container.errors import (
     ClusterError,
     CodecError,
     ConfigurationError,
+    Outcome,
     RegistrationError,
     SessionError,
     SessionLimitError,
@@ -123,6 +124,13 @@ def test_bad_ingress_endpoints_are_refused_by_name(text: str) -> None:
         return
     with pytest.raises(ConfigurationError, match="id=host:port"):
         parse_ingress_endpoints(text)
+
+
+def test_ingress_that_names_no_address_is_refused(world: World) -> None:
+    with pytest.raises(ConfigurationError, match="^ingress_endpoints must be set, such as .*'aeron:udp' names no"):
+        AeronCluster.connect(ingress_channel="aeron:udp", egress_channel="aeron:udp?endpoint=localhost:0")
+    with pytest.raises(ConfigurationError, match=r"^ingress_endpoints: .* must be a text, such as .*, not \['a:1'\]"):
+        world.context(ingress_channel="aeron:udp", ingress_endpoints=["a:1"])
 
 
 def test_settings_given_to_connect_replace_those_of_a_context(world: World, member: ScriptedMember) -> None:
@@ -619,8 +627,9 @@ def test_a_poll_takes_no_more_frames_than_its_limit(world: World, client: AeronC
 def test_without_a_listener_a_message_is_an_error(world: World, member: ScriptedMember) -> None:
     client = world.connect(listener=EgressListener())
     member.message(b"x")
-    with pytest.raises(ConfigurationError, match="no egress listener with on_message"):
+    with pytest.raises(ConfigurationError, match="no egress listener with on_message") as refused:
         world.poll(client)
+    assert refused.value.outcome is Outcome.UNKNOWN  # of a request for whose reply the poll was
 
 
 def test_an_exception_of_the_listener_ends_the_poll_and_skips_the_message(

@@ -584,7 +584,8 @@ def test_a_refusal_names_the_members_that_were_tried(world: World, member: Scrip
     assert (refused.value.code, refused.value.detail) == (EventCode.ERROR, "concurrent session limit")
     assert str(refused.value) == (
         "cluster connect: ERROR: concurrent session limit; members tried: "
-        "0=node0:9010: redirected to member 1; 1=node1:9110: connected"
+        "0=node0:9010: redirected to member 1; 1=node1:9110: connected; "
+        "its members' aeron.cluster.max.sessions allow no more"
     )
 
 

@@ -12,7 +12,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from container.channel_uri import ChannelUri
 from container.client.aeron_cluster cimport AeronCluster, begin_add_ingress_publication
 from container.client.client_context import (
-    ClientContext, check_instance, leader_endpoint, parse_ingress_endpoints,
+    ClientContext, check_ingress_address, check_instance, leader_endpoint, parse_ingress_endpoints,
 )
 from container.client.egress_listener import EventCode
 from container.client.own_driver import DriverChoice
@@ -63,7 +63,7 @@ _AWAITED = {
     ConnectStep.CREATE_INGRESS_PUBLICATIONS: "the driver to add the ingress publication",
     ConnectStep.AWAIT_PUBLICATION_CONNECTED: "a member that listens on ingress (is the node up there?)",
     ConnectStep.SEND_MESSAGE: "room for the request on ingress",
-    ConnectStep.POLL_RESPONSE: "an answer on egress (is there a leader, and can it reach us?)",
+    ConnectStep.POLL_RESPONSE: "an answer on egress (is there a leader, and can it reach our egress_channel?)",
     ConnectStep.CONCLUDE_CONNECT: "the end of the connect",
     ConnectStep.DONE: "nothing",
 }
@@ -93,6 +93,7 @@ cdef object session_refusal(str what, int code, str detail, str where):
         kind = AuthenticationError
     elif detail == SESSION_LIMIT_DETAIL:
         kind = SessionLimitError
+        where += "; its members' aeron.cluster.max.sessions allow no more"
     named = EventCode(code) if 0 <= code <= codec.EVENT_CODE_CLOSED else None
     return kind(
         f"{what}: {code if named is None else named.name}: {detail}{where}", code=code if named is None else named,
@@ -162,6 +163,7 @@ cdef class AsyncConnect:
 
     def __init__(self, context not None):
         check_instance("context", context, ClientContext)
+        check_ingress_address(context)
         self.context = context
         self._client = context.client
         self._owns_client = context.owns_client or self._client is None

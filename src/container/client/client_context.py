@@ -319,6 +319,11 @@ def limit_s(timeout: Any, default: float) -> float:
     return float(timeout)
 
 
+def check_setting(name: str, value: Any) -> None:
+    """Refuse a value that the setting of that name cannot have, with a ConfigurationError."""
+    _check(name, value)
+
+
 def check_context(context: Any) -> None:
     """Refuse what is neither None nor a :class:`ClientContext`, with a ConfigurationError."""
     if context is not None and not isinstance(context, ClientContext):
@@ -350,11 +355,6 @@ def integer(name: str, value: Any, bits: int = 64) -> int:
     if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
         raise ValueError(f"{name} must be a whole number of {bits} bits, not {shown(value)}")
     return number
-
-
-def check_credentials_supplier(value: Any) -> None:
-    """Refuse what is no :class:`CredentialsSupplier`, with a ConfigurationError."""
-    _check("credentials_supplier", value)
 
 
 def check_count(name: str, value: Any) -> None:
@@ -448,16 +448,27 @@ _VARIABLES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 def parse_ingress_endpoints(text: str) -> dict[int, str]:
     """Endpoints by member id of ``"0=host:port,1=host:port"``; raises ConfigurationError, which names the
     text."""
+    if not isinstance(text, str):
+        raise ConfigurationError(f"endpoints must be a text, such as '0=host0:9010,1=host1:9010', not {shown(text)}")
     endpoints: dict[int, str] = {}
-    for item in text.split(",") if isinstance(text, str) else [""]:
+    for item in text.split(","):
         member_id, _, endpoint = (part.strip() for part in item.partition("="))
         number = whole_number(member_id)
         if number is None or not 0 <= number <= _INT32_MAX or not _is_ascii(endpoint):
-            raise ConfigurationError(
-                f"endpoints must be id=host:port with commas between, not {shown(item)}: {shown(text)}"
-            )
+            whole = "" if item == text else f" in {shown(text)}"
+            raise ConfigurationError(f"endpoints must be id=host:port with commas between, not {shown(item)}{whole}")
         endpoints[number] = endpoint
     return endpoints
+
+
+def check_ingress_address(context: ClientContext) -> None:
+    """Refuse a context that says nowhere where members listen, with a ConfigurationError."""
+    uri = ChannelUri.parse(context.ingress_channel)
+    if context.ingress_endpoints is None and uri.is_udp and not any(map(uri.get, (ENDPOINT, "control", "tags"))):
+        raise ConfigurationError(
+            "ingress_endpoints must be set, such as '0=host0:9010,1=host1:9010': ingress_channel="
+            f"{shown(context.ingress_channel)} names no address"
+        )
 
 
 def leader_endpoint(ingress_endpoints: str, leader_member_id: int) -> str:

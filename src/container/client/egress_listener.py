@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 from container.api import Header, MessageBuffer
-from container.errors import ClusterError, ConfigurationError
+from container.errors import ClusterError, ConfigurationError, ContainerError, Outcome
 
 
 class EventCode(enum.IntEnum):
@@ -123,9 +123,19 @@ class ControlledEgressListener(SessionEventListener):
         raise _foreign_schema(schema_id)
 
 
-def _no_listener() -> ConfigurationError:
-    return ConfigurationError("a message came from the cluster and there is no egress listener with on_message")
+def _no_listener() -> ContainerError:
+    return _of_a_message(
+        ConfigurationError(
+            "a message came from the cluster and there is no egress listener with on_message: give listener="
+        )
+    )
 
 
-def _foreign_schema(schema_id: int) -> ClusterError:
-    return ClusterError(f"expected cluster egress schemaId=111 actual={schema_id}")
+def _foreign_schema(schema_id: int) -> ContainerError:
+    return _of_a_message(ClusterError(f"expected cluster egress schemaId=111 actual={schema_id}"))
+
+
+def _of_a_message(error: ContainerError) -> ContainerError:
+    """An error that a message causes comes out of any call that polls, of a request that was sent for one."""
+    error.outcome = Outcome.UNKNOWN
+    return error

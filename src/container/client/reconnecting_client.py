@@ -301,12 +301,9 @@ class ReconnectingClient(ReconnectingBase):
                 self._connecting = self._connect()
             cluster = self._connecting.poll()
         except ContainerError as error:
-            self._connecting = None
-            self._machine.on_failed(error, now_ns)
-            self._end_if_closed()
-            return 1
-        except BaseException:
-            self._connecting = None  # closed; of the credentials supplier, for one
+            return self._attempt_failed(error, now_ns)
+        except BaseException as error:  # of the credentials supplier, for one
+            self._attempt_failed(ClosedError(f"the attempt to connect failed: {type(error).__name__}: {error}"), now_ns)
             raise
         if cluster is None:
             return 0
@@ -318,6 +315,12 @@ class ReconnectingClient(ReconnectingBase):
         self._machine.on_connected()
         if self._machine.sessions > 1:
             self._callbacks.on_reconnected(attempts)
+        return 1
+
+    def _attempt_failed(self, error: ContainerError, now_ns: int) -> int:
+        self._connecting = None  # closed
+        self._machine.on_failed(error, now_ns)
+        self._end_if_closed()
         return 1
 
     def _poll_session(self, now_ns: int) -> int:

@@ -144,7 +144,9 @@ class Reconnection:
         if not error.is_retryable:
             self.close(error)
         elif limit is not None:
-            self.close(ClosedError(f"no session {limit}: {error}"))
+            given_up = ClosedError(f"no session {limit}: {error}")
+            given_up.__cause__ = error
+            self.close(given_up)
         else:
             self.state = ConnectionState.WAITING
             self._due_ns = now_ns + delay_ns

@@ -22,7 +22,7 @@ from libc.string cimport memcpy
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.client.aeron_cluster cimport AeronCluster, check_message_length, claim_message
 from container.client.aeron_cluster import AeronCluster as _AeronCluster
-from container.client.client_context import check_count, check_credentials_supplier, context_of, limit_s
+from container.client.client_context import check_count, check_setting, context_of, limit_s
 from container.client.async_connect cimport PROTOCOL_VERSION, response_channel_of, session_refusal
 from container.client.async_connect import AsyncConnect
 from container.client.egress_handler cimport EgressHandler, MessageCopy, egress_handler
@@ -76,7 +76,7 @@ cdef object _credentials_error(object error):
     """Why an attempt failed (ContainerError) whose credentials supplier raised that."""
     if isinstance(error, ContainerError):
         return error
-    failed = ClusterError(f"pooled session: its credentials supplier raised {type(error).__name__}: {error}")
+    failed = ClosedError(f"pooled session: its credentials supplier failed: {type(error).__name__}: {error}")
     failed.__cause__ = error
     return failed
 
@@ -330,7 +330,6 @@ cdef class SessionPool(FragmentHandler):
         cdef PooledSession session
         self._check_open()
         if credentials_supplier is not None:
-            check_credentials_supplier(credentials_supplier)
         session = self._new_session(listener, credentials_supplier)
         self._all[session] = None
         self._begin_attempt(session, self._now_ns() + <int64_t> self._context.message_timeout_ns)
@@ -339,9 +338,12 @@ cdef class SessionPool(FragmentHandler):
     cdef PooledSession _new_session(self, object listener, object credentials_supplier):
         cdef PooledSession session = PooledSession.__new__(PooledSession)
         session.pool = self
+        if credentials_supplier is not None:
+            check_setting("credentials_supplier", credentials_supplier)
         session.listener = self._context.listener if listener is None else listener
         session._handler = self.cluster._handler if listener is None else egress_handler(listener, self._message)
-        session.credentials_supplier = credentials_supplier or self._context.credentials_supplier
+        session.credentials_supplier = (
+            self._context.credentials_supplier if credentials_supplier is None else credentials_supplier)
         session.cluster_session_id = session._correlation_id = session._keep_alive_number = -1
         return session
 
@@ -455,17 +457,19 @@ cdef class SessionPool(FragmentHandler):
         return 0
 
     cdef bint _send_request_of(self, PooledSession session) except -1:
-        # True also when the attempt has failed: what its credentials supplier raises costs that session alone.
+        # True when it was sent, or has failed.
         cdef bytes credentials, channel
         cdef bytearray request
         cdef int64_t result
+        failed = None
         try:
-            if session._challenge is not None:
-                credentials = bytes(session.credentials_supplier.on_challenge(session._challenge))
-            else:
-                credentials = bytes(session.credentials_supplier.encoded_credentials())
-        except Exception as error:
-            self._fail(session, _credentials_error(error))
+            credentials = (
+                bytes(session.credentials_supplier.encoded_credentials()) if session._challenge is None
+                else bytes(session.credentials_supplier.on_challenge(session._challenge)))
+        except Exception as error:                      # it costs this session alone
+            failed = _credentials_error(error)
+        if failed is not None:
+            self._fail(session, failed)
             return True
         session._correlation_id = self.cluster._client.next_correlation_id()
         if session._challenge is not None:
@@ -596,21 +600,24 @@ cdef class SessionPool(FragmentHandler):
                 cluster = self._connecting.poll()
         except ContainerError as error:
             failure = error
-        except BaseException:
-            self._connecting = None                     # closed; of the credentials supplier, for one
+        except BaseException as error:                  # of the credentials supplier, for one
+            self._attempt_failed(ClosedError(f"the attempt to connect failed: {type(error).__name__}: {error}"), now_ns)
             raise
         if failure is not None:
-            self._connecting = None
-            self._machine.on_failed(failure, now_ns)
-            if self._machine.state is ConnectionState.CLOSED:
-                self._close_all(self._machine.error)
-            return 1
+            return self._attempt_failed(failure, now_ns)
         if cluster is None:
             return 0
         self._connecting = None
         self._machine = None
         self._use(cluster)
         self._news.append(("on_leader_changed", (cluster.leader_member_id, cluster.leadership_term_id)))
+        return 1
+
+    cdef int _attempt_failed(self, object error, int64_t now_ns) except -1:
+        self._connecting = None                         # closed
+        self._machine.on_failed(error, now_ns)
+        if self._machine.state is ConnectionState.CLOSED:
+            self._close_all(self._machine.error)
         return 1
 
     cdef int _report(self) except -1:
