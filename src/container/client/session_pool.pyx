@@ -22,7 +22,7 @@ from libc.string cimport memcpy
 from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.client.aeron_cluster cimport AeronCluster, check_message_length, claim_message
 from container.client.aeron_cluster import AeronCluster as _AeronCluster
-from container.client.client_context import check_count, check_setting, context_of, limit_s
+from container.client.client_context import check_setting, context_of, limit_s
 from container.client.async_connect cimport PROTOCOL_VERSION, response_channel_of, session_refusal
 from container.client.async_connect import AsyncConnect
 from container.client.egress_handler cimport EgressHandler, MessageCopy, egress_handler
@@ -329,7 +329,6 @@ cdef class SessionPool(FragmentHandler):
         """
         cdef PooledSession session
         self._check_open()
-        if credentials_supplier is not None:
         session = self._new_session(listener, credentials_supplier)
         self._all[session] = None
         self._begin_attempt(session, self._now_ns() + <int64_t> self._context.message_timeout_ns)
