@@ -53,6 +53,7 @@ def translate(directory: Path, module: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow  # 10 s of builds
 def test_missing_noexcept_fails_the_build_and_names_the_line(tmp_path: Path) -> None:
     source = tmp_path / "hinted.pyx"
     source.write_text(TAKES_THE_GIL)
@@ -77,6 +78,7 @@ def test_a_module_that_cython_refuses_fails_the_build_in_one_sentence(tmp_path: 
     assert failed.stderr.splitlines()[-1].endswith("Cython cannot translate broken.pyx: see its messages")
 
 
+@pytest.mark.slow  # 9 s of builds
 def test_modules_are_translated_again_only_when_they_or_the_directives_change(tmp_path: Path) -> None:
     (tmp_path / "plain.pyx").write_text('"""A module without C functions."""\n')
     c_file = tmp_path / "build" / "cython" / "plain.c"
@@ -91,6 +93,7 @@ def test_modules_are_translated_again_only_when_they_or_the_directives_change(tm
     assert written() > first
 
 
+@pytest.mark.slow  # 8 s of builds
 def test_a_whole_build_stops_at_hints_from_worker_processes(tmp_path: Path) -> None:
     for entry in ("setup.py", "pyproject.toml"):
         shutil.copy(ROOT / entry, tmp_path)

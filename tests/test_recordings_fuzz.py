@@ -52,8 +52,8 @@ SABOTAGES: dict[str, tuple[Any, str, Any, str]] = {
     "another error": (member, "committed_position", raise_value_error, "ValueError: sabotage"),
     "the log's end": (
         member,
-        "recorded_position",
-        lambda _, descriptor, *__: descriptor.start_position,
+        "recorded_end",
+        lambda _, descriptor, *__: (descriptor.start_position, None),
         "what lies between is lost here",
     ),
 }

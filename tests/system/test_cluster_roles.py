@@ -52,6 +52,7 @@ def await_return(scenario: Scenario, leader: Member, other: Member) -> None:
     scenario.recover(other)
 
 
+@pytest.mark.slow  # 22 s, most of them a timeout of the consensus module
 def test_a_service_that_terminates_ends_every_member(scenarios: Scenarios) -> None:
     with scenarios() as scenario:
         scenario.expect_errors(r"ClusterTermination: ERROR - unexpected termination")

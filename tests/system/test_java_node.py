@@ -100,6 +100,7 @@ def test_cluster_tool_shuts_the_node_and_its_service_down(node: NodeFactory) -> 
     assert [status.activity_timestamp_ms for status in member.mark_files()] == [-1, -1, -1]
 
 
+@pytest.mark.slow  # 14 s until the mark files are stale
 def test_a_killed_node_restarts_once_its_mark_files_are_stale(node: NodeFactory) -> None:
     member = node()
     service = start_with_service(member, JAVA_LEDGER_SERVICE)
