@@ -38,6 +38,7 @@ from container.errors import (
 from tests import scripted_member
 from tests.pauses import pause
 from tests.scripted_member import OK, Request
+from tests.test_session_pool import Told
 from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers, key_of
 
 QUICK = ReconnectPolicy(first_delay=0.02, max_delay=0.1)
@@ -77,39 +78,8 @@ def member(members: GatewayMembers) -> Gateway:
     return members.gateway(0, "aeron:ipc")
 
 
-class Told(PoolListener):
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def on_session_opened(self, session: object) -> None:
-        self.calls.append(("opened", session))
-
-    def on_session_lost(self, session: object, error: ContainerError) -> None:
-        self.calls.append(("lost", session, str(error)))
-
-    def on_session_replaced(self, session: object, attempts: int) -> None:
-        self.calls.append(("replaced", session, attempts))
-
-    def on_session_closed(self, session: object, error: ContainerError) -> None:
-        self.calls.append(("closed", session, str(error)))
-
-    def on_leader_changed(self, leader_member_id: int, leadership_term_id: int) -> None:
-        self.calls.append(("leader", leader_member_id, leadership_term_id))
-
-    def on_closed(self, error: ContainerError) -> None:
-        self.calls.append(("pool", str(error)))
-
-
 def connecting(members: ThreadedMembers, **more: Any) -> AsyncSessionPool:
-    settings: dict[str, Any] = {
-        "ingress_channel": "aeron:ipc",
-        "egress_channel": "aeron:ipc?alias=egress",
-        "aeron_dir": members.aeron_dir,
-        "message_timeout": LIMIT_S,
-        "correlate": key_of,
-        "policy": QUICK,
-    }
-    return AsyncSessionPool.connect(**(settings | more))
+    return AsyncSessionPool.connect(**members.settings(**{"correlate": key_of, "policy": QUICK} | more))
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:

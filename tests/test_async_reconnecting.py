@@ -72,15 +72,7 @@ class Told(ConnectionListener):
 
 
 def connecting(members: ThreadedMembers, **more: Any) -> AsyncReconnectingClient:
-    settings: dict[str, Any] = {
-        "ingress_channel": "aeron:ipc",
-        "egress_channel": "aeron:ipc?alias=egress",
-        "aeron_dir": members.aeron_dir,
-        "message_timeout": LIMIT_S,
-        "correlate": key_of,
-        "policy": QUICK,
-    }
-    return areconnecting(**(settings | more))
+    return areconnecting(**members.settings(**{"correlate": key_of, "policy": QUICK} | more))
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:

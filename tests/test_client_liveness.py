@@ -7,7 +7,6 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -32,11 +31,6 @@ def members() -> Iterator[ThreadedMembers]:
 @pytest.fixture
 def member(members: ThreadedMembers) -> PatientMember:
     return members.member(0, "aeron:ipc", PatientMember.echo)
-
-
-def settings(members: ThreadedMembers, **more: Any) -> dict[str, Any]:
-    channels = {"ingress_channel": "aeron:ipc", "egress_channel": "aeron:ipc?alias=egress"}
-    return channels | {"aeron_dir": members.aeron_dir, "message_timeout": LIMIT_S} | more
 
 
 def sleep(seconds: float) -> None:
@@ -68,7 +62,7 @@ def test_a_client_outlives_what_keeps_its_thread_from_polling(
     members: ThreadedMembers, member: PatientMember, be_busy: Callable[[float], None]
 ) -> None:
     listener = Collecting()
-    with AeronCluster.connect(**settings(members, listener=listener)) as client:
+    with AeronCluster.connect(**members.settings(listener=listener)) as client:
         be_busy(BUSY_S)
         assert client.send(b"still here") > 0
         poll_until(client, lambda: listener.messages, "the echo")
@@ -78,7 +72,7 @@ def test_a_client_outlives_what_keeps_its_thread_from_polling(
 
 def test_a_client_that_only_sends_stays_alive(members: ThreadedMembers, member: PatientMember) -> None:
     listener = Collecting()
-    with AeronCluster.connect(**settings(members, listener=listener)) as client:
+    with AeronCluster.connect(**members.settings(listener=listener)) as client:
         end = time.monotonic() + BUSY_S
         count = 0
         while time.monotonic() < end:
@@ -94,7 +88,7 @@ def test_an_asyncio_client_outlives_what_keeps_its_loop_from_running(
     members: ThreadedMembers, member: PatientMember, be_busy: Callable[[float], None]
 ) -> None:
     async def scenario() -> None:
-        async with asyncio.timeout(LIMIT_S), aconnect(**settings(members)) as client:
+        async with asyncio.timeout(LIMIT_S), aconnect(**members.settings()) as client:
             be_busy(BUSY_S)
             await client.send(b"still here")
             assert (await client.receive()).payload == b"still here"
@@ -107,7 +101,7 @@ def test_an_asyncio_client_outlives_what_keeps_its_loop_from_running(
 
 
 def test_the_drivers_end_is_said_in_the_librarys_words(members: ThreadedMembers, member: PatientMember) -> None:
-    with AeronCluster.connect(**settings(members)) as client:
+    with AeronCluster.connect(**members.settings()) as client:
         members.media_driver.close()
         poll_until(client, lambda: client.is_closed, "the client to find that the driver is gone")
         assert client.close_reason == ENDED_BY_THE_DRIVER
@@ -116,7 +110,7 @@ def test_the_drivers_end_is_said_in_the_librarys_words(members: ThreadedMembers,
 
 
 def test_the_drivers_end_is_said_by_a_send_that_waits(members: ThreadedMembers, member: PatientMember) -> None:
-    with AeronCluster.connect(**settings(members, listener=Collecting())) as client:
+    with AeronCluster.connect(**members.settings(listener=Collecting())) as client:
         members.media_driver.close()
         with pytest.raises(ClosedError, match=ENDED_BY_THE_DRIVER):
             repeat(lambda: client.send(b"x"))
@@ -124,7 +118,7 @@ def test_the_drivers_end_is_said_by_a_send_that_waits(members: ThreadedMembers, 
 
 def test_the_drivers_end_is_said_by_an_asyncio_client(members: ThreadedMembers, member: PatientMember) -> None:
     async def scenario() -> None:
-        async with asyncio.timeout(LIMIT_S), aconnect(**settings(members)) as client:
+        async with asyncio.timeout(LIMIT_S), aconnect(**members.settings()) as client:
             await asyncio.to_thread(members.media_driver.close)
             with pytest.raises(ClosedError, match=ENDED_BY_THE_DRIVER):
                 await client.receive()
@@ -141,14 +135,14 @@ def test_an_error_handler_that_raises_does_not_hide_the_drivers_end(
 
     async def scenario() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
-        async with asyncio.timeout(LIMIT_S), aconnect(**settings(members, error_handler=refuse)) as client:
+        async with asyncio.timeout(LIMIT_S), aconnect(**members.settings(error_handler=refuse)) as client:
             await asyncio.to_thread(members.media_driver.close)
             with pytest.raises(ClosedError):
                 await client.receive()
             assert client.close_reason == ENDED_BY_THE_DRIVER
 
     reported: list[BaseException] = []
-    with AeronCluster.connect(**settings(members, error_handler=refuse)) as blocking:
+    with AeronCluster.connect(**members.settings(error_handler=refuse)) as blocking:
         asyncio.run(scenario())
         assert [str(error) for error in reported] == ["MediaDriver has been shutdown"]
         with pytest.raises(OSError, match="MediaDriver has been shutdown"):
@@ -160,7 +154,7 @@ def test_an_error_handler_that_raises_does_not_hide_the_drivers_end(
 def test_the_drivers_end_loses_all_sessions_of_a_pool_with_its_text(
     members: ThreadedMembers, member: PatientMember
 ) -> None:
-    with SessionPool.connect(**settings(members)) as pool:
+    with SessionPool.connect(**members.settings()) as pool:
         (session,) = pool.open_all(1)
         members.media_driver.close()
         wait_until(lambda: pool.poll() < 0 or pool.lost == 1, LIMIT_S, "the pool to find that the driver is gone")
@@ -168,7 +162,7 @@ def test_the_drivers_end_loses_all_sessions_of_a_pool_with_its_text(
 
 
 def test_the_drivers_end_ends_a_connect_at_once(members: ThreadedMembers) -> None:
-    connecting = AsyncConnect(ClientContext(**settings(members)))
+    connecting = AsyncConnect(ClientContext(**members.settings()))
     for _ in range(10):
         assert connecting.poll() is None
     members.media_driver.close()

@@ -51,16 +51,12 @@ def member(members: ThreadedMembers) -> PatientMember:
 
 
 def connecting(members: ThreadedMembers, **more: Any) -> ReconnectingClient:
-    settings: dict[str, Any] = {
-        "ingress_channel": "aeron:ipc",
-        "egress_channel": "aeron:ipc?alias=egress",
-        "aeron_dir": members.aeron_dir,
-        "message_timeout": LIMIT_S,
+    given: dict[str, Any] = {
         "correlate": key_of,
         "policy": QUICK,
         "listener": Collecting(),
     }
-    return reconnecting(**(settings | more))
+    return reconnecting(**members.settings(**given | more))
 
 
 def until(client: ReconnectingClient, predicate: Callable[[], object], what: str) -> None:

@@ -91,6 +91,15 @@ class ThreadedMembers:
 
         return self.do(make)
 
+    def settings(self, **more: Any) -> dict[str, Any]:
+        """Settings of a client over IPC that waits patiently, and ``more`` or others in their place."""
+        return {
+            "ingress_channel": "aeron:ipc",
+            "egress_channel": "aeron:ipc?alias=egress",
+            "aeron_dir": self.aeron_dir,
+            "message_timeout": LIMIT_S,
+        } | more
+
     def do[T](self, action: Callable[[], T]) -> T:
         """Have the members' thread do it, and return its result."""
         results: list[T] = []

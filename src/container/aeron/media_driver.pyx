@@ -148,7 +148,7 @@ def driver_absence(aeron_dir, int64_t max_age_ns):
 
 
 def no_driver(reason, int64_t timeout_ns, hint=_HINT):
-    """The exception (DriverTimeoutError) for a driver that was waited for in vain, ``reason`` (str) is why."""
+    """The exception (DriverTimeoutError) for a driver that did not come in time, ``reason`` (str) is why."""
     return DriverTimeoutError(f"no media driver within {timeout_ns // 1_000_000} ms: {reason}; {hint}")
 
 

@@ -155,7 +155,7 @@ class _PoolThread:
         self.lock = threading.Lock()
         self.arrived: list[Any] = []
         self.pool: SessionPool | None = None
-        self.error: BaseException | None = None  # what ended it, if it was not told to
+        self.error: BaseException | None = None  # what ended it, unless it was stopped
         self.is_ended = False
         self.wake: Callable[[], object] = lambda: None
         self.wake_count = 0

@@ -66,7 +66,7 @@ class DriverChoice:
         return driver_absence(self.aeron_dir, self._max_age_ns)
 
     def timed_out(self, absence: str, waited_ns: int) -> Exception:
-        """The error of a client that has waited for a driver in vain."""
+        """The error of a client for which no driver came in time."""
         from container.aeron.media_driver import no_driver
 
         return no_driver(absence, waited_ns, self._hint)
