@@ -32,18 +32,20 @@ def grown(before: Counter[str], after: Counter[str]) -> dict[str, int]:
     return {name: after[name] - before[name] for name in after if after[name] > before[name]}
 
 
-def grown_each_time(live: Callable[[], object], rounds: int) -> dict[str, int]:
-    """Types of which there are more after each of several equal parts of a life, and by how many at least.
+def grown_each_time(live: Callable[[], object], rounds: int, *, at_least: int = 1) -> dict[str, int]:
+    """Types of which there are ``at_least`` that many more after each of several equal parts of a life.
 
-    What a life leaves behind it leaves each time. The rest of the process (caches that grow in steps, tuples that
-    the collector takes on and off its books) gains an object now and then.
+    The values are by how many at least. What a life leaves behind it leaves each time, and as often as the thing
+    happens that leaves it. The rest of the process (caches that grow in steps, tuples that the collector takes on and
+    off its books) gains an object now and then.
     """
     growth: list[dict[str, int]] = []
     for _ in range(rounds):
         before = python_objects()
         live()
         growth.append(grown(before, python_objects()))
-    return {name: min(each[name] for each in growth) for name in growth[0] if all(name in each for each in growth)}
+    least = {name: min(each.get(name, 0) for each in growth) for name in growth[0]}
+    return {name: count for name, count in least.items() if count >= at_least}
 
 
 def open_files() -> int:

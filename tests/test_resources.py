@@ -21,6 +21,7 @@ from tests.resources import allocated_counters, grown_each_time, mappings, open_
 SESSIONS, SNAPSHOTS, ROLE_CHANGES = 1_000, 100, 50
 ROUNDS = 5  # of a fifth of that each, an even number of changes of the role
 WARM_UP = 10
+RAREST = ROLE_CHANGES // ROUNDS // 2  # how often in a part what happens least, the member becoming leader, happens
 # Interned strings, caches of the interpreter: what may differ between two equal states, in memory blocks.
 BLOCKS_TOLERANCE = 64
 
@@ -121,7 +122,7 @@ def test_a_long_life_over_memory_leaves_nothing() -> None:
         snapshots=SNAPSHOTS // ROUNDS,
         role_changes=ROLE_CHANGES // ROUNDS,
     )
-    assert grown_each_time(live_on, ROUNDS) == {}
+    assert grown_each_time(live_on, ROUNDS, at_least=RAREST) == {}
     assert sys.getallocatedblocks() - blocks < BLOCKS_TOLERANCE
     assert holdings(member) == before
     assert member.service.count == SESSIONS + WARM_UP
@@ -238,6 +239,6 @@ def test_a_long_life_over_a_media_driver_leaves_nothing(real_member: RealMember)
         snapshots=SNAPSHOTS // ROUNDS,
         role_changes=ROLE_CHANGES // ROUNDS,
     )
-    assert grown_each_time(live_on, ROUNDS) == {}
+    assert grown_each_time(live_on, ROUNDS, at_least=RAREST) == {}
     assert settled_holdings(member, before) == before
     assert member.errors == []

@@ -25,12 +25,18 @@ class PatientMember(ScriptedMember):
 
     _is_heard = False
 
+    def __init__(self, members: ThreadedMembers, member_id: int, ingress_channel: str) -> None:
+        self._members = members
+        super().__init__(cast(MemoryDriver, members), member_id, ingress_channel)
+
     def send_bytes(self, data: bytes) -> None:
         assert self.egress is not None
         deadline = time.monotonic() + LIMIT_S
         while (result := seam.offer(self.egress, data)) <= 0:
             if result == NOT_CONNECTED and self._is_heard:
                 return  # the client is gone
+            if self._members.is_ending:
+                return  # so is everybody
             assert time.monotonic() < deadline, "nobody took what the member sent"
             seam.invoke(self.client)
         self._is_heard = True
@@ -74,6 +80,11 @@ class ThreadedMembers:
         """Directory of the driver."""
         return self.media_driver.aeron_dir
 
+    @property
+    def is_ending(self) -> bool:
+        """Has the test ended?"""
+        return self._is_ending.is_set()
+
     def take_endpoint(self) -> str:
         """An address for a member."""
         return f"localhost:{self._ports.take()}"
@@ -84,7 +95,7 @@ class ThreadedMembers:
         """A member that listens on ``channel``; ``script`` is called with it before it hears anything."""
 
         def make() -> PatientMember:
-            made = PatientMember(cast(MemoryDriver, self), member_id, channel)
+            made = PatientMember(self, member_id, channel)
             if script is not None:
                 script(made)
             return made
