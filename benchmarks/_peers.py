@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks._harness import CACHE, ROOT, RoundFailed
-from container.aeron_defaults import CounterType
+from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
 from container.testing.java import compile_java, resolve_jar
 from container.testing.node import Node

@@ -25,7 +25,7 @@ from typing import Any
 
 from container.client import AeronCluster, AsyncAeronCluster, EgressListener, Request, aconnect
 from container.errors import OutcomeUnknownError
-from container.idle_strategy import BackoffIdleStrategy
+from container.transport.idle_strategy import BackoffIdleStrategy
 
 LIMIT_S = 60.0
 REST_S = 0.02

@@ -10,11 +10,11 @@ from container cimport ContainerClientSession, FrameHeader, ServiceHandler
 from container.aeron.libaeron cimport aeron_header_t
 from container.aeron.library cimport lib
 from container.aeron.resources cimport AeronImage, AeronPublication
-from container.cluster cimport Cluster
-from container.clustered_service_agent cimport ClusteredServiceAgent
 from container.codecs cimport cluster as codec
-from container.snapshot_loader cimport SnapshotImage
-from container.transport cimport ACTION_ABORT, ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, FragmentHandler, Image
+from container.service.cluster cimport Cluster
+from container.service.clustered_service_agent cimport ClusteredServiceAgent
+from container.service.snapshot_loader cimport SnapshotImage
+from container.transport.seam cimport ACTION_ABORT, ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, FragmentHandler, Image
 
 cdef enum:
     FLAGS_BEFORE_PAYLOAD = 27       # a frame's flags are in its byte 5 of 32 (upstream: DataHeaderFlyweight.java)

@@ -23,14 +23,14 @@ from tests.instruction_counts import SERVICES, build_name, feed, run_callgrind
 
 FEW, MANY = 500, 3_000
 _LINE = re.compile(r"^\s*([\d,]+) \([^)]*\)\s+(\S.*)$")
-_MODULE = re.compile(r"/container/((?:testing/)?\w+)\.\w[\w-]*\.so\]")
+_MODULE = re.compile(r"/container/(?:(\w+)/)?(\w+)\.\w[\w-]*\.so\]")
 _LIMIT_S = 300
 
 
 def part_of(function: str) -> str:
     """The part to which a line of callgrind's list belongs: a module of ours, Python, or the C library."""
     if found := _MODULE.search(function):
-        return "memory transport" if found[1].startswith("testing/") else found[1]
+        return "memory transport" if found[1] == "testing" else found[2]
     return "CPython" if "ython" in function else "libc and loader"
 
 

@@ -37,7 +37,7 @@ from container.codecs.messages import encode
 from container.pipeline.audit import audit
 from container.pipeline.replay import replay
 from container.recordings import RecordingDescriptor, RecordingLogEntry, open_member
-from container.recordings.replay import plan_replay
+from container.replay.execution import plan_replay
 from container.spark import FORMAT, open_session
 from container.spark.options import SourceOptions
 from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log

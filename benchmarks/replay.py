@@ -21,10 +21,10 @@ from benchmarks._harness import CACHE, ROOT, Report, RoundFailed, cpu_seconds, r
 from benchmarks._peers import IDLES, LIMIT_S, STANDARD_IDLE, TERMS, Start, add_peer_options, java_classes, other_peers
 from benchmarks._verdicts import Goal, Result
 from benchmarks.echo import PEERS, Load, LoadClient
-from container.aeron_defaults import CounterType
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer
+from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
-from container.service_handler import ServiceHandler
+from container.service.service_handler import ServiceHandler
 from container.testing.node import Node
 from container.testing.scripted_messages import encode
 from tests.cython_module import compile_cython, load_module

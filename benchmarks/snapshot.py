@@ -23,7 +23,7 @@ from benchmarks._peers import (
     running,
 )
 from benchmarks._verdicts import Goal, Result
-from container.aeron_defaults import CounterType
+from container.common.aeron_defaults import CounterType
 from container.testing.node import Node
 from container.testing.process import Process
 

@@ -28,7 +28,7 @@ from benchmarks._peers import (
     python_service,
 )
 from benchmarks._verdicts import Goal, Result
-from container.aeron_defaults import CounterType
+from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
 from container.testing.node import Node
 from container.testing.process import Process

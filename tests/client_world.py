@@ -7,7 +7,7 @@ from typing import Any
 
 from container.client import AeronCluster, ClientContext, ClientState, EgressListener
 from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver, SteppingIdleStrategy
-from container.transport import Publication
+from container.transport.seam import Publication
 from tests.scripted_member import ScriptedMember
 
 MS = 1_000_000

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer, SessionMessages
-from container.service_handler import ServiceHandler
+from container.service.service_handler import ServiceHandler
 from tests.member import Member
 
 ROOT = Path(__file__).resolve().parents[1]

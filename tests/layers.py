@@ -24,45 +24,33 @@ class Room(NamedTuple):
 ROOMS = {
     "interface": Room("what a service implements and is given, in plain Python", "api"),
     "common": Room(
-        "errors, texts, values, regular files, idling: what knows nothing of Aeron's streams",
-        "aeron_defaults callbacks channel_uri error_texts errors forks idle_strategy java line_printer loggers "
-        "object_path references regular_files sealed semantic_version values version",
+        "errors, texts, values, regular files, forks: what knows nothing of Aeron's streams", "common errors version"
     ),
-    "settings": Room(
-        "every setting and where its value comes from",
-        "arguments callback_errors settings settings_sources",
-        "common",
-    ),
-    "codecs": Room("messages as fields at offsets in borrowed bytes", "codecs decoding", "common"),
+    "codecs": Room("messages as fields at offsets in borrowed bytes", "codecs", "common"),
     "transport": Room(
-        "the seam: client, image, publication, counters, clocks, stores; buffers and fragments over it",
-        "buffer_vectors duration_tracker fragment_assembler memory_counters message_buffer transport wait_reporter",
-        "common",
+        "the seam: client, image, publication, counters, clocks, stores; buffers, fragments and idling over it",
+        "transport",
+        "common codecs",
     ),
+    "settings": Room("every setting and where its value comes from", "settings", "common transport"),
     "libaeron": Room("the declarations of Aeron's C library", "aeron.libaeron"),
     "aeron": Room("the seam over Aeron's C client, and the media driver", "aeron", "common transport libaeron"),
     "files": Room(
         "files that Aeron's processes share: mark file, error log, CnC file, catalog, recording log",
-        "cluster_mark_file cnc_file error_log recordings.catalog recordings.files recordings.recording_log",
+        "files",
         "common transport",
     ),
-    "archive": Room(
-        "requests to the archive, and snapshots in it",
-        "archive control_response_poller",
-        "common codecs transport files",
-    ),
+    "archive": Room("requests to the archive, and snapshots in it", "archive", "common codecs transport files"),
     "service": Room(
         "inside the member: agent, adapters, proxy, sessions, snapshots",
-        "agent_events agent_runner agent_thread batch_delivery bounded_log_adapter cluster cluster_counters "
-        "clustered_service_agent consensus_module_proxy container_client_session event_handler service_adapter "
-        "service_counters service_handler session_messages snapshot_loader snapshot_taker snapshots state_check",
+        "service snapshots",
         "interface common settings codecs transport",
     ),
     "client": Room("the client of a cluster", "client", "interface common settings codecs transport aeron"),
     "recordings": Room("recordings of a member as Arrow columns", "recordings", "common codecs transport files"),
     "replay": Room(
         "a recorded log, executed again by the real agent",
-        "recordings.diff recordings.replay recordings.replay_transport",
+        "replay recordings.diff recordings.replay",
         "interface common settings codecs transport files service recordings",
     ),
     "spark": Room("the data source `aeron.cluster`", "spark", "common recordings"),
@@ -84,8 +72,7 @@ ROOMS = {
     ),
     "front": Room(
         "launching, running and closing a container; the command `aeron-cluster`",
-        "__init__ __main__ clustered_service_container command_line context error_handlers failures run_service "
-        "setting_types",
+        "__init__ __main__ cli clustered_service_container context error_handlers run_service setting_types",
         "interface common settings transport aeron files archive service client pipeline",
     ),
 }

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-from container.agent_runner import AgentRunner
 from container.api import (
     ClientSession,
     CloseReason,
@@ -20,17 +19,18 @@ from container.api import (
     SnapshotPublication,
     TimeUnit,
 )
-from container.callback_errors import SKIP
-from container.duration_tracker import DurationTracker
-from container.error_texts import remark_on
+from container.common.error_texts import remark_on
+from container.common.semantic_version import is_version_compatible
 from container.errors import AgentTermination
-from container.semantic_version import is_version_compatible
-from container.service_handler import PythonServiceHandler, ServiceHandler
+from container.service.agent_runner import AgentRunner
+from container.service.service_handler import PythonServiceHandler, ServiceHandler
+from container.settings.callback_errors import SKIP
 from container.testing import transport_probe as seam
 from container.testing.manual_time import ManualClock, SteppingIdleStrategy
 from container.testing.memory_stores import MemoryMarkFile, MemorySnapshotStore
 from container.testing.memory_transport import MemoryDriver
 from container.testing.scripted_consensus_module import ScriptedConsensusModule
+from container.transport.duration_tracker import DurationTracker
 
 CHANNEL = "aeron:ipc?term-length=128k"
 TICK_NS = 1_100_000

@@ -9,12 +9,12 @@ from typing import Any
 from container.clustered_service_container import ClusteredServiceContainer
 from container.codecs.messages import decode
 from container.context import Context
-from container.error_log import read_error_log
-from container.idle_strategy import NoOpIdleStrategy
+from container.files.error_log import read_error_log
 from container.testing.manual_time import ManualClock
 from container.testing.memory_stores import MemorySnapshotStore
 from container.testing.memory_transport import MemoryDriver
 from container.testing.scripted_consensus_module import ScriptedConsensusModule
+from container.transport.idle_strategy import NoOpIdleStrategy
 from tests.member import RecordingService
 
 TICK_NS = 1_100_000

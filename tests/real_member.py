@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from container.aeron import AeronClient, MediaDriver
-from container.aeron_defaults import LOG_STREAM_ID
 from container.api import ClusteredService
 from container.clustered_service_container import ClusteredServiceContainer
+from container.common.aeron_defaults import LOG_STREAM_ID
 from container.testing import transport_probe as seam
 from container.testing.endpoints import PortReservation
 from container.testing.manual_time import SteppingIdleStrategy
 from container.testing.memory_log import MemoryLog
 from container.testing.memory_transport import MemoryDriver
 from container.testing.scripted_consensus_module import ScriptedConsensusModule
-from container.transport import Publication
+from container.transport.seam import Publication
 from tests.scripted_archive import ScriptedArchive
 
 LIMIT_S = 20.0

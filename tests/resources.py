@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from container import error_texts
 from container.api import Cluster
+from container.common import error_texts
 from container.testing import transport_probe as seam
-from container.transport import Client
+from container.transport.seam import Client
 
 
 def python_objects() -> Counter[str]:

@@ -7,10 +7,10 @@ from typing import Any
 
 from container.api import ADMIN_ACTION
 from container.codecs import messages as codecs
-from container.fragment_assembler import SessionFragmentAssembler
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import MemoryClient, MemoryDriver
-from container.transport import Publication, Subscription
+from container.transport.fragment_assembler import SessionFragmentAssembler
+from container.transport.seam import Publication, Subscription
 
 OK, ERROR, REDIRECT, AUTHENTICATION_REJECTED, CLOSED = range(5)
 INGRESS_STREAM_ID = 101

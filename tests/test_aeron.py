@@ -21,10 +21,10 @@ from container.errors import (
     DriverTimeoutError,
     RegistrationError,
 )
-from container.fragment_assembler import FragmentAssembler
 from container.testing import transport_probe as probe
 from container.testing.endpoints import PortReservation
-from container.transport import Image
+from container.transport.fragment_assembler import FragmentAssembler
+from container.transport.seam import Image
 from tests.aeron_session import IPC, LIMIT_S, Stream, connect, until
 
 TERM_LENGTH = 64 * 1024

@@ -15,7 +15,7 @@ from tests.member import Member
 SOURCE = '''
 from libc.stdint cimport int32_t, int64_t
 
-from container.transport cimport (
+from container.transport.seam cimport (
     Client, ClientListener, Counter, Counters, PendingAdd, Publication, Subscription,
 )
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from container.agent_events import AgentListener
 from container.api import CloseReason, Role, SessionMessages, TimeUnit
-from container.archive import ArchiveContext, ArchiveSnapshotStore
+from container.archive.archive_client import ArchiveContext, ArchiveSnapshotStore
 from container.errors import AgentTermination, ArchiveError, ContainerError
-from container.message_buffer import BufferClaim
+from container.service.agent_events import AgentListener
 from container.testing import transport_probe as seam
 from container.testing.manual_time import SteppingIdleStrategy
 from container.testing.scripted_consensus_module import ScriptedConsensusModule
-from container.transport import Publication, Subscription
+from container.transport.message_buffer import BufferClaim
+from container.transport.seam import Publication, Subscription
 from tests.member import Member, RecordingService
 from tests.scripted_archive import ERROR, Recording, ScriptedArchive
 

@@ -10,7 +10,7 @@ import pytest
 
 from container.api import ClusteredService
 from container.errors import ClusterError
-from container.message_buffer import BufferClaim
+from container.transport.message_buffer import BufferClaim
 from tests.member import TICK_NS, Member
 
 MANY = 10_000

@@ -16,7 +16,7 @@ from container.errors import (
     ConfigurationError,
 )
 from container.testing.scripted_messages import encode
-from container.transport import Subscription
+from container.transport.seam import Subscription
 from tests.member import TICK_NS, Member
 
 NULL_VALUE = -1

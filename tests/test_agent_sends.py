@@ -13,9 +13,9 @@ import container
 from container.api import Role
 from container.codecs import messages as codecs
 from container.errors import AgentTermination, ClosedError, ClusterError, ClusterEvent, MessageTooLongError
-from container.message_buffer import BufferClaim
 from container.testing import transport_probe as seam
-from container.transport import Publication
+from container.transport.message_buffer import BufferClaim
+from container.transport.seam import Publication
 from tests.member import CHANNEL, Member
 
 NOT_CONNECTED, BACK_PRESSURED, ADMIN_ACTION, CLOSED, MAX_POSITION_EXCEEDED = -1, -2, -3, -4, -5

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from container.agent_thread import pin_to_cpu, set_timer_slack, timer_slack
 from container.errors import ConfigurationError
+from container.service.agent_thread import pin_to_cpu, set_timer_slack, timer_slack
 from container.testing.process import wait_until
 from tests.member import RecordingService
 from tests.node import TICK_NS, Node

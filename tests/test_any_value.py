@@ -13,22 +13,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from container.arguments import number, path, seconds
-from container.channel_uri import ChannelUri
 from container.client.client_context import _VARIABLES, ClientContext, parse_ingress_endpoints
+from container.common.channel_uri import ChannelUri
+from container.common.object_path import load_object
+from container.common.semantic_version import compose_version, parse_version
+from container.common.values import is_path, shown, whole_number
 from container.context import Context
 from container.errors import ConfigurationError
-from container.idle_strategy import (
+from container.settings.arguments import number, path, seconds
+from container.settings.sources import load_settings
+from container.settings.table import Setting, settings_table
+from container.transport.idle_strategy import (
     BackoffIdleStrategy,
     SleepingIdleStrategy,
     parse_duration_ns,
     parse_idle_strategy,
 )
-from container.object_path import load_object
-from container.semantic_version import compose_version, parse_version
-from container.settings import Setting, settings_table
-from container.settings_sources import load_settings
-from container.values import is_path, shown, whole_number
 from tests.member import RecordingService
 
 TABLE = settings_table()

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from container.api import ADMIN_ACTION, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED
-from container.archive import (
+from container.archive.archive_client import (
     ArchiveClient,
     ArchiveContext,
     ArchiveSnapshotReader,
     ArchiveSnapshotStore,
     ArchiveSnapshotWriter,
 )
+from container.archive.control_response_poller import ControlResponsePoller
 from container.codecs import messages as codecs
-from container.control_response_poller import ControlResponsePoller
 from container.errors import (
     AgentTermination,
     ArchiveError,
@@ -32,10 +32,10 @@ from container.errors import (
     SnapshotError,
     TimedOutError,
 )
-from container.idle_strategy import YieldingIdleStrategy
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver, SteppingIdleStrategy
-from container.transport import Subscription
+from container.transport.idle_strategy import YieldingIdleStrategy
+from container.transport.seam import Subscription
 from tests.scripted_archive import ERROR, RECORDING_UNKNOWN, Request, ScriptedArchive, Session
 
 MS = 1_000_000

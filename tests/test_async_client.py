@@ -31,6 +31,7 @@ from container.client import (
     areconnecting,
 )
 from container.client.async_client import Inbox
+from container.common.values import shown
 from container.errors import (
     AuthenticationError,
     ClosedError,
@@ -42,7 +43,6 @@ from container.errors import (
     Outcome,
     TimedOutError,
 )
-from container.values import shown
 from tests import scripted_member
 from tests.pauses import pause
 from tests.scripted_member import Request

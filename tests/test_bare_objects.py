@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import container
-from container.cluster import Cluster
 from container.errors import ClusterError
+from container.service.cluster import Cluster
 from container.testing.memory_log import MemoryLog
 from tests.test_free_threading import MODULES
 

@@ -141,7 +141,7 @@ def test_a_wheel_carries_declarations_and_stubs_but_neither_cython_nor_c(tmp_pat
 def test_an_extension_is_built_for_each_cython_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     built = {extension.name: extension.sources for extension in load_setup().extensions()}
-    assert built["container.transport"] == ["src/container/transport.pyx"]
+    assert built["container.transport.seam"] == ["src/container/transport/seam.pyx"]
     assert "container.codecs.messages" in built
     assert len(built) == len(list((ROOT / "src").rglob("*.pyx")))
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from container import error_texts
-from container.agent_runner import AgentRunner
 from container.api import Cluster, Role, SessionMessages
-from container.callback_errors import HALT, SKIP, is_foreign
+from container.common import error_texts
 from container.errors import AgentTermination, ArchiveError, ClusterError, ContainerError
+from container.service.agent_runner import AgentRunner
+from container.settings.callback_errors import HALT, SKIP, is_foreign
 from container.testing.manual_time import SteppingIdleStrategy
 from tests.member import CHANNEL, TICK_NS, Member, RecordingService
 from tests.node import Node

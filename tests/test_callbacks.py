@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from container.callbacks import takes
+from container.common.callbacks import takes
 from container.context import Context
 from container.errors import ConfigurationError
-from container.service_handler import PythonServiceHandler, check_service
+from container.service.service_handler import PythonServiceHandler, check_service
 from container.testing.memory_stores import MemoryMarkFile, MemorySnapshotStore
 from tests.cython_module import compile_module
 from tests.member import Member, RecordingService

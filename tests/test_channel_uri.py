@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from container.channel_uri import ChannelUri, add_alias_if_absent, add_session_id, replace_alias
+from container.common.channel_uri import ChannelUri, add_alias_if_absent, add_session_id, replace_alias
+from container.common.values import shown
 from container.errors import ConfigurationError
-from container.values import shown
 
 SPY_LOG = "aeron-spy:aeron:udp?tags=7|session-id=-25|alias=log"
 

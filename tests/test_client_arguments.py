@@ -26,7 +26,7 @@ from container.client import (
     reconnecting,
 )
 from container.errors import ConfigurationError
-from container.message_buffer import BufferClaim
+from container.transport.message_buffer import BufferClaim
 from tests.client_world import MEMBER_0, World
 from tests.scripted_member import ScriptedMember
 from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers
@@ -58,7 +58,7 @@ def refused(call: Callable[[], object], name: str, value: object, kind: type[Exc
 
 
 def _shown(value: object) -> str:
-    from container.values import shown
+    from container.common.values import shown
 
     return shown(value)
 

@@ -26,6 +26,7 @@ from container.client import (
     aconnect,
 )
 from container.codecs import messages as codecs
+from container.common.values import shown
 from container.errors import (
     ClosedError,
     ClusterError,
@@ -37,9 +38,8 @@ from container.errors import (
     SessionError,
     TimedOutError,
 )
-from container.message_buffer import BufferClaim
 from container.testing.memory_transport import MemoryClient, SteppingIdleStrategy
-from container.values import shown
+from container.transport.message_buffer import BufferClaim
 from tests import scripted_member
 from tests.client_world import ENDPOINTS, MEMBER_0, MEMBER_1, MS, Collecting, S, World, elect, state_of
 from tests.scripted_member import ERROR, ScriptedMember

@@ -23,8 +23,8 @@ from container.client import (
 )
 from container.client.round_trip_recorder import RoundTripRecorder
 from container.errors import ClosedError, ConfigurationError, LeaderChangedError, RequestTimedOutError
-from container.message_buffer import BufferClaim
 from container.testing.memory_transport import ManualClock
+from container.transport.message_buffer import BufferClaim
 from tests import scripted_member, test_async_reconnecting, test_reconnecting
 from tests.client_world import MEMBER_0, MEMBER_1, MS, S, World, elect
 from tests.scripted_member import ScriptedMember

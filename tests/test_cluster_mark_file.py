@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
-from container.cluster_mark_file import (
+from container.codecs.messages import decode
+from container.errors import ClusterEvent, ConfigurationError, MarkFileError
+from container.files.cluster_mark_file import (
     ERROR_BUFFER_MAX_LENGTH,
     ERROR_BUFFER_MIN_LENGTH,
     ClusterMarkFile,
@@ -26,9 +28,7 @@ from container.cluster_mark_file import (
     link_file_name,
     mark_file_name,
 )
-from container.codecs.messages import decode
-from container.error_log import DistinctErrorLog, read_error_log
-from container.errors import ClusterEvent, ConfigurationError, MarkFileError
+from container.files.error_log import DistinctErrorLog, read_error_log
 from container.testing.manual_time import ManualClock
 
 GOLDEN = Path(__file__).parent / "golden" / "mark_file_service.txt"
@@ -453,7 +453,7 @@ def test_other_process_that_claims_between_check_and_claim_wins(
 
 CLAIMER = """
 import sys
-from container.cluster_mark_file import ClusterMarkFile
+from container.files.cluster_mark_file import ClusterMarkFile
 from container.errors import MarkFileError
 print("ready", flush=True)
 sys.stdin.readline()

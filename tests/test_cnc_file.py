@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from container.cnc_file import (
+from container.files.cnc_file import (
     MARK_FILE_ACTIVATING,
     CncFile,
     FileFormatError,

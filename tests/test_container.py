@@ -14,9 +14,7 @@ import pytest
 from container.aeron.media_driver import MediaDriver
 from container.api import ClusteredService
 from container.clustered_service_container import ClusteredServiceContainer
-from container.cnc_file import CncFile
 from container.codecs.messages import decode
-from container.error_log import read_error_log
 from container.errors import (
     AgentInterrupted,
     AgentTermination,
@@ -29,11 +27,13 @@ from container.errors import (
     RegistrationError,
     TimedOutError,
 )
-from container.idle_strategy import NoOpIdleStrategy
+from container.files.cnc_file import CncFile
+from container.files.error_log import read_error_log
 from container.testing.memory_stores import MemorySnapshotStore
 from container.testing.memory_transport import MemoryDriver
 from container.testing.process import wait_until
-from container.transport import Counter, SystemClock
+from container.transport.idle_strategy import NoOpIdleStrategy
+from container.transport.seam import Counter, SystemClock
 from tests.member import RecordingService
 from tests.node import TERMINATED, TICK_NS, Node, SecondCall
 

@@ -18,13 +18,13 @@ from container.errors import (
     MarkFileError,
     RegistrationError,
 )
-from container.idle_strategy import BackoffIdleStrategy, BusySpinIdleStrategy, SleepingIdleStrategy
-from container.service_handler import PythonServiceHandler, ServiceHandler
-from container.settings_sources import load_settings
+from container.service.service_handler import PythonServiceHandler, ServiceHandler
+from container.settings.sources import load_settings
 from container.testing import transport_probe as seam
 from container.testing.manual_time import ManualClock
 from container.testing.memory_stores import MemoryMarkFile, MemorySnapshotStore
 from container.testing.memory_transport import MemoryClient, MemoryDriver
+from container.transport.idle_strategy import BackoffIdleStrategy, BusySpinIdleStrategy, SleepingIdleStrategy
 from tests.member import RecordingService
 from tests.test_settings import SETTINGS
 

@@ -10,8 +10,8 @@ import pytest
 
 from container.api import ClientSession
 from container.recordings import open_member
-from container.recordings.diff import DIFF_COLUMNS, diff, diff_schema, diff_segment
-from container.recordings.replay import plan_replay
+from container.replay.diff import DIFF_COLUMNS, diff, diff_schema, diff_segment
+from container.replay.execution import plan_replay
 from tests.replay_services import (
     FAILING,
     OFFERING,

@@ -18,15 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from container.common.error_texts import error_text
+from container.common.loggers import report
 from container.error_handlers import LoggingErrorHandler, Throttle, chain_error_handlers, fallback_stream
-from container.error_log import (
-    CountedErrorHandler,
-    DistinctErrorLog,
-    ErrorRecord,
-    format_error_log,
-    read_error_log,
-)
-from container.error_texts import error_text
 from container.errors import (
     AeronEvent,
     AgentInterrupted,
@@ -38,8 +32,14 @@ from container.errors import (
     ContainerError,
     MarkFileError,
 )
-from container.loggers import report
-from container.service_counters import ServiceCounters
+from container.files.error_log import (
+    CountedErrorHandler,
+    DistinctErrorLog,
+    ErrorRecord,
+    format_error_log,
+    read_error_log,
+)
+from container.service.service_counters import ServiceCounters
 from container.testing.manual_time import ManualClock
 from container.testing.memory_transport import MemoryDriver
 
@@ -124,7 +124,7 @@ def test_a_log_that_is_closed_while_a_text_is_made_records_nothing(
         log.close()
         return error_text(error, has_message=has_message)
 
-    monkeypatch.setattr("container.error_log.error_text", make)
+    monkeypatch.setattr("container.files.error_log.error_text", make)
     assert log.record(ClusterEvent("late")) == 0
 
 
@@ -723,9 +723,9 @@ def test_a_full_standard_error_and_none_at_all_leave_the_handlers_going() -> Non
     code = """
 import sys
 from container.error_handlers import LoggingErrorHandler, fallback_stream
-from container.error_log import DistinctErrorLog
+from container.files.error_log import DistinctErrorLog
 from container.errors import ClusterEvent
-from container.loggers import log_to_stderr, report
+from container.common.loggers import log_to_stderr, report
 modes = {
     "none": lambda: (setattr(sys, "stderr", None), setattr(sys, "stdout", None)),
     "closed": lambda: (sys.stderr.close(), sys.stdout.close()),
@@ -848,7 +848,7 @@ def test_a_further_message_that_is_counted_is_not_made_a_text(
 ) -> None:
     for number in range(21):
         log.record(fail_with(f"position {number}"))
-    monkeypatch.setattr("container.error_log.error_text", lambda *_, **__: pytest.fail("a text was made"))
+    monkeypatch.setattr("container.files.error_log.error_text", lambda *_, **__: pytest.fail("a text was made"))
     assert log.record(fail_with("position 99")) == 2
 
 
@@ -862,7 +862,7 @@ def test_an_error_that_another_thread_records_while_its_text_is_made_is_one(
             threading.Event().wait(0.001)  # until the other has recorded it
         return error_text(error, has_message=has_message)
 
-    monkeypatch.setattr("container.error_log.error_text", make)
+    monkeypatch.setattr("container.files.error_log.error_text", make)
     assert log.record(ClusterEvent("seen twice")) == 2
     assert [record.observation_count for record in read_error_log(region)] == [2]
 
@@ -885,7 +885,7 @@ def test_an_error_for_which_there_is_no_room_is_not_even_made_a_text(
         made.append((error, has_message))
         return ""
 
-    monkeypatch.setattr("container.error_log.error_text", make)
+    monkeypatch.setattr("container.files.error_log.error_text", make)
     for number in range(100):
         assert log.record(caught(lambda number=number: fail(f"{number}"))) == 0  # type: ignore[misc]
     assert made == []

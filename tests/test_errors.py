@@ -31,7 +31,7 @@ from container.errors import (
     SessionError,
     SessionLimitError,
 )
-from container.message_buffer import BufferClaim
+from container.transport.message_buffer import BufferClaim
 from tests import scripted_member
 from tests.client_world import MEMBER_0, Collecting, World
 from tests.scripted_member import ERROR, ScriptedMember

@@ -19,11 +19,8 @@ from typing import Any, Self
 import pytest
 
 from container.aeron.media_driver import wait_for_driver
-from container.cluster_mark_file import ClusterMarkFile, ensure_link_file, link_file_name, mark_file_name
 from container.clustered_service_container import ClusteredServiceContainer
-from container.cnc_file import CncFile, FileFormatError, mark_terminated, read_mark_file
 from container.context import Context
-from container.error_log import DistinctErrorLog, read_error_log
 from container.errors import (
     AeronError,
     AgentTermination,
@@ -33,13 +30,16 @@ from container.errors import (
     DriverTimeoutError,
     MarkFileError,
 )
-from container.recordings.catalog import read_catalog
+from container.files.catalog import read_catalog
+from container.files.cluster_mark_file import ClusterMarkFile, ensure_link_file, link_file_name, mark_file_name
+from container.files.cnc_file import CncFile, FileFormatError, mark_terminated, read_mark_file
+from container.files.error_log import DistinctErrorLog, read_error_log
+from container.files.recording_log import read_recording_log
 from container.recordings.live import read_archive_mark, read_cluster_mark
-from container.recordings.recording_log import read_recording_log
 from container.testing.manual_time import ManualClock
 from container.testing.memory_stores import MemorySnapshotStore
 from container.testing.memory_transport import MemoryClient
-from container.transport import SystemClock
+from container.transport.seam import SystemClock
 from tests.member import RecordingService
 from tests.soak.disk import SmallDisk, unavailable_reason
 from tests.test_cluster_mark_file import (
@@ -188,7 +188,7 @@ class StoppedTime(datetime):
 
 @pytest.fixture
 def stopped_time(monkeypatch: pytest.MonkeyPatch) -> type[StoppedTime]:
-    monkeypatch.setattr("container.cluster_mark_file.datetime", StoppedTime)
+    monkeypatch.setattr("container.files.cluster_mark_file.datetime", StoppedTime)
     return StoppedTime
 
 
@@ -389,7 +389,7 @@ from pathlib import Path
 from container.clustered_service_container import ClusteredServiceContainer
 from container.testing.memory_transport import MemoryDriver
 from container.testing.memory_stores import MemorySnapshotStore
-from container.transport import SystemClock
+from container.transport.seam import SystemClock
 from tests.member import RecordingService
 client = MemoryDriver(SystemClock()).connect("owner")
 with ClusteredServiceContainer.launch(
@@ -539,7 +539,7 @@ def test_a_container_whose_mark_file_was_taken_over_ends_with_a_clear_error(
 
 STOPPED_OWNER = """
 import sys
-from container.cluster_mark_file import ClusterMarkFile
+from container.files.cluster_mark_file import ClusterMarkFile
 from container.errors import MarkFileError
 mark_file = ClusterMarkFile(sys.argv[1])
 mark_file.signal_ready()

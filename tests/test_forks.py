@@ -19,16 +19,16 @@ from typing import Any, cast
 
 import pytest
 
-from container import forks
 from container.aeron import AeronClient, MediaDriver, library
 from container.api import ClientSession, Header, MessageBuffer, SessionMessages
 from container.client import AeronCluster, EgressListener, SessionPool, aconnect
-from container.cluster_mark_file import ClusterMarkFile
-from container.error_log import DistinctErrorLog, read_error_log
-from container.message_buffer import BufferClaim
+from container.common import forks
+from container.files.cluster_mark_file import ClusterMarkFile
+from container.files.error_log import DistinctErrorLog, read_error_log
 from container.run_service import run
 from container.testing import transport_probe as probe
 from container.testing.process import Process
+from container.transport.message_buffer import BufferClaim
 from tests.aeron_session import connect, until
 from tests.forking import LIMIT_S, Child, not_refused
 from tests.member import Member, RecordingService

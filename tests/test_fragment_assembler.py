@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from container.fragment_assembler import BytesAssembler, FragmentAssembler, SessionFragmentAssembler
 from container.testing import transport_probe as seam
 from container.testing.memory_log import MemoryImage, MemoryLog
-from container.transport import FragmentHandler
+from container.transport.fragment_assembler import BytesAssembler, FragmentAssembler, SessionFragmentAssembler
+from container.transport.seam import FragmentHandler
 
 BEGIN, MIDDLE, END, WHOLE = 0x80, 0, 0x40, 0xC0
 ABORT, BREAK, COMMIT, CONTINUE = 1, 2, 3, 4

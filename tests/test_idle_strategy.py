@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from container.errors import ConfigurationError
-from container.idle_strategy import (
+from container.testing import transport_probe as seam
+from container.transport.idle_strategy import (
     BackoffIdleStrategy,
     BusySpinIdleStrategy,
     IdleStrategy,
@@ -20,7 +21,6 @@ from container.idle_strategy import (
     parse_duration_ns,
     parse_idle_strategy,
 )
-from container.testing import transport_probe as seam
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 
 from container.aeron import MediaDriver
 from container.codecs.messages import decode
-from container.line_printer import non_blocking_copy, print_line
+from container.common.line_printer import non_blocking_copy, print_line
 from container.testing.process import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -136,7 +136,7 @@ def test_the_flags_of_the_descriptor_stay_as_they_are(pipe: Pipe) -> None:
 
 
 def test_without_a_descriptor_of_its_own_it_looks_before_it_writes(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("container.line_printer.non_blocking_copy", os.dup)
+    monkeypatch.setattr("container.common.line_printer.non_blocking_copy", os.dup)
     print_line("heard", pipe.stream)
     assert pipe.read() == "heard\n"
     filled = pipe.fill()
@@ -240,11 +240,11 @@ ctypes.string_at(0)
 }
 HEAD = """
 import os, sys
-from container import forks
+from container.common import forks
 from container.error_handlers import LoggingErrorHandler, fallback_stream
-from container.error_log import DistinctErrorLog
+from container.files.error_log import DistinctErrorLog
 from container.errors import ClusterEvent
-from container.loggers import log_to_stderr, report
+from container.common.loggers import log_to_stderr, report
 done = open(int(sys.argv[1]), "w")
 """
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from container.loggers import report
+from container.common.loggers import report
 
 ROOT = Path(__file__).resolve().parents[1]
-HEAD = "import logging, sys\nfrom container.loggers import log_to_stderr, report\n"
+HEAD = "import logging, sys\nfrom container.common.loggers import log_to_stderr, report\n"
 LINE = re.compile(r"(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ")
 
 

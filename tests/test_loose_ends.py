@@ -12,12 +12,12 @@ import pytest
 
 from container.aeron import AeronClient, MediaDriver
 from container.api import BACK_PRESSURED, SessionMessages
-from container.callback_errors import HALT, SKIP
 from container.errors import ClaimLostError, ClusterError, ClusterEvent
-from container.message_buffer import BufferClaim
+from container.settings.callback_errors import HALT, SKIP
 from container.testing import transport_probe as probe
 from container.testing.memory_log import MemoryLog
 from container.testing.memory_transport import MemoryClient, MemoryPublication
+from container.transport.message_buffer import BufferClaim
 from tests.aeron_session import Stream, connect, until
 from tests.client_world import MEMBER_0, World
 from tests.member import CHANNEL, Member, RecordingService

@@ -18,7 +18,7 @@ from container.__main__ import main
 from container.aeron.media_driver import MediaDriver
 from container.codecs.messages import decode
 from container.errors import ConfigurationError, MarkFileError
-from container.settings import settings_table
+from container.settings.table import settings_table
 from container.testing.process import Process, wait_until
 from tests.test_settings import NAMES, OTHER_VALUES
 

@@ -20,7 +20,7 @@ from container.testing import transport_probe as seam
 from container.testing.manual_time import ManualClock
 from container.testing.memory_log import MemoryLog
 from container.testing.memory_transport import MemoryClient, MemoryDriver, MemoryPublication
-from container.transport import Client, Counter, Image, Publication, Subscription
+from container.transport.seam import Client, Counter, Image, Publication, Subscription
 
 IPC = "aeron:ipc"
 STREAM = 10

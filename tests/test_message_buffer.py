@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from container.message_buffer import BufferClaim, Header, MessageBuffer
+from container.transport.message_buffer import BufferClaim, Header, MessageBuffer
 from tests.member import Member
 
 DATA = bytes(range(200))

@@ -13,7 +13,7 @@ from container.aeron import AeronClient, MediaDriver
 from container.errors import ClosedError, RegistrationError
 from container.testing import transport_probe as probe
 from container.testing.memory_transport import MemoryClient, MemoryDriver
-from container.transport import Client, PendingAdd, Publication, Subscription
+from container.transport.seam import Client, PendingAdd, Publication, Subscription
 
 LIMIT_S = 20.0
 IPC = "aeron:ipc?term-length=64k"

@@ -28,7 +28,7 @@ from container.recordings import (
 from container.recordings import member as member_module
 from container.recordings.commit import all_end_texts, end_texts
 from container.recordings.message_reader import MessageReader
-from container.recordings.replay import plan_replay
+from container.replay.execution import plan_replay
 from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
 from tests.recordings_world import (
     SEGMENT_LENGTH,

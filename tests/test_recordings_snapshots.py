@@ -21,7 +21,7 @@ from container.recordings import (
     schema,
 )
 from container.recordings import member as member_module
-from container.recordings.replay import recorded_snapshots
+from container.replay.execution import recorded_snapshots
 from tests.recordings_world import CHANNEL, World, entry, failure_of, marker, rows_of, session_message
 
 POSITION = 960

@@ -14,8 +14,8 @@ import pytest
 from container.api import Cluster
 from container.errors import ConfigurationError, RecordingError
 from container.recordings import open_member
-from container.recordings.diff import DIFF_COLUMNS
-from container.recordings.replay import (
+from container.replay.diff import DIFF_COLUMNS
+from container.replay.execution import (
     REPLAY_COLUMNS,
     make_service,
     plan_replay,

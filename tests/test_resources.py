@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer, SnapshotPublication
-from container.transport import Publication, Subscription
+from container.transport.seam import Publication, Subscription
 from tests.member import Member
 from tests.real_member import LIMIT_S, RealMember
 from tests.resources import allocated_counters, grown_each_time, mappings, open_files
@@ -146,7 +146,7 @@ def test_the_comparison_notices_what_is_left() -> None:
     live(member, sessions=WARM_UP, snapshots=0, role_changes=2)
     live_on = partial(live, member, sessions=3, snapshots=0, role_changes=0)
     assert grown_each_time(live_on, ROUNDS) == {
-        "container.container_client_session.ContainerClientSession": 3,
+        "container.service.container_client_session.ContainerClientSession": 3,
     }
 
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from container.aeron.media_driver import MediaDriver
-from container.cluster_mark_file import ClusterMarkFile
 from container.errors import RegistrationError
-from container.idle_strategy import NoOpIdleStrategy
+from container.files.cluster_mark_file import ClusterMarkFile
 from container.run_service import run
+from container.transport.idle_strategy import NoOpIdleStrategy
 from tests.node import TERMINATED, TICK_NS, Node, SecondCall
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from container.api import CloseReason, Role, TimeUnit
-from container.channel_uri import replace_alias
 from container.codecs import messages as codecs
-from container.fragment_assembler import SessionFragmentAssembler
+from container.common.channel_uri import replace_alias
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import MemoryClient, MemoryDriver
 from container.testing.scripted_consensus_module import (
@@ -25,7 +24,8 @@ from container.testing.scripted_consensus_module import (
     UnknownMessage,
 )
 from container.testing.scripted_messages import at_version, encode, raw_message, service_session_id
-from container.transport import Publication, Subscription
+from container.transport.fragment_assembler import SessionFragmentAssembler
+from container.transport.seam import Publication, Subscription
 
 CONTROL = "aeron:ipc?term-length=128k"
 MAX_POSITION = 2**63 - 1

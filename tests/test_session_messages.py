@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from container.api import ClientSession, CloseReason, Cluster, Header, MessageBuffer, SessionMessages, SnapshotImage
 from container.api import ClusteredService as ApiService
 from container.errors import AgentTermination, ClusterEvent, ConfigurationError
-from container.service_handler import PythonServiceHandler
-from container.session_messages import Int64Column
-from container.session_messages import SessionMessages as Batch
+from container.service.service_handler import PythonServiceHandler
+from container.service.session_messages import Int64Column
+from container.service.session_messages import SessionMessages as Batch
 from tests.member import Member
 
 SESSIONS = (1, 2, 3)

@@ -32,7 +32,7 @@ from container.errors import (
     SessionLimitError,
     TimedOutError,
 )
-from container.message_buffer import BufferClaim
+from container.transport.message_buffer import BufferClaim
 from tests import scripted_member
 from tests.client_world import ENDPOINTS, MEMBER_0, MEMBER_1, MS, Collecting, S, World
 from tests.scripted_member import ERROR, OK, Request, ScriptedMember

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from container.context import Context
-from container.errors import ConfigurationError
-from container.semantic_version import (
+from container.common.semantic_version import (
     compose_version,
     format_version,
     is_version_compatible,
     major_version,
     parse_version,
 )
-from container.settings import format_duration, format_size, settings_markdown, settings_table
-from container.settings_sources import load_settings
+from container.context import Context
+from container.errors import ConfigurationError
+from container.settings.sources import load_settings
+from container.settings.table import format_duration, format_size, settings_markdown, settings_table
 from tests.member import RecordingService
 
 ROOT = Path(__file__).parents[1]
@@ -136,7 +136,7 @@ def test_variable_mirrors_the_property(name: str) -> None:
 
 def test_the_document_is_the_table() -> None:
     assert (ROOT / "docs" / "settings.md").read_text() == settings_markdown(), (
-        "write container.settings.settings_markdown() to docs/settings.md"
+        "write container.settings.table.settings_markdown() to docs/settings.md"
     )
 
 

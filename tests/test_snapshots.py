@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from container.errors import ConfigurationError, SnapshotError
-from container.snapshot_loader import SnapshotImage
+from container.service.snapshot_loader import SnapshotImage
 from container.snapshots import read_snapshot, write_snapshot
 from container.testing import transport_probe as seam
 from container.testing.manual_time import ManualClock, SteppingIdleStrategy

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from container import transport
 from container.api import ADMIN_ACTION, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED
 from container.errors import DriverTimeoutError
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import MemoryClient, MemoryDriver
+from container.transport import seam as transport
 
 UNUSED = {
     "state": 0,

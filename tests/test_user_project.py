@@ -29,10 +29,10 @@ from container.client import (
     areconnecting,
     reconnecting,
 )
+from container.common.values import is_path
 from container.errors import ConfigurationError
 from container.setting_types import ContainerArguments, ContainerSettings
-from container.settings import Setting, settings_table
-from container.values import is_path
+from container.settings.table import Setting, settings_table
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = Path(__file__).resolve().parent / "user_project"

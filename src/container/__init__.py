@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from container.aeron import MediaDriver
     from container.clustered_service_container import ClusteredServiceContainer
     from container.context import Context
-    from container.message_buffer import BufferClaim
     from container.run_service import run
     from container.setting_types import ContainerArguments, ContainerSettings
     from container.snapshots import read_snapshot, write_snapshot
+    from container.transport.message_buffer import BufferClaim
 
 __all__ = [
     "ADMIN_ACTION",
@@ -72,7 +72,7 @@ __all__ = [
 
 # Public names that need more than the interface, and the modules that have them.
 _LAZY = {
-    "BufferClaim": "container.message_buffer",
+    "BufferClaim": "container.transport.message_buffer",
     "ClusteredServiceContainer": "container.clustered_service_container",
     "ContainerArguments": "container.setting_types",
     "ContainerSettings": "container.setting_types",

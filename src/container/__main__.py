@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from container.failures import EXPECTED, print_failure
-from container.loggers import log_to_stderr
+from container.cli.failures import EXPECTED, print_failure
+from container.common.loggers import log_to_stderr
 
 PROGRAM = "aeron-cluster"
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: Sequence[str]) -> Any:
     """The options of a command, with ``log_level``, and ``command`` that is to be called with them."""
-    from container.command_line import parse  # compiled modules, which may not be built
+    from container.cli.command_line import parse  # compiled modules, which may not be built
 
     return parse(PROGRAM, list(arguments), _run)
 
@@ -38,7 +38,7 @@ def _parse(arguments: Sequence[str]) -> Any:
 def _run(options: Any) -> None:
     from container.context import Context
     from container.run_service import run_context
-    from container.settings import settings_table
+    from container.settings.table import settings_table
 
     settings: dict[str, Any] = {name: getattr(options, name, None) for name in settings_table()}
     settings["service_class_name"] = options.service

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, Unpack
 
-from container import forks
-from container.agent_runner import AgentRunner
-from container.agent_thread import pin_to_cpu, set_timer_slack
 from container.api import ClusteredService
+from container.common import forks
+from container.common.loggers import report
 from container.context import Context as _Context
 from container.errors import AgentTermination, ConfigurationError, ContainerError, ForkedError, TimedOutError
-from container.loggers import report
-from container.service_handler import ServiceHandler
+from container.service.agent_runner import AgentRunner
+from container.service.agent_thread import pin_to_cpu, set_timer_slack
+from container.service.service_handler import ServiceHandler
 from container.setting_types import ContainerArguments
 
 _CLOSE_RETRY_TIMEOUT_S = 5.0

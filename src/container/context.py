@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from container.api import ClusteredService
-from container.callbacks import code_flags, takes
-from container.cluster_mark_file import ClusterMarkFile, ensure_link_file, mark_file_name
-from container.duration_tracker import DurationTracker
+from container.common.callbacks import code_flags, takes
+from container.common.error_texts import error_text
+from container.common.line_printer import print_line
+from container.common.loggers import report
+from container.common.object_path import create_object
+from container.common.semantic_version import is_version_compatible
+from container.common.values import shown, shown_path
 from container.error_handlers import (
     DelegatingErrorHandler,
     ErrorHandler,
@@ -21,21 +25,17 @@ from container.error_handlers import (
     chain_error_handlers,
     fallback_stream,
 )
-from container.error_log import CountedErrorHandler, DistinctErrorLog
-from container.error_texts import error_text
 from container.errors import ConcurrentConcludeError, ConfigurationError
-from container.idle_strategy import IdleStrategy, parse_idle_strategy
-from container.line_printer import print_line
-from container.loggers import report
-from container.object_path import create_object
-from container.semantic_version import is_version_compatible
-from container.service_counters import ServiceCounters
-from container.service_handler import ServiceHandler
+from container.files.cluster_mark_file import ClusterMarkFile, ensure_link_file, mark_file_name
+from container.files.error_log import CountedErrorHandler, DistinctErrorLog
+from container.service.service_counters import ServiceCounters
+from container.service.service_handler import ServiceHandler
 from container.setting_types import ContainerSettings
-from container.settings import Settings
-from container.settings_sources import collect_settings, validate_settings
-from container.transport import Client, Clock, MarkFile, SnapshotStore, SystemClock
-from container.values import shown, shown_path
+from container.settings.sources import collect_settings, validate_settings
+from container.settings.table import Settings
+from container.transport.duration_tracker import DurationTracker
+from container.transport.idle_strategy import IdleStrategy, parse_idle_strategy
+from container.transport.seam import Client, Clock, MarkFile, SnapshotStore, SystemClock
 
 _FILE_PAGE_SIZE_DEFAULT = 4096
 _OBJECTS = (
@@ -58,7 +58,7 @@ class Context:
     """What a container is made of (upstream's ``ClusteredServiceContainer.Context``); for one container.
 
     Args:
-        service: the service: a :class:`container.api.ClusteredService`, or a ``container.service_handler.
+        service: the service: a :class:`container.api.ClusteredService`, or a ``container.service.service_handler.
             ServiceHandler`` written in Cython. If None, the setting ``service_class_name`` names it.
         client: an open Aeron client of the caller's; it stays open. If None, the container connects one of its own,
             whose conductor runs on the agent's thread.
@@ -127,7 +127,9 @@ class Context:
             ("mark_file", mark_file, MarkFile),
         ):
             if given is not None and not issubclass(type(given), kind):
-                raise ConfigurationError(f"{name}={shown(given)}: must be a {kind.__name__} of container.transport")
+                raise ConfigurationError(
+                    f"{name}={shown(given)}: must be a {kind.__name__} of container.transport.seam"
+                )
         self.service = service
         self.app_version_validator = app_version_validator
         self.termination_hook = termination_hook or _do_nothing
@@ -195,7 +197,8 @@ class Context:
         Raises:
             ConcurrentConcludeError: it was called before.
             ConfigurationError: a setting is out of range, with nothing opened yet; or there is no service.
-            MarkFileError: the mark file cannot be taken; see :class:`~container.cluster_mark_file.ClusterMarkFile`.
+            MarkFileError: the mark file cannot be taken;
+                see :class:`~container.files.cluster_mark_file.ClusterMarkFile`.
             DriverTimeoutError: there is no media driver within the driver timeout.
             AeronError: the driver refuses a counter.
         """
@@ -238,7 +241,7 @@ class Context:
         self._close_quietly(getattr(self, "mark_file", None))
 
     def bounded_text(self, error: BaseException) -> str:
-        """What may be logged of an exception (see :func:`container.error_texts.error_text`). Never raises."""
+        """What may be logged of an exception (see :func:`container.common.error_texts.error_text`). Never raises."""
         try:
             return error_text(error, has_message=self.settings.record_error_messages)
         except BaseException:  # no memory, or a bad setting
@@ -265,7 +268,7 @@ class Context:
                 "(AERON_CLUSTER_SERVICE_CLASS_NAME) to package.module:ServiceClass"
             )
         service = create_object(path, "service_class_name")
-        from container.service_handler import ServiceHandler, check_service
+        from container.service.service_handler import ServiceHandler, check_service
 
         if not isinstance(service, ServiceHandler):
             try:
@@ -395,7 +398,7 @@ class Context:
         if self._given_snapshot_store is not None:
             self.snapshot_store = self._given_snapshot_store
             return
-        from container.archive import ArchiveContext, ArchiveSnapshotStore
+        from container.archive.archive_client import ArchiveContext, ArchiveSnapshotStore
 
         archive_context = ArchiveContext.for_service(
             settings.cluster_id,
@@ -418,7 +421,7 @@ class Context:
         )
 
     def _conclude_service(self, settings: Settings) -> None:
-        from container.service_handler import PythonServiceHandler, ServiceHandler
+        from container.service.service_handler import PythonServiceHandler, ServiceHandler
 
         service = self.service
         if service is None:

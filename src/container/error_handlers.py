@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
-from container.error_log import DistinctErrorLog
-from container.error_texts import (
+from container.common.error_texts import (
     LINE_LENGTH_MAX,
     category_of,
     error_text,
@@ -26,9 +25,10 @@ from container.error_texts import (
     stack_text,
     type_name,
 )
+from container.common.line_printer import print_line
+from container.common.loggers import handle
 from container.errors import AgentTermination, Category, Event
-from container.line_printer import print_line
-from container.loggers import handle
+from container.files.error_log import DistinctErrorLog
 
 type ErrorHandler = Callable[[BaseException], object]
 

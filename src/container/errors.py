@@ -5,7 +5,7 @@ changed (on a new client, where this one is closed), and ``outcome``, what is kn
 has a class for such trouble (ConnectionError, TimeoutError, PermissionError, ValueError), they derive from it too.
 
 Aeron prefixes the text of its exceptions with a category (``FATAL``, ``ERROR`` or ``WARN``); so do ours where they are
-written to an error log (see :func:`container.error_texts.headline`).
+written to an error log (see :func:`container.common.error_texts.headline`).
 """
 
 from __future__ import annotations

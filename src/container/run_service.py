@@ -11,16 +11,16 @@ from queue import SimpleQueue
 from types import FrameType, TracebackType
 from typing import Any, Self, Unpack
 
-from container import forks
 from container.api import ClusteredService
+from container.cli.failures import EXPECTED, print_failure
 from container.clustered_service_container import ClusteredServiceContainer
+from container.common import forks
+from container.common.error_texts import message_of, type_name
+from container.common.line_printer import non_blocking_copy
+from container.common.loggers import report
 from container.context import Context
-from container.error_texts import message_of, type_name
 from container.errors import AgentTermination
-from container.failures import EXPECTED, print_failure
-from container.line_printer import non_blocking_copy
-from container.loggers import report
-from container.service_handler import ServiceHandler
+from container.service.service_handler import ServiceHandler
 from container.setting_types import ContainerArguments
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import TypedDict
 
 from container.error_handlers import DelegatingErrorHandler, ErrorHandler
-from container.idle_strategy import IdleStrategy
-from container.transport import Client, Clock, MarkFile, SnapshotStore
+from container.transport.idle_strategy import IdleStrategy
+from container.transport.seam import Client, Clock, MarkFile, SnapshotStore
 
 type _Path = str | os.PathLike[str]
 

@@ -41,7 +41,7 @@ import msgspec
 import msgspec.inspect
 
 from container.errors import ConfigurationError, SnapshotError
-from container.state_check import check_state
+from container.service.state_check import check_state
 
 __all__ = ["read_snapshot", "write_snapshot"]
 

@@ -10,7 +10,7 @@ from container.errors import AgentTermination, ClusterTermination, RegistrationE
 from container.testing import transport_probe as seam
 from container.testing.scripted_messages import SCHEMA_VERSION, ServiceAck
 from container.testing.scripted_messages import encode as encode_message
-from container.transport import Publication, Subscription
+from container.transport.seam import Publication, Subscription
 from tests.fuzz.model import NULL_VALUE, TERM_LENGTH, Ack, Ended, Log, LogFrame, Model, Session
 from tests.fuzz.mutations import Frame, whole
 from tests.fuzz.wire import Refused, fields_of, message_name

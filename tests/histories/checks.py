@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from container.recordings import Member, plan, read_partition
 from container.recordings.commit import end_texts
-from container.recordings.replay import plan_replay, replay_segment
+from container.replay.execution import plan_replay, replay_segment
 from container.spark.offsets import format_offset, parse_offset
 from container.spark.options import SourceOptions
 from container.spark.source import ClusterStreamReader, arrow_schema, open_source_members, spark_schema

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from container.api import Header, MessageBuffer
 from container.client import AeronCluster, EgressListener
 from container.errors import ContainerError
-from container.idle_strategy import SleepingIdleStrategy
 from container.testing.process import wait_until
+from container.transport.idle_strategy import SleepingIdleStrategy
 from tests.soak.ledger import ANSWER, COMMAND, Op, Status
 
 _WINDOW = 32

@@ -7,8 +7,8 @@ import re
 import struct
 from pathlib import Path
 
-from container.aeron_defaults import LOG_STREAM_ID
-from container.recordings.catalog import NULL_POSITION, read_catalog
+from container.common.aeron_defaults import LOG_STREAM_ID
+from container.files.catalog import NULL_POSITION, read_catalog
 from container.testing.cluster import Member
 from container.testing.recordings import latest_snapshot, recorded_messages
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from container.client.client_context import ClientContext
-from container.cnc_file import CounterRecord
+from container.files.cnc_file import CounterRecord
 from container.testing.cluster import CounterType, Member
 from container.testing.process import wait_until
 from tests.resources import grown, read_holdings

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 from container.client import AeronCluster
-from container.cnc_file import MARK_FILE_TERMINATED
+from container.files.cnc_file import MARK_FILE_TERMINATED
 from container.testing.cluster import Cluster, JavaService, Member, Service
 from container.testing.network import Network
 from container.testing.process import ProcessEndedError, wait_until

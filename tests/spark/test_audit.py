@@ -12,6 +12,7 @@ from msgspec.structs import replace as replace_options
 from pyspark.sql import SparkSession
 
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
+from container.files.recording_log import read_recording_log
 from container.pipeline.audit import AuditReport, audit, check_bytes
 from container.pipeline.audit_report import write_audit
 from container.pipeline.findings import FINDING_LIMIT
@@ -25,7 +26,6 @@ from container.pipeline.history import (
 )
 from container.pipeline.log_bytes import AuditedMember, Frames, compare_bytes, search_block
 from container.recordings import LogRange, open_member
-from container.recordings.recording_log import read_recording_log
 from container.spark.options import SourceOptions
 from container.spark.source import open_source_members
 from container.testing.recordings import write_catalog, write_recording_log

@@ -14,7 +14,7 @@ from container.__main__ import main
 from container.errors import ConfigurationError
 from container.pipeline.errors import plain_error
 from container.pipeline.replay import DiffSummary, diff, diff_tables, replay, summarise_diff, summarise_replay
-from container.recordings.diff import diff as diff_whole
+from container.replay.diff import diff as diff_whole
 from container.spark.options import SourceOptions
 from tests.replay_services import FAILING, STATE, GenerousTallyService, MoodyTallyService, TallyService
 from tests.replay_world import GENEROUS, TALLY, Tally, of_kind, replayed, rows, write_tally

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from container.recordings.diff import diff
+from container.replay.diff import diff
 from container.testing.endpoints import HOST, PortReservation
 from container.testing.java import find_java
 from container.testing.process import Process

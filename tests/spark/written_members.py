@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from container.codecs.messages import encode
-from container.recordings.recording_log import read_recording_log
+from container.files.recording_log import read_recording_log
 from container.testing.recordings import write_recording_log
 from tests.recordings_world import CHANNEL, World, marker, new_term, session_message
 

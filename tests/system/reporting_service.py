@@ -41,8 +41,8 @@ from container.api import (
     TimeUnit,
 )
 from container.errors import ClusterError
-from container.message_buffer import BufferClaim
 from container.snapshots import read_snapshot, write_snapshot
+from container.transport.message_buffer import BufferClaim
 
 
 class State(msgspec.Struct):

@@ -14,14 +14,14 @@ import pytest
 
 from container.aeron import AeronClient
 from container.api import ADMIN_ACTION, BACK_PRESSURED
-from container.archive import ArchiveClient, ArchiveContext, ArchiveSnapshotStore, ArchiveSnapshotWriter
+from container.archive.archive_client import ArchiveClient, ArchiveContext, ArchiveSnapshotStore, ArchiveSnapshotWriter
 from container.errors import ArchiveError, ClusterError, SnapshotError
-from container.fragment_assembler import FragmentAssembler
-from container.idle_strategy import BackoffIdleStrategy
 from container.testing import transport_probe as seam
 from container.testing.cluster import Node
 from container.testing.process import wait_until
-from container.transport import Image
+from container.transport.fragment_assembler import FragmentAssembler
+from container.transport.idle_strategy import BackoffIdleStrategy
+from container.transport.seam import Image
 
 type NodeFactory = Callable[..., Node]
 

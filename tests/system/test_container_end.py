@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from container.aeron import AeronClient
-from container.cnc_file import MARK_FILE_TERMINATED, read_mark_file
+from container.files.cnc_file import MARK_FILE_TERMINATED, read_mark_file
 from container.testing import transport_probe as probe
 from container.testing.cluster import Node
 from container.testing.process import Process

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from container.cnc_file import read_mark_file
+from container.files.cnc_file import read_mark_file
 from tests.system.harness import (
     REPORTING_SERVICE,
     ROOT,

@@ -8,7 +8,7 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from container.cnc_file import CounterRecord, MarkFileStatus, read_mark_file
+from container.files.cnc_file import CounterRecord, MarkFileStatus, read_mark_file
 from container.testing.cluster import CounterType, Node
 from container.testing.java import java_command
 from container.testing.process import Process

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from container.cnc_file import MARK_FILE_TERMINATED, read_mark_file
+from container.files.cnc_file import MARK_FILE_TERMINATED, read_mark_file
 from container.testing.cluster import CounterType, ModuleState, Node
 from container.testing.process import Process
 from tests.system.harness import (

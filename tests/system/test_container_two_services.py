@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from container.cnc_file import read_mark_file
+from container.files.cnc_file import read_mark_file
 from container.testing.cluster import CounterType, ModuleState, Node
 from container.testing.process import Process
 from tests.system.harness import (

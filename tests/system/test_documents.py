@@ -22,7 +22,7 @@ import pytest
 
 from container.__main__ import _parse
 from container.client import AeronCluster
-from container.settings import settings_table
+from container.settings.table import settings_table
 from container.testing.cluster import Node
 from container.testing.endpoints import HOST, MemberEndpoints, PortReservation
 from container.testing.java import resolve_jar

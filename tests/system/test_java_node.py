@@ -11,8 +11,8 @@ from typing import Literal
 
 import pytest
 
-from container.cnc_file import read_mark_file
 from container.errors import ContainerError
+from container.files.cnc_file import read_mark_file
 from container.testing.cluster import CounterType, ModuleState, Node
 from container.testing.java import JavaError, compile_java, find_javac, java_command
 from container.testing.process import Process, ProcessEndedError, is_alive, wait_until

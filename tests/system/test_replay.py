@@ -10,7 +10,7 @@ import pytest
 from container.api import Header, MessageBuffer
 from container.client import AeronCluster, EgressListener
 from container.recordings import open_member
-from container.recordings.replay import plan_replay, replay_segment
+from container.replay.execution import plan_replay, replay_segment
 from container.testing.cluster import Cluster, Node
 from container.testing.process import wait_until
 from tests.replay_world import egress, of_kind, replayed, rows

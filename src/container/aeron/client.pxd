@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from container.aeron.handle cimport ClientHandle
 from container.aeron.libaeron cimport AsyncAddFunctions, PublicationFunctions, aeron_async_t
 from container.aeron.resources cimport AeronCounters, AeronPublication
-from container.transport cimport Client, PendingAdd
+from container.transport.seam cimport Client, PendingAdd
 
 
 cdef struct AddRequest:                         # what the driver is asked to add; borrowed for the call

@@ -6,7 +6,7 @@ from typing import Self, final
 
 from container.aeron.media_driver import MediaDriver
 from container.errors import ContainerError
-from container.transport import Client, PendingAdd
+from container.transport.seam import Client, PendingAdd
 
 @final
 class AeronClient(Client):

@@ -12,25 +12,25 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from posix.time cimport nanosleep, timespec
 
-from container.aeron.library cimport encoded, ensure_client, last_error, lib
-from container.aeron.resources cimport (
-    AeronCounter, AeronCounters, AeronExclusivePublication, AeronPublication, AeronSubscription,
-)
 from container.aeron.handle cimport ClientHandle, close_all, end_keepalives, take_pointer
 from container.aeron.libaeron cimport (
     AERON_ERROR_CODE_RESOURCE_TEMPORARILY_UNAVAILABLE, AERON_MAX_COUNTER_KEY_LENGTH,
     AERON_MAX_COUNTER_LABEL_LENGTH, AsyncAddFunctions, PublicationFunctions, aeron_async_t, aeron_counter_t,
     aeron_subscription_t,
 )
-from container.sealed cimport hide, seal
-from container.transport cimport (
+from container.aeron.library cimport encoded, ensure_client, last_error, lib
+from container.aeron.resources cimport (
+    AeronCounter, AeronCounters, AeronExclusivePublication, AeronPublication, AeronSubscription,
+)
+from container.common.sealed cimport hide, seal
+from container.transport.seam cimport (
     NULL_VALUE, Client, ClientListener, Counter, Counters, PendingAdd, Publication, Subscription, SystemClock,
 )
 
+from container.aeron.media_driver import default_aeron_dir
 from container.errors import (
     AeronError, ClosedError, ConfigurationError, DriverTimeoutError, RegistrationError,
 )
-from container.aeron.media_driver import default_aeron_dir
 
 cdef enum:
     NS_PER_MS = 1_000_000

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 from cpython.ref cimport PyObject
 
 from container.aeron.libaeron cimport aeron_counters_reader_t, aeron_t
-from container.transport cimport ClientListener
+from container.transport.seam cimport ClientListener
 
 cdef extern from "pthread.h" nogil:
     ctypedef struct pthread_mutex_t:

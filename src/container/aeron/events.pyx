@@ -11,12 +11,12 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, strlen
 
-from container.aeron.library cimport aeron_error, lib
 from container.aeron.libaeron cimport aeron_counters_reader_t, aeron_t
-from container import forks
-from container.loggers import report as log_report
-from container.sealed cimport seal
-from container.transport cimport ClientListener
+from container.aeron.library cimport aeron_error, lib
+from container.common import forks
+from container.common.loggers import report as log_report
+from container.common.sealed cimport seal
+from container.transport.seam cimport ClientListener
 
 cdef extern from "pthread.h" nogil:
     int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes) noexcept

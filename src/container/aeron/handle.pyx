@@ -25,16 +25,16 @@ from container.aeron.events cimport (
     pthread_mutex_t, pthread_mutex_unlock,
 )
 from container.aeron.keepalive cimport start_keepalive, stop_keepalive
-from container.aeron.library cimport encoded, last_error, lib
 from container.aeron.libaeron cimport (
     AERON_MAX_CLIENT_NAME_LENGTH, aeron_context_t, aeron_counter_t, aeron_counters_reader_buffers_t, aeron_image_t,
     aeron_subscription_t, aeron_t,
 )
+from container.aeron.library cimport encoded, last_error, lib
 
-from container import forks
-from container.errors import AeronError, ClosedError
 from container.aeron.media_driver import wait_for_driver
-from container.sealed cimport seal
+from container.common import forks
+from container.common.sealed cimport seal
+from container.errors import AeronError, ClosedError
 
 cdef extern from "pthread.h" nogil:
     ctypedef struct pthread_mutexattr_t:

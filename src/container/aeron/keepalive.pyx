@@ -9,8 +9,8 @@ from libc.stdint cimport int64_t
 from posix.unistd cimport getpid
 
 from container.aeron.events cimport pthread_mutex_t, pthread_mutex_unlock
-from container.aeron.library cimport lib
 from container.aeron.libaeron cimport aeron_t
+from container.aeron.library cimport lib
 
 # Intervals are of a clock that nobody sets. Signals stay with Python's threads, whose waits they have to interrupt.
 cdef extern from * nogil:

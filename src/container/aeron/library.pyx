@@ -18,8 +18,8 @@ from container.aeron.libaeron cimport (
     AERON_CLIENT_ERROR_DRIVER_TIMEOUT, ClientFunctions, DriverFunctions, PublicationFunctions,
 )
 
+from container.common.values import shown
 from container.errors import AeronError, ConfigurationError, DriverTimeoutError, TimedOutError
-from container.values import shown
 
 cdef extern from "dlfcn.h" nogil:
     int RTLD_NOW

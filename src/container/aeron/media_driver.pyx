@@ -14,16 +14,16 @@ import weakref
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
-from container.aeron.library cimport driver_lib, encoded, ensure_client, ensure_driver, last_driver_error, lib
 from container.aeron.libaeron cimport (
     AERON_THREADING_MODE_DEDICATED, AERON_THREADING_MODE_SHARED, AERON_THREADING_MODE_SHARED_NETWORK,
     aeron_driver_context_t, aeron_driver_t,
 )
+from container.aeron.library cimport driver_lib, encoded, ensure_client, ensure_driver, last_driver_error, lib
 
-from container import forks
+from container.common import forks
+from container.common.regular_files import open_regular
+from container.common.sealed cimport seal
 from container.errors import AeronError, ConfigurationError, DriverTimeoutError
-from container.regular_files import open_regular
-from container.sealed cimport seal
 
 cdef enum:
     MAX_PATH_LENGTH = 4096

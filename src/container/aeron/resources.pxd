@@ -5,7 +5,7 @@ from container.aeron.handle cimport ClientHandle
 from container.aeron.libaeron cimport (
     PublicationFunctions, aeron_counter_t, aeron_counters_reader_buffers_t, aeron_image_t, aeron_subscription_t,
 )
-from container.transport cimport Claim, Counter, Counters, FragmentHandler, Image, Publication, Subscription
+from container.transport.seam cimport Claim, Counter, Counters, FragmentHandler, Image, Publication, Subscription
 
 
 cdef class AeronPublication(Publication):       # a shared one

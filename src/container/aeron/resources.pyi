@@ -1,7 +1,7 @@
 # Types of container.aeron.resources: what an AeronClient adds.
 from typing import final
 
-from container.transport import Counter, Counters, Image, Publication, Subscription
+from container.transport.seam import Counter, Counters, Image, Publication, Subscription
 
 @final
 class AeronPublication(Publication): ...

@@ -17,7 +17,6 @@ from cpython.ref cimport Py_DECREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
-from container.aeron.library cimport last_error, lib
 from container.aeron.handle cimport (
     RESOURCE_COUNTER, RESOURCE_EXCLUSIVE_PUBLICATION, RESOURCE_IMAGE, RESOURCE_PUBLICATION,
     RESOURCE_SUBSCRIPTION, ClientHandle, FREE_THREADED, atomic_add, begin, end, take_pointer,
@@ -27,16 +26,17 @@ from container.aeron.libaeron cimport (
     aeron_counters_reader_buffers_t, aeron_header_t, aeron_header_values_t, aeron_image_constants_t,
     aeron_image_t, aeron_publication_constants_t, aeron_subscription_constants_t, aeron_subscription_t,
 )
-from container.sealed cimport hide
-from container.transport cimport (
+from container.aeron.library cimport last_error, lib
+from container.common.sealed cimport hide
+from container.transport.seam cimport (
     ACTION_BREAK, CLOSED, FRAME_HEADER_LENGTH, PUBLICATION_ERROR, BufferVector, Claim, Counter, Counters,
     FragmentHandler, FrameHeader, Image, Publication, Subscription, align_frame, begin_claim, compute_position,
     end_claim, lost_claim,
 )
 
-from container import forks
+from container.common import forks
+from container.common.regular_files import open_regular
 from container.errors import AeronError, ClosedError, MessageTooLongError
-from container.regular_files import open_regular
 
 # Of the driver's cnc.dat (upstream: CncFileDescriptor.java), and of a counter's value (CountersReader.java).
 cdef enum:

@@ -1,11 +1,11 @@
 # A client of the cluster: connects to it, sends to the leader and hears the service's answers.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.buffer_vectors cimport BufferVectors
 from container.client.egress_handler cimport EgressHandler
-from container.fragment_assembler cimport SessionFragmentAssembler
-from container.idle_strategy cimport IdleStrategy
-from container.transport cimport (
+from container.transport.buffer_vectors cimport BufferVectors
+from container.transport.fragment_assembler cimport SessionFragmentAssembler
+from container.transport.idle_strategy cimport IdleStrategy
+from container.transport.seam cimport (
     Claim, Client, FragmentHandler, FrameHeader, Image, PendingAdd, Publication, Subscription,
 )
 

@@ -9,8 +9,8 @@ from container.client.async_connect import AsyncConnect
 from container.client.client_context import ClientContext, ClientSettings
 from container.client.metrics import ClientMetrics
 from container.client.requests import Correlate, Request, RequestCounts
-from container.message_buffer import BufferClaim
-from container.transport import FragmentHandler, Publication, Subscription
+from container.transport.message_buffer import BufferClaim
+from container.transport.seam import FragmentHandler, Publication, Subscription
 
 SESSION_HEADER_LENGTH: int
 

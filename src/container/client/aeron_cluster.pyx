@@ -17,7 +17,6 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
-from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.client.client_context import context_of, integer, leader_endpoint, limit_s
 from container.client.egress_handler cimport egress_handler
 from container.client.metrics import ClientMetrics, RoundTripTimes
@@ -26,17 +25,18 @@ from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport (
     SBE_HEADER_LENGTH, SBE_VAR_LENGTH_LENGTH, MessageHeader, VarData, sbe_read_header,
 )
-from container.decoding cimport check_codec, decode_ascii
-from container import forks
+from container.common import forks
+from container.common.sealed cimport seal
 from container.errors import (
     ClosedError, ClusterError, ClusterUnavailableError, CodecError, ConfigurationError, MessageTooLongError,
     SendTimedOutError,
 )
-from container.fragment_assembler cimport SessionFragmentAssembler
-from container.idle_strategy cimport IdleStrategy
-from container.message_buffer cimport BufferClaim
-from container.sealed cimport seal
-from container.transport cimport (
+from container.transport.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
+from container.transport.decoding cimport check_codec, decode_ascii
+from container.transport.fragment_assembler cimport SessionFragmentAssembler
+from container.transport.idle_strategy cimport IdleStrategy
+from container.transport.message_buffer cimport BufferClaim
+from container.transport.seam cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED,
     BufferVector, Claim, Client, Clock, FragmentHandler, FrameHeader, PendingAdd, Publication, SystemClock,
     publication_result_name,
@@ -235,7 +235,7 @@ cdef class AeronCluster(FragmentHandler):
 
     @property
     def ingress_publication(self):
-        """The publication to the leader (:class:`container.transport.Publication`); None while there is none.
+        """The publication to the leader (:class:`container.transport.seam.Publication`); None while there is none.
 
         For compiled code that sends by itself: it reports each result to
         :meth:`track_ingress_publication_result`.
@@ -244,7 +244,7 @@ cdef class AeronCluster(FragmentHandler):
 
     @property
     def egress_subscription(self):
-        """The subscription to what the cluster sends (:class:`container.transport.Subscription`)."""
+        """The subscription to what the cluster sends (:class:`container.transport.seam.Subscription`)."""
         return self._subscription
 
     @property

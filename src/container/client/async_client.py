@@ -13,7 +13,6 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any, NamedTuple, Unpack
 
-from container import forks
 from container.api import ADMIN_ACTION, CLOSED, MAX_POSITION_EXCEEDED
 from container.client.aeron_cluster import AeronCluster, ClientState
 from container.client.async_connect import AsyncConnect
@@ -37,6 +36,7 @@ from container.client.requests import (
     check_key,
     check_requests,
 )
+from container.common import forks
 from container.errors import (
     ClosedError,
     ClusterError,

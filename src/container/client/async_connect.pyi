@@ -6,7 +6,7 @@ from typing import Self, final
 
 from container.client.aeron_cluster import AeronCluster
 from container.client.client_context import ClientContext
-from container.transport import Client
+from container.transport.seam import Client
 
 class ConnectStep(enum.IntEnum):
     """How far an :class:`AsyncConnect` has come (upstream's ``AeronCluster.AsyncConnect.State``, and AWAIT_DRIVER)."""

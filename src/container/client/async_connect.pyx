@@ -9,21 +9,21 @@ from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from container.channel_uri import ChannelUri
 from container.client.aeron_cluster cimport AeronCluster, begin_add_ingress_publication
 from container.client.client_context import (
     ClientContext, check_ingress_address, check_instance, leader_endpoint, parse_ingress_endpoints,
 )
 from container.client.egress_listener import EventCode
-from container.client.own_driver import DriverChoice
 from container.client.egress_poller cimport EgressPoller
+from container.client.own_driver import DriverChoice
 from container.codecs cimport cluster as codec
+from container.common.channel_uri import ChannelUri
+from container.common.sealed cimport hide, seal
 from container.errors import (
     AuthenticationError, ClosedError, ClusterError, ClusterUnavailableError, RegistrationError, SessionError,
     SessionLimitError, TimedOutError,
 )
-from container.sealed cimport hide, seal
-from container.transport cimport (
+from container.transport.seam cimport (
     CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, NULL_VALUE, Client, Clock, PendingAdd, Publication, Subscription,
     SystemClock, publication_result_name,
 )
@@ -202,7 +202,7 @@ cdef class AsyncConnect:
 
     @property
     def client(self):
-        """The transport's client that is used (:class:`container.transport.Client`); None in step AWAIT_DRIVER."""
+        """The transport's client that is used (:class:`container.transport.seam.Client`); None in step AWAIT_DRIVER."""
         return self._client
 
     def poll(self):

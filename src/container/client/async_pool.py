@@ -19,7 +19,6 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from container import forks
 from container.api import CLOSED, MAX_POSITION_EXCEEDED, Header, MessageBuffer
 from container.client.async_client import request_timeout
 from container.client.async_connect import AsyncConnect
@@ -39,6 +38,7 @@ from container.client.reconnection import ReconnectPolicy
 from container.client.replacement import PoolListener, check_pool_arguments
 from container.client.requests import Correlate, Request, RequestCounts, RequestTable, check_requests
 from container.client.session_pool import PooledSession, PooledSessionState, SessionPool
+from container.common import forks
 from container.errors import (
     ClosedError,
     ClusterError,

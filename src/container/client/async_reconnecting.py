@@ -10,7 +10,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from container import forks
 from container.client.async_client import (
     MAX_WAITING,
     MAX_WAITING_BYTES,
@@ -51,6 +50,7 @@ from container.client.requests import (
     message_length,
 )
 from container.client.round_trip_recorder import RoundTripRecorder
+from container.common import forks
 from container.errors import (
     ClosedError,
     ContainerError,
@@ -60,7 +60,7 @@ from container.errors import (
     SendTimedOutError,
     TimedOutError,
 )
-from container.transport import SystemClock
+from container.transport.seam import SystemClock
 
 
 class _Listener(EgressListener):

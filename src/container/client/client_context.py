@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self, TypedDict, Unpack
 
-from container.channel_uri import ENDPOINT, ChannelUri
 from container.client.egress_handler import EgressHandler
 from container.client.egress_listener import LISTENER_RULE, ControlledEgressListener, EgressListener
+from container.common.channel_uri import ENDPOINT, ChannelUri
+from container.common.values import is_path, shown, suggestion, whole_number
 from container.errors import ClusterError, ConfigurationError, ContainerError
-from container.idle_strategy import BackoffIdleStrategy, IdleStrategy, parse_duration_ns, parse_idle_strategy
-from container.settings import MAX_CLIENT_NAME_LENGTH
-from container.transport import Client
-from container.values import is_path, shown, suggestion, whole_number
+from container.settings.table import MAX_CLIENT_NAME_LENGTH
+from container.transport.idle_strategy import BackoffIdleStrategy, IdleStrategy, parse_duration_ns, parse_idle_strategy
+from container.transport.seam import Client
 
 NS_PER_S = 1_000_000_000
 _NS_PER_MS = 1_000_000

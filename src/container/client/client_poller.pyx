@@ -12,14 +12,14 @@ import threading
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.client.aeron_cluster cimport AeronCluster
 from container.client.aeron_cluster import ClientState
 from container.client.egress_handler cimport EgressHandler, enumerated
-from container import forks
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EventCode
-from container.sealed cimport seal
-from container.transport cimport ACTION_CONTINUE, FrameHeader, Publication
+from container.common import forks
+from container.common.sealed cimport seal
+from container.transport.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
+from container.transport.seam cimport ACTION_CONTINUE, FrameHeader, Publication
 
 cdef extern from *:
     """

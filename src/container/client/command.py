@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from container.api import Header, MessageBuffer
-from container.arguments import number, seconds
 from container.client.aeron_cluster import AeronCluster
 from container.client.egress_handler import EgressHandler
 from container.client.egress_listener import EgressListener, EventCode
 from container.client.round_trips import RoundTrips, percentile_us
+from container.common.values import shown
 from container.errors import ClosedError, ConfigurationError, TimedOutError
-from container.values import shown
+from container.settings.arguments import number, seconds
 
 _PROGRESS_INTERVAL_S = 0.2
 _LINE_INTERVAL_S = 1.0

@@ -3,12 +3,12 @@
 # poll and is raised by it. container.client.EgressListener says when each runs.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.message_buffer cimport Header, MessageBuffer
-from container.transport cimport FrameHeader
+from container.transport.message_buffer cimport Header, MessageBuffer
+from container.transport.seam cimport FrameHeader
 
 
 cdef class EgressHandler:
-    # data: borrowed until the call returns. Returns an Action of container.transport, as of a controlled listener.
+    # data: borrowed until the call returns. Returns an Action of container.transport.seam, as of a controlled listener.
     cdef int on_message(
         self, int64_t cluster_session_id, int64_t timestamp, const uint8_t* data, size_t length,
         const FrameHeader* header) except -1

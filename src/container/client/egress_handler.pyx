@@ -4,11 +4,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from container.client.egress_listener import (
     LISTENER_RULE, AdminRequestType, AdminResponseCode, ControlledEgressListener, EgressListener, EventCode,
 )
+from container.common.sealed cimport seal
+from container.common.values import shown
 from container.errors import ClusterError, ConfigurationError
-from container.message_buffer cimport Header, MessageBuffer
-from container.sealed cimport seal
-from container.transport cimport ACTION_ABORT, ACTION_CONTINUE, FrameHeader
-from container.values import shown
+from container.transport.message_buffer cimport Header, MessageBuffer
+from container.transport.seam cimport ACTION_ABORT, ACTION_CONTINUE, FrameHeader
 
 
 cdef class EgressHandler:

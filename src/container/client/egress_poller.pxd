@@ -1,8 +1,8 @@
 # Reads the answers to a client's connect request.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.fragment_assembler cimport SessionFragmentAssembler
-from container.transport cimport FragmentHandler, FrameHeader, Subscription
+from container.transport.fragment_assembler cimport SessionFragmentAssembler
+from container.transport.seam cimport FragmentHandler, FrameHeader, Subscription
 
 
 cdef class EgressPoller(FragmentHandler):

@@ -2,7 +2,7 @@
 
 from typing import final
 
-from container.transport import FragmentHandler, Subscription
+from container.transport.seam import FragmentHandler, Subscription
 
 @final
 class EgressPoller(FragmentHandler):

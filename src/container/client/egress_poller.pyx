@@ -8,10 +8,10 @@ from libc.stdint cimport uint8_t
 
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport MessageHeader, sbe_read_header
-from container.decoding cimport check_codec, decode_ascii
-from container.fragment_assembler cimport SessionFragmentAssembler
-from container.sealed cimport seal
-from container.transport cimport (
+from container.common.sealed cimport seal
+from container.transport.decoding cimport check_codec, decode_ascii
+from container.transport.fragment_assembler cimport SessionFragmentAssembler
+from container.transport.seam cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, FragmentHandler, FrameHeader, Subscription,
 )
 

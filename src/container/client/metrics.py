@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from container.common.values import shown
 from container.errors import ConfigurationError
-from container.values import shown
 
 _HDR_MAX_NS = 2**42 - 1
 _HDR_DIGITS = 2

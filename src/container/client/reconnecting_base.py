@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from container import forks
 from container.client.client_context import ClientContext, check_context, check_flag, check_instance
 from container.client.metrics import ClientMetrics
 from container.client.reconnection import ConnectionState, Outbox, Reconnection, ReconnectPolicy
 from container.client.requests import RequestCounts
 from container.client.round_trip_recorder import RoundTripRecorder
+from container.common import forks
+from container.common.values import shown
 from container.errors import ClosedError, ClusterUnavailableError, ConfigurationError, ContainerError
-from container.values import shown
 
 CLOSED_BY_US = "closed by this client"
 

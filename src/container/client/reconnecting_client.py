@@ -8,7 +8,6 @@ from collections.abc import Buffer, Callable, Hashable
 from types import TracebackType
 from typing import Self, Unpack
 
-from container import forks
 from container.client.aeron_cluster import AeronCluster
 from container.client.async_connect import AsyncConnect
 from container.client.client_context import ClientContext, ClientSettings, context_of, limit_s
@@ -41,6 +40,7 @@ from container.client.requests import (
     is_idempotent,
 )
 from container.client.round_trip_recorder import RoundTripRecorder
+from container.common import forks
 from container.errors import (
     ClosedError,
     ConfigurationError,
@@ -52,7 +52,7 @@ from container.errors import (
     SendTimedOutError,
     TimedOutError,
 )
-from container.transport import SystemClock
+from container.transport.seam import SystemClock
 
 _NS_PER_S = 1_000_000_000
 _PAUSE_S = 0.001

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from container.client.client_context import check_count, check_instance
+from container.common.values import shown
 from container.errors import ClosedError, ConfigurationError, ContainerError, MessageTooLongError, OutboxFullError
-from container.values import shown
 
 _NS_PER_S = 1_000_000_000
 _MAX_DOUBLINGS = 64

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from container.client.client_context import check_flag
 from container.client.round_trip_recorder import RoundTripRecorder
+from container.common.values import shown
 from container.errors import (
     ClusterError,
     ConfigurationError,
@@ -20,8 +21,7 @@ from container.errors import (
     RequestClosedError,
     RequestTimedOutError,
 )
-from container.transport import SystemClock
-from container.values import shown
+from container.transport.seam import SystemClock
 
 type Correlate = Callable[[bytes], Hashable | None]
 type _Place = tuple[int, Hashable]

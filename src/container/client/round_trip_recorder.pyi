@@ -3,7 +3,7 @@
 from typing import final
 
 from container.client.metrics import RoundTripTimes
-from container.transport import Clock
+from container.transport.seam import Clock
 
 @final
 class RoundTripRecorder:

@@ -8,8 +8,8 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from container.client.metrics import RoundTripTimes
-from container.sealed cimport seal
-from container.transport cimport Clock
+from container.common.sealed cimport seal
+from container.transport.seam cimport Clock
 
 cdef extern from *:
     int __builtin_clzll(unsigned long long value) noexcept nogil

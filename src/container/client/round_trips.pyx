@@ -6,9 +6,9 @@ from libc.string cimport memcmp, memcpy
 from container.client.aeron_cluster cimport AeronCluster
 from container.client.egress_handler cimport PythonEgressHandler
 from container.client.egress_listener import EgressListener
+from container.common.sealed cimport initialise, seal
 from container.errors import ConfigurationError
-from container.sealed cimport initialise, seal
-from container.transport cimport ACTION_CONTINUE, Clock, FrameHeader, SystemClock
+from container.transport.seam cimport ACTION_CONTINUE, Clock, FrameHeader, SystemClock
 
 cdef enum:
     NUMBER_LENGTH = sizeof(int64_t)

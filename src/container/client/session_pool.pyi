@@ -13,8 +13,8 @@ from container.client.reconnection import ReconnectPolicy
 from container.client.replacement import PoolListener
 from container.client.requests import Correlate, Request, RequestCounts, RequestTable
 from container.errors import ContainerError
-from container.message_buffer import BufferClaim
-from container.transport import FragmentHandler
+from container.transport.message_buffer import BufferClaim
+from container.transport.seam import FragmentHandler
 
 class PooledSessionState(enum.IntEnum):
     """Whether a pooled session can send."""

@@ -19,12 +19,11 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
-from container.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.client.aeron_cluster cimport AeronCluster, check_message_length, claim_message
 from container.client.aeron_cluster import AeronCluster as _AeronCluster
-from container.client.client_context import check_setting, context_of, limit_s
 from container.client.async_connect cimport PROTOCOL_VERSION, response_channel_of, session_refusal
 from container.client.async_connect import AsyncConnect
+from container.client.client_context import check_setting, context_of, limit_s
 from container.client.egress_handler cimport EgressHandler, MessageCopy, egress_handler
 from container.client.metrics import ClientMetrics
 from container.client.reconnection import ConnectionState, Reconnection, ReconnectPolicy
@@ -32,14 +31,15 @@ from container.client.replacement import PoolListener, Replacements, check_pool_
 from container.client.requests import RequestTable, check_requests
 from container.codecs cimport cluster as codec
 from container.codecs.sbe cimport MessageHeader, sbe_read_header
-from container.decoding cimport check_codec, decode_ascii
+from container.common.sealed cimport seal
 from container.errors import (
     ClosedError, ClusterError, ClusterUnavailableError, ContainerError, SendTimedOutError, TimedOutError,
 )
-from container.fragment_assembler cimport SessionFragmentAssembler
-from container.message_buffer cimport BufferClaim
-from container.sealed cimport seal
-from container.transport cimport (
+from container.transport.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
+from container.transport.decoding cimport check_codec, decode_ascii
+from container.transport.fragment_assembler cimport SessionFragmentAssembler
+from container.transport.message_buffer cimport BufferClaim
+from container.transport.seam cimport (
     ACTION_ABORT, ACTION_CONTINUE, CLOSED, NOT_CONNECTED, Claim, FragmentHandler, FrameHeader,
     Publication, publication_result_name,
 )

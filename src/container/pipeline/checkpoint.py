@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from container.common.regular_files import read_regular
 from container.errors import ContainerError
-from container.regular_files import read_regular
 
 _VERSION_LINE = "v1"
 _LENGTH_MAX = 1024**3

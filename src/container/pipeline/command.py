@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from container.arguments import number, path, seconds
+from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError
-from container.settings import MAX_SERVICE_COUNT
-from container.values import shown
+from container.settings.arguments import number, path, seconds
+from container.settings.table import MAX_SERVICE_COUNT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,14 +18,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from container.common.regular_files import open_regular, read_at
 from container.errors import RecordingError, RecordingUnavailableError
+from container.files.errors import PERMISSION_ADVICE, PERMISSION_ERRORS
 from container.pipeline.findings import FINDING_LIMIT
 from container.pipeline.rows import distributed, task_count
 from container.recordings import LogRange, Member, RecordingDescriptor
-from container.recordings.files import PERMISSION_ADVICE, PERMISSION_ERRORS
 from container.recordings.frame_mask import mask_frames
 from container.recordings.frame_reader import segment_file_name, segment_position
-from container.regular_files import open_regular, read_at
 from container.spark.source import spark_schema
 
 BLOCK_LENGTH = 1024 * 1024

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow.parquet as pq
 
+from container.common.regular_files import read_regular
 from container.errors import ContainerError
-from container.regular_files import read_regular
 
 MANIFEST_NAME = "_manifest.json"
 PARTITION_COLUMNS = ("cluster", "date", "term")

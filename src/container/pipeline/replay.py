@@ -17,8 +17,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from container.recordings import Member
-from container.recordings.diff import COMPARED, KEY, SHOWN, diff_schema, diff_segment
-from container.recordings.replay import (
+from container.replay.diff import COMPARED, KEY, SHOWN, diff_schema, diff_segment
+from container.replay.execution import (
     ERROR_KIND,
     STATE_HASH_KIND,
     ReplaySegment,
@@ -43,14 +43,14 @@ def replay(spark: SparkSession, options: SourceOptions, service: ServiceSource, 
     Args:
         spark: a session; its executors must see the member's files, and have the service's module.
         options: where the member is, with ``mode`` and ``batch_rows`` as
-            :func:`~container.recordings.replay.replay_segment` takes them. Of several members the one whose log is
+            :func:`~container.replay.execution.replay_segment` takes them. Of several members the one whose log is
             known to be committed the furthest is taken.
         service: a class, a function without arguments, or ``package.module:Name`` of either.
-        plan: the arguments of :func:`~container.recordings.replay.plan_replay`, such as ``begin_position`` and
+        plan: the arguments of :func:`~container.replay.execution.plan_replay`, such as ``begin_position`` and
             ``is_continuous``.
 
     Returns:
-        a table with the columns of :data:`~container.recordings.replay.REPLAY_COLUMNS`, in partitions in the order of
+        a table with the columns of :data:`~container.replay.execution.REPLAY_COLUMNS`, in partitions in the order of
         the log. It is computed, and the service run, each time that it is used: write it first.
 
     Raises:
@@ -75,7 +75,7 @@ def diff(
     whether the states differ. With ``is_continuous`` each goes on with its own state, in one partition.
 
     Arguments and errors are those of :func:`replay`; the table has the columns of
-    :data:`~container.recordings.diff.DIFF_COLUMNS`.
+    :data:`~container.replay.diff.DIFF_COLUMNS`.
     """
     _check_service(service)
     _check_service(other)
@@ -91,7 +91,7 @@ def diff_tables(rows: DataFrame, other_rows: DataFrame) -> DataFrame:
     """Compare two replays of the same part of a log that were stored, such as those of two releases of a package.
 
     No process can have both releases at once, so each is replayed by itself, in its own environment. The result has
-    the columns of :data:`~container.recordings.diff.DIFF_COLUMNS`, in no order.
+    the columns of :data:`~container.replay.diff.DIFF_COLUMNS`, in no order.
     """
     joined = (
         _with_occurrence(rows)

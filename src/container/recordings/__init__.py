@@ -4,7 +4,7 @@
 :func:`plan` and :func:`read_partition` do the same in parts that can be read in parallel. Nothing here writes to,
 locks or maps a member's files, so a running member may be read.
 
-:mod:`container.recordings.replay` runs a service again over the log, and :mod:`container.recordings.diff` two versions
+:mod:`container.replay.execution` runs a service again over the log, and :mod:`container.replay.diff` two versions
 of one.
 
 Reading rows needs pyarrow, which the extra ``spark`` brings.
@@ -13,9 +13,9 @@ Reading rows needs pyarrow, which the extra ``spark`` brings.
 from __future__ import annotations
 
 from container.errors import RecordingError, RecordingUnavailableError
-from container.recordings.catalog import RecordingDescriptor
+from container.files.catalog import RecordingDescriptor
+from container.files.recording_log import RecordingLogEntry
 from container.recordings.member import LogRange, Member, open_member, open_members
-from container.recordings.recording_log import RecordingLogEntry
 from container.recordings.source import Filters, Partition, plan, read, read_partition
 from container.recordings.views import LOG_VIEWS, VIEWS, schema
 

@@ -1,7 +1,7 @@
 """Messages of a recording as batches of columns: what the decoders of logs and of snapshots share."""
+from container.common.sealed cimport hide
 from container.recordings.columns cimport ColumnBatch, is_full
 from container.recordings.message_reader cimport MessageReader
-from container.sealed cimport hide
 
 cdef enum:
     BATCH_BYTES = 16 * 1024 * 1024

@@ -4,7 +4,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
-from container.sealed cimport hide, seal
+from container.common.sealed cimport hide, seal
 
 cdef enum:
     DATA_CAPACITY_MIN = 4096

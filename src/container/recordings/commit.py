@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from container.common.values import shown, whole_number
 from container.errors import ConfigurationError, RecordingError
 from container.recordings.term_message import read_term_message
-from container.values import shown, whole_number
 
 if TYPE_CHECKING:
     from container.recordings.member import Log, Member

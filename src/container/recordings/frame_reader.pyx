@@ -13,14 +13,14 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, strerror
 
 from container.codecs cimport sbe
+from container.common.sealed cimport seal
 from container.recordings.checksums cimport CHECKSUM_CRC32, CHECKSUM_CRC32C, CHECKSUM_NONE, checksum
-from container.sealed cimport seal
-from container.transport cimport FRAME_FLAG_BEGIN, FRAME_HEADER_LENGTH, align_frame
+from container.transport.seam cimport FRAME_FLAG_BEGIN, FRAME_HEADER_LENGTH, align_frame
 
 from container.errors import RecordingError, RecordingUnavailableError
-from container.recordings.catalog import POSITION_MAX as _POSITION_MAX
-from container.recordings.files import PERMISSION_ADVICE as _PERMISSION_ADVICE
-from container.recordings.files import PERMISSION_ERRORS as _PERMISSION_ERRORS
+from container.files.catalog import POSITION_MAX as _POSITION_MAX
+from container.files.errors import PERMISSION_ADVICE as _PERMISSION_ADVICE
+from container.files.errors import PERMISSION_ERRORS as _PERMISSION_ERRORS
 
 cdef extern from *:
     """

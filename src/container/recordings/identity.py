@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from container.recordings.catalog import RecordingDescriptor
+from container.files.catalog import RecordingDescriptor
 from container.recordings.term_message import read_term_message
 
 

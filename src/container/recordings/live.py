@@ -11,10 +11,17 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from container.aeron_defaults import CounterType
-from container.cnc_file import COMPONENT_BACKUP, CncFile, CounterRecord, FileFormatError, MarkFileStatus, read_mark_file
-from container.recordings.catalog import POSITION_MAX
-from container.regular_files import read_regular
+from container.common.aeron_defaults import CounterType
+from container.common.regular_files import read_regular
+from container.files.catalog import POSITION_MAX
+from container.files.cnc_file import (
+    COMPONENT_BACKUP,
+    CncFile,
+    CounterRecord,
+    FileFormatError,
+    MarkFileStatus,
+    read_mark_file,
+)
 
 ARCHIVE_MARK_FILE_NAME = "archive-mark.dat"
 _ARCHIVE_LINK_FILE_NAME = "archive-mark.lnk"

@@ -9,6 +9,7 @@ from libc.stdlib cimport calloc, free, malloc
 
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
+from container.common.sealed cimport initialise, seal
 from container.recordings.batch_decoder cimport BatchDecoder
 from container.recordings.columns cimport Columns, end_row, is_full, put_bool, put_bytes, put_int32, put_int64
 from container.recordings.fields cimport (
@@ -22,8 +23,7 @@ from container.recordings.frame_reader cimport (
     READ_END, READ_OK,
 )
 from container.recordings.message_reader cimport MessageReader
-from container.sealed cimport initialise, seal
-from container.transport cimport FRAME_FLAG_BEGIN, FRAME_HEADER_LENGTH, align_frame
+from container.transport.seam cimport FRAME_FLAG_BEGIN, FRAME_HEADER_LENGTH, align_frame
 
 from container.recordings.frame_reader import CONTENT_FAILURES as _CONTENT_FAILURES
 from container.recordings.frame_reader import FRAME_FAILURES as _FRAME_FAILURES

@@ -7,29 +7,29 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from container.aeron_defaults import (
+from container.common.aeron_defaults import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
     LOG_STREAM_ID,
     SERVICE_SNAPSHOT_STREAM_ID,
 )
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
-from container.recordings import commit, live
-from container.recordings.catalog import (
+from container.files.catalog import (
     CATALOG_NAME,
     NULL_POSITION,
     POSITION_MAX,
     RecordingDescriptor,
     read_catalog,
 )
-from container.recordings.files import is_there, unreadable
-from container.recordings.frame_reader import segment_file_name, segment_position
-from container.recordings.message_reader import MessageReader
-from container.recordings.recording_log import (
+from container.files.errors import is_there, unreadable
+from container.files.recording_log import (
     RECORDING_LOG_NAME,
     RecordingLogEntry,
     committed_position,
     read_recording_log,
 )
+from container.recordings import commit, live
+from container.recordings.frame_reader import segment_file_name, segment_position
+from container.recordings.message_reader import MessageReader
 
 SNAPSHOT_STREAM_IDS = (SERVICE_SNAPSHOT_STREAM_ID, CONSENSUS_MODULE_SNAPSHOT_STREAM_ID)
 """The streams of snapshots by default (``aeron.cluster.snapshot.stream.id``,

@@ -9,11 +9,11 @@ from libc.string cimport memcpy
 
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
+from container.common.sealed cimport initialise, seal
 from container.recordings.frame_reader cimport (
     FAILED_INCOMPLETE, FAILED_NO_MEMORY, FAILED_ORPHAN, FAILED_TOO_LONG, FRAME_TYPE_PAD, READ_END, READ_OK, FrameReader,
 )
-from container.sealed cimport initialise, seal
-from container.transport cimport (
+from container.transport.seam cimport (
     FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, align_frame,
 )
 

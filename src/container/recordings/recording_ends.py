@@ -6,8 +6,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from container.errors import RecordingError
+from container.files.catalog import NULL_POSITION, RecordingDescriptor, read_catalog
 from container.recordings import live
-from container.recordings.catalog import NULL_POSITION, RecordingDescriptor, read_catalog
 from container.recordings.member import PERMISSIVE, Member, file_names, recorded_position, segment_positions, tolerates
 
 

@@ -7,6 +7,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
+from container.common.sealed cimport initialise, seal
 from container.recordings.batch_decoder cimport BatchDecoder
 from container.recordings.columns cimport Columns, end_row, is_full, put_bytes, put_int32, put_int64
 from container.recordings.fields cimport (
@@ -17,8 +18,7 @@ from container.recordings.frame_reader cimport (
     FAILED_SNAPSHOT_TYPE, FAILED_TEXT, READ_END, READ_OK,
 )
 from container.recordings.message_reader cimport MessageReader
-from container.sealed cimport initialise, seal
-from container.transport cimport NULL_VALUE
+from container.transport.seam cimport NULL_VALUE
 
 cdef enum:
     UNKNOWN_TEMPLATE = -1

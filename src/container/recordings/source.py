@@ -10,10 +10,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from container.aeron_defaults import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID
+from container.common.aeron_defaults import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
+from container.files.catalog import RecordingDescriptor, read_catalog
+from container.files.recording_log import (
+    CONSENSUS_MODULE_SERVICE_ID,
+    ENTRY_TYPE_NAMES,
+    RecordingLogEntry,
+    read_recording_log,
+)
 from container.recordings.arrow import import_pyarrow
-from container.recordings.catalog import RecordingDescriptor, read_catalog
 from container.recordings.commit import end_texts
 from container.recordings.frame_reader import MESSAGE_FAILURES
 from container.recordings.log_decoder import COLUMNS as LOG_COLUMNS
@@ -29,12 +35,6 @@ from container.recordings.member import (
 )
 from container.recordings.message_reader import MessageReader
 from container.recordings.recording_ends import RecordingEnds
-from container.recordings.recording_log import (
-    CONSENSUS_MODULE_SERVICE_ID,
-    ENTRY_TYPE_NAMES,
-    RecordingLogEntry,
-    read_recording_log,
-)
 from container.recordings.snapshot_decoder import COLUMNS as SNAPSHOT_COLUMNS
 from container.recordings.snapshot_decoder import SnapshotDecoder
 from container.recordings.views import LOG_VIEWS, MEMBER_ID, Column, columns_of, schema_of, view_of

@@ -10,9 +10,9 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from container.recordings.catalog import RecordingDescriptor
+from container.common.regular_files import open_regular, read_at
+from container.files.catalog import RecordingDescriptor
 from container.recordings.frame_reader import segment_file_name, segment_position
-from container.regular_files import open_regular, read_at
 
 # A frame's header, then the message's (DataHeaderFlyweight.java, aeron-cluster-codecs.xml).
 _FRAME = struct.Struct("<iBBHiiiiq")

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
+from container.common.values import is_path, shown, whole_number
 from container.errors import ConfigurationError
 from container.recordings import LOG_VIEWS, VIEWS
 from container.recordings.commit import parse_committed
 from container.recordings.member import MODES
-from container.values import is_path, shown, whole_number
 
 DEFAULT_BATCH_ROWS = 65_536
 MAX_BATCH_ROWS = 1_048_576

@@ -13,8 +13,8 @@ import msgspec
 import pyarrow as pa
 from msgspec import inspect as types_of
 
+from container.common.object_path import load_object
 from container.errors import ConfigurationError
-from container.object_path import load_object
 
 ERROR_COLUMN = "decode_error"
 PAYLOAD_COLUMN = "payload"

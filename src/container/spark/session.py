@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from container.common.java import JavaError, find_java
 from container.errors import ConfigurationError
-from container.java import JavaError, find_java
 from container.spark.source import ClusterDataSource
 
 DEFAULT_MASTER = "local[*]"

@@ -15,10 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from container import forks
-from container.aeron_defaults import CounterType
-from container.cnc_file import CncFile
+from container.common import forks
+from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
+from container.files.cnc_file import CncFile
 from container.testing.endpoints import HOST, MemberEndpoints, PortReservation, ingress_endpoints
 from container.testing.java import JVM_FLAGS
 from container.testing.network import Network

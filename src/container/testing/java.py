@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from container.java import INSTALL_HINT, JAVA_VERSION_MIN, JavaError, find_java, java_version
+from container.common.java import INSTALL_HINT, JAVA_VERSION_MIN, JavaError, find_java, java_version
 
 __all__ = [
     "AERON_VERSION",

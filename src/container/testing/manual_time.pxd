@@ -1,8 +1,8 @@
 # Time that passes by hand, and waiting that makes the world go on.
 from libc.stdint cimport int64_t
 
-from container.idle_strategy cimport IdleStrategy
-from container.transport cimport Clock
+from container.transport.idle_strategy cimport IdleStrategy
+from container.transport.seam cimport Clock
 
 
 cdef class ManualClock(Clock):

@@ -1,10 +1,10 @@
 """Time that passes by hand, and waiting that makes the world go on: they make a run repeatable."""
 from libc.stdint cimport int64_t
 
+from container.common.sealed cimport seal
 from container.errors import TimedOutError
-from container.idle_strategy cimport IdleStrategy
-from container.sealed cimport seal
-from container.transport cimport Clock
+from container.transport.idle_strategy cimport IdleStrategy
+from container.transport.seam cimport Clock
 
 
 cdef class ManualClock(Clock):

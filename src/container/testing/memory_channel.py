@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from container.channel_uri import SPY_PREFIX, ChannelUri
+from container.common.channel_uri import SPY_PREFIX, ChannelUri
 from container.errors import ConfigurationError, RegistrationError
 
 INVALID_CHANNEL = 1  # the driver's error code

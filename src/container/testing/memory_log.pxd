@@ -1,7 +1,7 @@
 # A stream's bytes in memory: terms of raw Aeron data frames, and the image that polls them.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.transport cimport BufferVector, FragmentHandler, Image
+from container.transport.seam cimport BufferVector, FragmentHandler, Image
 
 
 cdef class MemoryTerm:                                      # one term's bytes; lives while somebody polls it

@@ -11,9 +11,9 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
+from container.common.sealed cimport seal
 from container.errors import AeronError, ConfigurationError
-from container.sealed cimport seal
-from container.transport cimport (
+from container.transport.seam cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_COMMIT, ACTION_CONTINUE, ADMIN_ACTION, FRAME_FLAG_BEGIN,
     FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, BufferVector,
     FragmentHandler, FrameHeader, align_frame,

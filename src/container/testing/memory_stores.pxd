@@ -1,10 +1,10 @@
 # What an agent keeps: snapshots and its mark file, in memory.
 from libc.stdint cimport int32_t, int64_t
 
-from container.idle_strategy cimport IdleStrategy
 from container.testing.memory_log cimport MemoryImage, MemoryLog
 from container.testing.memory_transport cimport MemoryClient
-from container.transport cimport MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter, Subscription
+from container.transport.idle_strategy cimport IdleStrategy
+from container.transport.seam cimport MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter, Subscription
 
 
 cdef class MemoryRecording:

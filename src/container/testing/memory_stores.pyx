@@ -3,16 +3,16 @@ import itertools
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.aeron_defaults import (
+from container.common.aeron_defaults import (
     REPLAY_CHANNEL, REPLAY_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID, SNAPSHOT_CHANNEL,
 )
-from container.channel_uri import add_session_id
+from container.common.channel_uri import add_session_id
+from container.common.sealed cimport hide, seal
 from container.errors import ArchiveError, ClusterError, ConfigurationError, TimedOutError
-from container.idle_strategy cimport IdleStrategy
-from container.sealed cimport hide, seal
 from container.testing.memory_log cimport MemoryImage, MemoryLog
 from container.testing.memory_transport cimport MemoryClient, MemoryPublication
-from container.transport cimport (
+from container.transport.idle_strategy cimport IdleStrategy
+from container.transport.seam cimport (
     ACTION_CONTINUE, NULL_VALUE, FragmentHandler, FrameHeader, MarkFile, Publication, SnapshotReader,
     SnapshotStore, SnapshotWriter, Subscription,
 )

@@ -1,9 +1,9 @@
 """A publication as a driver in memory knows it: its log, who shares it, who subscribes, how far it may go."""
 from libc.stdint cimport INT64_MAX, int64_t
 
-from container.sealed cimport hide
+from container.common.sealed cimport hide
 from container.testing.memory_log cimport MemoryImage
-from container.transport cimport (
+from container.transport.seam cimport (
     BACK_PRESSURED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, NOT_CONNECTED,
 )
 

@@ -1,10 +1,10 @@
 # The seam over memory: a driver, its clients and what they add. No C library, no threads, no chance.
 from libc.stdint cimport int32_t, int64_t
 
-from container.memory_counters cimport CounterBuffers, MemoryCounters
 from container.testing.memory_log cimport MemoryImage, MemoryLog
 from container.testing.memory_stream cimport MemoryStream
-from container.transport cimport Client, Clock, Counter, PendingAdd, Publication, Subscription
+from container.transport.memory_counters cimport CounterBuffers, MemoryCounters
+from container.transport.seam cimport Client, Clock, Counter, PendingAdd, Publication, Subscription
 
 
 cdef class MemoryPublication(Publication):

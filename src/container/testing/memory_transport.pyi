@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple, final
 
-from container.memory_counters import MemoryCounters
 from container.testing.manual_time import ManualClock as ManualClock
 from container.testing.manual_time import SteppingIdleStrategy as SteppingIdleStrategy
 from container.testing.memory_log import MemoryLog
-from container.transport import Client, Clock, Counter, PendingAdd, Publication, Subscription
+from container.transport.memory_counters import MemoryCounters
+from container.transport.seam import Client, Clock, Counter, PendingAdd, Publication, Subscription
 
 __all__ = [
     "ManualClock",

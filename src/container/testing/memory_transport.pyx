@@ -17,16 +17,16 @@ from collections import namedtuple
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from container.common.sealed cimport hide, seal
 from container.errors import (
     ClosedError, ConfigurationError, DriverTimeoutError, MessageTooLongError, RegistrationError,
 )
-from container.sealed cimport hide, seal
 from container.testing.manual_time import ManualClock, SteppingIdleStrategy
 from container.testing.memory_channel import MemoryChannel
-from container.memory_counters cimport CounterBuffers, MemoryCounters
 from container.testing.memory_log cimport MemoryImage, MemoryLog
 from container.testing.memory_stream cimport MemoryStream
-from container.transport cimport (
+from container.transport.memory_counters cimport CounterBuffers, MemoryCounters
+from container.transport.seam cimport (
     ADMIN_ACTION, BACK_PRESSURED, CLOSED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, NOT_CONNECTED,
     BufferVector, Claim, Client, ClientListener, Counter, Counters, FragmentHandler, Image, PendingAdd,
     Publication, Subscription, begin_claim, end_claim, lost_claim,

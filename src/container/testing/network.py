@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from container import forks
+from container.common import forks
 from container.errors import ContainerError
 from container.testing.process import NAMESPACE_DIRECTORY, is_alive
 

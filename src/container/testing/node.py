@@ -12,10 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from container import forks
-from container.aeron_defaults import LOG_STREAM_ID, CounterType
 from container.api import Role
-from container.cnc_file import (
+from container.common import forks
+from container.common.aeron_defaults import LOG_STREAM_ID, CounterType
+from container.errors import ContainerError
+from container.files.cnc_file import (
     CncFile,
     CounterRecord,
     ErrorRecord,
@@ -24,7 +25,6 @@ from container.cnc_file import (
     mark_terminated,
     read_mark_file,
 )
-from container.errors import ContainerError
 from container.testing.endpoints import MemberEndpoints, PortReservation, ingress_endpoints, members_string
 from container.testing.java import JVM_FLAGS, find_java, java_command, resolve_jar
 from container.testing.process import Process, is_alive, wait_until
@@ -471,7 +471,7 @@ class Node:
     def counters(self) -> list[CounterRecord]:
         """Return the driver's counters; none while the node does not run or its driver is not ready.
 
-        Those of a dead driver stay in its file: see :class:`~container.cnc_file.CncFile`.
+        Those of a dead driver stay in its file: see :class:`~container.files.cnc_file.CncFile`.
         """
         if not self.driver.is_running:
             return []

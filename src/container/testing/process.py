@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from container import forks
+from container.common import forks
 from container.errors import ContainerError
 
 _POLL_PAUSE_S = 0.005

@@ -14,8 +14,8 @@ from libc.string cimport memcpy, memset
 
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
-from container.sealed cimport seal
-from container.transport cimport FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH
+from container.common.sealed cimport seal
+from container.transport.seam cimport FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH
 
 from container.recordings.checksums import crc32c
 from container.recordings.frame_reader import segment_file_name

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from container.common.regular_files import read_regular
 from container.errors import ContainerError
-from container.recordings.catalog import CATALOG_NAME, NULL_POSITION, RecordingDescriptor
-from container.recordings.recording_log import (
+from container.files.catalog import CATALOG_NAME, NULL_POSITION, RecordingDescriptor
+from container.files.recording_log import (
     CONSENSUS_MODULE_SERVICE_ID,
     ENTRY_TYPE_SNAPSHOT,
     RECORDING_LOG_NAME,
     RecordingLogEntry,
     read_recording_log,
 )
-from container.regular_files import read_regular
 from container.testing.recording_writer import RecordingWriter
 
 __all__ = [

@@ -23,7 +23,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from container.aeron_defaults import (
+from container.api import CloseReason, Role, TimeUnit
+from container.common.aeron_defaults import (
     CONSENSUS_MODULE_STREAM_ID,
     CONTROL_CHANNEL,
     LOG_STREAM_ID,
@@ -31,9 +32,7 @@ from container.aeron_defaults import (
     SERVICE_STREAM_ID,
     CounterType,
 )
-from container.api import CloseReason, Role, TimeUnit
 from container.errors import ContainerError
-from container.fragment_assembler import SessionFragmentAssembler
 from container.testing import transport_probe as seam
 from container.testing.memory_log import MemoryLog
 from container.testing.memory_transport import MemoryClient, MemoryDriver
@@ -52,7 +51,8 @@ from container.testing.scripted_messages import (
     encode,
     service_session_id,
 )
-from container.transport import Counter, Publication, Subscription
+from container.transport.fragment_assembler import SessionFragmentAssembler
+from container.transport.seam import Counter, Publication, Subscription
 
 __all__ = [
     "CancelTimer",

@@ -2,9 +2,9 @@
 from collections.abc import Buffer, Callable
 from typing import TypedDict, final, type_check_only
 
-from container.idle_strategy import IdleStrategy
-from container.snapshot_loader import SnapshotImage
-from container.transport import (
+from container.service.snapshot_loader import SnapshotImage
+from container.transport.idle_strategy import IdleStrategy
+from container.transport.seam import (
     Client,
     ClientListener,
     Counter,

@@ -1,4 +1,4 @@
-"""Plain Python functions over the seam of `container.transport`, for tests: any client, publication,
+"""Plain Python functions over the seam of `container.transport.seam`, for tests: any client, publication,
 subscription, image or counter can be driven from Python, whichever transport implements it.
 
 Everything here copies and allocates: it is for tests, not for a hot path.
@@ -7,11 +7,11 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
-from container.cluster cimport Cluster
-from container.idle_strategy cimport IdleStrategy
-from container.sealed cimport hide, seal
-from container.snapshot_loader cimport SnapshotImage
-from container.transport cimport (
+from container.common.sealed cimport hide, seal
+from container.service.cluster cimport Cluster
+from container.service.snapshot_loader cimport SnapshotImage
+from container.transport.idle_strategy cimport IdleStrategy
+from container.transport.seam cimport (
     ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, BufferVector, Claim,
     Client, ClientListener, Clock, Counter, Counters, FragmentHandler, FrameHeader, Image, MarkFile, PendingAdd,
     Publication, SnapshotReader, SnapshotStore, SnapshotWriter, Subscription, publication_result_name,

@@ -1,0 +1,98 @@
+"""What the command ``aeron-cluster`` understands: its words, and an option for each setting."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn
+
+from container.common.values import shown
+from container.errors import ConfigurationError
+from container.settings.sources import parse_text
+from container.settings.table import Setting, settings_table
+
+_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+
+
+def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> argparse.Namespace:
+    """The options that the arguments stand for; ``command`` of them is to be called with them.
+
+    Args:
+        program: its name, for the texts.
+        arguments: what follows the name.
+        run: the command of the word ``run``.
+
+    Raises:
+        SystemExit: after the help, or one line about what is wrong; with the exit code.
+    """
+    if arguments[:1] == ["client"]:
+        from container.client.command import client_parser  # loads what other words do not need
+
+        return client_parser(_Parser, f"{program} client").parse_args(arguments[1:])
+    if arguments[:1] == ["pipeline"]:
+        from container.pipeline.command import pipeline_parser
+
+        return pipeline_parser(_Parser, f"{program} pipeline").parse_args(arguments[1:])
+    return _parser(program, run).parse_args(arguments)
+
+
+def _parser(program: str, run: Callable[[Any], None]) -> argparse.ArgumentParser:
+    parser = _Parser(prog=program, description="Clustered services for Aeron Cluster, in Python.")
+    words = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_run(words, run)
+    words.add_parser("client", help="send to a cluster, measure it, show what it sends", add_help=False)
+    words.add_parser("pipeline", help="tables, audits and replays of what clusters recorded, on Spark", add_help=False)
+    return parser
+
+
+def _add_run(words: Any, run: Callable[[Any], None]) -> None:
+    parser = words.add_parser(
+        "run",
+        help="run a service beside a consensus module",
+        description="Run a service beside a consensus module, until the consensus module ends it, Ctrl-C or SIGTERM.",
+        epilog="An option counts before the environment variable in brackets, that before the TOML file of --config.",
+    )
+    parser.add_argument(
+        "service",
+        nargs="?",
+        metavar="package.module:ServiceClass",
+        help="the service; found from the current directory, too [AERON_CLUSTER_SERVICE_CLASS_NAME]",
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="TOML file with settings, by their names [AERON_CLUSTER_CONFIG_FILE]"
+    )
+    parser.add_argument(
+        "--log-level", choices=_LOG_LEVELS, default="info", help="what is logged to standard error (default: info)"
+    )
+    _add_settings(parser)
+    parser.set_defaults(command=run)
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    def value(setting: Setting, text: str) -> Any:
+        try:
+            return parse_text(setting, text)
+        except ConfigurationError as error:
+            raise argparse.ArgumentTypeError(f"{shown(text)}: {error}") from None
+
+    group = parser.add_argument_group("settings")
+    for setting in settings_table().values():
+        if setting.name == "service_class_name":
+            continue  # the positional argument
+        default = f" Default: {setting.default.replace('`', '')}." if setting.default else ""
+        about = f"{setting.doc} Allowed: {setting.allowed}.{default} [{setting.variable}]".replace("%", "%%")
+        option = "--" + setting.name.replace("_", "-")
+        if setting.is_flag:
+            group.add_argument(option, action=argparse.BooleanOptionalAction, default=None, help=about)
+        else:
+            group.add_argument(
+                option, type=partial(value, setting), metavar=setting.unit.upper() or "VALUE", help=about
+            )

@@ -1,0 +1,26 @@
+"""How a program says why it could not start: one line on standard error, and an exit code."""
+
+from __future__ import annotations
+
+import sys
+
+from container import not_built_error
+from container.common.error_texts import message_of, stack_text
+from container.common.line_printer import print_line
+from container.common.loggers import report
+from container.errors import ConfigurationError, ContainerError
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+
+EXPECTED = (ContainerError, ImportError, OSError)
+"""What a start may raise: the text says what to do, and a traceback would say nothing more."""
+
+
+def print_failure(program: str, error: BaseException) -> int:
+    """Print why a program ends, and log the traceback at level DEBUG; the exit code: 2 for a wrong setting, else 1."""
+    report("debug", "failed:\n%s", stack_text(error))
+    if isinstance(error, ModuleNotFoundError):
+        error = not_built_error(error) or error
+    print_line(f"{program}: error: {' '.join(message_of(error).split())}", sys.stderr)
+    return EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_FAILURE

@@ -1,0 +1,63 @@
+"""Finds a class or an object by a text such as ``package.module:Name``."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from container.common.error_texts import message_of, shorten
+from container.common.values import shown
+from container.errors import ConfigurationError
+
+_MESSAGE_LENGTH = 500
+
+
+def load_object(path: str, setting: str) -> Any:
+    """What ``package.module:Name`` names; ``Name`` may have dots.
+
+    Args:
+        path: the text.
+        setting: where it comes from, for the error.
+
+    Raises:
+        ConfigurationError: the text has another form, the module can't be imported, or has no such name.
+    """
+    module_name, colon, names = path.partition(":") if isinstance(path, str) else ("", "", "")
+    if not colon or not module_name or not names:
+        raise ConfigurationError(f"{setting}={shown(path)}: must be package.module:Name")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:  # SystemExit of a module that is a script
+        raise ConfigurationError(
+            f"{setting}={shown(path)}: module {shown(module_name)[1:-1]} cannot be imported: "
+            f"{type(error).__name__}: {_plain(error)}"
+        ) from error
+    for name in names.split("."):
+        try:
+            found = getattr(found, name)
+        except Exception:  # also of a name that is no text in UTF-8
+            hint = ": it is this package, which hides your module: rename that" if module_name == "container" else ""
+            raise ConfigurationError(
+                f"{setting}={shown(path)}: {shown(module_name)[1:-1]} has no {shown(names)[1:-1]}{hint}"
+            ) from None
+    return found
+
+
+def create_object(path: str, setting: str) -> Any:
+    """A new instance of the class that ``path`` names, made without arguments, or the object itself if it is none.
+
+    Raises ConfigurationError as :func:`load_object`, and when the class can't be instantiated.
+    """
+    found = load_object(path, setting)
+    if not isinstance(found, type):
+        return found
+    try:
+        return found()
+    except Exception as error:
+        raise ConfigurationError(
+            f"{setting}={shown(path)}: {found.__qualname__}() failed: {type(error).__name__}: {_plain(error)}"
+        ) from error
+
+
+def _plain(error: BaseException) -> str:
+    return shorten(message_of(error), _MESSAGE_LENGTH).encode(errors="backslashreplace").decode()

@@ -1,3 +1,0 @@
-# What type checkers see of container.event_handler, which is compiled.
-
-class EventHandler: ...

@@ -1,0 +1,140 @@
+"""The archive's catalog: which recordings there are, and how they lie in segment files.
+
+Upstream: Catalog.java and aeron-archive-codecs.xml. The catalog is one file of entries at a fixed alignment; a running
+archive writes to it, so what is read is what was true a moment ago.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from container.common.regular_files import read_regular
+from container.common.semantic_version import format_version
+from container.errors import RecordingError
+from container.files.errors import unreadable
+
+CATALOG_NAME = "archive.catalog"
+NULL_POSITION = -1
+POSITION_MAX = 1 << 61
+"""No log position is greater: of 1 GiB, the longest, there are 2^31 terms at most."""
+
+_MAJOR_VERSION = 3
+_LENGTH_MAX = 2**31 - 1  # to an archive the catalog is one buffer of Java's
+_HEADER = struct.Struct("<iiqi")  # version, length, next recording id, alignment
+_HEADER_LENGTH = 32
+_OLD_ALIGNMENT = 1024  # of catalogs whose header has none; their first entry lies there too
+_ALIGNMENT_MAX = 1 << 20
+_ENTRY = struct.Struct("<iii")  # length of the descriptor, state, checksum
+_ENTRY_HEADER_LENGTH = 32
+_STATE_VALID = 1
+_DESCRIPTOR = struct.Struct("<7q6i")  # then three texts
+_TEXT_LENGTH = struct.Struct("<I")
+_RECORDING_ID = struct.Struct("<q")
+_RECORDING_ID_OFFSET = 16  # in the descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingDescriptor:
+    """A recording as the catalog has it; positions are log positions, times epoch milliseconds, -1 for none."""
+
+    control_session_id: int
+    correlation_id: int
+    recording_id: int
+    start_timestamp: int
+    stop_timestamp: int
+    start_position: int
+    stop_position: int
+    initial_term_id: int
+    segment_file_length: int
+    term_buffer_length: int
+    mtu_length: int
+    session_id: int
+    stream_id: int
+    stripped_channel: str
+    original_channel: str
+    source_identity: str
+
+    def layout(self) -> dict[str, int]:
+        """Return what a reader of its frames needs to know."""
+        return {
+            "recording_id": self.recording_id,
+            "start_position": self.start_position,
+            "term_length": self.term_buffer_length,
+            "segment_length": self.segment_file_length,
+            "initial_term_id": self.initial_term_id,
+            "mtu_length": self.mtu_length,
+            "stream_id": self.stream_id,
+        }
+
+
+def read_catalog(
+    archive_dir: str | Path, recording_ids: Collection[int] | None = None
+) -> Iterator[RecordingDescriptor]:
+    """Yield the valid recordings of an archive, or those of some ids alone, in the order of its catalog.
+
+    Raises:
+        RecordingError: there is no catalog, it cannot be read, its version is unknown, or an entry is damaged: then
+            those before it have been yielded.
+    """
+    path = Path(archive_dir, CATALOG_NAME)
+    try:
+        content = read_regular(path, _LENGTH_MAX)
+    except OSError as error:
+        raise unreadable("the catalog", path, error) from error
+    offset, alignment = _read_header(str(path), content)
+    while offset + _ENTRY_HEADER_LENGTH <= len(content):
+        length, state, _checksum = _ENTRY.unpack_from(content, offset)
+        if length <= 0:
+            return
+        entry_length = _ENTRY_HEADER_LENGTH + length
+        if offset + entry_length > len(content):
+            raise RecordingError(
+                f"an entry of {entry_length} bytes reaches beyond the {len(content)} bytes of the catalog",
+                file=str(path),
+                offset=offset,
+            )
+        if state == _STATE_VALID and _is_wanted(content, offset, length, recording_ids):
+            yield _read_descriptor(str(path), content, offset + _ENTRY_HEADER_LENGTH, offset + entry_length)
+        offset += (entry_length + alignment - 1) // alignment * alignment
+
+
+def _is_wanted(content: bytes, offset: int, length: int, recording_ids: Collection[int] | None) -> bool:
+    """Whether an entry is asked for; one too short to have an id is, as whoever reads it finds the damage."""
+    if recording_ids is None or length < _RECORDING_ID_OFFSET + _RECORDING_ID.size:
+        return True
+    return _RECORDING_ID.unpack_from(content, offset + _ENTRY_HEADER_LENGTH + _RECORDING_ID_OFFSET)[0] in recording_ids
+
+
+def _read_header(path: str, content: bytes) -> tuple[int, int]:
+    """Check the version; return the offset of the first entry, and the alignment of entries."""
+    if len(content) < _HEADER_LENGTH:
+        raise RecordingError(f"the catalog has {len(content)} bytes, fewer than its header", file=path)
+    version, _length, _next_recording_id, alignment = _HEADER.unpack_from(content)
+    if version >> 16 != _MAJOR_VERSION:
+        raise RecordingError(
+            f"the catalog has version {format_version(version)}, only {_MAJOR_VERSION}.x is known", file=path, offset=0
+        )
+    if alignment == 0:
+        return _OLD_ALIGNMENT, _OLD_ALIGNMENT
+    if not 0 < alignment <= _ALIGNMENT_MAX:
+        raise RecordingError(f"alignment {alignment} of the catalog is impossible", file=path, offset=16)
+    return _HEADER_LENGTH, alignment
+
+
+def _read_descriptor(path: str, content: bytes, begin: int, end: int) -> RecordingDescriptor:
+    if end - begin < _DESCRIPTOR.size:
+        raise RecordingError(
+            f"a descriptor has {end - begin} bytes, at least {_DESCRIPTOR.size} are needed", file=path, offset=begin
+        )
+    offset, texts = begin + _DESCRIPTOR.size, []
+    for _ in range(3):
+        length = _TEXT_LENGTH.unpack_from(content, offset)[0] if offset + _TEXT_LENGTH.size <= end else end
+        text_begin = offset + _TEXT_LENGTH.size
+        offset = text_begin + length
+        if offset > end:
+            raise RecordingError("a text reaches beyond its descriptor", file=path, offset=text_begin)
+        texts.append(content[text_begin:offset].decode("ascii", "replace"))
+    return RecordingDescriptor(*_DESCRIPTOR.unpack_from(content, begin), *texts)

@@ -1,0 +1,341 @@
+"""Read what Aeron's processes publish in mapped files: a driver's counters and errors, and mark files.
+
+The files are read and not mapped, so that one which is cut short meanwhile cannot end the process.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from container.common.regular_files import open_regular, read_at, read_regular, write_at
+from container.errors import ContainerError
+
+CNC_FILE_NAME = "cnc.dat"
+MARK_FILE_LIVENESS_TIMEOUT_MS = 10_000
+"""A mark file younger than this has a live owner (upstream: ClusteredServiceContainer.java, Archive.java)."""
+MARK_FILE_TERMINATED = -1
+"""The activity timestamp that an orderly end leaves."""
+MARK_FILE_ACTIVATING = 2**63 - 1
+"""The activity timestamp while an owner starts; it stays when that owner is killed."""
+COMPONENT_BACKUP = 3
+"""The component type of a backup's mark file."""
+
+# Metadata, then the five buffers whose lengths it holds (upstream: CncFileDescriptor.java).
+_CNC_METADATA = struct.Struct("<6iqqqi")
+_CNC_METADATA_LENGTH = 128
+_CNC_MAJOR_VERSION = 0
+
+# Two records for each counter, metadata and value, in the order of ids (upstream: CountersReader.java).
+_COUNTER_METADATA_LENGTH = 512
+_COUNTER_VALUE_LENGTH = 128
+_COUNTER_KEY_OFFSET = 16
+_COUNTER_KEY_LENGTH = 112
+_COUNTER_LABEL_LENGTH_OFFSET = 128
+_COUNTER_LABEL_OFFSET = 132
+_COUNTER_LABEL_LENGTH_MAX = 380
+_COUNTER_VALUES = struct.Struct("<qqqq")
+_COUNTER_UNUSED = 0
+_COUNTER_ALLOCATED = 1
+
+# Length, observations, last and first of them, then text (upstream: DistinctErrorLog.java).
+_ERROR_RECORD = struct.Struct("<iiqq")
+_ERROR_RECORD_ALIGNMENT = 8
+
+# Offsets from the end of the SBE header (upstream: aeron-cluster-mark-codecs.xml and the archive's).
+_SBE_HEADER = struct.Struct("<HHHH")
+_MARK_FILE_TEMPLATE_ID = 200
+_MARK_FILE_HEADER_LENGTH_MIN = 136
+_MARK_FILE_LENGTH_MAX = 2**31
+_ARCHIVE_SCHEMA_ID = 100
+_MARK_FILE_ERROR_LENGTHS_OFFSETS = {_ARCHIVE_SCHEMA_ID: 44, 110: 64}
+_ARCHIVE_TEXTS_BEFORE_AERON_DIR = 3  # control, local control and events channel
+_MARK_FILE_ACTIVITY_TIMESTAMP_OFFSET = 8
+_MARK_FILE_START = struct.Struct("<i4xqqq")
+_MARK_FILE_ARCHIVE_ID = struct.Struct("<56xq")
+_MARK_FILE_MEMBER = struct.Struct("<56xi12xi")  # member id, cluster id
+_MARK_FILE_COMPONENT_TYPE = struct.Struct("<4xi")
+
+
+class FileFormatError(ContainerError):
+    """A mapped file is not what its name says; the text names the file and the value."""
+
+
+@dataclass(frozen=True)
+class CounterRecord:
+    """One allocated counter, as it was when it was read."""
+
+    counter_id: int
+    type_id: int
+    key: bytes
+    label: str
+    value: int
+    registration_id: int
+    owner_id: int
+    reference_id: int
+
+    def key_int32(self, offset: int) -> int:
+        """Return the int32 at ``offset`` of the key, such as a cluster's or a service's id."""
+        return int.from_bytes(self.key[offset : offset + 4], "little", signed=True)
+
+    def key_int64(self, offset: int) -> int:
+        """Return the int64 at ``offset`` of the key, such as a recording's id."""
+        return int.from_bytes(self.key[offset : offset + 8], "little", signed=True)
+
+
+@dataclass(frozen=True)
+class ErrorRecord:
+    """One distinct error with the number of its observations; times are epoch milliseconds."""
+
+    count: int
+    first_observation_ms: int
+    last_observation_ms: int
+    text: str
+
+
+def read_error_log(buffer: bytes, offset: int, length: int) -> list[ErrorRecord]:
+    """Return the records of the distinct error log of ``length`` bytes at ``offset`` of ``buffer``."""
+    records = []
+    position, end = offset, min(offset + length, len(buffer))
+    while position + _ERROR_RECORD.size <= end:
+        text_start = position + _ERROR_RECORD.size
+        record_length, count, last_ms, first_ms = _ERROR_RECORD.unpack(buffer[position:text_start])
+        if record_length < _ERROR_RECORD.size or position + record_length > end:
+            break
+        text = buffer[text_start : position + record_length].decode("utf-8", "replace")
+        records.append(ErrorRecord(count, first_ms, last_ms, text))
+        position += (record_length + _ERROR_RECORD_ALIGNMENT - 1) & -_ERROR_RECORD_ALIGNMENT
+    return records
+
+
+class CncFile:
+    """A driver's ``cnc.dat``, opened for reading: its counters and its error log.
+
+    The file changes while it is read: values are read one by one, and counters come and go meanwhile. Those of a dead
+    driver stay in it.
+    """
+
+    _file = -1
+
+    def __init__(self, path: Path) -> None:
+        """Open the file.
+
+        Raises:
+            FileNotFoundError: the driver has not made it yet.
+            FileFormatError: the driver has not filled it yet, it has another major version, or is damaged or no regular
+            file.
+        """
+        self.path = path
+        try:
+            self._file = open_regular(path)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            raise FileFormatError(f"{path} cannot be read: {error.strerror}") from error
+        try:
+            self._read_metadata()
+        except FileFormatError:
+            self.close()
+            raise
+
+    @classmethod
+    def open_ready(cls, directory: Path) -> CncFile | None:
+        """Open the file of an Aeron directory; ``None`` while the driver has not made and filled it."""
+        try:
+            return cls(directory / CNC_FILE_NAME)
+        except (FileNotFoundError, FileFormatError):
+            return None
+
+    def _read(self, offset: int, length: int) -> bytes:
+        content = read_at(self._file, offset, length)
+        if len(content) < length:
+            raise FileFormatError(f"{self.path} ends at byte {os.fstat(self._file).st_size}, before its metadata says")
+        return content
+
+    def _read_metadata(self) -> None:
+        length = os.fstat(self._file).st_size
+        if length < _CNC_METADATA_LENGTH:
+            raise FileFormatError(f"{self.path} has {length} bytes; its driver may still be starting")
+        values = _CNC_METADATA.unpack(self._read(0, _CNC_METADATA.size))
+        self.version, to_driver, to_clients, counters_metadata, counters_values, error_log = values[:6]
+        if self.version == 0:
+            raise FileFormatError(f"{self.path} has version 0; its driver may still be starting")
+        if min(values[1:6]) < 0:
+            raise FileFormatError(f"{self.path} is damaged: its metadata has the buffer lengths {values[1:6]}")
+        major = self.version >> 16
+        if major != _CNC_MAJOR_VERSION:
+            raise FileFormatError(f"{self.path} has major version {major}, expected {_CNC_MAJOR_VERSION}")
+        self.client_liveness_timeout_ns, self.start_timestamp_ms, self.pid, self.file_page_size = values[6:]
+        self._metadata_offset = _CNC_METADATA_LENGTH + to_driver + to_clients
+        self._values_offset = self._metadata_offset + counters_metadata
+        self._error_log_offset = self._values_offset + counters_values
+        self._error_log_length = error_log
+        self._counters_max = counters_values // _COUNTER_VALUE_LENGTH
+        if self._error_log_offset + error_log > length:
+            raise FileFormatError(f"{self.path} has {length} bytes, fewer than its metadata says")
+
+    def counters(self) -> Iterator[CounterRecord]:
+        """Yield the allocated counters in the order of their ids.
+
+        Raises:
+            FileFormatError: the file was cut short meanwhile.
+        """
+        for counter_id in range(self._counters_max):
+            metadata = self._read(
+                self._metadata_offset + counter_id * _COUNTER_METADATA_LENGTH, _COUNTER_METADATA_LENGTH
+            )
+            state, type_id = struct.unpack_from("<ii", metadata)
+            if state == _COUNTER_UNUSED:
+                return
+            if state == _COUNTER_ALLOCATED:
+                yield self._counter(counter_id, type_id, metadata)
+
+    def _counter(self, counter_id: int, type_id: int, metadata: bytes) -> CounterRecord:
+        (label_length,) = struct.unpack_from("<i", metadata, _COUNTER_LABEL_LENGTH_OFFSET)
+        label_end = _COUNTER_LABEL_OFFSET + max(0, min(label_length, _COUNTER_LABEL_LENGTH_MAX))
+        values = self._read(self._values_offset + counter_id * _COUNTER_VALUE_LENGTH, _COUNTER_VALUES.size)
+        return CounterRecord(
+            counter_id,
+            type_id,
+            metadata[_COUNTER_KEY_OFFSET : _COUNTER_KEY_OFFSET + _COUNTER_KEY_LENGTH],
+            metadata[_COUNTER_LABEL_OFFSET:label_end].decode("ascii", "replace"),
+            *_COUNTER_VALUES.unpack(values),
+        )
+
+    def errors(self) -> list[ErrorRecord]:
+        """Return the driver's distinct errors.
+
+        Raises:
+            FileFormatError: the file was cut short meanwhile.
+        """
+        return read_error_log(self._read(self._error_log_offset, self._error_log_length), 0, self._error_log_length)
+
+    def close(self) -> None:
+        """Close the file; may be called again."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class MarkFileStatus:
+    """What a mark file, of the archive, the consensus module or a service, says about its owner."""
+
+    path: Path
+    version: int
+    activity_timestamp_ms: int
+    start_timestamp_ms: int
+    pid: int
+    errors: tuple[ErrorRecord, ...]
+    aeron_dir: str
+    """The directory of the owner's media driver; empty where the file does not say."""
+    owner_id: int
+    """Of an archive its archive id, of a consensus module or a service its member id; -1 where it is not known."""
+    cluster_id: int
+    """0 for an archive."""
+    component_type: int = 0
+    """Of the cluster's: 1 a consensus module, 2 a service, 3 a backup, 4 a standby; 0 for an archive."""
+
+    def is_alive(self, now_ms: int) -> bool:
+        """Whether the owner has updated its file within the last 10 s (epoch milliseconds)."""
+        return (
+            self.activity_timestamp_ms != MARK_FILE_ACTIVATING
+            and self.activity_timestamp_ms + MARK_FILE_LIVENESS_TIMEOUT_MS > now_ms
+        )
+
+    @property
+    def is_active(self) -> bool:
+        """Whether its owner has started and has not ended in order; a dead one may be active, too."""
+        return 0 < self.activity_timestamp_ms < MARK_FILE_ACTIVATING
+
+    def takeable_in_ms(self, now_ms: int) -> int:
+        """Return the milliseconds until another owner may take the file over, not below 0.
+
+        Raises:
+            FileFormatError: never, because its owner is starting, or was killed while it started.
+        """
+        if self.activity_timestamp_ms == MARK_FILE_ACTIVATING:
+            raise FileFormatError(
+                f"{self.path} is being activated by pid {self.pid}; if that process is dead, delete the file"
+            )
+        return max(0, self.activity_timestamp_ms + MARK_FILE_LIVENESS_TIMEOUT_MS - now_ms)
+
+
+def read_mark_file(path: Path) -> MarkFileStatus:
+    """Read a mark file of the archive (schema 100) or of the cluster (schema 110).
+
+    Raises:
+        FileNotFoundError: there is none.
+        FileFormatError: it is no mark file with an SBE header, or one that is just being made.
+        OSError: it cannot be read, is no regular file, or is longer than any mark file.
+    """
+    content = read_regular(path, _MARK_FILE_LENGTH_MAX)
+    schema_id = _mark_file_schema_id(path, content)
+    if len(content) < _MARK_FILE_HEADER_LENGTH_MIN:
+        raise FileFormatError(f"{path} has {len(content)} bytes, fewer than the header of a mark file")
+    lengths_offset = _SBE_HEADER.size + _MARK_FILE_ERROR_LENGTHS_OFFSETS[schema_id]
+    header_length, error_buffer_length = struct.unpack_from("<ii", content, lengths_offset)
+    errors = read_error_log(content, header_length, error_buffer_length) if header_length > 0 else []
+    version, activity_timestamp_ms, start_timestamp_ms, pid = _MARK_FILE_START.unpack_from(content, _SBE_HEADER.size)
+    is_archive = schema_id == _ARCHIVE_SCHEMA_ID
+    owner_id, cluster_id, component_type = _MARK_FILE_ARCHIVE_ID.unpack_from(content, _SBE_HEADER.size)[0], 0, 0
+    if not is_archive:
+        owner_id, cluster_id = _MARK_FILE_MEMBER.unpack_from(content, _SBE_HEADER.size)
+        (component_type,) = _MARK_FILE_COMPONENT_TYPE.unpack_from(content, _SBE_HEADER.size)
+    return MarkFileStatus(
+        path,
+        version,
+        activity_timestamp_ms,
+        start_timestamp_ms,
+        pid,
+        tuple(errors),
+        _mark_file_text(content, _ARCHIVE_TEXTS_BEFORE_AERON_DIR if is_archive else 0),
+        owner_id,
+        cluster_id,
+        component_type,
+    )
+
+
+def _mark_file_text(content: bytes, index: int) -> str:
+    """The text at ``index`` of those behind the fixed fields; empty when they end before it."""
+    offset = _SBE_HEADER.size + _SBE_HEADER.unpack_from(content)[0]
+    for _ in range(index + 1):
+        text = content[offset + 4 : offset + 4 + int.from_bytes(content[offset : offset + 4], "little")]
+        offset += 4 + len(text)
+    return text.decode("ascii", "replace")
+
+
+def mark_terminated(path: Path) -> None:
+    """Write into a mark file that its owner has ended, so that it may be taken over at once.
+
+    Only for an owner that is known to be dead: a live one would lose its file.
+
+    Raises:
+        FileNotFoundError, FileFormatError: as for :func:`read_mark_file`.
+    """
+    file = open_regular(path, os.O_RDWR)
+    try:
+        _mark_file_schema_id(path, read_at(file, 0, _SBE_HEADER.size))
+        offset = _SBE_HEADER.size + _MARK_FILE_ACTIVITY_TIMESTAMP_OFFSET
+        write_at(file, offset, struct.pack("<q", MARK_FILE_TERMINATED))
+    finally:
+        os.close(file)
+
+
+def _mark_file_schema_id(path: Path, content: bytes) -> int:
+    if len(content) < _SBE_HEADER.size:
+        raise FileFormatError(f"{path} has {len(content)} bytes; it is no mark file, or just being made")
+    _block_length, template_id, schema_id, _version = _SBE_HEADER.unpack_from(content)
+    if template_id != _MARK_FILE_TEMPLATE_ID or schema_id not in _MARK_FILE_ERROR_LENGTHS_OFFSETS:
+        raise FileFormatError(
+            f"{path} has template {template_id} of schema {schema_id}, "
+            f"expected {_MARK_FILE_TEMPLATE_ID} of 100 (archive) or 110 (cluster)"
+        )
+    return int(schema_id)

@@ -1,0 +1,219 @@
+"""Compares two services over the same recorded log: what would have been answered differently, and from where on.
+
+Both run side by side over :mod:`container.replay.execution`. What they send to the same client, or do to the same
+timer, at the same log position is compared one by one in its order; the order among clients does not count, for no
+client can tell. What the service's errors say does not count either, but that there is one does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from container.recordings.arrow import import_pyarrow
+from container.recordings.member import STRICT, Member, open_member
+from container.recordings.source import BATCH_ROWS
+from container.recordings.views import Column, schema_of
+from container.replay.execution import ERROR_KIND, ReplaySegment, ServiceSource, plan_replay, replay_segment
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DIFF_COLUMNS = (
+    Column("log_position", "int64", "Where the message ends in the log that both services were called with."),
+    Column("timestamp", "int64", "Cluster time of that message, in the cluster's time unit."),
+    Column("kind", "string", "What differs, as in a replay: EGRESS, SCHEDULE_TIMER, STATE_HASH and so on."),
+    Column("change", "string", "CHANGED, MISSING when only the first service did it, ADDED when only the other did."),
+    Column("cluster_session_id", "int64", "The client concerned."),
+    Column("correlation_id", "int64", "The timer concerned."),
+    Column("occurrence", "int32", "Counts, from 0, what a service did of this kind for this client or timer there."),
+    Column("payload", "binary", "What the first service sent."),
+    Column("other_payload", "binary", "What the other service sent."),
+    Column("deadline", "int64", "When the first service's timer is due."),
+    Column("other_deadline", "int64", "When the other service's timer is due."),
+    Column("state_hash", "string", "The hash of the first service's state."),
+    Column("other_state_hash", "string", "The hash of the other service's state."),
+    Column("error", "string", "What the first service raised."),
+    Column("other_error", "string", "What the other service raised."),
+)
+"""The columns of the rows of a comparison."""
+
+COMPARED = ("payload", "deadline", "state_hash")
+"""The columns of a replay that two services can have differently …"""
+SHOWN = (*COMPARED, "error")
+"""… and those that a difference shows of both."""
+KEY = ("kind", "cluster_session_id", "correlation_id")
+"""What rows at the same log position must have in common to be compared with each other."""
+_DIFF_BATCH_ROWS = 4096
+# How many rows are compared at once: more and more while they are equal, and fewer towards one that is not.
+_WINDOW_MIN, _WINDOW_MAX = 2, 65536
+
+type _Row = dict[str, Any]
+
+
+def diff_schema() -> pa.Schema:
+    """Return the Arrow schema of the rows; each field has its meaning in its metadata, under ``b"comment"``.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+    """
+    return schema_of(DIFF_COLUMNS)
+
+
+def diff(
+    path: str | Path | Member,
+    service: ServiceSource,
+    other: ServiceSource,
+    *,
+    archive_dir: str | Path | None = None,
+    recording_id: int | None = None,
+    committed: str | int | None = None,
+    mode: str = STRICT,
+    batch_rows: int = BATCH_ROWS,
+    **plan: Any,
+) -> Iterator[pa.RecordBatch]:
+    """Run two services over a member's log without a break, and yield what the other does differently.
+
+    The rows are in the order of the log, so that the first one says from where on the two differ. Arguments and errors
+    are those of :func:`~container.replay.execution.replay`; in mode strict an error of either service ends both.
+    """
+    member = path
+    if not isinstance(member, Member):
+        member = open_member(member, archive_dir=archive_dir, recording_id=recording_id, committed=committed)
+    for segment in plan_replay(member, is_continuous=True, **plan):
+        yield from diff_segment(segment, service, other, mode=mode, batch_rows=batch_rows)
+
+
+def diff_segment(
+    segment: ReplaySegment,
+    service: ServiceSource,
+    other: ServiceSource,
+    *,
+    mode: str = STRICT,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """Run two services over one segment, and yield what the other does differently, in the order of the log.
+
+    Arguments and errors are those of :func:`~container.replay.execution.replay_segment`. Both start from the snapshot
+    that is recorded at the segment's begin; what differs in their states then begins anew.
+    """
+    with (
+        closing(replay_segment(segment, service, mode=mode, batch_rows=batch_rows)) as batches,
+        closing(replay_segment(segment, other, mode=mode, batch_rows=batch_rows)) as other_batches,
+    ):
+        yield from diff_batches(batches, other_batches, mode=mode, batch_rows=batch_rows)
+
+
+def diff_batches(
+    batches: Iterator[pa.RecordBatch],
+    other_batches: Iterator[pa.RecordBatch],
+    *,
+    mode: str = STRICT,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """Compare the rows of two replays of the same part of the log, in its order, whoever made them.
+
+    So two releases of the same package can be compared, which no process can have at once. In mode strict an error in
+    either ends it.
+    """
+    arrow, schema = import_pyarrow(), diff_schema()
+    pending: list[_Row] = []
+    for rows, other_rows in _by_position(batches, other_batches):
+        pending += _differences(rows, other_rows)
+        if len(pending) >= min(batch_rows, _DIFF_BATCH_ROWS):
+            yield arrow.RecordBatch.from_pylist(pending, schema=schema)
+            pending = []
+        if mode == STRICT and any(row["kind"] == ERROR_KIND for row in (*rows, *other_rows)):
+            break  # behind an error of one there is nothing to compare the other with
+    if pending:
+        yield arrow.RecordBatch.from_pylist(pending, schema=schema)
+
+
+def _by_position(
+    batches: Iterator[pa.RecordBatch], other_batches: Iterator[pa.RecordBatch]
+) -> Iterator[tuple[list[_Row], list[_Row]]]:
+    """What both services did at a log position, of all positions where they did not do the same."""
+    one, two, window = _Rows(batches), _Rows(other_batches), _WINDOW_MIN
+    while one.left is not None or two.left is not None:
+        if one.left is not None and two.left is not None:
+            count = _equal_count(one.left, two.left, window)
+            if count > 0:
+                one.skip(count)
+                two.skip(count)
+                window = min(2 * window, _WINDOW_MAX)
+                continue
+            if window > _WINDOW_MIN:
+                window //= 2
+                continue
+        position = min(side.position for side in (one, two) if side.left is not None)
+        yield one.take(position), two.take(position)
+
+
+def _equal_count(left: Any, other_left: Any, window: int) -> int:
+    """How many of the first rows can be left out, as they are equal and of whole positions; 0 when some differ."""
+    count: int = min(window, left.num_rows, other_left.num_rows)
+    if not left.slice(0, count).equals(other_left.slice(0, count)):
+        return 0
+    positions = left.column("log_position")
+    last = positions[count - 1]
+    while count > 0 and positions[count - 1] == last:  # that position may go on behind these rows
+        count -= 1
+    return count
+
+
+class _Rows:
+    """The rows of a replay that are still to be compared."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.left: Any = next(batches, None)
+        """What is left of the batch; None at the end."""
+
+    @property
+    def position(self) -> int:
+        """The log position of the next row."""
+        position: int = self.left.column("log_position")[0].as_py()
+        return position
+
+    def skip(self, count: int) -> None:
+        """Leave out the next rows."""
+        self.left = self.left.slice(count) if count < self.left.num_rows else next(self._batches, None)
+
+    def take(self, position: int) -> list[_Row]:
+        """The next rows, as far as they have this log position."""
+        found: list[_Row] = []
+        while self.left is not None and self.position == position:
+            found += self.left.slice(0, 1).to_pylist()
+            self.skip(1)
+        return found
+
+
+def _differences(rows: Sequence[_Row], other_rows: Sequence[_Row]) -> Iterator[_Row]:
+    """Rows of a comparison at one log position."""
+    if rows == other_rows:
+        return
+    by_key, other_by_key = _by_key(rows), _by_key(other_rows)
+    for key in dict.fromkeys([*by_key, *other_by_key]):
+        for occurrence, (one, two) in enumerate(zip_longest(by_key.get(key, ()), other_by_key.get(key, ()))):
+            if one is None or two is None or any(one[name] != two[name] for name in COMPARED):
+                yield _difference(one, two, occurrence)
+
+
+def _by_key(rows: Sequence[_Row]) -> dict[tuple[Any, ...], list[_Row]]:
+    found: dict[tuple[Any, ...], list[_Row]] = defaultdict(list)
+    for row in rows:
+        found[tuple(row[name] for name in KEY)].append(row)
+    return found
+
+
+def _difference(one: _Row | None, two: _Row | None, occurrence: int) -> _Row:
+    known = one or two or {}
+    change = "CHANGED" if one and two else "MISSING" if one else "ADDED"
+    row = {name: known[name] for name in ("log_position", "timestamp", *KEY)}
+    row |= {"change": change, "occurrence": occurrence}
+    row |= {name: one[name] for name in SHOWN if one}
+    return row | {f"other_{name}": two[name] for name in SHOWN if two}

@@ -1,0 +1,514 @@
+"""Runs a service again over what a member recorded: the container's own agent, with the recording in place of a driver.
+
+:func:`replay` yields what the service sends, its timers and the hashes of its state as rows, from the beginning of the
+log or a recorded snapshot on. :func:`plan_replay` divides the log at its snapshots into segments that do not depend on
+each other, and :func:`replay_segment` runs one of them, in any process that can read the member's files.
+
+The service sees what it saw as a leader: every event of the log in its order, with the log's time. Only what is known
+to be committed is replayed. Upstream: ClusteredServiceAgent.java, of which the container's agent keeps the rules.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from container.api import Role
+from container.codecs.messages import encode
+from container.common import aeron_defaults
+from container.common.object_path import load_object
+from container.common.values import shown
+from container.errors import AgentTermination, Category, ConfigurationError, RecordingError
+from container.files.catalog import RecordingDescriptor
+from container.recordings.arrow import import_pyarrow
+from container.recordings.commit import end_texts
+from container.recordings.member import PERMISSIVE, STRICT, Member, open_member, tolerates
+from container.recordings.recording_ends import RecordingEnds
+from container.recordings.snapshot_decoder import SnapshotDecoder
+from container.recordings.source import BATCH_ROWS
+from container.recordings.views import Column, schema_of
+from container.replay import transport
+from container.service.agent_runner import AgentRunner
+from container.service.service_handler import PythonServiceHandler, ServiceHandler
+from container.settings.callback_errors import SKIP
+from container.transport.duration_tracker import DurationTracker
+from container.transport.idle_strategy import NoOpIdleStrategy
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+type ServiceSource = str | Callable[[], object]
+"""What makes a service: ``package.module:Name``, a class, or any callable without arguments."""
+
+REPLAY_COLUMNS = (
+    Column(
+        "kind",
+        "string",
+        "EGRESS, SERVICE_MESSAGE, SCHEDULE_TIMER, CANCEL_TIMER, CLOSE_SESSION, STATE_HASH, ERROR or WARNING.",
+    ),
+    Column("log_position", "int64", "Where the message ends in the log that the service was called with."),
+    Column("sequence", "int32", "Counts the rows of that message from 0, in the order in which the service made them."),
+    Column("timestamp", "int64", "Cluster time of that message, in the cluster's time unit."),
+    Column("cluster_session_id", "int64", "The client that an EGRESS goes to, or that CLOSE_SESSION asks to close."),
+    Column("correlation_id", "int64", "The timer's id, chosen by the service."),
+    Column("deadline", "int64", "When a scheduled timer is due, in the cluster's time unit."),
+    Column("payload", "binary", "What the service sent, to a client (EGRESS) or to the cluster (SERVICE_MESSAGE)."),
+    Column("state_hash", "string", "SHA-256 of the snapshot that the service writes at this log position."),
+    Column("recorded_state_hash", "string", "The same of the snapshot that is recorded there; null where none is."),
+    Column("error", "string", "What the service raised, or what the container reported."),
+)
+"""The columns of a replay's rows."""
+ERROR_KIND, WARNING_KIND, STATE_HASH_KIND = "ERROR", "WARNING", "STATE_HASH"
+
+_log = logging.getLogger(__name__)
+_KINDS_BY_NAME = {column.name: column.type for column in REPLAY_COLUMNS}
+_NULL_VALUE = -1
+_MAX_POSITION = 2**63 - 1
+_FRAGMENT_LIMIT = 256
+# The default of a driver for IPC: what a service may send in one message of a snapshot follows from it.
+_SNAPSHOT_TERM_LENGTH, _SNAPSHOT_MTU_LENGTH = 64 * 1024 * 1024, 1408
+_RECOVERY_KEY = struct.Struct("<qqqii")
+_MAX_SERVICE_ID = 9
+_ACTION_SNAPSHOT = 2
+_READ_END = 1
+
+
+def replay_schema() -> pa.Schema:
+    """Return the Arrow schema of a replay's rows; each field has its meaning in its metadata, under ``b"comment"``.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+    """
+    return schema_of(REPLAY_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSnapshot:
+    """A snapshot of a service in a member's archive."""
+
+    descriptor: RecordingDescriptor
+    end_position: int
+    """Where its recording ends."""
+    log_position: int
+    """The log position that it represents."""
+    leadership_term_id: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySegment:
+    """A part of the log that can be replayed by itself, anywhere where the member's files can be read."""
+
+    member: Member
+    service_id: int
+    descriptor: RecordingDescriptor
+    """Of the log."""
+    begin_position: int
+    end_position: int
+    committed_position: int
+    """Up to where the log was known to be committed when the plan was made."""
+    begin_snapshot: RecordedSnapshot | None
+    """What the service starts from; ``None`` at the beginning of the log."""
+    snapshots: tuple[RecordedSnapshot, ...] = ()
+    """Those behind the begin, with which the service's state can be compared."""
+    hash_positions: tuple[int, ...] = ()
+    """Where, besides the end and the log's own snapshots, the state is hashed."""
+
+
+def recorded_snapshots(member: Member, service_id: int = 0) -> list[RecordedSnapshot]:
+    """Return the valid snapshots of a service that the member's archive has, by log position.
+
+    Raises:
+        RecordingError: the catalog or the recording log is damaged.
+    """
+    descriptors = {descriptor.recording_id: descriptor for descriptor in member.recordings()}
+    ends = RecordingEnds(member, descriptors)
+    found = {}
+    for entry in member.recording_log():
+        descriptor = descriptors.get(entry.recording_id)
+        if entry.is_snapshot and entry.is_valid and entry.service_id == service_id and descriptor is not None:
+            end, position = ends.of(descriptor), entry.log_position
+            found[position] = RecordedSnapshot(descriptor, end, position, entry.leadership_term_id, entry.timestamp)
+    return [found[position] for position in sorted(found)]
+
+
+def plan_replay(
+    member: Member,
+    *,
+    service_id: int = 0,
+    begin_position: int | None = None,
+    end_position: int | None = None,
+    hash_positions: Sequence[int] = (),
+    is_continuous: bool = False,
+) -> list[ReplaySegment]:
+    """Divide a member's log into segments between its recorded snapshots, in the order of the log.
+
+    Args:
+        member: whose recordings are replayed.
+        service_id: whose snapshots to begin from and to compare with.
+        begin_position: 0 for the beginning of the log, or the log position of a recorded snapshot; by default the
+            earliest of these that there is.
+        end_position: up to where, in log positions; by default as far as the log is committed. A warning gives both
+            positions where more is recorded than is known to be committed, or less than its recording log shows.
+        hash_positions: log positions at which the service's state is hashed, besides those of the snapshots and the
+            end.
+        is_continuous: make one segment of all, which begins from the first snapshot only.
+
+    Raises:
+        ConfigurationError: a position is out of range, or there is no snapshot at ``begin_position``.
+        RecordingError: the log is not known, or the catalog or recording log is damaged.
+    """
+    if not 0 <= service_id <= _MAX_SERVICE_ID:
+        raise ConfigurationError(f"service_id={service_id}: must be from 0 to {_MAX_SERVICE_ID}")
+    log = member.log()
+    descriptor, log_range = log.descriptor, log.log_range
+    committed = log_range.committed_position
+    end = committed if end_position is None else end_position
+    if end_position is None:
+        for text in end_texts(member, log).values():
+            _log.warning("%s", text)
+    snapshots = recorded_snapshots(member, service_id)
+    starts = {one.log_position: one for one in snapshots if log_range.start_position <= one.log_position <= committed}
+    begins = sorted(starts) if log_range.start_position > 0 else sorted({0, *starts})
+    if not begins:
+        raise ConfigurationError(
+            f"the log of {member.path} begins at {log_range.start_position} and service {service_id} has no snapshot "
+            "behind that: there is nothing that a replay could begin from"
+        )
+    begin = begins[0] if begin_position is None else begin_position
+    if begin not in begins:
+        raise ConfigurationError(
+            f"begin_position={begin}: a replay can begin at {', '.join(map(str, begins))}, where the log begins or a "
+            f"snapshot of service {service_id} is recorded"
+        )
+    if not begin <= end <= committed:
+        raise ConfigurationError(
+            f"end_position={end}: must be from begin_position={begin} to {committed}, up to where the log is known to "
+            "be committed"
+        )
+    outside = [position for position in hash_positions if not begin < position <= end]
+    if outside:
+        raise ConfigurationError(f"hash_positions: {outside[0]} is not behind {begin} and up to {end}")
+    places, hashes = [one.log_position for one in snapshots], sorted(set(hash_positions))
+    cuts = [begin] if is_continuous else [position for position in begins if begin <= position < end] or [begin]
+    return [
+        ReplaySegment(
+            member,
+            service_id,
+            descriptor,
+            lower,
+            upper,
+            committed,
+            starts.get(lower),
+            tuple(snapshots[bisect_right(places, lower) : bisect_right(places, upper)]),
+            tuple(hashes[bisect_right(hashes, lower) : bisect_right(hashes, upper)]),
+        )
+        for lower, upper in pairwise([*cuts, end])
+    ]
+
+
+def replay(
+    path: str | Path | Member,
+    service: ServiceSource,
+    *,
+    archive_dir: str | Path | None = None,
+    recording_id: int | None = None,
+    committed: str | int | None = None,
+    mode: str = STRICT,
+    batch_rows: int = BATCH_ROWS,
+    **plan: Any,
+) -> Iterator[pa.RecordBatch]:
+    """Run a service over a member's log without a break, and yield what it does as rows in the order of the log.
+
+    Args:
+        path: of the member, with ``archive_dir``, ``recording_id`` and ``committed`` as
+            :func:`~container.recordings.open_member` takes them; or a member that is open.
+        service: as :func:`replay_segment` takes it, with ``mode`` and ``batch_rows``.
+        plan: the other arguments of :func:`plan_replay`, such as ``begin_position``.
+
+    Raises:
+        as those do.
+    """
+    member = path
+    if not isinstance(member, Member):
+        member = open_member(member, archive_dir=archive_dir, recording_id=recording_id, committed=committed)
+    for segment in plan_replay(member, is_continuous=True, **plan):
+        yield from replay_segment(segment, service, mode=mode, batch_rows=batch_rows)
+
+
+def find_service(source: ServiceSource) -> Callable[[], object]:
+    """Return what makes a service.
+
+    Raises:
+        ConfigurationError: it cannot be found, or is an instance, whose state could not be had anew.
+    """
+    make: Callable[[], object] = load_object(source, "service") if isinstance(source, str) else source
+    if not callable(make):
+        raise ConfigurationError(
+            f"service={shown(source)}: must be a class or a function that makes one, not a service"
+        )
+    return make
+
+
+def make_service(source: ServiceSource) -> object:
+    """Return a new service.
+
+    Raises:
+        ConfigurationError: it cannot be found or made, or is an instance, whose state could not be had anew.
+    """
+    make = find_service(source)
+    try:
+        service: object = make()
+    except Exception as error:
+        raise ConfigurationError(f"service={shown(source)} cannot be made: {type(error).__name__}: {error}") from error
+    return service
+
+
+def replay_segment(
+    segment: ReplaySegment, service: ServiceSource, *, mode: str = STRICT, batch_rows: int = BATCH_ROWS
+) -> Generator[pa.RecordBatch, None, None]:
+    """Run a service over one segment and yield what it does as rows, in the order of the log.
+
+    The service is the leader's, and its role never changes; its background work is called, too. Consume the iterator
+    on one thread.
+
+    Args:
+        segment: of :func:`plan_replay`.
+        service: a class, a function without arguments, or ``package.module:Name`` of either.
+        mode: what an exception of the service does, once it has become a row with its log position: ``strict`` ends
+            the segment, ``permissive`` goes on behind the message, as the container does. A service that cannot
+            start, or ends itself, ends the segment in either mode.
+        batch_rows: rows of a batch at most; it also ends at 16 MiB of payload.
+
+    Raises:
+        ConfigurationError: the mode is unknown, or the service cannot be made.
+        RecordingUnavailableError: a file cannot be opened or read.
+        RecordingError: the recordings are damaged; in mode permissive that is the last row instead.
+    """
+    if mode not in (STRICT, PERMISSIVE):
+        raise ConfigurationError(f"mode={mode!r} is unknown, use one of {STRICT}, {PERMISSIVE}")
+    run = _Run(segment, make_service(service), mode, batch_rows)
+    try:
+        yield from run.batches()
+    finally:
+        run.close()
+
+
+class _Run:
+    """One agent over one segment."""
+
+    def __init__(self, segment: ReplaySegment, service: Any, mode: str, batch_rows: int) -> None:
+        self._segment = segment
+        self._is_strict = mode == STRICT
+        self._is_ended = False
+        self._damage: RecordingError | None = None
+        self._schema = replay_schema()
+        self._arrow = import_pyarrow()
+        self._rows = transport.ReplayRows(_KINDS_BY_NAME, batch_rows)
+        archive_dir = segment.member.archive_dir
+        self._log = transport.ReplayImage(
+            archive_dir,
+            segment.descriptor.layout(),
+            begin=segment.begin_position,
+            end=segment.committed_position,
+            is_log=True,
+        )
+        begin = segment.begin_snapshot
+        self._state = None
+        if begin is not None:
+            first = begin.descriptor.start_position
+            layout = begin.descriptor.layout()
+            self._state = transport.ReplayImage(archive_dir, layout, begin=first, end=begin.end_position, is_log=False)
+        self._client = transport.ReplayClient(self._rows, self._log, _join_log(segment), _recovery_key(segment), 0)
+        handler = service if isinstance(service, ServiceHandler) else PythonServiceHandler(service)
+        self._agent = AgentRunner(self._context(handler))
+        self._rows.begin(self._agent.cluster)
+
+    def _context(self, handler: ServiceHandler) -> SimpleNamespace:
+        service_id = self._segment.service_id
+        return SimpleNamespace(
+            client=self._client,
+            clock=self._client.clock,
+            service_handler=handler,
+            idle_strategy=NoOpIdleStrategy(),
+            mark_file=transport.ReplayMarkFile(),
+            snapshot_store=transport.ReplaySnapshotStore(self._rows, self._recorded, self._state),
+            counted_error_handler=self._on_error,
+            callback_error_policy=SKIP,
+            error_log=SimpleNamespace(record=self._on_error),
+            cluster_id=0,
+            service_id=service_id,
+            service_name=f"replay-{service_id}",
+            control_channel=aeron_defaults.CONTROL_CHANNEL,
+            service_stream_id=aeron_defaults.SERVICE_STREAM_ID,
+            consensus_module_stream_id=aeron_defaults.CONSENSUS_MODULE_STREAM_ID,
+            is_responding_service=True,
+            # Where a batch of messages ends depends on when a log is polled: here each has one, and so its position.
+            log_fragment_limit=1 if transport.takes_batches(handler) else _FRAGMENT_LIMIT,
+            app_version=0,
+            app_version_validator=lambda _own, _logged: True,
+            termination_hook=lambda: None,
+            owns_aeron_client=False,
+            duty_cycle_tracker=self._tracker(),
+            snapshot_duration_tracker=self._tracker(),
+            close=lambda: None,
+        )
+
+    def _tracker(self) -> DurationTracker:
+        return DurationTracker(self._client.new_counter(), self._client.new_counter(), _MAX_POSITION)
+
+    def _recorded(self, log_position: int) -> tuple[int, int, str | None]:
+        """How large a message of the snapshot at a position may be, and the hash of the one that is recorded there."""
+        segment = self._segment
+        known = segment.begin_snapshot
+        for one in segment.snapshots:
+            if one.log_position == log_position:
+                layout = one.descriptor
+                return layout.term_buffer_length, layout.mtu_length, _recorded_hash(segment.member.archive_dir, one)
+            known = known or one
+        if known is None:
+            return _SNAPSHOT_TERM_LENGTH, _SNAPSHOT_MTU_LENGTH, None
+        return known.descriptor.term_buffer_length, known.descriptor.mtu_length, None
+
+    def _on_error(self, error: BaseException) -> None:
+        if isinstance(error, RecordingError):
+            self._damage = self._damage or error
+        else:
+            self._put_error(error)
+
+    def _put_error(self, error: BaseException) -> None:
+        is_warning = getattr(error, "category", None) is Category.WARN
+        text = f"{type(error).__name__}: {error}"
+        if error.__cause__ is not None:
+            text += f" ({type(error.__cause__).__name__}: {error.__cause__})"
+        self._rows.put_error(WARNING_KIND if is_warning else ERROR_KIND, text)
+        self._is_ended |= self._is_strict and not is_warning
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """What the service does from the begin to the end."""
+        segment = self._segment
+        try:
+            self._agent.on_start()
+        except AgentTermination as error:
+            cause = error.__cause__ or error
+            if isinstance(cause, RecordingError):
+                yield from self._damaged(cause)
+            else:
+                self._on_error(cause)
+            self._is_ended = True
+        for position in sorted({*segment.hash_positions, segment.end_position}):
+            self._client.commit(position)
+            yield from self._advance()
+            if not self._is_ended and self._rows.hash_position != position:
+                self._log.inject(_snapshot_request(position, self._agent.cluster.time), position)
+                yield from self._advance()
+        yield from self._taken(is_end=True)
+
+    def _advance(self) -> Iterator[pa.RecordBatch]:
+        """Duty cycles of the agent, until it has all that it may have."""
+        while not (self._is_ended or self._log.is_drained):
+            self._client.clock.advance()
+            try:
+                self._agent.do_work()
+            except AgentTermination as error:
+                self._on_error(error)
+                self._is_ended = True
+            except Exception as error:
+                self._on_error(error)
+            if self._damage is not None:
+                yield from self._damaged(self._damage)
+            yield from self._taken()
+
+    def _damaged(self, error: RecordingError) -> Iterator[pa.RecordBatch]:
+        if self._is_strict or not tolerates(PERMISSIVE, error):
+            yield from self._taken(is_end=True)
+            raise error
+        self._put_error(error)
+        self._is_ended = True
+
+    def _taken(self, is_end: bool = False) -> Iterator[pa.RecordBatch]:
+        for _, arrays in self._rows.take(is_end):
+            columns = [arrays[column.name] for column in REPLAY_COLUMNS]
+            yield self._arrow.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def close(self) -> None:
+        """End the service, and close the files; what it still sends is no row."""
+        self._rows.close()
+        try:
+            self._agent.on_close()
+        finally:
+            self._log.close()
+            if self._state is not None:
+                self._state.close()
+
+
+def _recorded_hash(archive_dir: str, snapshot: RecordedSnapshot) -> str:
+    """The hash of the state in a recorded snapshot."""
+    decoder = SnapshotDecoder(
+        archive_dir,
+        snapshot.descriptor.layout(),
+        {"item": "string", "payload": "binary"},
+        batch_rows=BATCH_ROWS,
+        end=snapshot.end_position,
+        is_consensus_module=False,
+        log_position=snapshot.log_position,
+    )
+    state_hash, result = transport.StateHash(), 0
+    try:
+        while result != _READ_END:
+            result = decoder.decode_items()
+            if result < 0:
+                raise decoder.failure_error()
+            columns = decoder.take()
+            for item, payload in zip(columns["item"], columns["payload"], strict=True):
+                if item.as_py() == "SERVICE_DATA":
+                    state_hash.update(payload.as_py())
+    finally:
+        decoder.close()
+    return state_hash.hexdigest()
+
+
+def _recovery_key(segment: ReplaySegment) -> bytes:
+    """The key of the counter by which a consensus module tells a service where to begin."""
+    snapshot, service_count = segment.begin_snapshot, segment.service_id + 1
+    if snapshot is None:
+        fields = (_NULL_VALUE, segment.begin_position, 0)
+    else:
+        fields = (snapshot.leadership_term_id, snapshot.log_position, snapshot.timestamp)
+    return _RECOVERY_KEY.pack(*fields, 0, service_count) + bytes(8 * service_count)
+
+
+def _join_log(segment: ReplaySegment) -> bytes:
+    return encode(
+        "cluster",
+        "JoinLog",
+        log_position=segment.begin_position,
+        max_log_position=_MAX_POSITION,
+        member_id=segment.member.member_id or 0,
+        log_session_id=0,
+        log_stream_id=aeron_defaults.LOG_STREAM_ID,
+        is_startup=0,
+        role=Role.LEADER,
+        is_standby=0,
+        log_channel="aeron:ipc",
+    )
+
+
+def _snapshot_request(position: int, timestamp: int) -> bytes:
+    """The message of the log that has services take a snapshot."""
+    return encode(
+        "cluster",
+        "ClusterActionRequest",
+        leadership_term_id=0,
+        log_position=position,
+        timestamp=timestamp,
+        action=_ACTION_SNAPSHOT,
+        flags=0,
+    )

@@ -1,0 +1,107 @@
+# Types of container.replay.transport.
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+from container.service.cluster import Cluster
+from container.service.service_handler import ServiceHandler
+from container.transport.seam import (
+    Client,
+    Clock,
+    Counter,
+    Image,
+    MarkFile,
+    PendingAdd,
+    Publication,
+    SnapshotReader,
+    SnapshotStore,
+    SnapshotWriter,
+    Subscription,
+)
+
+@final
+class ReplayRows:
+    def __init__(self, columns: Mapping[str, str], batch_rows: int) -> None: ...
+    @property
+    def hash_position(self) -> int: ...
+    def begin(self, cluster: Cluster) -> None: ...
+    def close(self) -> None: ...
+    def take(self, is_end: bool = False) -> list[tuple[int, dict[str, Any]]]: ...
+    def put_error(self, kind: str, text: str) -> None: ...
+
+@final
+class StateHash:
+    def __init__(self) -> None: ...
+    def update(self, message: bytes) -> None: ...
+    def hexdigest(self) -> str: ...
+
+@final
+class ReplayPublication(Publication): ...
+
+@final
+class EgressPublication(ReplayPublication): ...  # type: ignore[misc]
+
+@final
+class ControlPublication(ReplayPublication): ...  # type: ignore[misc]
+
+@final
+class StatePublication(ReplayPublication): ...  # type: ignore[misc]
+
+@final
+class ReplayImage(Image):
+    def __init__(
+        self,
+        archive_dir: str | os.PathLike[str],
+        layout: Mapping[str, int],
+        *,
+        begin: int,
+        end: int,
+        is_log: bool,
+    ) -> None: ...
+    @property
+    def is_drained(self) -> bool: ...
+    def inject(self, message: bytes, position: int) -> None: ...
+    def close(self) -> None: ...
+
+@final
+class LogSubscription(Subscription): ...
+
+@final
+class ControlSubscription(Subscription): ...
+
+@final
+class ReplaySnapshotWriter(SnapshotWriter): ...
+
+@final
+class ReplaySnapshotReader(SnapshotReader): ...
+
+@final
+class ReplaySnapshotStore(SnapshotStore):
+    def __init__(
+        self, rows: ReplayRows, recorded: Callable[[int], tuple[int, int, str | None]], begin: ReplayImage | None
+    ) -> None: ...
+
+@final
+class ReplayClock(Clock):
+    def advance(self) -> None: ...
+
+@final
+class ReplayCounter(Counter): ...
+
+@final
+class ReplayPendingAdd(PendingAdd): ...
+
+@final
+class ReplayMarkFile(MarkFile): ...
+
+@final
+class ReplayClient(Client):
+    @property
+    def clock(self) -> ReplayClock: ...
+    def __init__(
+        self, rows: ReplayRows, log: ReplayImage, join_log: bytes, recovery_key: bytes, cluster_id: int
+    ) -> None: ...
+    def commit(self, log_position: int) -> None: ...
+    def new_counter(self) -> Counter: ...
+
+def takes_batches(handler: ServiceHandler) -> bool: ...

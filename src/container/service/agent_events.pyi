@@ -1,0 +1,10 @@
+# What type checkers see of container.service.agent_events, which is compiled.
+from typing import final
+
+from container.transport.seam import ClientListener
+
+@final
+class AgentListener(ClientListener): ...
+
+@final
+class ActiveLogEvent: ...

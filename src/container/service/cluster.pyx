@@ -1,0 +1,339 @@
+"""What a service can ask of its cluster: the Python calls here, what they do in the agent, which derives from it."""
+cimport cython
+from libc.stdint cimport int64_t, uint8_t
+
+from container.api import Role, TimeUnit
+from container.common.sealed cimport hide
+from container.errors import Category, ClusterError, ClusterEvent
+from container.transport.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
+from container.transport.message_buffer cimport BufferClaim
+from container.transport.seam cimport (
+    NOT_CONNECTED, BufferVector, Clock, Publication, publication_result_name,
+)
+
+from container.transport.wait_reporter cimport WaitReporter
+
+cdef tuple _ROLES = (Role.FOLLOWER, Role.CANDIDATE, Role.LEADER)
+cdef tuple _TIME_UNITS = (TimeUnit.MILLIS, TimeUnit.MICROS, TimeUnit.NANOS)
+cdef str _LOST_MESSAGE = ("a message to the cluster is lost on this member and the members may diverge; use "
+                          "Cluster.send, or idle and offer again")
+
+
+class OfferResult(int):
+    """The negative result of a raw offer to the cluster or a snapshot: an ``int`` that knows whether it was looked at.
+
+    A failed offer that is neither retried nor looked at loses a message on this member alone; the agent reports it.
+    """
+
+    was_read = False
+
+    def _read(name):  # noqa: N805 - makes the methods below
+        plain = getattr(int, name)
+
+        def method(self, *args):
+            self.was_read = True
+            return plain(self, *args)
+
+        method.__name__ = name
+        return method
+
+    __lt__, __le__, __eq__, __ne__, __gt__, __ge__ = map(
+        _read, ("__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"))
+    __bool__, __hash__, __index__, __int__, __repr__ = map(
+        _read, ("__bool__", "__hash__", "__index__", "__int__", "__repr__"))
+    __add__, __sub__, __neg__, __abs__ = map(_read, ("__add__", "__sub__", "__neg__", "__abs__"))
+
+    del _read
+
+
+cdef class FailedSend:
+    """A raw offer or a request that was not sent; kept until its event ends."""
+
+
+# Not bound: CPython calls such a method without a detour.
+@cython.binding(False)
+cdef class Cluster(EventHandler):
+    """Upstream's Cluster; see :class:`container.api.Cluster` for the contract of each call."""
+
+    cdef Clock clock(self):
+        return None
+
+    cdef int check_interrupted(self) except -1:
+        return 0
+
+    cdef int report(self, object error) except -1:
+        return 0
+
+    cdef int skip_message(self, str name, int64_t cluster_session_id, object error) except -1:
+        raise error
+
+    cdef int64_t now_ns(self) noexcept:
+        return 0
+
+    cdef void set_event(self, int64_t log_position, int64_t timestamp) noexcept:
+        pass
+
+    cdef int idle_once(self, int work_count) except -1:
+        return 0
+
+    cdef int64_t session_offer(self, object session, BufferVector* vectors, size_t count) except? -6:
+        return NOT_CONNECTED
+
+    cdef int64_t session_try_claim(
+            self, object session, Publication publication, Py_ssize_t length, BufferClaim buffer_claim) except? -6:
+        return NOT_CONNECTED
+
+    cdef int close_session(self, object session) except -1:
+        return 0
+
+    cdef bint close_session_by_id(self, int64_t cluster_session_id) except -1:
+        return False
+
+    cdef bint send_schedule_timer(self, int64_t correlation_id, int64_t deadline) except -1:
+        return False
+
+    cdef bint send_cancel_timer(self, int64_t correlation_id) except -1:
+        return False
+
+    cdef int64_t offer_vectors(self, BufferVector* vectors, size_t count) except? -6:
+        raise ClusterError("this cluster cannot send: it is not the one that the container passes to a service")
+
+    cdef int64_t offer_bytes(self, const uint8_t* data, size_t length) except? -6:
+        cdef BufferVector vectors[2]
+        vectors[1].data = <uint8_t*> data
+        vectors[1].length = length
+        return self.offer_vectors(vectors, 2)
+
+    cdef int64_t send_bytes(self, const uint8_t* data, size_t length) except? -6:
+        cdef BufferVector vectors[2]
+        vectors[1].data = <uint8_t*> data
+        vectors[1].length = length
+        return self.send_vectors(vectors, 2)
+
+    cdef int64_t send_vectors(self, BufferVector* vectors, size_t count) except? -6:
+        cdef int64_t result = self.offer_vectors(vectors, count)
+        cdef WaitReporter waiting = None
+        while result <= 0:
+            if waiting is None:
+                waiting = WaitReporter(self.clock(), "the consensus module to take a message of the service")
+            self.idle_once(0)
+            waiting.tick()
+            result = self.offer_vectors(vectors, count)
+        return result
+
+    cdef int64_t claim(self, Py_ssize_t length, BufferClaim buffer_claim) except? -6:
+        return NOT_CONNECTED
+
+    cdef object find_session(self, int64_t cluster_session_id):
+        return None
+
+    cdef list list_sessions(self):
+        return []
+
+    cdef int64_t get_log_position(self) noexcept:
+        return -1
+
+    cdef int64_t get_cluster_time(self) noexcept:
+        return 0
+
+    cdef int get_member_id(self) noexcept:
+        return -1
+
+    cdef int get_role(self) noexcept:
+        return 0
+
+    cdef int get_time_unit(self) noexcept:
+        return -1
+
+    cdef object get_context(self):
+        return None
+
+    cdef object get_aeron(self):
+        return None
+
+    @property
+    def member_id(self):
+        """This member's id (int); -1 before it joined a log."""
+        return self.get_member_id()
+
+    @property
+    def role(self):
+        """The role of this member (Role)."""
+        return _ROLES[self.get_role()]
+
+    @property
+    def log_position(self):
+        """The processed position of the log (int, bytes)."""
+        return self.get_log_position()
+
+    @property
+    def time(self):
+        """Cluster time of the event in progress (int, in `time_unit`)."""
+        return self.get_cluster_time()
+
+    @property
+    def time_unit(self):
+        """Unit of cluster time (TimeUnit or None)."""
+        cdef int time_unit = self.get_time_unit()
+        return _TIME_UNITS[time_unit] if time_unit >= 0 else None
+
+    @property
+    def context(self):
+        """The context of the container."""
+        return self.get_context()
+
+    @property
+    def aeron(self):
+        """The Aeron client of the container."""
+        return self.get_aeron()
+
+    @property
+    def client_sessions(self):
+        """The open sessions in upstream's order: ascending ids, but one below all others last (a fresh list)."""
+        return self.list_sessions()
+
+    def get_client_session(self, int64_t cluster_session_id):
+        """The open session with this id, or None."""
+        return self.find_session(cluster_session_id)
+
+    def for_each_client_session(self, action):
+        """Calls ``action(session)`` for each open session in the order of :attr:`client_sessions`."""
+        for session in self.list_sessions():
+            action(session)
+
+    def close_client_session(self, int64_t cluster_session_id):
+        """Asks for the close of a session; see :meth:`container.api.Cluster.close_client_session`."""
+        return bool(self.close_session_by_id(cluster_session_id))
+
+    def schedule_timer(self, int64_t correlation_id, int64_t deadline):
+        """Schedules a timer; see :meth:`container.api.Cluster.schedule_timer`."""
+        return bool(self.send_schedule_timer(correlation_id, deadline))
+
+    def cancel_timer(self, int64_t correlation_id):
+        """Cancels a timer; see :meth:`container.api.Cluster.cancel_timer`."""
+        return bool(self.send_cancel_timer(correlation_id))
+
+    def offer(self, *buffers):
+        """Tries once to send a message to the cluster; see :meth:`container.api.Cluster.offer`."""
+        cdef BufferVectors gathered
+        cdef int64_t result
+        gather_vectors(&gathered, buffers)
+        try:
+            result = self.offer_vectors(gathered.vectors, <size_t> gathered.count + 1)
+            if result > 0 and self._loose_ends is None:
+                return result
+            return self._tracked(result, "Cluster.offer", b"".join(buffers), _LOST_MESSAGE)
+        finally:
+            release_vectors(&gathered)
+
+    def send(self, *buffers):
+        """Sends a message to the cluster, waiting out back pressure; see :meth:`container.api.Cluster.send`."""
+        cdef BufferVectors gathered
+        gather_vectors(&gathered, buffers)
+        try:
+            return self.send_vectors(gathered.vectors, <size_t> gathered.count + 1)
+        finally:
+            release_vectors(&gathered)
+
+    def try_claim(self, Py_ssize_t length, BufferClaim buffer_claim not None):
+        """Claims a range of the stream to the cluster; see :meth:`container.api.Cluster.try_claim`."""
+        cdef int64_t result = self.claim(length, buffer_claim)
+        if result > 0 and self._loose_ends is None:
+            return result
+        return self._tracked(result, "Cluster.try_claim", length, _LOST_MESSAGE)
+
+    def idle(self, int work_count=0):
+        """Idles once inside a callback; see :meth:`container.api.Cluster.idle`."""
+        self.idle_once(work_count)
+
+    cdef object _tracked(self, int64_t result, str name, object what, str consequence):
+        cdef FailedSend failed
+        if result > 0:
+            for failed in self._loose_ends:
+                if failed.what == what:
+                    self._loose_ends.remove(failed)
+                    break
+            return result
+        failed = FailedSend.__new__(FailedSend)
+        failed.result = OfferResult(result)
+        failed.what = what
+        failed.text = (f"{name} returned {publication_result_name(result)} at logPosition={self.get_log_position()} "
+                       f"and was neither retried nor read: {consequence}")
+        self._keep(failed)
+        return failed.result
+
+    cdef int _keep(self, FailedSend failed) except -1:
+        cdef FailedSend before
+        if self._loose_ends is None:
+            self._loose_ends = []
+        for before in self._loose_ends:
+            if before.what == failed.what and (before.result is None or before.result.was_read):
+                self._loose_ends.remove(before)     # it is being retried, for however long
+                break
+        self._loose_ends.append(failed)
+        return 0
+
+    cdef bint request_failed(self, str name, int64_t request_id) except -1:
+        cdef FailedSend failed = FailedSend.__new__(FailedSend)
+        failed.result = None
+        failed.what = (name.endswith("timer"), request_id)
+        failed.text = (f"{name} of {request_id} returned False at logPosition={self.get_log_position()} and was not "
+                       "repeated until it returned True: the request is lost on this member and the members may "
+                       "diverge; idle with Cluster.idle, and try again")
+        self._keep(failed)
+        return False
+
+    cdef int request_sent(self, str name, int64_t request_id) except -1:
+        # The last request for a timer counts, whichever it is.
+        cdef FailedSend failed
+        what = (name.endswith("timer"), request_id)
+        for failed in self._loose_ends:
+            if failed.what == what:
+                self._loose_ends.remove(failed)
+                break
+        return 0
+
+    cdef int keep_claim(self, BufferClaim claim, int64_t cluster_session_id) except -1:
+        if self._loose_ends is None:
+            self._loose_ends = []
+        claim._cluster_session_id = cluster_session_id
+        claim._log_position = self.get_log_position()
+        if not claim._is_kept:
+            claim._is_kept = True
+            claim._next = self._claims
+            self._claims = claim
+        return 0
+
+    cdef list take_loose_ends(self):
+        cdef FailedSend failed
+        cdef BufferClaim claim = self._claims
+        cdef BufferClaim following
+        cdef Py_ssize_t length
+        cdef list texts
+        if self._loose_ends is None:
+            return []
+        texts = [failed.text for failed in self._loose_ends if failed.result is None or not failed.result.was_read]
+        self._loose_ends = None
+        self._claims = None
+        while claim is not None:
+            following = claim._next
+            claim._next = None
+            claim._is_kept = False
+            length = <Py_ssize_t> claim._length
+            if claim._abort_forgotten():
+                call = (f"try_claim of session {claim._cluster_session_id}" if claim._cluster_session_id >= 0
+                        else "Cluster.try_claim")
+                texts.append(
+                    f"{call}: a claim of {length} bytes at logPosition={claim._log_position} was neither committed nor "
+                    "aborted when its event ended: it is aborted and nothing is sent; commit it while the message, or "
+                    "other event, that made it is handled, best with 'with BufferClaim() as claim'")
+            claim = following
+        return texts
+
+    cdef int report_loose_ends(self) except -1:
+        for text in self.take_loose_ends():
+            self.report(ClusterEvent(text, category=Category.ERROR))
+        return 0
+
+
+hide((FailedSend,))

@@ -1,0 +1,1 @@
+# What type checkers see of container.service.cluster_counters, which is compiled.

@@ -1,0 +1,3 @@
+# What type checkers see of container.service.event_handler, which is compiled.
+
+class EventHandler: ...

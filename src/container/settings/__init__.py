@@ -1,0 +1,1 @@
+"""Every setting of a container, and where its value comes from."""

@@ -1,5 +1,0 @@
-# What type checkers see of container.state_check, which is compiled.
-
-from typing import Any
-
-def check_state(state: object, state_type: Any, name: str) -> None: ...

@@ -1,0 +1,1 @@
+"""The seam: what carries messages, as abstract classes; buffers, fragments and idling over it."""

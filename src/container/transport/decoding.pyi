@@ -1,0 +1,1 @@
+# What type checkers see of container.transport.decoding, which is compiled.

@@ -1,0 +1,14 @@
+# What type checkers see of container.transport.memory_counters, which is compiled.
+
+from typing import Self, final
+
+from container.transport.seam import Clock, Counters
+
+@final
+class CounterBuffers:
+    def __new__(cls, clock: Clock, capacity: int) -> Self: ...
+    @property
+    def capacity(self) -> int: ...
+
+@final
+class MemoryCounters(Counters): ...
