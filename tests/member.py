@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any, cast
 
 from container.api import (
@@ -20,8 +19,8 @@ from container.api import (
     TimeUnit,
 )
 from container.common.error_texts import remark_on
-from container.common.semantic_version import is_version_compatible
 from container.errors import AgentTermination
+from container.service.agent_context import AgentContext
 from container.service.agent_runner import AgentRunner
 from container.service.service_handler import PythonServiceHandler, ServiceHandler
 from container.settings.callback_errors import SKIP
@@ -166,34 +165,31 @@ class Member:
         self.during_idle: list[Callable[[], object]] = []
         self.idle_ns = TICK_NS
         self.idle_strategy = SteppingIdleStrategy(self._on_idle)
-        is_handler = isinstance(self.service, ServiceHandler)
-        self.ctx = SimpleNamespace(
+        self.context = AgentContext(
             client=self.client,
             clock=self.clock,
-            service_handler=self.service if is_handler else PythonServiceHandler(self.service),
+            service_handler=self.service
+            if isinstance(self.service, ServiceHandler)
+            else PythonServiceHandler(self.service),
             idle_strategy=self.idle_strategy,
             mark_file=self.mark_file,
             snapshot_store=self.store,
-            counted_error_handler=self._on_error,
+            on_error=self._on_error,
+            record_event=self.events.append,
             callback_error_policy=callback_error_policy,
-            error_log=SimpleNamespace(record=self.events.append),
             cluster_id=cluster_id,
             service_id=service_id,
             service_name=f"clustered-service-{cluster_id}-{service_id}",
             control_channel=CHANNEL,
-            service_stream_id=104,
-            consensus_module_stream_id=105,
             is_responding_service=is_responding_service,
             log_fragment_limit=log_fragment_limit,
             app_version=app_version,
-            app_version_validator=is_version_compatible,
             termination_hook=self._on_hook,
-            owns_aeron_client=False,
             duty_cycle_tracker=self._tracker(218),
             snapshot_duration_tracker=self._tracker(236),
             close=self._on_close,
         )
-        self.agent = AgentRunner(self.ctx)
+        self.agent = AgentRunner(self.context)
 
     @property
     def client_id(self) -> int:

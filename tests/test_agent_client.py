@@ -102,8 +102,8 @@ def member_with(
     """A member that has not started, with such a client."""
     member = Member()
     client = module.Between(member.client, nothing if adding is None else lambda: adding(member), removing)
-    member.ctx.client = client
-    member.agent = type(member.agent)(member.ctx)
+    member.context.client = client
+    member.agent = type(member.agent)(member.context)
     return member
 
 
@@ -141,7 +141,7 @@ def test_a_mark_file_that_can_not_be_freed_and_a_context_that_can_not_be_closed_
         raise errors[1]
 
     member = Member().lead()
-    member.ctx.close = close
+    member.context.close = close
     member.mark_file.error = errors[0]
     member.agent.on_close()
     assert member.errors == errors

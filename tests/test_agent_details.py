@@ -49,8 +49,8 @@ class SlowArchive(ScriptedArchive):
     def __init__(self, member: Member) -> None:
         super().__init__(member.driver)
         self.replays: list[tuple[Publication, list[bytes]]] = []
-        member.ctx.snapshot_store = ArchiveSnapshotStore(member.client, ArchiveContext.for_service(0, 0))
-        member.agent = type(member.agent)(member.ctx)
+        member.context.snapshot_store = ArchiveSnapshotStore(member.client, ArchiveContext.for_service(0, 0))
+        member.agent = type(member.agent)(member.context)
 
     def add(self, messages: list[bytes]) -> int:
         """The id of a recording of these messages."""
@@ -213,7 +213,7 @@ def test_the_version_validator_is_asked_for_the_containers_version_and_then_for_
     taken.cm.snapshot()
     taken.commit()
     member = Member(app_version=5)
-    member.ctx.app_version_validator = validator
+    member.context.app_version_validator = validator
     recording = member.store.add_recording(taken.store.messages(taken.store.recording_ids[-1]))
     member.start(recording_ids=[recording], leadership_term_id=1)
     member.cm.join_as_leader()
@@ -328,7 +328,7 @@ def test_streams_are_left_to_a_client_that_is_the_agents_own(owns_client: bool) 
     member = Member().lead()
     member.cm.open_session(1)
     member.commit()
-    member.ctx.owns_aeron_client = owns_client
+    member.context.owns_client = owns_client
     member.agent.on_close()
     left = {each.stream_id for each in member.client.open_resources if hasattr(each, "stream_id")}
     assert left == ({102, 104, 105} if owns_client else set())
@@ -348,7 +348,7 @@ def test_the_end_of_the_log_is_told_when_its_image_is_closed_before_its_end() ->
 def test_a_member_is_closed_once() -> None:
     member = Member().lead()
     closed: list[bool] = []
-    member.ctx.close = lambda: closed.append(True)
+    member.context.close = lambda: closed.append(True)
     member.agent.on_close()
     member.agent.on_close()
     assert closed == [True]
@@ -586,8 +586,8 @@ def test_sessions_close_in_any_order(count: int) -> None:
 
 def test_each_wait_of_a_send_begins_with_the_shortest_idling() -> None:
     member = Member()
-    member.ctx.idle_strategy = SteppingIdleStrategy(max_idles=5)  # more in a row end the agent
-    member.agent = type(member.agent)(member.ctx)
+    member.context.idle_strategy = SteppingIdleStrategy(max_idles=5)  # more in a row end the agent
+    member.agent = type(member.agent)(member.context)
     member.lead()
     member.cm.open_session(1)
     member.commit()

@@ -113,7 +113,7 @@ def test_an_exception_in_on_terminate_is_logged_and_the_end_goes_on() -> None:
 
 def test_an_exception_in_the_termination_hook_is_logged() -> None:
     member = Member().lead()
-    member.ctx.termination_hook = lambda: 1 // 0
+    member.context.termination_hook = lambda: 1 // 0
     member.cm.termination_position()
     member.terminated()
     assert [type(error) for error in member.errors] == [ZeroDivisionError]
@@ -349,7 +349,7 @@ def test_s11_it_advances_during_long_idles_of_the_user() -> None:
 @pytest.mark.parametrize("count", [1, 5])
 def test_the_duty_cycle_is_measured(count: int) -> None:
     member = Member().lead()
-    tracker = member.ctx.duty_cycle_tracker
+    tracker = member.context.duty_cycle_tracker
     for _ in range(count):
         member.clock.advance(2_000_000_000)
         member.agent.do_work()

@@ -429,7 +429,7 @@ def test_s29_a_new_term_sets_the_egress_term_and_the_time_unit() -> None:
 def test_s29_an_older_term_event_means_milliseconds(version: int) -> None:
     member = Member(app_version=1).lead()
     if version < 4:
-        member.ctx.app_version_validator = lambda _own, _other: True
+        member.context.app_version_validator = lambda _own, _other: True
     member.cm.new_leadership_term(version=version)
     member.commit()
     assert member.service.of("on_new_leadership_term_event")[-1][6] is TimeUnit.MILLIS

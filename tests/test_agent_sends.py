@@ -858,7 +858,7 @@ def test_sessions_are_told_in_upstreams_order() -> None:
     assert seen == [30, 10, 20], "one below all others comes last, as in Java's container"
     assert [session.id for session in cluster.client_sessions] == seen
     assert cluster.get_client_session(20).id == 20
-    assert cluster.context is member.ctx
+    assert cluster.context is member.context
     assert cluster.aeron is member.client
 
 

@@ -45,7 +45,7 @@ def test_s42_a_snapshot_is_acked_with_its_recording_id(role: str) -> None:
 
 def test_s42_it_holds_begin_sessions_in_upstreams_order_end_and_the_users_messages() -> None:
     member = Member(app_version=0x010203).start()
-    member.ctx.app_version_validator = lambda _own, _other: True
+    member.context.app_version_validator = lambda _own, _other: True
     member.lead()
     for session_id in (9, 4, 6):
         member.cm.open_session(session_id, encoded_principal=b"p%d" % session_id)
@@ -219,7 +219,7 @@ def test_suspend_and_resume_are_passed_over(action: int) -> None:
 @pytest.mark.parametrize("fails", [False, True])
 def test_s47_the_duration_is_measured_for_failed_snapshots_as_well(fails: bool) -> None:
     member = Member().lead()
-    tracker = member.ctx.snapshot_duration_tracker
+    tracker = member.context.snapshot_duration_tracker
 
     def slow(_publication: object) -> None:
         member.clock.advance(2_500_000_000)

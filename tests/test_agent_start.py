@@ -393,7 +393,7 @@ def test_a_failed_add_of_the_control_subscription_closes_the_publication() -> No
     before = member.client.open_resources
     member.driver.fail_next_add("subscription", 1, "mismatched term length")
     with pytest.raises(RegistrationError, match="mismatched term length"):
-        type(member.agent)(member.ctx)
+        type(member.agent)(member.context)
     assert member.client.open_resources == before
 
 

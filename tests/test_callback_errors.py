@@ -398,7 +398,7 @@ def test_a_version_validator_that_fails_ends_the_member() -> None:
     def fails(*_: int) -> bool:
         raise cause
 
-    member.ctx.app_version_validator = fails
+    member.context.app_version_validator = fails
     member.cm.new_leadership_term()
     member.cm.commit()
     assert member.terminated().__cause__ is cause
@@ -530,7 +530,7 @@ def test_what_else_a_callback_raises_is_named() -> None:
     member.service.actions["do_background_work"] = raising(ValueError("x"))
     member.work(1)
     del member.service.actions["do_background_work"]
-    member.ctx.termination_hook = raising(ValueError("x"))
+    member.context.termination_hook = raising(ValueError("x"))
     member.cm.termination_position(member.service.cluster.log_position)
     member.terminated()
     assert member.remarks == [
@@ -903,7 +903,7 @@ def test_whatever_on_terminate_raises_the_close_goes_on(error: BaseException) ->
 @pytest.mark.parametrize("error", WAYS, ids=repr)
 def test_whatever_the_termination_hook_raises_the_end_goes_on(error: BaseException) -> None:
     member = Member().lead()
-    member.ctx.termination_hook = raising(error)
+    member.context.termination_hook = raising(error)
     member.cm.termination_position(member.service.cluster.log_position)
     assert getattr(member.terminated(), "is_expected", False)
     member.agent.on_close()
@@ -946,7 +946,7 @@ def test_a_runner_is_whole_or_not_there() -> None:
     with pytest.raises(TypeError):
         AgentRunner()  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
-        AgentRunner(object())
+        AgentRunner(object())  # type: ignore[arg-type]
 
 
 def test_run_halts_and_closes() -> None:
@@ -971,4 +971,4 @@ def test_run_halts_and_closes() -> None:
 
 def test_the_stream_of_the_consensus_module_is_named() -> None:
     """What these tests script is the stream that the agent sends on."""
-    assert Member().ctx.control_channel == CHANNEL
+    assert Member().context.control_channel == CHANNEL

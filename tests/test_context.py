@@ -79,7 +79,7 @@ def concluded(tmp_path: Path, client: MemoryClient) -> Iterator[Any]:
 )
 def test_idle_strategy_by_its_name(concluded: Any, text: str) -> None:
     context = concluded(environ={"AERON_CLUSTER_IDLE_STRATEGY": text})
-    assert context.idle_strategy is not context.new_idle_strategy()
+    assert context.agent_context.idle_strategy is not context.new_idle_strategy()
 
 
 @pytest.mark.parametrize(
@@ -91,18 +91,18 @@ def test_bad_idle_strategy_is_refused_with_what_is_allowed(text: str) -> None:
 
 
 def test_idle_strategies_have_their_parameters(concluded: Any) -> None:
-    sleeping = concluded(idle_strategy="sleep(2ms)", service_id=1).idle_strategy
+    sleeping = concluded(idle_strategy="sleep(2ms)", service_id=1).agent_context.idle_strategy
     assert isinstance(sleeping, SleepingIdleStrategy)
     assert sleeping.period_ns == 2_000_000
-    backoff = concluded(idle_strategy="backoff(1,2,3us,4us)", service_id=2).idle_strategy
+    backoff = concluded(idle_strategy="backoff(1,2,3us,4us)", service_id=2).agent_context.idle_strategy
     assert isinstance(backoff, BackoffIdleStrategy)
     assert (backoff.max_spins, backoff.max_park_period_ns) == (1, 4_000)
 
 
 def test_agent_and_runner_get_strategies_of_their_own_from_a_function(concluded: Any) -> None:
     context = concluded(idle_strategy=BusySpinIdleStrategy)
-    assert isinstance(context.idle_strategy, BusySpinIdleStrategy)
-    assert context.new_idle_strategy() is not context.idle_strategy
+    assert isinstance(context.agent_context.idle_strategy, BusySpinIdleStrategy)
+    assert context.new_idle_strategy() is not context.agent_context.idle_strategy
 
 
 # --- conclude
@@ -110,7 +110,7 @@ def test_agent_and_runner_get_strategies_of_their_own_from_a_function(concluded:
 
 @pytest.mark.parametrize("service_id", range(10))
 def test_s1_service_ids_0_to_9_are_accepted(concluded: Any, service_id: int) -> None:
-    assert concluded(service_id=service_id).service_id == service_id
+    assert concluded(service_id=service_id).agent_context.service_id == service_id
 
 
 def test_s2_default_service_name_is_made_of_the_ids(concluded: Any) -> None:
@@ -153,15 +153,16 @@ def test_agent_finds_its_settings(concluded: Any, client: MemoryClient) -> None:
     assert context.client is client
     assert context.clock is client.clock
     assert not context.owns_aeron_client
-    assert (context.cluster_id, context.service_id) == (2, 1)
-    assert context.control_channel == "aeron:ipc?term-length=64k"
-    assert (context.service_stream_id, context.consensus_module_stream_id) == (204, 205)
-    assert context.is_responding_service is False
-    assert context.log_fragment_limit == 7
-    assert context.app_version == 0x010203
-    assert context.app_version_validator(0x010000, 0x01FFFF)
-    assert context.termination_hook() is None
-    assert isinstance(context.snapshot_store, MemorySnapshotStore)
+    agent = context.agent_context
+    assert (agent.cluster_id, agent.service_id) == (2, 1)
+    assert agent.control_channel == "aeron:ipc?term-length=64k"
+    assert (agent.service_stream_id, agent.consensus_module_stream_id) == (204, 205)
+    assert agent.is_responding_service is False
+    assert agent.log_fragment_limit == 7
+    assert agent.app_version == 0x010203
+    assert agent.app_version_validator(0x010000, 0x01FFFF)
+    assert agent.termination_hook() is None
+    assert isinstance(agent.snapshot_store, MemorySnapshotStore)
 
 
 def test_directories_are_made_and_canonical(concluded: Any, tmp_path: Path) -> None:
@@ -319,7 +320,7 @@ def test_service_can_be_named(tmp_path: Path, client: MemoryClient) -> None:
     context = Context(client=client, environ=environ, cluster_dir=tmp_path)
     context.conclude()
     assert type(context.service).__name__ == "RecordingService"
-    assert isinstance(context.service_handler, PythonServiceHandler)
+    assert isinstance(context.agent_context.service_handler, PythonServiceHandler)
     context.close()
 
 
@@ -337,7 +338,7 @@ def test_no_service_at_all_is_refused_with_what_to_do(tmp_path: Path, client: Me
 
 def test_service_written_in_cython_is_taken_as_it_is(concluded: Any) -> None:
     handler = ServiceHandler()
-    assert concluded(handler).service_handler is handler
+    assert concluded(handler).agent_context.service_handler is handler
 
 
 def test_configuration_is_printed_when_wanted(concluded: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,12 +31,12 @@ class ClusteredServiceContainer:
 
     Context = _Context
 
-    def __init__(self, ctx: _Context, *, on_end: Callable[[], object] | None = None) -> None:
+    def __init__(self, context: _Context, *, on_end: Callable[[], object] | None = None) -> None:
         """Conclude the context and add the agent's streams; nothing runs yet. See :meth:`launch`.
 
         If that fails, everything is closed again and the mark file is free for the next start.
         """
-        self._ctx = ctx
+        self._context = context
         self._on_end = on_end
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -47,13 +47,13 @@ class ClusteredServiceContainer:
         self._parent_id = 0
         forks.own(self)
         try:
-            ctx.is_starting = True
-            ctx.conclude()
-            self._runner_idle_strategy = ctx.new_idle_strategy()
-            self._agent = AgentRunner(ctx)
-            ctx.is_starting = False
+            context.is_starting = True
+            context.conclude()
+            self._runner_idle_strategy = context.new_idle_strategy()
+            self._agent = AgentRunner(context.agent_context)
+            context.is_starting = False
         except BaseException:
-            ctx.abandon()
+            context.abandon()
             raise
 
     def _disown(self, process_id: int) -> None:
@@ -62,7 +62,7 @@ class ClusteredServiceContainer:
         self._is_ended.set()
 
     def _refusal(self, what: str) -> ForkedError:
-        return forks.refusal(what, f"the container of service {self._ctx.service_name}", self._parent_id)
+        return forks.refusal(what, f"the container of service {self._context.service_name}", self._parent_id)
 
     @classmethod
     def launch(
@@ -87,17 +87,17 @@ class ClusteredServiceContainer:
         if isinstance(service, _Context):
             if settings:
                 raise TypeError(f"give settings to the Context, not beside it: {', '.join(settings)}")
-            ctx = service
+            context = service
         else:
-            ctx = _Context(service, **settings)
-        member = cls(ctx)
+            context = _Context(service, **settings)
+        member = cls(context)
         member.start()
         return member
 
     @property
     def context(self) -> _Context:
         """The context that was concluded."""
-        return self._ctx
+        return self._context
 
     @property
     def is_running(self) -> bool:
@@ -126,7 +126,7 @@ class ClusteredServiceContainer:
         """
         if self._parent_id:
             raise self._refusal("invoke a container")
-        if not self._ctx.use_agent_invoker:
+        if not self._context.use_agent_invoker:
             raise ContainerError("the agent runs on its own thread: launch with use_agent_invoker=True to invoke it")
         if not self.is_running:
             return 0
@@ -163,7 +163,7 @@ class ClusteredServiceContainer:
             if isinstance(error, MemoryError):  # not even the end could be made
                 self._terminate(error)
             else:
-                self._ctx.counted_error_handler(error)
+                self._context.counted_error_handler(error)
         return 0
 
     def _terminate(self, error: BaseException) -> None:
@@ -171,7 +171,7 @@ class ClusteredServiceContainer:
         if self._parent_id:
             raise error
         self._is_closing = True
-        self._ctx.counted_error_handler(error)
+        self._context.counted_error_handler(error)
 
     def close(self, timeout: float | None = None) -> None:
         """End the agent and wait until it has closed everything; may be called twice, and from any thread.
@@ -207,7 +207,7 @@ class ClusteredServiceContainer:
                 return
             self._agent.interrupt()
             elapsed = time.monotonic() - begin
-            what = f"agent {self._ctx.service_name} has not ended {elapsed:.0f} s after close(): a callback runs on"
+            what = f"agent {self._context.service_name} has not ended {elapsed:.0f} s after close(): a callback runs on"
             if timeout is not None and elapsed >= timeout:
                 raise TimedOutError(what)
             report("warning", "%s", what)
@@ -233,13 +233,13 @@ class ClusteredServiceContainer:
         state = "running" if self.is_running else f"ended: {self._failure!r}"
         if self._parent_id:
             state = f"of process {self._parent_id}"
-        return f"<ClusteredServiceContainer {self._ctx.service_name} {state}>"
+        return f"<ClusteredServiceContainer {self._context.service_name} {state}>"
 
     def start(self) -> None:
         """Start the agent's thread, if it is to have one; :meth:`launch` has done so."""
-        if self._ctx.use_agent_invoker:
+        if self._context.use_agent_invoker:
             return
-        self._thread = threading.Thread(target=self._run, name=self._ctx.service_name)
+        self._thread = threading.Thread(target=self._run, name=self._context.service_name)
         try:
             self._thread.start()
         except BaseException as error:
@@ -257,8 +257,8 @@ class ClusteredServiceContainer:
             self._failure = self._agent.termination
         except BaseException as error:
             self._failure = error
-            what = self._ctx.bounded_text(error)
-            report("critical", "agent %s was not closed in order: %s", self._ctx.service_name, what)
+            what = self._context.bounded_text(error)
+            report("critical", "agent %s was not closed in order: %s", self._context.service_name, what)
         finally:
             if self._parent_id:
                 forks.end_child(self._failure or self._refusal("return from a callback"))
@@ -266,13 +266,13 @@ class ClusteredServiceContainer:
 
     def _prepare_thread(self) -> None:
         """What concerns only how fast the agent is: when it is refused, the service runs all the same."""
-        settings = self._ctx.settings
+        settings = self._context.settings
         for value, prepare in ((settings.cpu_affinity, pin_to_cpu), (settings.timer_slack_ns, set_timer_slack)):
             if value is not None:
                 try:
                     prepare(value)
                 except (ConfigurationError, OSError) as error:
-                    self._ctx.counted_error_handler(error)
+                    self._context.counted_error_handler(error)
 
     def _end(self) -> None:
         """Close an agent that has no thread."""

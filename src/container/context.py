@@ -28,8 +28,9 @@ from container.error_handlers import (
 from container.errors import ConcurrentConcludeError, ConfigurationError
 from container.files.cluster_mark_file import ClusterMarkFile, ensure_link_file, mark_file_name
 from container.files.error_log import CountedErrorHandler, DistinctErrorLog
+from container.service.agent_context import AgentContext
 from container.service.service_counters import ServiceCounters
-from container.service.service_handler import ServiceHandler
+from container.service.service_handler import PythonServiceHandler, ServiceHandler, check_service
 from container.setting_types import ContainerSettings
 from container.settings.sources import collect_settings, validate_settings
 from container.settings.table import Settings
@@ -82,18 +83,16 @@ class Context:
             :meth:`conclude`.
     """
 
-    # Made by conclude(), for the agent.
-    service_handler: ServiceHandler
-    snapshot_store: SnapshotStore
-    error_log: DistinctErrorLog
-    error_handler: ErrorHandler
-    counted_error_handler: CountedErrorHandler
-    duty_cycle_tracker: DurationTracker
-    snapshot_duration_tracker: DurationTracker
+    # Made by conclude().
+    service_name: str
     clock: Clock
     client: Client
     mark_file: MarkFile
     aeron_dir: str
+    error_log: DistinctErrorLog
+    error_handler: ErrorHandler
+    counted_error_handler: CountedErrorHandler
+    agent_context: AgentContext
 
     def __init__(
         self,
@@ -131,8 +130,8 @@ class Context:
                     f"{name}={shown(given)}: must be a {kind.__name__} of container.transport.seam"
                 )
         self.service = service
-        self.app_version_validator = app_version_validator
-        self.termination_hook = termination_hook or _do_nothing
+        self._app_version_validator = app_version_validator
+        self._termination_hook = termination_hook or _do_nothing
         self.use_agent_invoker = use_agent_invoker
         self.owns_aeron_client = False
         self.is_starting = False
@@ -212,8 +211,7 @@ class Context:
         self._conclude_error_handlers(settings, delegating)
         self._conclude_client(settings)
         self._conclude_counters(settings)
-        self._conclude_snapshot_store(settings)
-        self._conclude_service(settings)
+        self._conclude_agent_context(settings)
         self._write_mark_file(settings)
         if settings.print_configuration:
             print_line(str(self), sys.stdout)
@@ -268,8 +266,6 @@ class Context:
                 "(AERON_CLUSTER_SERVICE_CLASS_NAME) to package.module:ServiceClass"
             )
         service = create_object(path, "service_class_name")
-        from container.service.service_handler import ServiceHandler, check_service
-
         if not isinstance(service, ServiceHandler):
             try:
                 check_service(service)
@@ -280,7 +276,7 @@ class Context:
     def summary(self) -> str:
         """One line for the log: which service of which cluster this is, and where; once :meth:`conclude` knows it."""
         return (
-            f"{self.service_name}: cluster_id={self.cluster_id} service_id={self.service_id} "
+            f"{self.service_name}: cluster_id={self.settings.cluster_id} service_id={self.settings.service_id} "
             f"aeron_dir={self.aeron_dir} cluster_dir={self._cluster_dir}"
         )
 
@@ -292,19 +288,10 @@ class Context:
         return "\n".join(["ClusteredServiceContainer.Context", "{", *lines, "}"])
 
     def _conclude_scalars(self, settings: Settings) -> None:
-        self.cluster_id = settings.cluster_id
-        self.service_id = settings.service_id
         self.service_name = settings.effective_service_name
-        self.control_channel = settings.control_channel
-        self.service_stream_id = settings.service_stream_id
-        self.consensus_module_stream_id = settings.consensus_module_stream_id
-        self.is_responding_service = settings.is_responding_service
-        self.log_fragment_limit = settings.log_fragment_limit
-        self.callback_error_policy = settings.callback_error_policy
-        self.app_version = settings.app_version
         given = self._given_client
         self.clock = self._given_clock or (given.clock if given is not None else SystemClock())
-        self.idle_strategy = self.new_idle_strategy()
+        self._idle_strategy = self.new_idle_strategy()
 
     def _conclude_directories(self, settings: Settings) -> None:
         self._cluster_dir = self._mark_file_dir = _created_directory("cluster_dir", settings.cluster_dir)
@@ -383,21 +370,20 @@ class Context:
     def _conclude_counters(self, settings: Settings) -> None:
         counters = self._counters = ServiceCounters(self.client, settings.cluster_id, settings.service_id)
         self.counted_error_handler = CountedErrorHandler(counters.add_error_counter(), self.error_handler)
-        self.duty_cycle_tracker = DurationTracker(
+        self._duty_cycle_tracker = DurationTracker(
             counters.add_max_cycle_time(),
             counters.add_cycle_time_exceeded(settings.cycle_threshold_ns),
             settings.cycle_threshold_ns,
         )
-        self.snapshot_duration_tracker = DurationTracker(
+        self._snapshot_duration_tracker = DurationTracker(
             counters.add_max_snapshot_duration(),
             counters.add_snapshot_duration_exceeded(settings.snapshot_duration_threshold_ns),
             settings.snapshot_duration_threshold_ns,
         )
 
-    def _conclude_snapshot_store(self, settings: Settings) -> None:
+    def _snapshot_store(self, settings: Settings) -> SnapshotStore:
         if self._given_snapshot_store is not None:
-            self.snapshot_store = self._given_snapshot_store
-            return
+            return self._given_snapshot_store
         from container.archive.archive_client import ArchiveContext, ArchiveSnapshotStore
 
         archive_context = ArchiveContext.for_service(
@@ -410,7 +396,7 @@ class Context:
             message_retry_attempts=settings.archive_message_retry_attempts,
             client_name=self.service_name,
         )
-        self.snapshot_store = ArchiveSnapshotStore(
+        return ArchiveSnapshotStore(
             self.client,
             archive_context,
             snapshot_channel=settings.snapshot_channel,
@@ -420,13 +406,38 @@ class Context:
             cluster_dir=self._cluster_dir,
         )
 
-    def _conclude_service(self, settings: Settings) -> None:
-        from container.service.service_handler import PythonServiceHandler, ServiceHandler
-
+    def _conclude_agent_context(self, settings: Settings) -> None:
+        snapshot_store = self._snapshot_store(settings)
         service = self.service
         if service is None:
             service = self.service = self.create_service()
-        self.service_handler = service if isinstance(service, ServiceHandler) else PythonServiceHandler(service)
+        self.agent_context = AgentContext(
+            service_handler=service if isinstance(service, ServiceHandler) else PythonServiceHandler(service),
+            client=self.client,
+            clock=self.clock,
+            idle_strategy=self._idle_strategy,
+            mark_file=self.mark_file,
+            snapshot_store=snapshot_store,
+            duty_cycle_tracker=self._duty_cycle_tracker,
+            snapshot_duration_tracker=self._snapshot_duration_tracker,
+            on_error=self.counted_error_handler,
+            record_event=self.error_log.record,
+            service_name=self.service_name,
+            log_fragment_limit=settings.log_fragment_limit,
+            callback_error_policy=settings.callback_error_policy,
+            cluster_id=settings.cluster_id,
+            service_id=settings.service_id,
+            control_channel=settings.control_channel,
+            service_stream_id=settings.service_stream_id,
+            consensus_module_stream_id=settings.consensus_module_stream_id,
+            is_responding_service=settings.is_responding_service,
+            app_version=settings.app_version,
+            app_version_validator=self._app_version_validator,
+            termination_hook=self._termination_hook,
+            owns_client=self.owns_aeron_client,
+            close=self.close,
+            service_context=self,
+        )
 
     def _write_mark_file(self, settings: Settings) -> None:
         if not isinstance(self.mark_file, ClusterMarkFile):

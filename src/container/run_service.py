@@ -71,28 +71,28 @@ def run(
         raise SystemExit(print_failure("container.run", error)) from error
 
 
-def run_context(ctx: Context) -> None:
+def run_context(context: Context) -> None:
     """The same for a context, for a program that says itself why it could not start.
 
     Raises:
         SystemExit: with code 1 when the agent ended otherwise.
         ContainerError: the container could not be made; see :meth:`ClusteredServiceContainer.launch`.
     """
-    if ctx.use_agent_invoker:
+    if context.use_agent_invoker:
         raise TypeError("run() waits for a container with a thread of its own: leave out use_agent_invoker")
     _report_crashes()
-    with _End(ctx) as end:
+    with _End(context) as end:
         try:
-            member = ClusteredServiceContainer(ctx, on_end=lambda: end.tell(None))
+            member = ClusteredServiceContainer(context, on_end=lambda: end.tell(None))
         except KeyboardInterrupt:
             report("info", "interrupted while starting")
             return
         member.start()
-        report("info", "%s: running until the consensus module ends it, Ctrl-C or SIGTERM", ctx.summary())
+        report("info", "%s: running until the consensus module ends it, Ctrl-C or SIGTERM", context.summary())
         caught = end.wait()
     # From here on a second signal has its usual effect, so that a callback which never returns can be got rid of.
     if caught is not None:
-        report("info", "%s: closing %s", caught.name, ctx.service_name)
+        report("info", "%s: closing %s", caught.name, context.service_name)
     member.close()
     _conclude(member, was_asked_for=caught is not None)
 
@@ -117,9 +117,9 @@ def _conclude(member: ClusteredServiceContainer, *, was_asked_for: bool) -> None
     if isinstance(failure, AgentTermination) and (was_asked_for or getattr(failure, "is_expected", False)):
         failure = None
     if failure is not None:
-        ctx = member.context
-        message = message_of(failure, is_shown=ctx.settings.record_error_messages)
-        report("error", "%s: ended by %s: %s", ctx.service_name, type_name(failure).rpartition(".")[2], message)
+        context = member.context
+        message = message_of(failure, is_shown=context.settings.record_error_messages)
+        report("error", "%s: ended by %s: %s", context.service_name, type_name(failure).rpartition(".")[2], message)
         raise SystemExit(1)
     report("info", "%s: ended", member.context.service_name)
 
@@ -129,8 +129,8 @@ class _End:
 
     is_catching = False
 
-    def __init__(self, ctx: Context) -> None:
-        self._ctx = ctx
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._reasons: SimpleQueue[signal.Signals | None] = SimpleQueue()
         self._previous: dict[signal.Signals, Any] = {}
 
@@ -144,7 +144,7 @@ class _End:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.tell(signal.Signals(number))
-        if self._ctx.is_starting:
+        if self._context.is_starting:
             raise KeyboardInterrupt
 
     def __enter__(self) -> Self:

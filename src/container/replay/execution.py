@@ -17,7 +17,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from container.api import Role
@@ -35,6 +34,7 @@ from container.recordings.snapshot_decoder import SnapshotDecoder
 from container.recordings.source import BATCH_ROWS
 from container.recordings.views import Column, schema_of
 from container.replay import transport
+from container.service.agent_context import AgentContext
 from container.service.agent_runner import AgentRunner
 from container.service.service_handler import PythonServiceHandler, ServiceHandler
 from container.settings.callback_errors import SKIP
@@ -331,34 +331,25 @@ class _Run:
         self._agent = AgentRunner(self._context(handler))
         self._rows.begin(self._agent.cluster)
 
-    def _context(self, handler: ServiceHandler) -> SimpleNamespace:
+    def _context(self, handler: ServiceHandler) -> AgentContext:
         service_id = self._segment.service_id
-        return SimpleNamespace(
+        return AgentContext(
             client=self._client,
             clock=self._client.clock,
             service_handler=handler,
             idle_strategy=NoOpIdleStrategy(),
             mark_file=transport.ReplayMarkFile(),
             snapshot_store=transport.ReplaySnapshotStore(self._rows, self._recorded, self._state),
-            counted_error_handler=self._on_error,
+            on_error=self._on_error,
+            record_event=self._on_error,
             callback_error_policy=SKIP,
-            error_log=SimpleNamespace(record=self._on_error),
-            cluster_id=0,
             service_id=service_id,
             service_name=f"replay-{service_id}",
-            control_channel=aeron_defaults.CONTROL_CHANNEL,
-            service_stream_id=aeron_defaults.SERVICE_STREAM_ID,
-            consensus_module_stream_id=aeron_defaults.CONSENSUS_MODULE_STREAM_ID,
-            is_responding_service=True,
             # Where a batch of messages ends depends on when a log is polled: here each has one, and so its position.
             log_fragment_limit=1 if transport.takes_batches(handler) else _FRAGMENT_LIMIT,
-            app_version=0,
             app_version_validator=lambda _own, _logged: True,
-            termination_hook=lambda: None,
-            owns_aeron_client=False,
             duty_cycle_tracker=self._tracker(),
             snapshot_duration_tracker=self._tracker(),
-            close=lambda: None,
         )
 
     def _tracker(self) -> DurationTracker:

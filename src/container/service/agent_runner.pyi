@@ -1,13 +1,14 @@
 # What type checkers see of container.service.agent_runner, which is compiled.
 
-from typing import Any, final
+from typing import final
 
+from container.service.agent_context import AgentContext
 from container.service.cluster import Cluster
 from container.transport.idle_strategy import IdleStrategy
 
 @final
 class AgentRunner:
-    def __new__(cls, ctx: Any) -> AgentRunner: ...
+    def __new__(cls, context: AgentContext) -> AgentRunner: ...
     @property
     def cluster(self) -> Cluster: ...
     @property

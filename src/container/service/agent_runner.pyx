@@ -13,14 +13,15 @@ from container.errors import ContainerError
 
 
 cdef class AgentRunner:
-    """Runs the agent of one service. ``ctx`` is a concluded context; the agent adds its two control streams at once.
+    """Runs the agent of one service, made of an :class:`~container.service.agent_context.AgentContext`; it adds its two
+    control streams at once.
 
     :meth:`run` is the whole life of an agent on its thread; :meth:`on_start`, :meth:`do_work` and :meth:`on_close` are
     its parts. :meth:`stop` and :meth:`interrupt` may be called from any thread.
     """
 
-    def __cinit__(self, ctx):
-        self._agent = new_agent(ctx)
+    def __cinit__(self, context):
+        self._agent = new_agent(context)
         self._is_running = True
 
     @property

@@ -19,7 +19,7 @@ from container.transport.seam cimport (
 
 @cython.final
 cdef class ClusteredServiceAgent(Cluster):
-    cdef object _ctx
+    cdef object _context
     cdef object _on_error                       # counted error handler
     cdef Client _client
     cdef Clock _clock
@@ -75,7 +75,7 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef object __weakref__
     cdef uint8_t _session_header[32]
 
-    cdef int _open(self, object ctx) except -1
+    cdef int _open(self, object context) except -1
     cdef int _check_process(self) except -1
     cdef int _start(self) except -1
     cdef int _await_commit_position(self) except -1
@@ -126,4 +126,4 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int _run_termination_hook(self) except -1
 
 
-cdef ClusteredServiceAgent new_agent(object ctx)
+cdef ClusteredServiceAgent new_agent(object context)

@@ -121,9 +121,9 @@ cdef class ClusterIdleStrategy(IdleStrategy):
         self._agent._idle_strategy.reset()
 
 
-cdef ClusteredServiceAgent new_agent(object ctx):
+cdef ClusteredServiceAgent new_agent(object context):
     cdef ClusteredServiceAgent agent = ClusteredServiceAgent.__new__(ClusteredServiceAgent)
-    agent._open(ctx)
+    agent._open(context)
     return agent
 
 
@@ -136,24 +136,24 @@ cdef class ClusteredServiceAgent(Cluster):
     def __init__(self):
         raise TypeError("the agent is made by the container")
 
-    cdef int _open(self, object ctx) except -1:
+    cdef int _open(self, object context) except -1:
         cdef Publication publication
-        self._ctx = ctx
-        self._on_error = ctx.counted_error_handler
-        self._client = ctx.client
-        self._clock = ctx.clock
-        self._handler = ctx.service_handler
-        self._idle_strategy = ctx.idle_strategy
+        self._context = context
+        self._on_error = context.on_error
+        self._client = context.client
+        self._clock = context.clock
+        self._handler = context.service_handler
+        self._idle_strategy = context.idle_strategy
         self._cluster_idle = ClusterIdleStrategy(self)
-        self._mark_file = ctx.mark_file
-        self._snapshot_store = ctx.snapshot_store
-        self._duty_cycle_tracker = ctx.duty_cycle_tracker
-        self._snapshot_duration_tracker = ctx.snapshot_duration_tracker
-        self._service_id = ctx.service_id
-        self._is_responding_service = ctx.is_responding_service
+        self._mark_file = context.mark_file
+        self._snapshot_store = context.snapshot_store
+        self._duty_cycle_tracker = context.duty_cycle_tracker
+        self._snapshot_duration_tracker = context.snapshot_duration_tracker
+        self._service_id = context.service_id
+        self._is_responding_service = context.is_responding_service
         self._sessions = ClientSessions()
-        self._log_adapter = BoundedLogAdapter(self, ctx.log_fragment_limit, self._clock)
-        self._halts_on_error = ctx.callback_error_policy == callback_errors.HALT
+        self._log_adapter = BoundedLogAdapter(self, context.log_fragment_limit, self._clock)
+        self._halts_on_error = context.callback_error_policy == callback_errors.HALT
         self._batch = BatchDelivery(self._handler, self) if self._handler.takes_batches() else None
         self._listener = AgentListener()
         self._member_id = NULL_VALUE
@@ -170,10 +170,10 @@ cdef class ClusteredServiceAgent(Cluster):
         codec.session_message_header_encode(self._session_header, sizeof(self._session_header), NULL_VALUE, 0, 0)
 
         publication = self._client.add_publication(
-            ctx.control_channel, ctx.consensus_module_stream_id)
+            context.control_channel, context.consensus_module_stream_id)
         try:
             self._service_adapter = ServiceAdapter(
-                self._client.add_subscription(ctx.control_channel, ctx.service_stream_id), self)
+                self._client.add_subscription(context.control_channel, context.service_stream_id), self)
         except BaseException:
             publication.close()
             raise
@@ -200,7 +200,7 @@ cdef class ClusteredServiceAgent(Cluster):
 
     cdef int _check_process(self) except -1:
         if self._parent_id != 0:
-            raise forks.refusal("use a cluster, a session or an agent", f"that of service {self._ctx.service_name}",
+            raise forks.refusal("use a cluster, a session or an agent", f"that of service {self._context.service_name}",
                                 self._parent_id)
         return 0
 
@@ -259,7 +259,7 @@ cdef class ClusteredServiceAgent(Cluster):
             self._close_resource(self._gap)
             if self._active_log_event is not None:
                 self._close_resource(self._active_log_event.subscription)
-            if not self._ctx.owns_aeron_client and not self._client.is_closed():
+            if not self._context.owns_client and not self._client.is_closed():
                 self._close_resource(self._service_adapter)
                 self._close_resource(self._proxy)
                 self._disconnect_egress()
@@ -268,7 +268,7 @@ cdef class ClusteredServiceAgent(Cluster):
         except BaseException as error:
             self._report_at_end(error)
         try:
-            self._ctx.close()
+            self._context.close()
         except BaseException as error:
             self._report_at_end(error)
         return 0
@@ -298,7 +298,7 @@ cdef class ClusteredServiceAgent(Cluster):
         if self._parent_id != 0:
             return 0
         try:
-            self._ctx.termination_hook()
+            self._context.termination_hook()
         except BaseException as error:
             self._report_at_end(error, "the termination hook raised this: the member ends in order all the same")
         return 0
@@ -314,7 +314,7 @@ cdef class ClusteredServiceAgent(Cluster):
     # --- start
 
     cdef int _await_commit_position(self) except -1:
-        cdef int32_t cluster_id = self._ctx.cluster_id
+        cdef int32_t cluster_id = self._context.cluster_id
         cdef WaitReporter waiting = WaitReporter(
             self._clock, f"the commit position counter of cluster {cluster_id}; is the consensus module running?")
         cdef int32_t counter_id = find_commit_position(self._counters, cluster_id)
@@ -333,7 +333,7 @@ cdef class ClusteredServiceAgent(Cluster):
         return 0
 
     cdef int32_t _await_recovery_state(self) except -1:
-        cdef int32_t cluster_id = self._ctx.cluster_id
+        cdef int32_t cluster_id = self._context.cluster_id
         cdef WaitReporter waiting = WaitReporter(
             self._clock, f"the recovery state counter of cluster {cluster_id}, which is there only while the "
             "consensus module starts: a container that is restarted alone waits until its node is restarted, too")
@@ -379,7 +379,7 @@ cdef class ClusteredServiceAgent(Cluster):
             self._on_error(error)
         if failure is not None:
             raise AgentTermination(
-                f"failed to start service={self._ctx.service_name} leadershipTermId={state.leadership_term_id} "
+                f"failed to start service={self._context.service_name} leadershipTermId={state.leadership_term_id} "
                 f"logPosition={state.log_position} clusterTime={state.timestamp} "
                 f"snapshotRecordingId={recording_id}: {type(failure).__name__}: {failure}") from failure
         return 0
@@ -399,9 +399,9 @@ cdef class ClusteredServiceAgent(Cluster):
                 if fragments == 0:
                     waiting.tick()
                 self.idle_once(fragments)
-            if not self._ctx.app_version_validator(self._ctx.app_version, loader.app_version):
+            if not self._context.app_version_validator(self._context.app_version, loader.app_version):
                 raise ClusterError(
-                    f"incompatible app version: {format_version(self._ctx.app_version)} "
+                    f"incompatible app version: {format_version(self._context.app_version)} "
                     f"snapshot={format_version(loader.app_version)}")
             self._time_unit = loader.time_unit
             image = SnapshotImage(reader, self)
@@ -443,7 +443,7 @@ cdef class ClusteredServiceAgent(Cluster):
             self._invoke_client()
             self._check_client()
         if self._listener.is_commit_position_closed:
-            self._ctx.error_log.record(AeronEvent("commit-pos counter unexpectedly closed, terminating"))
+            self._context.record_event(AeronEvent("commit-pos counter unexpectedly closed, terminating"))
             raise ClusterTermination(is_expected=True)
         if self._connecting:
             self._poll_connecting()
@@ -910,8 +910,8 @@ cdef class ClusteredServiceAgent(Cluster):
         self._deliver_batch()
         self._event = EVENT_NEW_LEADERSHIP_TERM
         self._event_id = leadership_term_id
-        if not self._ctx.app_version_validator(self._ctx.app_version, app_version):
-            text = (f"incompatible version: {format_version(self._ctx.app_version)} "
+        if not self._context.app_version_validator(self._context.app_version, app_version):
+            text = (f"incompatible version: {format_version(self._context.app_version)} "
                     f"log={format_version(app_version)}")
             self._on_error(ClusterError(text))
             raise AgentTermination(text)
@@ -1024,7 +1024,7 @@ cdef class ClusteredServiceAgent(Cluster):
         cdef RecordingWait waiting
         cdef SnapshotTaker taker
         cdef list lost
-        cdef int32_t app_version = self._ctx.app_version
+        cdef int32_t app_version = self._context.app_version
         # Without a term before it, the unit is not known: then null is written, which a loader takes for milliseconds.
         cdef int32_t time_unit = self._time_unit if self._time_unit != NULL_VALUE else sbe.SBE_NULL_INT32
         try:
@@ -1075,7 +1075,8 @@ cdef class ClusteredServiceAgent(Cluster):
         return self._time_unit
 
     cdef object get_context(self):
-        return self._ctx
+        own = self._context.service_context
+        return self._context if own is None else own
 
     cdef object get_aeron(self):
         return self._client

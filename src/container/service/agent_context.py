@@ -1,0 +1,59 @@
+"""What an agent is made of: built by a container's context, by a replay and by tests alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from container.common import aeron_defaults
+from container.common.semantic_version import is_version_compatible
+from container.service.service_handler import ServiceHandler
+from container.transport.duration_tracker import DurationTracker
+from container.transport.idle_strategy import IdleStrategy
+from container.transport.seam import Client, Clock, MarkFile, SnapshotStore
+
+
+def _do_nothing() -> None:
+    pass
+
+
+@dataclass(kw_only=True, slots=True)
+class AgentContext:
+    """The objects and settings of one agent. The agent reads them when it is made, and ``service_name``, the validator,
+    the hook and ``close`` whenever it needs them; it closes the context at its end."""
+
+    service_handler: ServiceHandler
+    client: Client
+    clock: Clock
+    idle_strategy: IdleStrategy
+    """What callbacks idle with; the agent's thread has another instance."""
+    mark_file: MarkFile
+    snapshot_store: SnapshotStore
+    duty_cycle_tracker: DurationTracker
+    snapshot_duration_tracker: DurationTracker
+    on_error: Callable[[BaseException], object]
+    """Called with each error that does not end the agent; counts and records it."""
+    record_event: Callable[[BaseException], object]
+    """Records what upstream writes to the error log without counting it."""
+    service_name: str
+    log_fragment_limit: int
+    """Fragments of the log in one poll."""
+    callback_error_policy: str
+    cluster_id: int = 0
+    service_id: int = 0
+    control_channel: str = aeron_defaults.CONTROL_CHANNEL
+    service_stream_id: int = aeron_defaults.SERVICE_STREAM_ID
+    consensus_module_stream_id: int = aeron_defaults.CONSENSUS_MODULE_STREAM_ID
+    is_responding_service: bool = True
+    app_version: int = 0
+    app_version_validator: Callable[[int, int], bool] = is_version_compatible
+    """``validator(own_version, other_version)``."""
+    termination_hook: Callable[[], object] = _do_nothing
+    """Called on the agent's thread when the agent terminates."""
+    owns_client: bool = False
+    """Is ``client`` closed with the context, so that the agent may leave its streams to that?"""
+    close: Callable[[], object] = _do_nothing
+    """Called last, on the agent's thread."""
+    service_context: Any = None
+    """What a service reads as ``cluster.context``; None is this context."""
