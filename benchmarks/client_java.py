@@ -30,7 +30,7 @@ from benchmarks._harness import ROOT, Report, cpu_seconds, resident_mib, say
 from benchmarks._peers import java_classes
 from benchmarks._verdicts import Goal, Result
 from container.errors import ContainerError
-from container.testing.cluster import Cluster, JavaService
+from container.testing.cluster import JavaService, LocalCluster
 from container.testing.java import java_command, resolve_jar
 from container.testing.process import Process
 
@@ -51,7 +51,7 @@ type Results = dict[str, list[Result]]
 class Clients:
     """The processes of the peers, each with a session."""
 
-    def __init__(self, cluster: Cluster, stack: ExitStack) -> None:
+    def __init__(self, cluster: LocalCluster, stack: ExitStack) -> None:
         self.cluster = cluster
         settings = cluster.client_settings()
         properties = {
@@ -138,7 +138,7 @@ class Clients:
 def running() -> Iterator[Clients]:
     """Three members with an echo service in Java, and the clients."""
     services = [JavaService("container.tests.EchoService")]
-    with Cluster(services, class_path=[java_classes()], properties=PATIENT) as cluster, ExitStack() as stack:
+    with LocalCluster(services, class_path=[java_classes()], properties=PATIENT) as cluster, ExitStack() as stack:
         cluster.start_client_driver()
         cluster.start().await_ready(LIMIT_S)
         yield Clients(cluster, stack)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from container.errors import ContainerError
 from container.recordings import open_member, read
 from container.recordings.frame_reader import segment_file_name, segment_position
-from container.testing.cluster import Cluster, Service
+from container.testing.cluster import LocalCluster, Service
 from container.testing.process import wait_until
 from examples.auction_client import AuctionClient
 from examples.auction_service import AuctionService, PlaceBid
@@ -110,7 +110,7 @@ def run(out: Path) -> None:
     os.chdir(ROOT)  # the workers of Spark and the services find the examples from here
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "container", "run", "examples.auction_service:AuctionService"]
-    with Cluster([Service(command)], properties=CALM) as cluster:
+    with LocalCluster([Service(command)], properties=CALM) as cluster:
         say(f"all files lie in {cluster.base_dir}, which is removed at the end; the report will be in {out}")
         cluster.start()
         pids = [(member.node.pid, member.service.pid) for member in cluster.members]
@@ -151,7 +151,7 @@ def spark_session() -> Iterator[SparkSession]:
 # The cluster, its clients, and the ingest meanwhile
 
 
-def live(spark: SparkSession, cluster: Cluster) -> tuple[SourceOptions, Path]:
+def live(spark: SparkSession, cluster: LocalCluster) -> tuple[SourceOptions, Path]:
     """Traders and ingest over a snapshot, the death of the leader, and the end of the cluster."""
     from container.spark.options import SourceOptions
 
@@ -249,7 +249,7 @@ class Traders:
 
 
 @contextmanager
-def trading(cluster: Cluster) -> Iterator[Traders]:
+def trading(cluster: LocalCluster) -> Iterator[Traders]:
     """Traders that have stopped when the block has ended."""
     traders = Traders(cluster.client_settings())
     try:
@@ -347,7 +347,7 @@ def check_table(spark: SparkSession, options: SourceOptions, table: Path, manife
     say("each message of each member is in the table exactly once")
 
 
-def examine(spark: SparkSession, cluster: Cluster, options: SourceOptions, manifest: Manifest, out: Path) -> Path:
+def examine(spark: SparkSession, cluster: LocalCluster, options: SourceOptions, manifest: Manifest, out: Path) -> Path:
     """Audits, analytics, and the report about all of it; returns its path."""
     from container.pipeline.analytics import analyse, store_analytics
     from container.pipeline.audit import audit

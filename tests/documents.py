@@ -177,7 +177,7 @@ PLAN: dict[str, Plan] = {
 READER: dict[str, str] = {
     "AeronCluster": "from container.client import AeronCluster",
     "AsyncSessionPool": "from container.client import AsyncSessionPool",
-    "Cluster": "from container.testing.cluster import Cluster",
+    "LocalCluster": "from container.testing.cluster import LocalCluster",
     "ConnectionListener": "from container.client import ConnectionListener",
     "ReconnectPolicy": "from container.client import ReconnectPolicy",
     "SessionPool": "from container.client import SessionPool",

@@ -12,7 +12,6 @@ from container.files.cnc_file import (
     CncFile,
     FileFormatError,
     mark_terminated,
-    read_error_log,
     read_mark_file,
 )
 
@@ -73,7 +72,10 @@ def test_allocated_counters_are_read_in_order(tmp_path: Path) -> None:
 
 def test_the_drivers_errors_and_metadata_are_read(tmp_path: Path) -> None:
     cnc_file = CncFile(write(tmp_path / "cnc.dat", cnc_content()))
-    assert [(record.count, record.text) for record in cnc_file.errors()] == [(3, "first"), (1, "second one")]
+    assert [(record.observation_count, record.text) for record in cnc_file.errors()] == [
+        (3, "first"),
+        (1, "second one"),
+    ]
     assert (cnc_file.errors()[0].first_observation_ms, cnc_file.errors()[0].last_observation_ms) == (5, 6)
     assert (cnc_file.client_liveness_timeout_ns, cnc_file.start_timestamp_ms) == (10**10, 1234)
     assert (cnc_file.pid, cnc_file.file_page_size) == (77, 4096)
@@ -100,14 +102,6 @@ def test_a_file_that_is_not_ready_or_foreign_is_refused(tmp_path: Path, content:
 
 def test_a_missing_file_is_not_ready(tmp_path: Path) -> None:
     assert CncFile.open_ready(tmp_path) is None
-
-
-def test_an_error_log_ends_at_its_first_impossible_record() -> None:
-    good = error_record(b"text")
-    assert len(read_error_log(good + struct.pack("<i", 23) + bytes(28), 0, 64)) == 1
-    assert len(read_error_log(good + struct.pack("<i", 10_000) + bytes(28), 0, 64)) == 1
-    assert read_error_log(good, 0, len(good) - 8) == []
-    assert read_error_log(b"", 0, 100) == []
 
 
 def mark_content(schema_id: int, activity_timestamp_ms: int) -> bytes:

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from container.testing.cluster import Cluster, Member
+from container.testing.cluster import LocalCluster, LocalMember
 from container.testing.process import wait_until
 from container.testing.recordings import read_snapshot_entries, recorded_messages
 from tests.soak.ledger import JOURNAL_RECORD, JournalRecord, Kind, Ledger
@@ -172,7 +172,7 @@ def drain(clients: Sequence[LoadClient], limit_s: float = _SETTLE_LIMIT_S) -> St
     )
 
 
-def settle(cluster: Cluster, clients: Sequence[LoadClient], limit_s: float = _SETTLE_LIMIT_S) -> State:
+def settle(cluster: LocalCluster, clients: Sequence[LoadClient], limit_s: float = _SETTLE_LIMIT_S) -> State:
     """Waits until all commands are answered, no timer or relay is to come, and all members have said the same.
 
     Raises TimeoutError when that does not come about, AssertionError when members differ.
@@ -198,7 +198,7 @@ def _digest_at(journal: Path, position: int) -> int | None:
     return None
 
 
-def check_snapshots(cluster: Cluster, clients: Iterable[LoadClient]) -> Ledger:
+def check_snapshots(cluster: LocalCluster, clients: Iterable[LoadClient]) -> Ledger:
     """Takes a snapshot and compares it message by message between all members and services; returns its state."""
     cluster.take_snapshot()
     snapshots = {
@@ -218,13 +218,13 @@ def check_snapshots(cluster: Cluster, clients: Iterable[LoadClient]) -> Ledger:
     return ledger
 
 
-def snapshots_of(member: Member) -> dict[int, int]:
+def snapshots_of(member: LocalMember) -> dict[int, int]:
     """The recordings of the valid snapshots of a member's service, by their log positions."""
     entries = read_snapshot_entries(member.node.cluster_dir)
     return {entry.log_position: entry.recording_id for entry in entries if entry.service_id == 0}
 
 
-def compare_snapshots(members: Iterable[Member], position: int) -> list[bytes]:
+def compare_snapshots(members: Iterable[LocalMember], position: int) -> list[bytes]:
     """Returns the messages of the snapshot at a log position, which all of the members have, and the same."""
     expected = None
     for member in members:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from container.api import Role
-from container.testing.cluster import CounterType, Member
+from container.testing.cluster import CounterType, LocalMember
 from container.testing.process import wait_until
 from tests.soak import repairs
 from tests.soak.ledger import SLOW_CALLBACK_MS, Armed, Op
@@ -459,7 +459,7 @@ def _flood_with_errors(scenario: Scenario, seconds: float) -> None:
         assert grown <= limit, f"member {member.member_id} has printed {grown} bytes of errors"
 
 
-def _printed_bytes(member: Member) -> int:
+def _printed_bytes(member: LocalMember) -> int:
     return member.service.err_path.stat().st_size
 
 

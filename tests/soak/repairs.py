@@ -9,7 +9,7 @@ from pathlib import Path
 
 from container.common.aeron_defaults import LOG_STREAM_ID
 from container.files.catalog import NULL_POSITION, read_catalog
-from container.testing.cluster import Member
+from container.testing.cluster import LocalMember
 from container.testing.recordings import latest_snapshot, recorded_messages
 
 _TOOL = "io.aeron.archive.ArchiveTool"
@@ -32,7 +32,7 @@ def torn_recording(errors: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-def truncate_torn_recording(member: Member, recording_id: int) -> None:
+def truncate_torn_recording(member: LocalMember, recording_id: int) -> None:
     """Let ArchiveTool cut off the last frame of a recording, while the member's archive is down.
 
     Raises:
@@ -45,7 +45,7 @@ def truncate_torn_recording(member: Member, recording_id: int) -> None:
     assert f"(recordingId={recording_id}) OK" in tool.output(), tool.tail()
 
 
-def tear_log(member: Member) -> Path:
+def tear_log(member: LocalMember) -> Path:
     """Begin a frame after the end of a member's log, as a write that was cut short at a page; returns the file.
 
     Raises:
@@ -75,7 +75,7 @@ def tear_file(path: Path) -> None:
         file.write(_FRAME_LENGTH.pack(2 * _PAGE_LENGTH) + header)
 
 
-def damage_snapshot(member: Member, choice: random.Random) -> str:
+def damage_snapshot(member: LocalMember, choice: random.Random) -> str:
     """Damage a frame of the latest snapshot of a member's service, while the member is down; returns what was done."""
     recording_id = latest_snapshot(member.node.cluster_dir).recording_id
     messages = recorded_messages(member.node.archive_dir, recording_id)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from container.client.client_context import ClientContext
 from container.files.cnc_file import CounterRecord
-from container.testing.cluster import CounterType, Member
+from container.testing.cluster import CounterType, LocalMember
 from container.testing.process import wait_until
 from tests.resources import grown, read_holdings
 from tests.soak.checks import read_journal
@@ -100,7 +100,7 @@ class ResourceWatch:
             total.update(lived)
         return total
 
-    def measure(self, members: Sequence[Member], session_count: int, ask: Callable[[int], None]) -> None:
+    def measure(self, members: Sequence[LocalMember], session_count: int, ask: Callable[[int], None]) -> None:
         """Compare what members hold with what they held first in the same state, or remember it as that.
 
         Args:
@@ -111,7 +111,7 @@ class ResourceWatch:
         Raises:
             TimeoutError: a member does not answer, sessions stay open, or a first count does not come twice.
         """
-        last: dict[Member, Holdings] = {}
+        last: dict[LocalMember, Holdings] = {}
         pending = list(members)
 
         def settle() -> bool:
@@ -136,13 +136,13 @@ class ResourceWatch:
         first = self._first.get(held.state)
         return held.is_equal(previous) if first is None else not held.growth_since(first)
 
-    def _note(self, member: Member, held: Holdings) -> None:
+    def _note(self, member: LocalMember, held: Holdings) -> None:
         first = self._first.setdefault(held.state, held)
         if first is not held:
             self.comparisons += 1
             self._lived[held.state] = _lived_between(read_journal(journals(member.node.base_dir)[-1]), first, held)
 
-    def _tell(self, member: Member, held: Holdings, session_count: int) -> None:
+    def _tell(self, member: LocalMember, held: Holdings, session_count: int) -> None:
         first = self._first.get(held.state)
         if held.sessions != session_count:
             raise TimeoutError(f"{held.state}: {held.sessions} sessions stay open, {session_count} are of clients")
@@ -163,7 +163,7 @@ def _lived_between(records: Sequence[JournalRecord], first: Holdings, last: Hold
     return Counter(name for record in passed if (name := _LIVED.get(Kind(record.kind))) is not None)
 
 
-def _holdings(member: Member, number: int) -> Holdings:
+def _holdings(member: LocalMember, number: int) -> Holdings:
     pid = member.service.pid
     what = f"member {member.member_id} to write down what it holds, number {number}"
     told = wait_until(lambda: read_holdings(member.node.base_dir, pid, number), ANSWER_LIMIT_S, what, [member.service])
@@ -182,7 +182,7 @@ def _holdings(member: Member, number: int) -> Holdings:
     return Holdings(state, told["log_position"], told["sessions"], counts, objects, labels)
 
 
-def _owned_counters(member: Member) -> list[CounterRecord]:
+def _owned_counters(member: LocalMember) -> list[CounterRecord]:
     """The counters that the driver has for the container's client, and those of all egress.
 
     Consensus module and container have each client's egress publication in common, and the driver has its counters for

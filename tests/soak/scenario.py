@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, Self
 
 from container.client import AeronCluster
 from container.files.cnc_file import MARK_FILE_TERMINATED
-from container.testing.cluster import Cluster, JavaService, Member, Service
+from container.testing.cluster import JavaService, LocalCluster, LocalMember, Service
 from container.testing.network import Network
 from container.testing.process import ProcessEndedError, wait_until
 from tests.soak import checks, repairs, services
@@ -113,7 +113,7 @@ class Scenario:
         self._properties = {"aeron.archive.low.storage.space.threshold": "16m", **(properties or {})}
         self._stack = ExitStack()
         self.say = say
-        self.cluster: Cluster
+        self.cluster: LocalCluster
         self.clients: list[LoadClient] = []
         #: Sessions that a test has opened beside those of the clients, and that are to stay.
         self.other_session_count = 0
@@ -133,7 +133,7 @@ class Scenario:
         #: How often clients got no answer for a second beside clients that read slowly.
         self.stalls = 0
         #: When members were started that have not been whole since.
-        self._starting: dict[Member, int] = {}
+        self._starting: dict[LocalMember, int] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -150,8 +150,8 @@ class Scenario:
 
     def _start(self) -> None:
         count = self._member_count
-        network = self._stack.enter_context(Network(Cluster.network_hosts(count))) if self._has_network else None
-        self.cluster = Cluster(
+        network = self._stack.enter_context(Network(LocalCluster.network_hosts(count))) if self._has_network else None
+        self.cluster = LocalCluster(
             {member_id: self._services(member_id) for member_id in range(count)},
             member_count=count,
             class_path=[self._java_classes],
@@ -178,7 +178,7 @@ class Scenario:
             error.add_note(self.cluster.report())
             raise
 
-    def _mount_disks(self, member: Member) -> None:
+    def _mount_disks(self, member: LocalMember) -> None:
         """What fills one leaves those below it alone. The journals, which belong to the checks, are never full."""
         self.base_disk = self._mount(member.node.base_dir, BASE_DISK_MIB)
         self.disk = self._mount(member.node.archive_dir, DISK_MIB)
@@ -211,24 +211,24 @@ class Scenario:
     # Members
 
     @property
-    def limited_member(self) -> Member:
+    def limited_member(self) -> LocalMember:
         """The member with the small disk."""
         return self.cluster.members[LIMITED_MEMBER_ID]
 
-    def leader(self) -> Member:
+    def leader(self) -> LocalMember:
         """The leader, awaited."""
         return self.cluster.await_leader(RECOVERY_LIMIT_S)
 
-    def follower(self, choice: random.Random) -> Member:
+    def follower(self, choice: random.Random) -> LocalMember:
         """One of the followers."""
         return self.followers(choice, 1)[0]
 
-    def followers(self, choice: random.Random, count: int) -> list[Member]:
+    def followers(self, choice: random.Random, count: int) -> list[LocalMember]:
         """Some of the followers."""
         leader = self.leader()
         return choice.sample([member for member in self.cluster.members if member is not leader], count)
 
-    def let_ours_lead(self) -> Member:
+    def let_ours_lead(self) -> LocalMember:
         """The leader, after one of our members has taken over from Java's, if that led."""
         leader = self.leader()
         while not self.is_ours(leader):
@@ -239,11 +239,11 @@ class Scenario:
         return leader
 
     @property
-    def ours(self) -> list[Member]:
+    def ours(self) -> list[LocalMember]:
         """The members that run our container."""
         return [member for member in self.cluster.members if self.is_ours(member)]
 
-    def our_follower(self) -> Member:
+    def our_follower(self) -> LocalMember:
         """A follower that runs our container."""
         leader = self.leader()
         return next(member for member in self.cluster.members if self.is_ours(member) and member is not leader)
@@ -314,7 +314,7 @@ class Scenario:
         """Let a callback of all members work again."""
         self.command(Op.ARM, callback, Times.NEVER)
 
-    def hold(self, behind: int, *members: Member) -> None:
+    def hold(self, behind: int, *members: LocalMember) -> None:
         """Let the services of members stand still, idling, while the log goes on, until :meth:`release`.
 
         Returns when they are more than ``behind`` bytes behind.
@@ -331,7 +331,7 @@ class Scenario:
         wait_until(are_behind, RECOVERY_LIMIT_S, f"the services of {members} to be {behind} bytes behind")
 
     @staticmethod
-    def release(*members: Member) -> None:
+    def release(*members: LocalMember) -> None:
         """Let services that are held go on."""
         for member in members:
             (member.node.base_dir / "hold").unlink(missing_ok=True)
@@ -342,33 +342,33 @@ class Scenario:
         threading.Event().wait(seconds)
 
     @staticmethod
-    def has_error(member: Member, text: str) -> bool:
+    def has_error(member: LocalMember, text: str) -> bool:
         """Whether an error log of a member holds a text."""
         return any(text in record.text for records in member.node.errors().values() for record in records)
 
     @staticmethod
-    def service_errors(member: Member, text: str) -> list[str]:
+    def service_errors(member: LocalMember, text: str) -> list[str]:
         """What the error log of a member's first service holds with a text in it."""
         path = member.node.cluster_dir / "cluster-mark-service-0.dat"
         return [record.text for record in member.node.errors().get(path, []) if text in record.text]
 
-    def await_our_error(self, text: str, *members: Member) -> None:
+    def await_our_error(self, text: str, *members: LocalMember) -> None:
         """Wait until the error logs of our containers hold a text: of those among ``members``, or of all."""
         for member in filter(self.is_ours, members or self.cluster.members):
             what = f"the error log of member {member.member_id} to hold {text!r}"
             wait_until(lambda member=member: self.has_error(member, text), RECOVERY_LIMIT_S, what)  # type: ignore[misc]
 
-    def is_ours(self, member: Member) -> bool:
+    def is_ours(self, member: LocalMember) -> bool:
         """Whether a member runs our container, and not Java's."""
         return member.member_id not in self._java_members
 
     # Recovery
 
-    def end_limit_s(self, member: Member) -> float:
+    def end_limit_s(self, member: LocalMember) -> float:
         """How long the parts of a member may outlive the one that was hit."""
         return END_LIMIT_S if self.is_ours(member) else JAVA_END_LIMIT_S
 
-    def await_end(self, member: Member) -> None:
+    def await_end(self, member: LocalMember) -> None:
         """Wait until all parts of a member that was hit have ended by themselves."""
         member.await_end(self.end_limit_s(member))
         self.note_end()
@@ -377,7 +377,7 @@ class Scenario:
         """Take the time: parts that the fault hit have ended by themselves."""
         self._end_s = time.monotonic() - self._begin_s
 
-    def revive(self, member: Member, *, wiped: bool = False) -> None:
+    def revive(self, member: LocalMember, *, wiped: bool = False) -> None:
         """Start a member that has ended, with all that it had stored or, when ``wiped``, with nothing of it."""
         self.say(f"     member {member.member_id} starts again")
         member.kill()
@@ -386,7 +386,7 @@ class Scenario:
             member.wipe()
         self._start_member(member)
 
-    def _start_member(self, member: Member) -> None:
+    def _start_member(self, member: LocalMember) -> None:
         for _attempt in range(START_ATTEMPTS):
             self._repair_archive(member)
             self.keep_errors(member)
@@ -398,13 +398,13 @@ class Scenario:
                 self._count_failed_start(member, str(error).partition("\n")[0])
         raise AssertionError(f"member {member.member_id} did not start\n{member.node.report()}")
 
-    def _count_failed_start(self, member: Member, reason: str) -> None:
+    def _count_failed_start(self, member: LocalMember, reason: str) -> None:
         if repairs.torn_recording(member.node.archive.errors()) is not None:
             return  # The repair counts it.
         self.failed_starts += 1
         self.say(f"     the start of member {member.member_id} failed, and is tried again: {reason}")
 
-    def _repair_archive(self, member: Member) -> None:
+    def _repair_archive(self, member: LocalMember) -> None:
         """Truncate the recording for which a member's archive refused its last start, if there is one."""
         recording_id = repairs.torn_recording(member.node.archive.errors())
         if recording_id is None:
@@ -413,7 +413,7 @@ class Scenario:
         repairs.truncate_torn_recording(member, recording_id)
         self.note_repair("torn recordings truncated by ArchiveTool", member)
 
-    def note_repair(self, what: str, member: Member) -> None:
+    def note_repair(self, what: str, member: LocalMember) -> None:
         """Count what was done by hand for a member."""
         self.repairs[what] += 1
         self.say(f"     member {member.member_id} was repaired: {what}")
@@ -425,7 +425,7 @@ class Scenario:
                 self._start_member(member)
         return self.cluster.leader is not None and all(has_begun(member, 0) for member in self.cluster.members)
 
-    def _gave_up_start(self, member: Member) -> bool:
+    def _gave_up_start(self, member: LocalMember) -> bool:
         """Whether a member's start has come to nothing: its consensus module has ended, and what is left does not end.
 
         Java's parts give each other up when a busy machine does not let them run for some seconds. Left are their
@@ -441,7 +441,7 @@ class Scenario:
             for status in member.node.mark_files()
         )
 
-    def recover(self, *hit: Member, limit_s: float = RECOVERY_LIMIT_S) -> None:
+    def recover(self, *hit: LocalMember, limit_s: float = RECOVERY_LIMIT_S) -> None:
         """Wait until all members are whole, starting those of ``hit`` again that have ended.
 
         Whole: the member's service has come to a READ that was sent after the fault. A member that is neither whole
@@ -472,7 +472,7 @@ class Scenario:
             raise TimeoutError(f"{error}: " + "; ".join(states)) from None
         self.await_progress()
 
-    def _is_whole(self, member: Member, position: int) -> bool:
+    def _is_whole(self, member: LocalMember, position: int) -> bool:
         what = f"member {member.member_id} to come to the READ at {position}, or to end"
 
         def decide() -> bool:
@@ -488,7 +488,7 @@ class Scenario:
         return True
 
     @staticmethod
-    def _describe(member: Member) -> str:
+    def _describe(member: LocalMember) -> str:
         node = member.node
         running = [process.name for process in node.processes if process.is_running]
         role = f"{node.role} {node.module_state}"
@@ -538,12 +538,12 @@ class Scenario:
         for client in self.clients:
             client.resume()
 
-    def keep_errors(self, member: Member) -> None:
+    def keep_errors(self, member: LocalMember) -> None:
         """Remember the error logs of a member, before its files are taken over or wiped."""
         self.error_texts += self._errors_of(member)
 
     @staticmethod
-    def _errors_of(member: Member) -> list[tuple[int, str, str]]:
+    def _errors_of(member: LocalMember) -> list[tuple[int, str, str]]:
         return [
             (member.member_id, path.name, record.text)
             for path, records in member.node.errors().items()
@@ -577,7 +577,7 @@ class Scenario:
         return [*(text for text in self.our_errors() if not search(text)), *missed]
 
 
-def has_begun(member: Member, since_ns: int) -> bool:
+def has_begun(member: LocalMember, since_ns: int) -> bool:
     """Whether one of the member's services has begun after this time, by its journal."""
     paths = [
         path for number in range(member.node.service_count) for path in services.journals(member.node.base_dir, number)
@@ -585,17 +585,17 @@ def has_begun(member: Member, since_ns: int) -> bool:
     return any(int(path.stem) > since_ns and path.stat().st_size > 0 for path in paths)
 
 
-def started_at(member: Member) -> int:
+def started_at(member: LocalMember) -> int:
     """The log position at which the latest start of a member's service began: that of the snapshot it took over."""
     return checks.read_runs(member.node.base_dir)[-1].records[0].position
 
 
-def roles(member: Member) -> list[int]:
+def roles(member: LocalMember) -> list[int]:
     """The roles that the latest start of a member's service was told."""
     return [record.first for record in checks.read_runs(member.node.base_dir)[-1].records if record.kind == Kind.ROLE]
 
 
-def has_journaled(member: Member, position: int) -> bool:
+def has_journaled(member: LocalMember, position: int) -> bool:
     """Whether the latest starts of all of a member's services have come to this position of the log."""
     service_ids = range(member.node.service_count)
     return all(services.log_position(member, service_id) >= position for service_id in service_ids)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from container.testing.cluster import Cluster, JavaService, Member, Service
+from container.testing.cluster import JavaService, LocalCluster, LocalMember, Service
 from tests.soak.ledger import JOURNAL_RECORD, JournalRecord, suffix
 
 MAX_SERVICE_COUNT = 3
@@ -57,7 +57,7 @@ def journals(member_dir: Path, service_id: int = 0) -> list[Path]:
     return sorted((member_dir / f"journal{suffix(service_id)}").glob("*.bin"), key=lambda path: int(path.stem))
 
 
-def log_position(member: Member, service_id: int = 0) -> int:
+def log_position(member: LocalMember, service_id: int = 0) -> int:
     """The position of the log to which the latest start of a service has come, -1 when it has none yet."""
     paths = journals(member.node.base_dir, service_id)
     if not paths:
@@ -84,7 +84,7 @@ class Pending(NamedTuple):
     messages: list[bytes]
 
 
-def pending_messages(member: Member) -> dict[int, Pending]:
+def pending_messages(member: LocalMember) -> dict[int, Pending]:
     """The messages to the cluster that were not in the log at the latest snapshot of a member, by service id."""
     found: dict[int, Pending] = {}
     for message in member.node.snapshot_messages(_MODULE_SNAPSHOT):
@@ -99,7 +99,7 @@ def pending_messages(member: Member) -> dict[int, Pending]:
     return found
 
 
-def check_pending(cluster: Cluster) -> dict[int, Pending]:
+def check_pending(cluster: LocalCluster) -> dict[int, Pending]:
     """Compares what all members' consensus modules had of all services at the latest snapshot, and returns it.
 
     Each counts what its own services sent, so they differ when a container has sent too little or too much.

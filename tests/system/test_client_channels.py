@@ -9,7 +9,7 @@ import pytest
 
 from container.client import AeronCluster
 from container.errors import TimedOutError
-from container.testing.cluster import Cluster, JavaService
+from container.testing.cluster import JavaService, LocalCluster
 from container.testing.endpoints import PortReservation
 from tests.system.harness import JAVA_ECHO_SERVICE, NodeFactory
 from tests.system.test_client import LIMIT_S, Collecting, poll_until, settings, start_echo
@@ -91,7 +91,7 @@ def test_ingress_is_one_channel_to_the_leader(node: NodeFactory) -> None:
 def test_a_new_leader_is_followed_over_multicast(multicast: str, request: pytest.FixtureRequest) -> None:
     classes = request.getfixturevalue("java_classes")
     listener = Collecting()
-    with Cluster(
+    with LocalCluster(
         [JavaService(JAVA_ECHO_SERVICE)],
         class_path=[classes],
         properties={"aeron.cluster.ingress.channel": multicast},

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from container.testing.cluster import Cluster, Member, Service
+from container.testing.cluster import LocalCluster, LocalMember, Service
 from examples.ledger_client import LedgerClient
 from examples.ledger_service import WINDOW
 from tests.system.harness import ROOT
@@ -20,9 +20,9 @@ LIMIT_S = 120.0
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[LocalCluster]:
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
-    with Cluster([Service([sys.executable, "-m", "examples.ledger_service"], environment)]) as cluster:
+    with LocalCluster([Service([sys.executable, "-m", "examples.ledger_service"], environment)]) as cluster:
         cluster.start_client_driver()
         cluster.start().await_ready()
         yield cluster
@@ -41,8 +41,8 @@ async def transfer_all(ledger: LedgerClient, count: int) -> list[int]:
 
 
 async def kill_leader_after(
-    cluster: Cluster, ledger: LedgerClient, answered: int, on_kill: Callable[[], None]
-) -> Member:
+    cluster: LocalCluster, ledger: LedgerClient, answered: int, on_kill: Callable[[], None]
+) -> LocalMember:
     while ledger.answered < answered:
         await asyncio.wait([asyncio.ensure_future(asyncio.to_thread(lambda: None))])
     leader = cluster.leader
@@ -54,7 +54,7 @@ async def kill_leader_after(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_100_000_transfers_are_applied_exactly_once_though_the_leader_is_killed_twice(cluster: Cluster) -> None:
+def test_100_000_transfers_are_applied_exactly_once_though_the_leader_is_killed_twice(cluster: LocalCluster) -> None:
     under_way: list[int] = []
 
     async def scenario() -> list[int]:

@@ -22,7 +22,7 @@ from container.client import (
     SessionPool,
 )
 from container.errors import OutcomeUnknownError
-from container.testing.cluster import Cluster, JavaService, Member, Service
+from container.testing.cluster import JavaService, LocalCluster, LocalMember, Service
 from tests.pauses import pause
 from tests.system.harness import ECHO_SERVICE, JAVA_ECHO_SERVICE, ROOT, NodeFactory
 from tests.system.test_client import settings, start_echo
@@ -139,7 +139,7 @@ def test_pooled_sessions_are_the_clusters_sessions(node: NodeFactory) -> None:
 @pytest.mark.timeout(420)
 def test_all_sessions_of_a_pool_go_on_when_the_leader_is_killed(java_classes: Path) -> None:
     gateway = Gateway()
-    with Cluster(
+    with LocalCluster(
         [JavaService(JAVA_ECHO_SERVICE)],
         class_path=[java_classes],
         properties={"aeron.cluster.max.sessions": str(SESSIONS + LATECOMERS + 1)},
@@ -186,11 +186,11 @@ def test_an_asyncio_pool_outlives_a_leader_that_is_killed_and_all_members() -> N
     outcomes: Counter[str] = Counter()
     properties = {"aeron.cluster.max.sessions": str(2 * ASYNC_SESSIONS)}
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
-    with Cluster([Service(ECHO_SERVICE, environment)], properties=properties) as cluster:
+    with LocalCluster([Service(ECHO_SERVICE, environment)], properties=properties) as cluster:
         cluster.start_client_driver()
         cluster.start().await_ready()
 
-        def kill_and_restart(members: list[Member]) -> None:
+        def kill_and_restart(members: list[LocalMember]) -> None:
             for member in members:
                 member.kill()
             for member in members:

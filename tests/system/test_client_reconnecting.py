@@ -13,7 +13,7 @@ import pytest
 
 from container.client import AsyncReconnectingClient, ConnectionListener, ReconnectPolicy, areconnecting
 from container.errors import ClosedError, ContainerError, LeaderChangedError, RequestClosedError
-from container.testing.cluster import Cluster, Service
+from container.testing.cluster import LocalCluster, Service
 from tests.pauses import pause
 from tests.system.harness import ECHO_SERVICE, ROOT
 from tests.threaded_members import key_of
@@ -25,9 +25,9 @@ PROPERTIES = {"aeron.cluster.max.sessions": "1", "aeron.cluster.session.timeout"
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[LocalCluster]:
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
-    with Cluster([Service(ECHO_SERVICE, environment)], properties=PROPERTIES) as cluster:
+    with LocalCluster([Service(ECHO_SERVICE, environment)], properties=PROPERTIES) as cluster:
         cluster.start().await_ready()
         yield cluster
 
@@ -35,7 +35,7 @@ def cluster() -> Iterator[Cluster]:
 class Day:
     """Workers that ask one thing after the other, and what became of each."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: LocalCluster) -> None:
         self.outcomes: Counter[str] = Counter()
         self.resendable_lost = 0
         self.is_over = False
@@ -93,13 +93,13 @@ class Told(ConnectionListener):
         self.calls["closed"] += 1
 
 
-def kill_driver(cluster: Cluster, driver: Any) -> None:
+def kill_driver(cluster: LocalCluster, driver: Any) -> None:
     driver.kill()
     shutil.rmtree(cluster.client_aeron_dir())  # a new driver need not wait until it is sure that the old one is dead
     cluster.start_client_driver()
 
 
-def restart_leader(cluster: Cluster) -> None:
+def restart_leader(cluster: LocalCluster) -> None:
     leader = cluster.leader
     assert leader is not None
     leader.kill()
@@ -107,7 +107,7 @@ def restart_leader(cluster: Cluster) -> None:
     cluster.await_ready()
 
 
-def restart_all(cluster: Cluster) -> None:
+def restart_all(cluster: LocalCluster) -> None:
     for member in cluster.members:
         member.kill()
     for member in cluster.members:
@@ -117,7 +117,7 @@ def restart_all(cluster: Cluster) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_day_in_the_life(cluster: Cluster) -> None:
+def test_a_day_in_the_life(cluster: LocalCluster) -> None:
     driver = cluster.start_client_driver()
     day = Day(cluster)
     told = Told()

@@ -13,7 +13,7 @@ import pytest
 
 from container.client import AsyncAeronCluster, EgressListener, aconnect
 from container.errors import LeaderChangedError
-from container.testing.cluster import Cluster, Service
+from container.testing.cluster import LocalCluster, Service
 from tests.pauses import pause
 from tests.system.harness import ECHO_SERVICE, ROOT
 from tests.threaded_members import key_of
@@ -26,9 +26,9 @@ PAUSE_S = 0.1
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[LocalCluster]:
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
-    with Cluster([Service(ECHO_SERVICE, environment)]) as cluster:
+    with LocalCluster([Service(ECHO_SERVICE, environment)]) as cluster:
         cluster.start_client_driver()
         cluster.start().await_ready()
         yield cluster
@@ -78,7 +78,7 @@ async def keep_asking(client: AsyncAeronCluster, number: int, outcomes: Outcomes
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_each_request_has_one_outcome_soon_after_each_new_leader(cluster: Cluster) -> None:
+def test_each_request_has_one_outcome_soon_after_each_new_leader(cluster: LocalCluster) -> None:
     outcomes = Outcomes()
     leaders = Leaders()
 

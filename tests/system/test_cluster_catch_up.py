@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from container.testing.cluster import CounterType, Member
+from container.testing.cluster import CounterType, LocalMember
 from container.testing.process import wait_until
 from tests.soak.checks import compare_snapshots, snapshots_of
 from tests.soak.scenario import RECOVERY_LIMIT_S, Scenario, started_at
@@ -36,7 +36,7 @@ def take_snapshot(scenario: Scenario) -> int:
     return max(snapshots_of(scenario.leader()))
 
 
-def elections_of(member: Member) -> int | None:
+def elections_of(member: LocalMember) -> int | None:
     """How many elections there were since a member's start."""
     return member.node.counter_value(CounterType.ELECTION_COUNT)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from container.testing.cluster import Member
+from container.testing.cluster import LocalMember
 from container.testing.process import wait_until
 from tests.soak.scenario import RECOVERY_LIMIT_S, Scenario
 from tests.system.harness import Scenarios
@@ -27,12 +27,12 @@ REPLAYED = "the archive replays the log from position"
 pytestmark = pytest.mark.timeout(400)
 
 
-def replays(member: Member) -> int:
+def replays(member: LocalMember) -> int:
     """How often a member's service got from its archive what it had missed of the log."""
     return member.service.err_path.read_text().count(REPLAYED)
 
 
-def kill_leader_while_followers_are(scenario: Scenario, behind: int) -> list[Member]:
+def kill_leader_while_followers_are(scenario: Scenario, behind: int) -> list[LocalMember]:
     """One round: followers fall behind, the leader dies, the others elect and catch up. Returns the followers."""
     leader = scenario.leader()
     followers = [member for member in scenario.cluster.members if member is not leader]

@@ -14,7 +14,7 @@ import pytest
 from container.api import Role
 from container.client import AeronCluster
 from container.errors import ClusterError, ContainerError
-from container.testing.cluster import Cluster, CounterType, JavaService, ModuleState, Service
+from container.testing.cluster import CounterType, JavaService, LocalCluster, ModuleState, Service
 from container.testing.endpoints import HOST
 from container.testing.process import ProcessEndedError, is_alive
 from tests.soak.scenario import PYTHON_LEDGER
@@ -26,16 +26,16 @@ LIMIT_S = 60.0
 
 pytestmark = pytest.mark.timeout(180)
 
-type ClusterFactory = Callable[..., Cluster]
+type ClusterFactory = Callable[..., LocalCluster]
 
 
 @pytest.fixture
 def cluster(java_classes: Path) -> Iterator[ClusterFactory]:
     """A factory of clusters that see our Java classes; all end with the test."""
-    clusters: list[Cluster] = []
+    clusters: list[LocalCluster] = []
 
-    def make(*arguments: Any, **settings: Any) -> Cluster:
-        clusters.append(Cluster(*arguments, class_path=[java_classes], **settings))
+    def make(*arguments: Any, **settings: Any) -> LocalCluster:
+        clusters.append(LocalCluster(*arguments, class_path=[java_classes], **settings))
         return clusters[-1]
 
     yield make

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from container.api import Role
-from container.testing.cluster import CounterType, Member
+from container.testing.cluster import CounterType, LocalMember
 from container.testing.process import wait_until
 from tests.soak import checks
 from tests.soak.ledger import Op
@@ -21,7 +21,7 @@ MANY_MESSAGES = 2_000
 pytestmark = pytest.mark.timeout(300)
 
 
-def await_roles(member: Member, expected: list[Role]) -> None:
+def await_roles(member: LocalMember, expected: list[Role]) -> None:
     """Wait until these are the last roles that a member's service was told."""
     wait_until(
         lambda: roles(member)[-len(expected) :] == expected,
@@ -30,21 +30,21 @@ def await_roles(member: Member, expected: list[Role]) -> None:
     )
 
 
-def leadership_term_id(member: Member) -> int:
+def leadership_term_id(member: LocalMember) -> int:
     """The term in which a member is."""
     value = member.node.counter_value(CounterType.LEADERSHIP_TERM_ID)
     assert value is not None
     return value
 
 
-def await_successor(scenario: Scenario, leader: Member) -> Member:
+def await_successor(scenario: Scenario, leader: LocalMember) -> LocalMember:
     """Wait until another member leads and clients go on."""
     successor = scenario.cluster.await_leader(RECOVERY_LIMIT_S, other_than=leader)
     scenario.await_progress()
     return successor
 
 
-def await_return(scenario: Scenario, leader: Member, other: Member) -> None:
+def await_return(scenario: Scenario, leader: LocalMember, other: LocalMember) -> None:
     """Wait until a member that had lost its leadership leads again, and all are whole."""
     assert scenario.cluster.await_leader(RECOVERY_LIMIT_S) is leader
     await_roles(leader, [Role.LEADER, Role.FOLLOWER, Role.LEADER])

@@ -14,7 +14,7 @@ from itertools import count
 
 import pytest
 
-from container.testing.cluster import Member, ModuleState
+from container.testing.cluster import LocalMember, ModuleState
 from container.testing.process import wait_until
 from container.testing.recordings import SnapshotEntry, read_snapshot_entries
 from tests.soak import checks, services
@@ -71,25 +71,25 @@ def _has_acknowledged(client: LoadClient, goal: int) -> bool:
     return client.acknowledged >= goal
 
 
-def await_journaled(member: Member, position: int, service_ids: Iterable[int]) -> None:
+def await_journaled(member: LocalMember, position: int, service_ids: Iterable[int]) -> None:
     """Wait until services of a member have come to a position of the log."""
     for service_id in service_ids:
         what = f"service {service_id} of member {member.member_id} to come to {position}"
         wait_until(partial(_has_come_to, position, member, service_id), RECOVERY_LIMIT_S, what)
 
 
-def _has_come_to(position: int, member: Member, service_id: int) -> bool:
+def _has_come_to(position: int, member: LocalMember, service_id: int) -> bool:
     return services.log_position(member, service_id) >= position
 
 
-def start_positions(member: Member) -> list[int]:
+def start_positions(member: LocalMember) -> list[int]:
     """Where in the log the services of a member were when they started last."""
     runs = checks.read_runs(member.node.base_dir)
     latest = {run.name.rpartition(" start ")[0]: run for run in runs}
     return [run.records[0].position for run in latest.values()]
 
 
-def snapshots_of(member: Member) -> set[SnapshotEntry]:
+def snapshots_of(member: LocalMember) -> set[SnapshotEntry]:
     """The snapshots that a member could start from."""
     return set(read_snapshot_entries(member.node.cluster_dir))
 

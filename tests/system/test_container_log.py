@@ -216,7 +216,7 @@ def test_s28_s59_an_exception_skips_one_message_and_the_service_lives_on(node: N
     assert member.counter_value(CounterType.CLUSTERED_SERVICE_ERROR_COUNT, service_id=0) == 2
     # The same error is one record, observed twice.
     records = member.errors()[member.cluster_dir / "cluster-mark-service-0.dat"]
-    assert [record.count for record in records] == [2]
+    assert [record.observation_count for record in records] == [2]
     assert "RuntimeError: skip me" in records[0].text
     assert callback_names(service).count("on_session_message") == 4
 

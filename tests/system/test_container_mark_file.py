@@ -145,7 +145,7 @@ def test_s5_errors_of_the_last_run_are_saved_beside_the_mark_file(node: NodeFact
     # The log is replayed, and so is the error: it is in the new log as well, counted anew.
     (saved,) = member.cluster_dir.glob("CONTAINER-*-error.log")
     assert "RuntimeError: remember me" in saved.read_text(encoding="ascii")
-    assert [record.count for record in status(member).errors] == [1]
+    assert [record.observation_count for record in status(member).errors] == [1]
     assert status(member).errors[0].first_observation_ms >= status(member).start_timestamp_ms
 
 

@@ -14,7 +14,7 @@ import pytest
 from container.pipeline.audit import AuditReport
 from container.pipeline.manifest import read_manifest
 from container.recordings import open_member
-from container.testing.cluster import Member, Node
+from container.testing.cluster import LocalMember, Node
 from container.testing.process import wait_until
 from tests.plain_decoder import Frame, frames
 from tests.recordings_world import rows_of
@@ -57,14 +57,14 @@ def append(scenario: Scenario, length: int) -> None:
         client.padding = None
 
 
-def frames_of(member: Member) -> list[Frame]:
+def frames_of(member: LocalMember) -> list[Frame]:
     """All frames of a member's log, by the plain decoder."""
     opened = open_member(member.node.base_dir)
     descriptor, end = opened.log_descriptor(), opened.log_range().recorded_position
     return list(frames(Path(opened.archive_dir), descriptor.recording_id, 0, end, descriptor.segment_file_length))
 
 
-def flip(member: Member, position: int) -> None:
+def flip(member: LocalMember, position: int) -> None:
     """Flip the bits of one byte of a member's log."""
     opened = open_member(member.node.base_dir)
     descriptor = opened.log_descriptor()
@@ -76,7 +76,7 @@ def flip(member: Member, position: int) -> None:
         file.write(bytes([byte ^ 0xFF]))
 
 
-def audit(members: list[Member], report: Path, *, code: int = 0) -> AuditReport:
+def audit(members: list[LocalMember], report: Path, *, code: int = 0) -> AuditReport:
     """The report of the command's audit of all members, in blocks of 64 KiB."""
     paths = [str(member.node.base_dir) for member in members]
     pipeline("audit", *paths, "--block", "64k", "--report", str(report), code=code)

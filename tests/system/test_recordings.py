@@ -15,7 +15,7 @@ import pytest
 from container.api import Header, MessageBuffer
 from container.client import AeronCluster, EgressListener
 from container.recordings import open_member
-from container.testing.cluster import Cluster, Node
+from container.testing.cluster import LocalCluster, Node
 from container.testing.java import JVM_FLAGS, java_command, resolve_jar
 from container.testing.process import Process, wait_until
 from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog
@@ -356,16 +356,16 @@ class AnswerCounter(EgressListener):
         self.count += 1
 
 
-type ClusterFactory = Callable[..., Cluster]
+type ClusterFactory = Callable[..., LocalCluster]
 
 
 @pytest.fixture
 def cluster() -> Iterator[ClusterFactory]:
     """A factory of clusters; all end with the test."""
-    clusters: list[Cluster] = []
+    clusters: list[LocalCluster] = []
 
-    def make(*arguments: Any, **settings: Any) -> Cluster:
-        clusters.append(Cluster(*arguments, **settings))
+    def make(*arguments: Any, **settings: Any) -> LocalCluster:
+        clusters.append(LocalCluster(*arguments, **settings))
         return clusters[-1]
 
     yield make

@@ -11,7 +11,7 @@ from container.api import Header, MessageBuffer
 from container.client import AeronCluster, EgressListener
 from container.recordings import open_member
 from container.replay.execution import plan_replay, replay_segment
-from container.testing.cluster import Cluster, Node
+from container.testing.cluster import LocalCluster, Node
 from container.testing.process import wait_until
 from tests.replay_world import egress, of_kind, replayed, rows
 from tests.soak.ledger import ANSWER, COMMAND, Op
@@ -110,7 +110,7 @@ class Answers(EgressListener):
 @pytest.mark.slow
 def test_replays_of_three_members_are_the_same_over_the_death_of_a_leader(tmp_path: Path) -> None:
     listener, sequence = Answers(), 0
-    with Cluster([PYTHON_LEDGER]).start() as three:
+    with LocalCluster([PYTHON_LEDGER]).start() as three:
         leader = three.await_ready()
         three.start_client_driver()
         settings = three.client_settings()

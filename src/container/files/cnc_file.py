@@ -14,6 +14,7 @@ from pathlib import Path
 
 from container.common.regular_files import open_regular, read_at, read_regular, write_at
 from container.errors import ContainerError
+from container.files.error_log import ErrorRecord, read_error_log
 
 CNC_FILE_NAME = "cnc.dat"
 MARK_FILE_LIVENESS_TIMEOUT_MS = 10_000
@@ -41,10 +42,6 @@ _COUNTER_LABEL_LENGTH_MAX = 380
 _COUNTER_VALUES = struct.Struct("<qqqq")
 _COUNTER_UNUSED = 0
 _COUNTER_ALLOCATED = 1
-
-# Length, observations, last and first of them, then text (upstream: DistinctErrorLog.java).
-_ERROR_RECORD = struct.Struct("<iiqq")
-_ERROR_RECORD_ALIGNMENT = 8
 
 # Offsets from the end of the SBE header (upstream: aeron-cluster-mark-codecs.xml and the archive's).
 _SBE_HEADER = struct.Struct("<HHHH")
@@ -85,31 +82,6 @@ class CounterRecord:
     def key_int64(self, offset: int) -> int:
         """Return the int64 at ``offset`` of the key, such as a recording's id."""
         return int.from_bytes(self.key[offset : offset + 8], "little", signed=True)
-
-
-@dataclass(frozen=True)
-class ErrorRecord:
-    """One distinct error with the number of its observations; times are epoch milliseconds."""
-
-    count: int
-    first_observation_ms: int
-    last_observation_ms: int
-    text: str
-
-
-def read_error_log(buffer: bytes, offset: int, length: int) -> list[ErrorRecord]:
-    """Return the records of the distinct error log of ``length`` bytes at ``offset`` of ``buffer``."""
-    records = []
-    position, end = offset, min(offset + length, len(buffer))
-    while position + _ERROR_RECORD.size <= end:
-        text_start = position + _ERROR_RECORD.size
-        record_length, count, last_ms, first_ms = _ERROR_RECORD.unpack(buffer[position:text_start])
-        if record_length < _ERROR_RECORD.size or position + record_length > end:
-            break
-        text = buffer[text_start : position + record_length].decode("utf-8", "replace")
-        records.append(ErrorRecord(count, first_ms, last_ms, text))
-        position += (record_length + _ERROR_RECORD_ALIGNMENT - 1) & -_ERROR_RECORD_ALIGNMENT
-    return records
 
 
 class CncFile:
@@ -212,7 +184,7 @@ class CncFile:
         Raises:
             FileFormatError: the file was cut short meanwhile.
         """
-        return read_error_log(self._read(self._error_log_offset, self._error_log_length), 0, self._error_log_length)
+        return read_error_log(self._read(self._error_log_offset, self._error_log_length))
 
     def close(self) -> None:
         """Close the file; may be called again."""
@@ -282,7 +254,7 @@ def read_mark_file(path: Path) -> MarkFileStatus:
         raise FileFormatError(f"{path} has {len(content)} bytes, fewer than the header of a mark file")
     lengths_offset = _SBE_HEADER.size + _MARK_FILE_ERROR_LENGTHS_OFFSETS[schema_id]
     header_length, error_buffer_length = struct.unpack_from("<ii", content, lengths_offset)
-    errors = read_error_log(content, header_length, error_buffer_length) if header_length > 0 else []
+    errors = read_error_log(content[header_length : header_length + error_buffer_length]) if header_length > 0 else []
     version, activity_timestamp_ms, start_timestamp_ms, pid = _MARK_FILE_START.unpack_from(content, _SBE_HEADER.size)
     is_archive = schema_id == _ARCHIVE_SCHEMA_ID
     owner_id, cluster_id, component_type = _MARK_FILE_ARCHIVE_ID.unpack_from(content, _SBE_HEADER.size)[0], 0, 0

@@ -340,7 +340,7 @@ cdef list _read_records(const uint8_t* region, size_t capacity, int64_t since_ms
                 error_log_get_acquire(region + offset + OBSERVATION_COUNT_OFFSET),
                 _get_int64(region + offset + FIRST_OBSERVATION_OFFSET),
                 last_observation_ms,
-                (<const char*> region + offset + TEXT_OFFSET)[:length - TEXT_OFFSET].decode("ascii", "replace")))
+                (<const char*> region + offset + TEXT_OFFSET)[:length - TEXT_OFFSET].decode("utf-8", "replace")))
         offset += _align(<size_t> length)
     return records
 

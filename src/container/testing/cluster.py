@@ -34,10 +34,10 @@ from container.testing.process import Process, ProcessEndedError, wait_until
 __all__ = [
     "QUICK_FAILOVER",
     "SMALL_JVM_FLAGS",
-    "Cluster",
     "CounterType",
     "JavaService",
-    "Member",
+    "LocalCluster",
+    "LocalMember",
     "ModuleState",
     "Node",
     "Service",
@@ -61,7 +61,7 @@ QUICK_FAILOVER: Mapping[str, str] = {
     "aeron.publication.linger.timeout": "1s",
     "aeron.timer.interval": "500ms",
 }
-"""Properties of every member of a :class:`Cluster`: a new leader is there some 3 s after the old one died.
+"""Properties of every member of a :class:`LocalCluster`: a new leader is there some 3 s after the old one died.
 
 Upstream's own defaults wait five times as long. These still leave room for the pauses of a machine with two cores.
 """
@@ -99,7 +99,7 @@ class JavaService:
 type Services = Sequence[Service | JavaService]
 
 
-class Member:
+class LocalMember:
     """A node and its services. Parts are controlled through :attr:`node` and :attr:`services`, all of it here."""
 
     def __init__(self, node: Node, services: Services) -> None:
@@ -107,7 +107,7 @@ class Member:
         self._services = tuple(services)
 
     def __repr__(self) -> str:
-        return f"<Member {self.member_id}>"
+        return f"<LocalMember {self.member_id}>"
 
     @property
     def member_id(self) -> int:
@@ -244,7 +244,7 @@ class Member:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-class Cluster:
+class LocalCluster:
     """Members as real processes, with handles to each part. Ends everything with :meth:`close` or ``with``."""
 
     def __init__(
@@ -285,7 +285,7 @@ class Cluster:
         self._reservations: list[PortReservation] = []
         self.endpoints = tuple(self._take_endpoints(member_id) for member_id in range(member_count))
         self._drivers: list[Process] = []
-        self.members: list[Member] = []
+        self.members: list[LocalMember] = []
         settings: dict[str, Any] = {
             "properties": {**QUICK_FAILOVER, **(properties or {})},
             "class_path": class_path,
@@ -303,7 +303,7 @@ class Cluster:
                 network_namespace=None if network is None else network[_host_name(member_id)].namespace,
                 **settings,
             )
-            self.members.append(Member(node, of_member))
+            self.members.append(LocalMember(node, of_member))
 
     @staticmethod
     def network_hosts(member_count: int = 3) -> list[str]:
@@ -323,7 +323,7 @@ class Cluster:
         """Start all members; :meth:`await_leader` and :meth:`await_ready` wait for them.
 
         Raises:
-            as :meth:`Member.start`.
+            as :meth:`LocalMember.start`.
         """
         for member in self.members:
             member.node.start()
@@ -358,19 +358,19 @@ class Cluster:
     # Roles
 
     @property
-    def leader(self) -> Member | None:
+    def leader(self) -> LocalMember | None:
         """The member that leads now, ``None`` while there is none. A member that is cut off may think it leads, too:
         the one with the latest leadership term counts."""
         leading = [member for member in self.members if member.is_leader]
         return max(leading, key=_leadership_term_id, default=None)
 
     @property
-    def followers(self) -> list[Member]:
+    def followers(self) -> list[LocalMember]:
         """The members that run and do not lead."""
         leader = self.leader
         return [member for member in self.members if member.is_running and member is not leader]
 
-    def await_leader(self, limit_s: float = 60.0, *, other_than: Member | None = None) -> Member:
+    def await_leader(self, limit_s: float = 60.0, *, other_than: LocalMember | None = None) -> LocalMember:
         """Wait until a member leads, and return it.
 
         Args:
@@ -383,21 +383,21 @@ class Cluster:
         """
         return self._await_leader(limit_s, len(self.members) // 2, other_than)
 
-    def _await_leader(self, limit_s: float, ended_members: int, other_than: Member | None = None) -> Member:
+    def _await_leader(self, limit_s: float, ended_members: int, other_than: LocalMember | None = None) -> LocalMember:
         """Gives up at once when parts of more than so many members have ended."""
 
-        def find() -> Member | None:
+        def find() -> LocalMember | None:
             leader = self.leader
             return None if leader is other_than else leader
 
-        def missed() -> list[Member]:
+        def missed() -> list[LocalMember]:
             ended = [member for member in self.members if member.ended_parts]
             return ended if len(ended) > ended_members else []
 
         what = "a member to lead" if other_than is None else f"a member other than {other_than.member_id} to lead"
         return self._wait_until(find, limit_s, what, missed)
 
-    def await_ready(self, limit_s: float = 90.0) -> Member:
+    def await_ready(self, limit_s: float = 90.0) -> LocalMember:
         """Wait until all members run with one leader and have committed what it had committed, and return the leader.
 
         Raises:
@@ -417,12 +417,12 @@ class Cluster:
         return self._await_leader(limit_s, 0)
 
     @staticmethod
-    def _is_at(member: Member, position: int) -> bool:
+    def _is_at(member: LocalMember, position: int) -> bool:
         node = member.node
         return member.is_running and node.election_is_closed and (node.commit_position or -1) >= position
 
     def _wait_until[T](
-        self, predicate: Callable[[], T | None], limit_s: float, what: str, missed: Callable[[], list[Member]]
+        self, predicate: Callable[[], T | None], limit_s: float, what: str, missed: Callable[[], list[LocalMember]]
     ) -> T:
         """``missed`` returns the members without which there is nothing to wait for, once parts of them have ended."""
 
@@ -485,7 +485,7 @@ class Cluster:
         for member in self.members:
             member.await_end(limit_s)
 
-    def _leader_now(self) -> Member:
+    def _leader_now(self) -> LocalMember:
         leader = self.leader
         if leader is None:
             raise ContainerError("no member leads; call await_leader() first")
@@ -493,7 +493,7 @@ class Cluster:
 
     # Network
 
-    def cut_off(self, member: Member) -> None:
+    def cut_off(self, member: LocalMember) -> None:
         """Let nothing pass between a member and the others or the clients, in silence, until :meth:`reconnect`.
 
         Raises:
@@ -501,7 +501,7 @@ class Cluster:
         """
         self._network().cut(_host_name(member.member_id))
 
-    def reconnect(self, member: Member) -> None:
+    def reconnect(self, member: LocalMember) -> None:
         """Connect a member that was cut off.
 
         Raises:
@@ -509,7 +509,7 @@ class Cluster:
         """
         self._network().heal(_host_name(member.member_id))
 
-    def cut_link(self, one: Member, other: Member) -> None:
+    def cut_link(self, one: LocalMember, other: LocalMember) -> None:
         """Let nothing pass between two members, in silence, until :meth:`heal_link`; all the others reach both.
 
         Raises:
@@ -517,7 +517,7 @@ class Cluster:
         """
         self._network().cut_link(_host_name(one.member_id), _host_name(other.member_id))
 
-    def heal_link(self, one: Member, other: Member) -> None:
+    def heal_link(self, one: LocalMember, other: LocalMember) -> None:
         """Connect two members again whose link was cut.
 
         Raises:
@@ -596,7 +596,7 @@ class Cluster:
             return []
         records = cnc_file.errors()
         cnc_file.close()
-        return [f"--- {driver.name}: {record.count} x {record.text}" for record in records]
+        return [f"--- {driver.name}: {record.observation_count} x {record.text}" for record in records]
 
 
 _CLIENT_HOST = "clients"
@@ -611,6 +611,6 @@ def _loopback_address(member_id: int) -> str:
     return f"127.0.0.{member_id + 1}" if sys.platform.startswith("linux") else HOST
 
 
-def _leadership_term_id(member: Member) -> int:
+def _leadership_term_id(member: LocalMember) -> int:
     value = member.node.counter_value(CounterType.LEADERSHIP_TERM_ID)
     return -1 if value is None else value

@@ -19,12 +19,12 @@ from container.errors import ContainerError
 from container.files.cnc_file import (
     CncFile,
     CounterRecord,
-    ErrorRecord,
     FileFormatError,
     MarkFileStatus,
     mark_terminated,
     read_mark_file,
 )
+from container.files.error_log import ErrorRecord
 from container.testing.endpoints import MemberEndpoints, PortReservation, ingress_endpoints, members_string
 from container.testing.java import JVM_FLAGS, find_java, java_command, resolve_jar
 from container.testing.process import Process, is_alive, wait_until
@@ -712,7 +712,7 @@ class Node:
         """Return the ends of all outputs, and all error logs, for the text of a failure."""
         parts = [process.tail() for process in self.processes]
         for path, records in self.errors().items():
-            parts += [f"--- {path}: {record.count} x {record.text}" for record in records]
+            parts += [f"--- {path}: {record.observation_count} x {record.text}" for record in records]
         return "\n".join(parts)
 
 
