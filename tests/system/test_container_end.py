@@ -170,7 +170,9 @@ def test_a_log_image_that_never_comes_ends_the_container_and_the_node_follows(no
         until(client, lambda: probe.offer(control, join_log) > 0, "the control stream to take a JoinLog")
         assert service.wait(LOG_IMAGE_LIMIT_S) == 1, service.tail()
     assert callback_names(service)[-3:] == ["on_role_change", "termination_hook", "on_terminate"]
-    assert any("waited 30 s for the log image session-id=99" in text for text in error_texts(member))
+    assert any(
+        "log image session-id=99" in text and "did not appear within 30 s" in text for text in error_texts(member)
+    )
     assert member.process.wait(LIMIT_S) == 0
 
 

@@ -36,7 +36,7 @@ def test_a_child_of_a_callback_harms_neither_log_nor_session_nor_mark_file(node:
         assert positions == sorted(set(positions))
         assert client.do("state")[0] == 2 * len(CODES) + 1
         assert client.do("sessions") == [client.session_id]
-    assert reports(service, "on_timer_event") == []
-    assert reports(service, "on_session_close") == []
+        assert reports(service, "on_timer_event") == []
+        assert reports(service, "on_session_close") == []
     assert error_texts(member) == []
     assert module_errors(member) == []
