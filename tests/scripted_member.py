@@ -7,13 +7,13 @@ from typing import Any
 
 from container.api import ADMIN_ACTION
 from container.codecs import messages as codecs
+from container.common.aeron_defaults import EGRESS_STREAM_ID, INGRESS_STREAM_ID
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import MemoryClient, MemoryDriver
 from container.transport.fragment_assembler import SessionFragmentAssembler
 from container.transport.seam import Publication, Subscription
 
 OK, ERROR, REDIRECT, AUTHENTICATION_REJECTED, CLOSED = range(5)
-INGRESS_STREAM_ID = 101
 SESSION_HEADER_LENGTH = 32
 
 Request = dict[str, Any]
@@ -76,7 +76,7 @@ class ScriptedMember:
         """Publish to the response channel of a connect request."""
         self.open_egress(request["response_channel"].decode(), request["response_stream_id"])
 
-    def open_egress(self, channel: str, stream_id: int = 102) -> None:
+    def open_egress(self, channel: str, stream_id: int = EGRESS_STREAM_ID) -> None:
         """Publish to a client's egress channel."""
         self.egress = seam.add_publication(self.client, channel, stream_id, exclusive=True)
 

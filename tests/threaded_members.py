@@ -11,6 +11,7 @@ from typing import Any, Self, cast
 
 from container.aeron import AeronClient, MediaDriver
 from container.api import NOT_CONNECTED
+from container.common.aeron_defaults import EGRESS_STREAM_ID
 from container.testing import transport_probe as seam
 from container.testing.endpoints import PortReservation
 from container.testing.memory_transport import MemoryDriver
@@ -41,7 +42,7 @@ class PatientMember(ScriptedMember):
             seam.invoke(self.client)
         self._is_heard = True
 
-    def open_egress(self, channel: str, stream_id: int = 102) -> None:
+    def open_egress(self, channel: str, stream_id: int = EGRESS_STREAM_ID) -> None:
         super().open_egress(channel, stream_id)
         self._is_heard = False
 

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from typing import Any
 
+from container.common.aeron_defaults import SERVICE_STREAM_ID
 from container.errors import AgentTermination, ClusterTermination, RegistrationError
 from container.testing import transport_probe as seam
 from container.testing.scripted_messages import SCHEMA_VERSION, ServiceAck
@@ -16,7 +17,6 @@ from tests.fuzz.mutations import Frame, whole
 from tests.fuzz.wire import Refused, fields_of, message_name
 from tests.member import CHANNEL, Member, RecordingService
 
-CONTROL_STREAM_ID, SERVICE_STREAM_ID = 105, 104
 NULL_INT64 = -(2**63)
 MAX_CYCLES = 300
 IDLES_BEFORE_THE_END = 5

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from container.aeron import AeronClient
+from container.common.aeron_defaults import SERVICE_STREAM_ID
 from container.files.cnc_file import MARK_FILE_TERMINATED, read_mark_file
 from container.testing import transport_probe as probe
 from container.testing.cluster import Node
@@ -33,7 +34,6 @@ QUICK_CONTAINER = {"AERON_DRIVER_TIMEOUT": "4000"}
 # An orderly end takes milliseconds; this is for a busy machine.
 END_LIMIT_S = 15.0
 LOG_IMAGE_LIMIT_S = 30.0 + END_LIMIT_S
-SERVICE_STREAM_ID = 104
 
 
 def mark_path(member: Node) -> Path:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self, TypedDict, Unpack
 
 from container.client.egress_handler import EgressHandler
 from container.client.egress_listener import LISTENER_RULE, ControlledEgressListener, EgressListener
+from container.common.aeron_defaults import EGRESS_STREAM_ID, INGRESS_STREAM_ID
 from container.common.channel_uri import ENDPOINT, ChannelUri
 from container.common.values import is_path, shown, suggestion, whole_number
 from container.errors import ClusterError, ConfigurationError, ContainerError
@@ -117,10 +118,10 @@ class ClientContext:
     """
 
     ingress_channel: str = ""
-    ingress_stream_id: int = 101
+    ingress_stream_id: int = INGRESS_STREAM_ID
     ingress_endpoints: str | None = None
     egress_channel: str = ""
-    egress_stream_id: int = 102
+    egress_stream_id: int = EGRESS_STREAM_ID
     message_timeout: float = 5.0
     new_leader_timeout: float | None = None
     keep_alive_interval: float = 1.0

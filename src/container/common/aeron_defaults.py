@@ -29,6 +29,8 @@ class CounterType(enum.IntEnum):
 
 # Upstream: ClusteredServiceContainer.Configuration and ConsensusModule.Configuration.
 LOG_STREAM_ID = 100
+INGRESS_STREAM_ID = 101
+EGRESS_STREAM_ID = 102
 REPLAY_STREAM_ID = 103
 SERVICE_STREAM_ID = 104
 CONSENSUS_MODULE_STREAM_ID = 105

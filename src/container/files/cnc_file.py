@@ -15,6 +15,14 @@ from pathlib import Path
 from container.common.regular_files import open_regular, read_at, read_regular, write_at
 from container.errors import ContainerError
 from container.files.error_log import ErrorRecord, read_error_log
+from container.transport.seam import (
+    COUNTER_KEY,
+    COUNTER_LABEL_LENGTH_OFFSET,
+    COUNTER_LABEL_OFFSET,
+    COUNTER_MAX_LABEL_LENGTH,
+    COUNTER_METADATA_LENGTH,
+    COUNTER_VALUE_LENGTH,
+)
 
 CNC_FILE_NAME = "cnc.dat"
 MARK_FILE_LIVENESS_TIMEOUT_MS = 10_000
@@ -31,14 +39,6 @@ _CNC_METADATA = struct.Struct("<6iqqqi")
 _CNC_METADATA_LENGTH = 128
 _CNC_MAJOR_VERSION = 0
 
-# Two records for each counter, metadata and value, in the order of ids (upstream: CountersReader.java).
-_COUNTER_METADATA_LENGTH = 512
-_COUNTER_VALUE_LENGTH = 128
-_COUNTER_KEY_OFFSET = 16
-_COUNTER_KEY_LENGTH = 112
-_COUNTER_LABEL_LENGTH_OFFSET = 128
-_COUNTER_LABEL_OFFSET = 132
-_COUNTER_LABEL_LENGTH_MAX = 380
 _COUNTER_VALUES = struct.Struct("<qqqq")
 _COUNTER_UNUSED = 0
 _COUNTER_ALLOCATED = 1
@@ -146,7 +146,7 @@ class CncFile:
         self._values_offset = self._metadata_offset + counters_metadata
         self._error_log_offset = self._values_offset + counters_values
         self._error_log_length = error_log
-        self._counters_max = counters_values // _COUNTER_VALUE_LENGTH
+        self._counters_max = counters_values // COUNTER_VALUE_LENGTH
         if self._error_log_offset + error_log > length:
             raise FileFormatError(f"{self.path} has {length} bytes, fewer than its metadata says")
 
@@ -157,9 +157,7 @@ class CncFile:
             FileFormatError: the file was cut short meanwhile.
         """
         for counter_id in range(self._counters_max):
-            metadata = self._read(
-                self._metadata_offset + counter_id * _COUNTER_METADATA_LENGTH, _COUNTER_METADATA_LENGTH
-            )
+            metadata = self._read(self._metadata_offset + counter_id * COUNTER_METADATA_LENGTH, COUNTER_METADATA_LENGTH)
             state, type_id = struct.unpack_from("<ii", metadata)
             if state == _COUNTER_UNUSED:
                 return
@@ -167,14 +165,14 @@ class CncFile:
                 yield self._counter(counter_id, type_id, metadata)
 
     def _counter(self, counter_id: int, type_id: int, metadata: bytes) -> CounterRecord:
-        (label_length,) = struct.unpack_from("<i", metadata, _COUNTER_LABEL_LENGTH_OFFSET)
-        label_end = _COUNTER_LABEL_OFFSET + max(0, min(label_length, _COUNTER_LABEL_LENGTH_MAX))
-        values = self._read(self._values_offset + counter_id * _COUNTER_VALUE_LENGTH, _COUNTER_VALUES.size)
+        (label_length,) = struct.unpack_from("<i", metadata, COUNTER_LABEL_LENGTH_OFFSET)
+        label_end = COUNTER_LABEL_OFFSET + max(0, min(label_length, COUNTER_MAX_LABEL_LENGTH))
+        values = self._read(self._values_offset + counter_id * COUNTER_VALUE_LENGTH, _COUNTER_VALUES.size)
         return CounterRecord(
             counter_id,
             type_id,
-            metadata[_COUNTER_KEY_OFFSET : _COUNTER_KEY_OFFSET + _COUNTER_KEY_LENGTH],
-            metadata[_COUNTER_LABEL_OFFSET:label_end].decode("ascii", "replace"),
+            metadata[COUNTER_KEY],
+            metadata[COUNTER_LABEL_OFFSET:label_end].decode("ascii", "replace"),
             *_COUNTER_VALUES.unpack(values),
         )
 

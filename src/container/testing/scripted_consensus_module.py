@@ -27,6 +27,7 @@ from container.api import CloseReason, Role, TimeUnit
 from container.common.aeron_defaults import (
     CONSENSUS_MODULE_STREAM_ID,
     CONTROL_CHANNEL,
+    EGRESS_STREAM_ID,
     LOG_STREAM_ID,
     REPLAY_STREAM_ID,
     SERVICE_STREAM_ID,
@@ -371,7 +372,7 @@ class ScriptedConsensusModule:
         cluster_session_id: int,
         *,
         response_channel: str | None = None,
-        response_stream_id: int = 102,
+        response_stream_id: int = EGRESS_STREAM_ID,
         encoded_principal: bytes = b"",
         correlation_id: int | None = None,
         timestamp: int | None = None,
@@ -537,7 +538,9 @@ class ScriptedConsensusModule:
         """All messages that the service sent to the cluster; their session id is the service's id."""
         return self._received(SessionMessage)
 
-    def connect_egress(self, cluster_session_id: int, response_channel: str, response_stream_id: int = 102) -> None:
+    def connect_egress(
+        self, cluster_session_id: int, response_channel: str, response_stream_id: int = EGRESS_STREAM_ID
+    ) -> None:
         """Subscribe to where a session gets its answers, as its client does."""
         key = (response_channel, response_stream_id)
         self._session_egress[cluster_session_id] = key

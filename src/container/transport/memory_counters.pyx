@@ -9,22 +9,13 @@ from libc.string cimport memcpy, memset
 
 from container.common.sealed cimport hide, seal
 from container.errors import RegistrationError
+from container.transport.counters_layout cimport (
+    FREE_FOR_REUSE_DEADLINE_OFFSET, KEY_OFFSET, LABEL_LENGTH_OFFSET, LABEL_OFFSET, MAX_KEY_LENGTH, MAX_LABEL_LENGTH,
+    METADATA_LENGTH, OWNER_ID_OFFSET, REFERENCE_ID_OFFSET, REGISTRATION_ID_OFFSET, TYPE_ID_OFFSET, VALUE_LENGTH,
+)
 from container.transport.seam cimport COUNTER_ALLOCATED, COUNTER_RECLAIMED, Clock, Counters
 
 cdef enum:
-    METADATA_LENGTH = 512
-    TYPE_ID_OFFSET = 4
-    FREE_FOR_REUSE_DEADLINE_OFFSET = 8
-    KEY_OFFSET = 16
-    LABEL_LENGTH_OFFSET = 128
-    LABEL_OFFSET = 132
-    MAX_KEY_LENGTH = 112
-    MAX_LABEL_LENGTH = 380
-    VALUE_LENGTH = 128
-    REGISTRATION_ID_OFFSET = 8
-    OWNER_ID_OFFSET = 16
-    REFERENCE_ID_OFFSET = 24
-
     REUSE_TIMEOUT_MS = 1000
 
 

@@ -1,5 +1,12 @@
 # What type checkers see of container.transport.seam, which is compiled.
 
+COUNTER_METADATA_LENGTH: int
+COUNTER_KEY: slice
+COUNTER_LABEL_LENGTH_OFFSET: int
+COUNTER_LABEL_OFFSET: int
+COUNTER_MAX_LABEL_LENGTH: int
+COUNTER_VALUE_LENGTH: int
+
 class FragmentHandler: ...
 
 class Image:

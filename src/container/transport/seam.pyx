@@ -9,6 +9,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 from container.errors import ClaimLostError
+from container.transport.counters_layout cimport (
+    KEY_OFFSET, LABEL_LENGTH_OFFSET, LABEL_OFFSET, MAX_KEY_LENGTH, MAX_LABEL_LENGTH, METADATA_LENGTH, OWNER_ID_OFFSET,
+    REGISTRATION_ID_OFFSET, TYPE_ID_OFFSET, VALUE_LENGTH,
+)
 
 cdef extern from *:
     """
@@ -31,17 +35,13 @@ cdef extern from *:
     const int CONTAINER_COARSE_CLOCK
 
 
-# Layout of the counters buffers: upstream's CountersReader (Agrona), aeron_counters_manager.h.
-cdef enum:
-    METADATA_LENGTH = 512
-    METADATA_TYPE_ID_OFFSET = 4
-    METADATA_KEY_OFFSET = 16
-    METADATA_LABEL_LENGTH_OFFSET = 128
-    METADATA_LABEL_OFFSET = 132
-    MAX_LABEL_LENGTH = 380
-    VALUE_LENGTH = 128
-    VALUE_REGISTRATION_ID_OFFSET = 8
-    VALUE_OWNER_ID_OFFSET = 16
+# For readers in Python of a file of counters.
+COUNTER_METADATA_LENGTH = <int> METADATA_LENGTH
+COUNTER_KEY = slice(<int> KEY_OFFSET, <int> KEY_OFFSET + <int> MAX_KEY_LENGTH)
+COUNTER_LABEL_LENGTH_OFFSET = <int> LABEL_LENGTH_OFFSET
+COUNTER_LABEL_OFFSET = <int> LABEL_OFFSET
+COUNTER_MAX_LABEL_LENGTH = <int> MAX_LABEL_LENGTH
+COUNTER_VALUE_LENGTH = <int> VALUE_LENGTH
 
 
 cdef object lost_claim(Publication publication):
@@ -230,12 +230,12 @@ cdef class Counters:
         if not 0 <= counter_id < self._capacity:
             return NULL_VALUE
         return (<const int32_t*> (
-            self._metadata + <size_t> counter_id * METADATA_LENGTH + METADATA_TYPE_ID_OFFSET))[0]
+            self._metadata + <size_t> counter_id * METADATA_LENGTH + TYPE_ID_OFFSET))[0]
 
     cdef const uint8_t* key(self, int32_t counter_id) noexcept nogil:
         if not 0 <= counter_id < self._capacity:
             return NULL
-        return self._metadata + <size_t> counter_id * METADATA_LENGTH + METADATA_KEY_OFFSET
+        return self._metadata + <size_t> counter_id * METADATA_LENGTH + KEY_OFFSET
 
     cdef int64_t value(self, int32_t counter_id) noexcept nogil:
         if not 0 <= counter_id < self._capacity:
@@ -246,12 +246,12 @@ cdef class Counters:
         if not 0 <= counter_id < self._capacity:
             return NULL_VALUE
         return container_get_acquire(<const int64_t*> (
-            self._values + <size_t> counter_id * VALUE_LENGTH + VALUE_REGISTRATION_ID_OFFSET))
+            self._values + <size_t> counter_id * VALUE_LENGTH + REGISTRATION_ID_OFFSET))
 
     cdef int64_t owner_id(self, int32_t counter_id) noexcept nogil:
         if not 0 <= counter_id < self._capacity:
             return NULL_VALUE
-        return (<const int64_t*> (self._values + <size_t> counter_id * VALUE_LENGTH + VALUE_OWNER_ID_OFFSET))[0]
+        return (<const int64_t*> (self._values + <size_t> counter_id * VALUE_LENGTH + OWNER_ID_OFFSET))[0]
 
     cdef str label(self, int32_t counter_id):
         cdef const uint8_t* record
@@ -259,9 +259,9 @@ cdef class Counters:
         if not 0 <= counter_id < self._capacity:
             return ""
         record = self._metadata + <size_t> counter_id * METADATA_LENGTH
-        length = container_get32_acquire(<const int32_t*> (record + METADATA_LABEL_LENGTH_OFFSET))
+        length = container_get32_acquire(<const int32_t*> (record + LABEL_LENGTH_OFFSET))
         length = max(0, min(length, MAX_LABEL_LENGTH))
-        return (<const char*> record + METADATA_LABEL_OFFSET)[:length].decode("ascii", "replace")
+        return (<const char*> record + LABEL_OFFSET)[:length].decode("ascii", "replace")
 
     def read(self):
         """All allocated counters as a list of ``(counter_id, type_id, label, value)``, in the order of their ids."""
