@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 
 import pytest
 
@@ -15,6 +17,25 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A test's Spark lives for seconds: what the optimising compiler and a parallel collector take, it never gives back.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+OWN_DIRECTORY = pytest.StashKey[str]()
+"""Where a run that was given no directory writes."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each run a directory of its own: pytest's default one is swept by every other run on the machine."""
+    if config.option.basetemp is None:
+        config.option.basetemp = tempfile.mkdtemp(prefix="container-tests-")
+        config.stash[OWN_DIRECTORY] = config.option.basetemp
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Remove what a run that passed has written; what a failed one wrote may say why."""
+    directory = session.config.stash.get(OWN_DIRECTORY, None)
+    if directory is not None and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture
