@@ -372,11 +372,12 @@ class Cluster(Protocol):
     def offer(self, *buffers: Buffer) -> int:
         """Try once to send a message to the cluster itself, which logs it and delivers it to every service.
 
-        It arrives as ``on_session_message(None, ...)``. Returns a position (> 0), BACK_PRESSURED or ADMIN_ACTION. If
-        the service neither retries nor reads such a failure, the error log reports it, because the members would
-        diverge. Raises ClusterError when the consensus module is gone, and ValueError for a message that is too long:
-        over one eighth of the control channel's term length, less 32 (16,352 bytes by default). So give the control
-        channels of all members the same term length and MTU, or a message fails on some of them only.
+        It arrives as ``on_session_message(None, ...)``. Returns a position (> 0), BACK_PRESSURED or ADMIN_ACTION. The
+        error log reports a failure that you do not retry in the same event until it is accepted, because the members
+        would diverge. :meth:`send` retries for you. Raises ClusterError when the consensus module is gone, and
+        ValueError for a message that is too long: over one eighth of the control channel's term length, less 32 (16,352
+        bytes by default). So give the control channels of all members the same term length and MTU, or a message fails
+        on some of them only.
         """
 
     def send(self, *buffers: Buffer) -> int:
@@ -421,7 +422,7 @@ class SnapshotPublication(Protocol):
     def offer(self, *buffers: Buffer) -> int:
         """Try once to write one message; return a position or a negative result.
 
-        A failure that you neither retry nor read fails the snapshot, because it would lack a message.
+        A failure that you do not retry until it is accepted fails the snapshot, because it would lack a message.
         """
 
 

@@ -10,8 +10,11 @@ cdef class Cluster(EventHandler):
     # FailedSends of the event in progress; None when neither a send failed nor anything was claimed.
     cdef list _loose_ends
     cdef BufferClaim _claims                # the last one made in the event, then the one before
-    cdef object _tracked(self, int64_t result, str name, object what, str consequence)
-    cdef int _keep(self, FailedSend failed) except -1
+    # The result of an offer of payload, or of a claim (None) of length. A failure counts as lost unless the same event
+    # has a message with these bytes, or a claim of this length, accepted after it.
+    cdef int64_t _tracked(self, int64_t result, str name, object payload, Py_ssize_t length, str consequence) except? -6
+    cdef int _sent(self, object what, Py_ssize_t length) except -1      # call it while there are loose ends
+    cdef int _keep(self, object what, Py_ssize_t length, str text) except -1
     # A request that was not sent, by name and id. It counts as lost unless one for the same thing is sent after it.
     cdef bint request_failed(self, str name, int64_t request_id) except -1      # always False
     cdef int request_sent(self, str name, int64_t request_id) except -1         # call it while there are loose ends
@@ -56,7 +59,7 @@ cdef class Cluster(EventHandler):
 
 
 cdef class FailedSend:
-    cdef object result                      # the OfferResult that the service was given; None: a request returned False
-    # To know a retry by: payload (bytes) of an offer, length (int) of a claim, (is_timer, id) of a request.
+    # To know a retry by: payload (bytes) of an offer, None of a claim, (is_timer, id) of a request.
     cdef object what
+    cdef Py_ssize_t length      # bytes; -1: a request
     cdef str text

@@ -8,9 +8,6 @@ from container.service.container_client_session import ContainerClientSession
 from container.service.event_handler import EventHandler
 from container.transport.message_buffer import BufferClaim
 
-class OfferResult(int):
-    was_read: bool
-
 @final
 class FailedSend: ...
 

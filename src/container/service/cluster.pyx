@@ -19,33 +19,6 @@ cdef str _LOST_MESSAGE = ("a message to the cluster is lost on this member and t
                           "Cluster.send, or idle and offer again")
 
 
-class OfferResult(int):
-    """The negative result of a raw offer to the cluster or a snapshot: an ``int`` that knows whether it was looked at.
-
-    A failed offer that is neither retried nor looked at loses a message on this member alone; the agent reports it.
-    """
-
-    was_read = False
-
-    def _read(name):  # noqa: N805 - makes the methods below
-        plain = getattr(int, name)
-
-        def method(self, *args):
-            self.was_read = True
-            return plain(self, *args)
-
-        method.__name__ = name
-        return method
-
-    __lt__, __le__, __eq__, __ne__, __gt__, __ge__ = map(
-        _read, ("__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"))
-    __bool__, __hash__, __index__, __int__, __repr__ = map(
-        _read, ("__bool__", "__hash__", "__index__", "__int__", "__repr__"))
-    __add__, __sub__, __neg__, __abs__ = map(_read, ("__add__", "__sub__", "__neg__", "__abs__"))
-
-    del _read
-
-
 cdef class FailedSend:
     """A raw offer or a request that was not sent; kept until its event ends."""
 
@@ -222,16 +195,22 @@ cdef class Cluster(EventHandler):
             result = self.offer_vectors(gathered.vectors, <size_t> gathered.count + 1)
             if result > 0 and self._loose_ends is None:
                 return result
-            return self._tracked(result, "Cluster.offer", b"".join(buffers), _LOST_MESSAGE)
+            payload = b"".join(buffers)
+            return self._tracked(result, "Cluster.offer", payload, len(payload), _LOST_MESSAGE)
         finally:
             release_vectors(&gathered)
 
     def send(self, *buffers):
         """Sends a message to the cluster, waiting out back pressure; see :meth:`container.api.Cluster.send`."""
         cdef BufferVectors gathered
+        cdef int64_t position
         gather_vectors(&gathered, buffers)
         try:
-            return self.send_vectors(gathered.vectors, <size_t> gathered.count + 1)
+            position = self.send_vectors(gathered.vectors, <size_t> gathered.count + 1)
+            if self._loose_ends is not None:
+                payload = b"".join(buffers)
+                self._sent(payload, len(payload))
+            return position
         finally:
             release_vectors(&gathered)
 
@@ -240,58 +219,52 @@ cdef class Cluster(EventHandler):
         cdef int64_t result = self.claim(length, buffer_claim)
         if result > 0 and self._loose_ends is None:
             return result
-        return self._tracked(result, "Cluster.try_claim", length, _LOST_MESSAGE)
+        return self._tracked(result, "Cluster.try_claim", None, length, _LOST_MESSAGE)
 
     def idle(self, int work_count=0):
         """Idles once inside a callback; see :meth:`container.api.Cluster.idle`."""
         self.idle_once(work_count)
 
-    cdef object _tracked(self, int64_t result, str name, object what, str consequence):
-        cdef FailedSend failed
+    cdef int64_t _tracked(
+            self, int64_t result, str name, object payload, Py_ssize_t length, str consequence) except? -6:
         if result > 0:
-            for failed in self._loose_ends:
-                if failed.what == what:
-                    self._loose_ends.remove(failed)
-                    break
-            return result
-        failed = FailedSend.__new__(FailedSend)
-        failed.result = OfferResult(result)
-        failed.what = what
-        failed.text = (f"{name} returned {publication_result_name(result)} at logPosition={self.get_log_position()} "
-                       f"and was neither retried nor read: {consequence}")
-        self._keep(failed)
-        return failed.result
+            self._sent(payload, length)
+        else:
+            self._keep(payload, length,
+                       f"{name} returned {publication_result_name(result)} at logPosition={self.get_log_position()} "
+                       f"and was not repeated until it was accepted: {consequence}")
+        return result
 
-    cdef int _keep(self, FailedSend failed) except -1:
-        cdef FailedSend before
+    cdef int _sent(self, object what, Py_ssize_t length) except -1:
+        cdef FailedSend failed
+        for failed in self._loose_ends:
+            if failed.what == what or failed.length == length >= 0 and (failed.what is None or what is None):
+                self._loose_ends.remove(failed)
+                break
+        return 0
+
+    cdef int _keep(self, object what, Py_ssize_t length, str text) except -1:
+        cdef FailedSend failed
         if self._loose_ends is None:
             self._loose_ends = []
-        for before in self._loose_ends:
-            if before.what == failed.what and (before.result is None or before.result.was_read):
-                self._loose_ends.remove(before)     # it is being retried, for however long
-                break
+        self._sent(what, length)        # it is being retried, for however long
+        failed = FailedSend.__new__(FailedSend)
+        failed.what = what
+        failed.length = length
+        failed.text = text
         self._loose_ends.append(failed)
         return 0
 
     cdef bint request_failed(self, str name, int64_t request_id) except -1:
-        cdef FailedSend failed = FailedSend.__new__(FailedSend)
-        failed.result = None
-        failed.what = (name.endswith("timer"), request_id)
-        failed.text = (f"{name} of {request_id} returned False at logPosition={self.get_log_position()} and was not "
-                       "repeated until it returned True: the request is lost on this member and the members may "
-                       "diverge; idle with Cluster.idle, and try again")
-        self._keep(failed)
+        self._keep((name.endswith("timer"), request_id), -1,
+                   f"{name} of {request_id} returned False at logPosition={self.get_log_position()} and was not "
+                   "repeated until it returned True: the request is lost on this member and the members may "
+                   "diverge; idle with Cluster.idle, and try again")
         return False
 
     cdef int request_sent(self, str name, int64_t request_id) except -1:
         # The last request for a timer counts, whichever it is.
-        cdef FailedSend failed
-        what = (name.endswith("timer"), request_id)
-        for failed in self._loose_ends:
-            if failed.what == what:
-                self._loose_ends.remove(failed)
-                break
-        return 0
+        return self._sent((name.endswith("timer"), request_id), -1)
 
     cdef int keep_claim(self, BufferClaim claim, int64_t cluster_session_id) except -1:
         if self._loose_ends is None:
@@ -312,7 +285,7 @@ cdef class Cluster(EventHandler):
         cdef list texts
         if self._loose_ends is None:
             return []
-        texts = [failed.text for failed in self._loose_ends if failed.result is None or not failed.result.was_read]
+        texts = [failed.text for failed in self._loose_ends]
         self._loose_ends = None
         self._claims = None
         while claim is not None:

@@ -177,9 +177,10 @@ cdef class SnapshotPublication:
             result = self.offer_vectors(&gathered.vectors[1], <size_t> gathered.count)
             if result > 0 and self._cluster._loose_ends is None:
                 return result
+            payload = b"".join(buffers)
             return self._cluster._tracked(
-                result, "SnapshotPublication.offer", b"".join(buffers), "the snapshot lacks a message and is given up; "
-                "use send, or idle and offer again")
+                result, "SnapshotPublication.offer", payload, len(payload),
+                "the snapshot lacks a message and is given up; use send, or idle and offer again")
         finally:
             release_vectors(&gathered)
 
@@ -188,7 +189,11 @@ cdef class SnapshotPublication:
         cdef BufferVectors gathered
         gather_vectors(&gathered, buffers)
         try:
-            return self.send_vectors(&gathered.vectors[1], <size_t> gathered.count)
+            position = self.send_vectors(&gathered.vectors[1], <size_t> gathered.count)
+            if self._cluster._loose_ends is not None:
+                payload = b"".join(buffers)
+                self._cluster._sent(payload, len(payload))
+            return position
         finally:
             release_vectors(&gathered)
 
