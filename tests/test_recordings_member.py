@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import random
 import struct
 import threading
 import time
@@ -79,6 +80,41 @@ def test_a_member_is_found_by_its_base_cluster_or_archive_directory(tmp_path: Pa
 def archive_alone_range(world: World) -> LogRange:
     """Without a cluster directory nothing says who led, and so whether there are other members."""
     return LogRange(0, world.log.position, 0)
+
+
+def test_a_last_segment_that_nobody_writes_is_walked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path)
+    world.begin_term()
+    world.append_some(random.Random(3), 20)
+    world.close(stop=False)
+    walks = []
+
+    class Counting:
+        def __init__(self, *arguments: Any, **layout: Any) -> None:
+            self.reader = MessageReader(*arguments, **layout)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.reader, name)
+
+        def find_end(self, begin: int, end: int) -> int:
+            walks.append(begin)
+            return self.reader.find_end(begin, end)
+
+    monkeypatch.setattr(member_module, "MessageReader", Counting)
+    recorded = range_of(world).recorded_position
+    assert (recorded, len(walks)) == (world.log.position, 1)
+    range_of(world)
+    assert len(walks) == 2, "what was written a moment ago may be written again without a new time"
+
+    past = time.time() - 60
+    os.utime(world.segment(), (past, past))
+    assert [range_of(world).recorded_position for _ in range(3)] == [recorded] * 3
+    assert len(walks) == 3
+    shorter = world.segment().read_bytes()
+    world.segment().write_bytes(shorter[: recorded - 4096] + bytes(len(shorter) - recorded + 4096))
+    os.utime(world.segment(), (past + 1, past + 1))
+    assert range_of(world).recorded_position < recorded
+    assert len(walks) == 4
 
 
 def test_a_directory_that_has_no_member_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace as replace_options
 from pyspark.sql import SparkSession
@@ -18,6 +19,7 @@ from container.pipeline.audit_report import write_audit
 from container.pipeline.findings import FINDING_LIMIT
 from container.pipeline.history import (
     TermRow,
+    _run,
     check_positions,
     check_snapshots,
     check_terms,
@@ -199,6 +201,32 @@ def test_all_that_differs_is_counted_and_the_first_is_listed(
     assert [one.log_position for one in found.differences] == changed[:FINDING_LIMIT]
     check = check_bytes([audited(0, member), audited(1, other)], found)
     assert (check.state, len(check.findings), check.finding_count) == ("fail", FINDING_LIMIT, len(changed))
+
+
+def test_a_part_of_a_log_is_one_row_however_much_of_it_is_damaged() -> None:
+    schema = pa.schema(
+        [
+            ("member_id", pa.int32()),
+            ("begin_position", pa.int64()),
+            ("log_position", pa.int64()),
+            ("error", pa.string()),
+        ]
+    )
+    rows = [{"member_id": 2, "begin_position": place, "log_position": place + 32} for place in range(0, 960, 96)]
+    damaged = {"member_id": 2, "log_position": 960, "error": "no frame"}
+    parts = (rows[:4], rows[4:], [damaged] * 600, [damaged] * 400)
+    batches = [pa.RecordBatch.from_pylist(part, schema) for part in parts]
+    (found,) = (batch.to_pylist() for batch in _run(batches))
+    (run,) = found
+    faults = run.pop("faults")
+    ends = {"begin_position": 0, "end_position": 896}
+    assert run == {"member_id": 2, **ends, "frame_count": 10, "fault_count": 9 + 1000}
+    assert len(faults) == FINDING_LIMIT
+    assert faults[0] == {"begin_position": 32, "end_position": 96, "error": None}
+    assert faults[8:10] == [
+        {"begin_position": 800, "end_position": 864, "error": None},
+        {"begin_position": 960, "end_position": None, "error": "no frame"},
+    ]
 
 
 def test_archives_with_segments_of_other_lengths_are_compared(

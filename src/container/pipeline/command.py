@@ -87,7 +87,7 @@ def _on_spark(command: Callable[[SparkSession, argparse.Namespace], None]) -> Ca
         from container.spark import open_session
 
         settings = {"spark.ui.showConsoleProgress": "true", "spark.log.level": "ERROR", **_settings(options.conf)}
-        source_options(options)  # a mistake is told at once, and not after Spark's start
+        source_options(options)  # a mistake is reported immediately, not after Spark's start
         spark = open_session(f"aeron-cluster {options.word}", master=options.master, settings=settings)
         try:
             command(spark, options)
@@ -149,7 +149,7 @@ def _add_ingest(words: Any) -> None:
     parser.add_argument("--view", default="messages", help="the view to read (default: messages)")
     parser.add_argument("--cluster", metavar="NAME", help="name of the cluster in the table (default: its cluster id)")
     parser.add_argument("--decoder", metavar="package.module:name", help="function or type that decodes payloads")
-    parser.add_argument("--every", type=seconds, metavar="S", help="go on until Ctrl-C, and look so often, in seconds")
+    parser.add_argument("--every", type=seconds, metavar="S", help="keep running until Ctrl-C; seconds between looks")
     parser.add_argument("--max-bytes-per-batch", metavar="SIZE", help="bytes of log in a micro-batch, such as 256m")
     _add_mode(parser)
     parser.set_defaults(word="ingest")

@@ -21,13 +21,15 @@ from container.spark.options import SourceOptions
 # Of a snapshot's contents what must be the same on all members: all but where and when this member wrote it.
 _OWN_SNAPSHOT_COLUMNS = ("member_id", "recording_id", "entry_index", "timestamp", "error")
 
+_FAULT_TYPE = pa.struct([("begin_position", pa.int64()), ("end_position", pa.int64()), ("error", pa.string())])
 _RUN_SCHEMA = pa.schema(
     [
         ("member_id", pa.int32()),
         ("begin_position", pa.int64()),
         ("end_position", pa.int64()),
         ("frame_count", pa.int64()),
-        ("error", pa.string()),
+        ("faults", pa.list_(_FAULT_TYPE)),
+        ("fault_count", pa.int64()),
     ]
 )
 
@@ -35,66 +37,67 @@ _RUN_SCHEMA = pa.schema(
 def check_positions(spark: SparkSession, options: SourceOptions, members: Sequence[AuditedMember]) -> Check:
     """Whether each member has frames one after the other, from the beginning of its log to its end.
 
-    Who reads frames joins them to runs without a gap; the runs come to the driver. What a running member has recorded
-    since the audit began does not matter, and that an end is lost the comparison of bytes reports.
+    Whoever reads a part of the log yields one row for it, with its first faults only, so what comes to the driver grows
+    with the parts and not with the damage. What a running member has recorded since the audit began does not matter,
+    and the comparison of bytes reports an end that is lost.
     """
     columns = ["member_id", "begin_position", "log_position", "error"]
-    runs = fold_view(spark, options, "frames", columns, _runs, _RUN_SCHEMA).collect()
-    findings, frame_count = [], 0
+    runs = fold_view(spark, options, "frames", columns, _run, _RUN_SCHEMA).collect()
+    findings, frame_count, unlisted = [], 0, 0
     for member in members:
-        end = member.log_range.recorded_position
-        own = [
-            run
-            for run in runs
-            if run.member_id == member.member.member_id and (run.begin_position is None or run.begin_position < end)
-        ]
-        own.sort(key=lambda run: -1 if run.begin_position is None else run.begin_position)
+        own = [run for run in runs if run.member_id == member.member.member_id]
         frame_count += sum(run.frame_count for run in own)
-        findings += [
-            Finding(
-                state=_state(member, run.begin_position),
-                text=f"{member.name}: {run.error}",
-                member_id=member.member.member_id,
-                log_position=run.begin_position,
-            )
-            for run in own
-            if run.error is not None
-        ]
-        findings += _holes(member, [run for run in own if run.error is None])
-    return check("positions", f"{frame_count:,} frames were followed from one to the next", findings)
+        unlisted += sum(run.fault_count - len(run.faults) for run in own)
+        findings += [_finding(member, *fault) for run in own for fault in run.faults]
+        read = sorted((run.begin_position, run.end_position) for run in own if run.begin_position is not None)
+        ends = [member.log_range.start_position, *(end for _, end in read)]
+        begins = [*(begin for begin, _ in read), max(ends[-1], member.log_range.recorded_position)]
+        findings += [_finding(member, *hole, None) for hole in zip(ends, begins, strict=True) if hole[0] != hole[1]]
+    recorded = {member.member.member_id: member.log_range.recorded_position for member in members}
+    findings = [one for one in findings if one.log_position is None or one.log_position < recorded[one.member_id]]
+    summary = f"{frame_count:,} frames were followed from one to the next"
+    return check("positions", summary, findings, len(findings) + unlisted)
 
 
-def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Joins frames, which come in order, to runs: a row for each run, and one for each damage."""
+def _run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Follows the frames of a part of the log, which come in order: where they begin and end, and what is wrong."""
+    run: dict[str, Any] = {"frame_count": 0, "fault_count": 0, "faults": []}
     for batch in batches:
+        run["member_id"] = batch.column("member_id")[0].as_py() if len(batch) else run.get("member_id")
         good = batch.filter(batch.column("error").is_null())
         begins, ends = (good.column(name).to_numpy() for name in ("begin_position", "log_position"))
-        firsts = np.flatnonzero(np.concatenate([np.ones(min(1, len(begins)), bool), begins[1:] != ends[:-1]]))
-        lasts = np.concatenate([firsts[1:], [len(begins)]]).astype(np.int64)[: len(firsts)] - 1
-        runs = zip(begins[firsts].tolist(), ends[lasts].tolist(), (lasts - firsts + 1).tolist(), strict=True)
-        rows: list[dict[str, Any]] = [
-            {"begin_position": begin, "end_position": end, "frame_count": count} for begin, end, count in runs
-        ]
-        for row in batch.filter(batch.column("error").is_valid()).to_pylist():
-            rows.append({"begin_position": row["log_position"], "frame_count": 0, "error": row["error"]})
-        member_ids = batch.column("member_id")[:1].to_pylist() * len(rows)
-        rows = [{**row, "member_id": member_id} for row, member_id in zip(rows, member_ids, strict=True)]
-        yield pa.RecordBatch.from_pylist(rows, schema=_RUN_SCHEMA)
+        if len(begins):
+            expected = np.concatenate([[run.setdefault("begin_position", int(begins[0]))], ends[:-1]])
+            expected[0] = run.get("end_position", expected[0])
+            holes = np.flatnonzero(begins != expected)
+            run["end_position"] = int(ends[-1])
+            run["frame_count"] += len(begins)
+            run["fault_count"] += len(holes)
+            run["faults"] += [(int(expected[hole]), int(begins[hole]), None) for hole in holes[:FINDING_LIMIT]]
+        bad = batch.filter(batch.column("error").is_valid())
+        run["fault_count"] += len(bad)
+        run["faults"] += [(row["log_position"], None, row["error"]) for row in bad.slice(0, FINDING_LIMIT).to_pylist()]
+        run["faults"] = run["faults"][:FINDING_LIMIT]
+    if "member_id" in run:
+        names = _FAULT_TYPE.names
+        run["faults"] = [dict(zip(names, fault, strict=True)) for fault in run["faults"]]
+        yield pa.RecordBatch.from_pylist([run], schema=_RUN_SCHEMA)
 
 
-def _holes(member: AuditedMember, runs: Sequence[Any]) -> Iterator[Finding]:
-    begin, end = member.log_range.start_position, member.log_range.recorded_position
-    ends = [begin, *(min(run.end_position, end) for run in runs)]
-    begins = [*(run.begin_position for run in runs), end]
-    for last, following in zip(ends, begins, strict=True):
-        if last != following:
-            what = "is not there" if last < following else "is there twice"
-            yield Finding(
-                state=_state(member, min(last, following)),
-                text=f"{member.name}: the log from {min(last, following)} to {max(last, following)} {what}",
-                member_id=member.member.member_id,
-                log_position=min(last, following),
-            )
+def _finding(member: AuditedMember, begin: int | None, end: int | None, error: str | None) -> Finding:
+    text = error
+    if error is None:
+        assert begin is not None
+        assert end is not None
+        first, last = min(begin, end), max(begin, end)
+        text = f"the log from {first} to {last} is {'not there' if begin < end else 'there twice'}"
+        begin = first
+    return Finding(
+        state=_state(member, begin),
+        text=f"{member.name}: {text}",
+        member_id=member.member.member_id,
+        log_position=begin,
+    )
 
 
 def _state(member: AuditedMember, position: int | None) -> Any:

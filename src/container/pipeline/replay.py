@@ -122,7 +122,7 @@ def _with_occurrence(rows: DataFrame) -> DataFrame:
 
 def _check_service(service: ServiceSource) -> None:
     if isinstance(service, str):
-        find_service(service)  # now: a mistake is told at once, and not by a failed task
+        find_service(service)  # now: a mistake is reported immediately, not by a failed task
 
 
 def _member(options: SourceOptions) -> Member:

@@ -184,5 +184,5 @@ def all_end_texts(members: Iterable[Member], mode: str) -> list[str]:
         try:
             found += end_texts(member, member.log(mode)).values()
         except RecordingError:
-            continue  # Who reads it is told.
+            continue  # Reading it raises the error.
     return found

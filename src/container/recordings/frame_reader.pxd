@@ -83,6 +83,7 @@ cdef class FrameReader:
     # Places where a frame is known to begin, as the ranges of a stream have them.
     cdef int64_t known_begin
     cdef int64_t known_end
+    cdef int _peek_error            # errno of the last `peek`, 0 when it could read or was behind the end of the file
     # The last failure.
     cdef int failure
     cdef int64_t failure_position
@@ -95,6 +96,8 @@ cdef class FrameReader:
     cdef bint peek(self, int64_t position, int64_t length, uint8_t* target) noexcept nogil
     cdef int64_t peek_data_frame(self, int64_t position, int64_t limit, uint8_t* header) noexcept nogil
     cdef int64_t resynchronise(self, int64_t limit) noexcept nogil
+    cdef int _damage_or_unread(self, int result, int64_t position) noexcept nogil
+    cdef int _refuse_unread(self, int result) except -1
     cdef int _refuse_header(
         self, int failure, const uint8_t* frame, int64_t position, int64_t limit) noexcept nogil
     cdef int64_t _longest_end(self, int64_t position, uint16_t frame_type) noexcept nogil

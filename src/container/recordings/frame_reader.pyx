@@ -315,7 +315,7 @@ cdef class FrameReader:
             if not self._has_session or sbe.sbe_get_int32(frame + FRAME_SESSION_ID_OFFSET) != self._session_id:
                 result = self._check_session(frame, position, length, limit)
                 if result < 0:
-                    return result
+                    return self._damage_or_unread(result, position)
             if self._checksum_kind == CHECKSUM_NONE and may_have_inside(
                     frame, <int32_t> (position & (self.term_length - 1)), end - position):
                 result = self._check_inside(frame, position, end, limit)
@@ -324,7 +324,7 @@ cdef class FrameReader:
         else:
             result = self._check_padding(position, end, limit)
             if result < 0:
-                return result
+                return self._damage_or_unread(result, position)
         # A length that is wrong shows where the next frame should begin.
         if end < limit and (end & (self.term_length - 1)) != 0 and not (
                 end + FRAME_HEADER_LENGTH <= self._block_position + self._block_length
@@ -332,7 +332,7 @@ cdef class FrameReader:
                 == <int32_t> (end & (self.term_length - 1))):
             result = self._check_next(position, end, frame_type, limit)
             if result < 0:
-                return result
+                return self._damage_or_unread(result, position)
         self.frame = frame
         self.frame_type = frame_type
         self.frame_length = length
@@ -340,6 +340,12 @@ cdef class FrameReader:
         self.position = position
         self.next_position = end
         return READ_OK
+
+    cdef int _damage_or_unread(self, int result, int64_t position) noexcept nogil:
+        """What a check of what surrounds a frame has found: no damage, if a part of it could not be read."""
+        if self._peek_error == 0:
+            return result
+        return self.fail(FAILED_READ, position, self._peek_error, 0)
 
     cdef int _refuse_header(
         self, int failure, const uint8_t* frame, int64_t position, int64_t limit
@@ -501,9 +507,13 @@ cdef class FrameReader:
         return value == sbe.sbe_get_uint32(header + FRAME_SESSION_ID_OFFSET)
 
     cdef bint peek(self, int64_t position, int64_t length, uint8_t* target) noexcept nogil:
-        """Copy bytes of the open segment from a log position on and leave the block; False if there are fewer."""
+        """Copy bytes of the open segment from a log position on and leave the block; False if there are fewer.
+
+        `_peek_error` is what kept the last call from reading (errno), or 0.
+        """
         cdef int64_t done = 0
         cdef Py_ssize_t count
+        self._peek_error = 0
         if (self._file < 0 or position < self._file_position
                 or position + length > self._file_position + self.segment_length):
             return False
@@ -512,7 +522,10 @@ cdef class FrameReader:
                 self._file, target + done, <size_t> (length - done), position - self._file_position + done)
             if count > 0:
                 done += count
-            elif count == 0 or errno != EINTR:
+            elif count == 0:
+                return False
+            elif errno != EINTR:
+                self._peek_error = errno
                 return False
         return True
 
@@ -530,7 +543,10 @@ cdef class FrameReader:
         return NO_POSITION
 
     cdef bint _is_zero(self, int64_t begin, int64_t end) noexcept nogil:
-        """Whether all bytes of the open segment between two positions are zero; those behind its end do not count."""
+        """Whether all bytes of the open segment between two positions are zero; those behind its end do not count.
+
+        False, with `_peek_error`, where they cannot be read.
+        """
         cdef uint8_t[SCAN_LENGTH] part
         cdef int64_t length
         while begin < end:
@@ -538,7 +554,7 @@ cdef class FrameReader:
             while not self.peek(begin, length, part):
                 length //= 2    # where the file is shorter
                 if length == 0:
-                    return True
+                    return self._peek_error == 0
             # Each byte is as the one before it, and the first is zero: the library compares many at once.
             if part[0] != 0 or memcmp(part, part + 1, <size_t> length - 1) != 0:
                 return False
@@ -550,19 +566,22 @@ cdef class FrameReader:
 
         Its header must agree with its place, and its session id with the frames before the damage: bytes in a payload
         that look like a frame are none. Where no such frame is left in the Aeron term, or none was read before, the
-        frame behind it must be one as well.
+        frame behind it must be one as well. It is -1 with FAILED_READ where the file cannot be read.
         """
         cdef int64_t begin = self.failure_position + FRAME_HEADER_LENGTH
         cdef int64_t term_end = min(limit, (self.failure_position | (self.term_length - 1)) + 1)
         cdef int64_t found = NO_POSITION
+        self._peek_error = 0
         if self._has_session or self._checksum_kind != CHECKSUM_NONE:
             found = self._find_frame(begin, term_end, limit, PROOF_SESSION)
-        if found < 0:
+        if found < 0 and self._peek_error == 0:
             found = self._find_frame(begin, limit, limit, PROOF_NEXT)
             self._has_session = False
         if found >= 0:
             self.frame = NULL
             self.position = self.next_position = found
+        else:
+            self._damage_or_unread(self.failure, self.failure_position)
         return found
 
     cdef int64_t _find_frame(self, int64_t begin, int64_t end, int64_t limit, int proof) noexcept nogil:
@@ -579,7 +598,7 @@ cdef class FrameReader:
             if not self.peek(begin, length, part):
                 length = FRAME_HEADER_LENGTH
                 if not self.peek(begin, length, part):
-                    return NO_POSITION
+                    return NO_POSITION      # or `_peek_error`
             for index in range(length // FRAME_HEADER_LENGTH):
                 offset = index * FRAME_HEADER_LENGTH
                 position = begin + offset
@@ -628,6 +647,7 @@ cdef class FrameReader:
             elif errno != EINTR:
                 return self.fail(FAILED_READ, position, errno, 0)
         self._block_length = length
+        self._peek_error = 0
         return READ_OK
 
     cdef int _open(self, int64_t segment_position) noexcept nogil:
@@ -653,9 +673,19 @@ cdef class FrameReader:
         self.move_to(position)
 
     def has_frame(self, int64_t position, int64_t limit):
-        """Whether a frame begins at a log position and ends at ``limit`` or before (bool). The reader is moved."""
+        """Whether a frame begins at a log position and ends at ``limit`` or before (bool). The reader is moved.
+
+        Raises RecordingUnavailableError where the file cannot be read.
+        """
         self.move_to(position)
-        return self.next_frame(limit) == READ_OK
+        result = self.next_frame(limit)
+        self._refuse_unread(result)
+        return result == READ_OK
+
+    cdef int _refuse_unread(self, int result) except -1:
+        if result == FAILED_READ:
+            raise self.failure_error()
+        return 0
 
     def begins_message(self, int64_t position, int64_t limit):
         """Whether a message or padding begins at a log position, in a frame that ends at ``limit`` or before (bool).
@@ -671,7 +701,8 @@ cdef class FrameReader:
         """Walk the frames from a log position where one begins; return the last place (int) up to ``limit`` where a
         message or padding begins, and ``position`` when there is none behind it.
 
-        The walk ends at what is damaged, and at ``read_limit``, where the recording ends. The reader is moved.
+        The walk ends at what is damaged, and at ``read_limit``, where the recording ends. The reader is moved. Raises
+        RecordingUnavailableError where a file cannot be read.
         """
         cdef int64_t border = position
         cdef int result = READ_OK
@@ -681,6 +712,7 @@ cdef class FrameReader:
                 result = self.next_frame(read_limit)
                 if result == READ_OK and self._is_border():
                     border = self.position
+        self._refuse_unread(result)
         return border
 
     def find_end(self, int64_t position, int64_t limit):
@@ -689,13 +721,15 @@ cdef class FrameReader:
         A recording whose end the catalog does not know ends as the archive finds it at its start: where nothing is
         written, or before a last frame of which perhaps not all was written: :attr:`torn_position` is where that ends,
         else -1. An archive writes one frame behind the other into a file of zeros, so zeros with anything behind them
-        are no end. Where a frame is damaged the walk goes on at the next one, and where a file cannot be read it ends
-        at the limit, so that the damage lies within what is recorded and is found by who reads it.
+        are no end. Where a frame is damaged the walk goes on at the next one, and where a file cannot be opened it ends
+        at the limit, so that the damage lies within what is recorded and is found by who reads it. Raises
+        RecordingUnavailableError where a file cannot be read: it may end anywhere then.
         """
         cdef uint8_t[FRAME_HEADER_LENGTH] header
         cdef int64_t begin = position
         cdef int64_t found
         cdef int result
+        cdef bint is_zero
         self.torn_position = NO_POSITION
         self.move_to(position)
         while True:
@@ -703,10 +737,13 @@ cdef class FrameReader:
                 result = READ_OK
                 while result == READ_OK:
                     result = self.next_frame(limit)
-            if result == READ_END or result == FAILED_OPEN or result == FAILED_READ:
+            if result == READ_END or result == FAILED_OPEN:
                 return limit
+            self._refuse_unread(result)
             if result == FAILED_NOTHING_WRITTEN and self.failure_value == 0:
-                if self._is_zero(self.next_position, limit):
+                is_zero = self._is_zero(self.next_position, limit)
+                self._refuse_unread(self._damage_or_unread(READ_OK, self.next_position))
+                if is_zero:
                     if not self._is_torn(self.next_position, begin):
                         return self.next_position
                     self.torn_position = self.next_position
@@ -718,6 +755,7 @@ cdef class FrameReader:
             found = self.resynchronise(limit)
             if found >= 0:
                 continue
+            self._refuse_unread(self.failure)
             # Nothing more can be read: what is damaged ends somewhere in this Aeron term.
             return min(limit, (self.failure_position | (self.term_length - 1)) + 1)
 

@@ -12,7 +12,7 @@ from container.recordings.term_message import read_term_message
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """What tells a log from any other that was or will be recorded in its place."""
+    """Distinguishes a log from any other recorded in its place, before or after."""
 
     recording: str
     """Its recording in this archive: id, and when it was started in epoch milliseconds."""

@@ -18,7 +18,7 @@ from container.recordings.fields cimport (
 )
 from container.recordings.frame_reader cimport (
     FAILED_BLOCK_LENGTH, FAILED_EVENT_POSITION, FAILED_INCOMPLETE, FAILED_LEADERSHIP_TERM_ID, FAILED_LENGTH,
-    FAILED_MESSAGE, FAILED_ORPHAN, FAILED_SCHEMA_ID, FAILED_SCHEMA_VERSION,
+    FAILED_MESSAGE, FAILED_ORPHAN, FAILED_READ, FAILED_SCHEMA_ID, FAILED_SCHEMA_VERSION,
     FAILED_TEMPLATE_ID, FAILED_TERM_BASE, FAILED_TEXT, FAILED_TIMESTAMP, FRAME_TYPE_DATA, FRAME_TYPE_PAD,
     READ_END, READ_OK,
 )
@@ -339,11 +339,14 @@ cdef class LogDecoder(BatchDecoder):
     def skip_damage(self, bint is_frames):
         """Move to where reading can be trusted again; return that log position (int), the end if there is none.
 
-        Behind a frame that is damaged this is the next one; of messages, the next that begins there.
+        Behind a frame that is damaged this is the next one; of messages, the next that begins there. Raises
+        RecordingUnavailableError where the file cannot be read.
         """
         cdef int64_t position = self.next_position
         if self.failure in _FRAME_FAILURES:
             position = self.resynchronise(self._end)
+            if position < 0 and self.failure == FAILED_READ:
+                raise self.failure_error()
         elif self.failure not in _MESSAGE_FAILURES:
             position = -1       # the file ends too early, or cannot be read
         if position >= 0 and not is_frames and self.failure not in _CONTENT_FAILURES:

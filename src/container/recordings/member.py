@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -46,6 +47,13 @@ def tolerates(mode: str, error: RecordingError) -> bool:
     return mode == AUDIT or (mode == PERMISSIVE and not isinstance(error, RecordingUnavailableError))
 
 
+# The greatest step of a file system's times: two seconds on FAT, a tick of the kernel on most others.
+_MTIME_RESOLUTION_NS = 2_000_000_000
+# Where logs end whose end only their last segment file says, by that file: its state, the descriptor, and the end. A
+# stream looks each second; without this it would walk up to a whole segment each time.
+_known_ends: dict[Path, tuple[tuple[int, ...], RecordingDescriptor, tuple[int, int | None]]] = {}
+_KNOWN_ENDS_MAX = 256
+
 # Mark files may lie in a directory of their own.
 _CLUSTER_FILES = (RECORDING_LOG_NAME, "node-state.dat", "cluster-mark.lnk")
 
@@ -60,7 +68,7 @@ class LogRange:
     """Up to where it is recorded. What is not committed may still be removed by an election."""
     committed_position: int
     """Up to where it is committed, not more than is recorded: by a counter, by the majority of the members, or as
-    :func:`open_member` was told."""
+    given to :func:`open_member`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +175,7 @@ class Member:
     def log_range(self, mode: str = STRICT) -> LogRange:
         """Return how far the log goes now; on a running member it grows.
 
-        What cannot be read of the last segment counts as recorded: who reads the log to there is told.
+        A part of the last segment that cannot be read counts as recorded: reading it raises the error.
 
         Raises:
             RecordingError: the log is not known, or what the catalog says of it is impossible.
@@ -325,6 +333,7 @@ def recorded_end(
 
     Raises:
         RecordingError: what the catalog says of it is impossible.
+        RecordingUnavailableError: the last segment file cannot be read.
     """
     with closing(MessageReader(archive_dir, **descriptor.layout())) as reader:
         start, stop = descriptor.start_position, descriptor.stop_position
@@ -343,8 +352,29 @@ def recorded_end(
         counter = counters.get(descriptor.recording_id)
         if counter is not None and start <= counter <= end:
             return counter, None
-        found = reader.find_end(max(segments[-1], start), end)
-        return found, None if reader.torn_position < 0 else reader.torn_position
+        path = archive_dir / segment_file_name(descriptor.recording_id, segments[-1])
+        before = _file_state(path)
+        known = _known_ends.get(path)
+        if known is not None and known[:2] == (before, descriptor):
+            return known[2]
+        position = reader.find_end(max(segments[-1], start), end)
+        found = position, None if reader.torn_position < 0 else reader.torn_position
+        if before is not None and before == _file_state(path) and position < end:
+            if len(_known_ends) >= _KNOWN_ENDS_MAX:
+                _known_ends.clear()
+            _known_ends[path] = (before, descriptor, found)
+        return found
+
+
+def _file_state(path: Path) -> tuple[int, ...] | None:
+    """What changes when a file is written; ``None`` while that was too recently for the next write to show."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    if not status.st_mtime_ns < time.time_ns() - _MTIME_RESOLUTION_NS:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def file_names(archive_dir: Path) -> list[str]:
@@ -364,7 +394,7 @@ def segment_positions(
 ) -> list[int]:
     """Return where the segment files of a recording begin, those that are there, in ascending order.
 
-    Who asks for many recordings gives the ``names`` of the files, so that the directory is read once.
+    Pass the ``names`` of the files to ask for many recordings and read the directory once.
 
     Raises:
         RecordingError: the directory cannot be read.

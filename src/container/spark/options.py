@@ -54,7 +54,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     """
     for name, value in options.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise ConfigurationError(f"option {shown(name)}={shown(value)}: names and values must be texts")
+            raise ConfigurationError(f"option {shown(name)}={shown(value)}: names and values must be strings")
     given = {name.lower(): value for name, value in options.items()}
     paths = _paths(given.pop("path", None), given.pop("paths", None))
     values: dict[str, Any] = {"paths": paths}

@@ -70,7 +70,7 @@ class PayloadDecoder:
     """Decodes payloads with what ``package.module:name`` names.
 
     That is a type: a msgspec Struct, or a union of tagged ones, encoded with msgspec as JSON or MessagePack; the first
-    byte tells which. Or it is a function that takes the payload as ``bytes`` and is annotated to return a Struct, a
+    byte says which. Or it is a function that takes the payload as ``bytes`` and is annotated to return a Struct, a
     dataclass, a NamedTuple, a TypedDict, or a union of such; None stands for a payload that has no columns.
 
     The fields of a single type become columns of their own names, with ``payload_`` before a name that the view has

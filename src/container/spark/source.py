@@ -184,7 +184,7 @@ def member_key(member: Member) -> str:
 
 
 class _Rows:
-    """Reads partitions as batches of the schema that Spark was told."""
+    """Reads partitions as batches of the schema that Spark knows."""
 
     def __init__(self, options: SourceOptions, columns: StructType) -> None:
         self._options = options
