@@ -93,7 +93,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 async def until(predicate: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + LIMIT_S
     while not predicate():
-        assert time.monotonic() < deadline, f"waited {LIMIT_S:g} s for {what}, in vain"
+        assert time.monotonic() < deadline, f"waited {LIMIT_S:g} s for {what}"
         await pause(0.002)
 
 
@@ -445,7 +445,7 @@ def test_without_correlate_there_are_no_requests(members: GatewayMembers, member
 
 def test_a_connect_that_fails_says_why(members: GatewayMembers) -> None:
     async def scenario() -> None:
-        with pytest.raises(TimedOutError, match="cluster connect: waited 0.3 s in vain"):
+        with pytest.raises(TimedOutError, match="cluster connect: waited 0.3 s for"):
             async with connecting(members, message_timeout=0.3):
                 pass
         connect = asyncio.create_task(connecting(members).__aenter__())
@@ -527,11 +527,12 @@ def test_a_loop_that_is_busy_keeps_its_sessions(members: GatewayMembers, member:
     run(scenario())
 
 
+@pytest.mark.parametrize("limit", ["_MAX_ARRIVED", "_MAX_ARRIVED_BYTES"])
 def test_a_loop_that_is_behind_keeps_its_sessions(
-    members: GatewayMembers, member: Gateway, monkeypatch: pytest.MonkeyPatch
+    members: GatewayMembers, member: Gateway, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     """It has not looked at so much that nothing more is read."""
-    monkeypatch.setattr("container.client.async_pool._MAX_ARRIVED", 10)
+    monkeypatch.setattr(f"container.client.async_pool.{limit}", 10)
 
     async def scenario() -> None:
         async with connecting(members, keep_alive_interval=0.05) as pool:
@@ -548,6 +549,7 @@ def test_a_loop_that_is_behind_keeps_its_sessions(
             threading.Event().wait(0.6)  # the loop's thread, and not the pool's
             kept = members.do(lambda: member.received("SessionKeepAlive"))[before:]
             assert session_id in {request["cluster_session_id"] for request in kept}
+            assert pool._thread.arrived.is_full
             assert [(await session.receive()).payload for _ in range(100)] == [b"%d" % i for i in range(100)]
 
     run(scenario())

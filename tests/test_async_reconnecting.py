@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
@@ -11,6 +14,8 @@ from typing import Any
 
 import pytest
 
+import container.aeron
+from container.aeron import MediaDriver
 from container.client import (
     AsyncReconnectingClient,
     ConnectionListener,
@@ -20,6 +25,7 @@ from container.client import (
     ReconnectPolicy,
     RequestCounts,
     areconnecting,
+    async_reconnecting,
 )
 from container.client.egress_handler import EgressHandler
 from container.errors import (
@@ -86,7 +92,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 async def until(predicate: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + LIMIT_S
     while not predicate():
-        assert time.monotonic() < deadline, f"waited {LIMIT_S:g} s for {what}, in vain"
+        assert time.monotonic() < deadline, f"waited {LIMIT_S:g} s for {what}"
         await pause(0.002)
 
 
@@ -114,6 +120,31 @@ def accept_again(members: ThreadedMembers, member: PatientMember) -> None:
 
 
 FULL = (scripted_member.ERROR, "concurrent session limit")
+
+WITHOUT_MEMBERS: dict[str, Any] = {
+    "ingress_channel": "aeron:udp",
+    "ingress_endpoints": "0=localhost:1",
+    "egress_channel": "aeron:udp?endpoint=localhost:0",
+    "embedded_driver": True,
+    "message_timeout": 0.2,
+    "policy": ReconnectPolicy(first_delay=0.01, max_delay=0.01, max_attempts=3),
+}
+"""Settings of a client that never has a session."""
+
+
+def count_drivers(monkeypatch: pytest.MonkeyPatch) -> list[MediaDriver]:
+    """The embedded drivers that are launched from now on."""
+    drivers: list[MediaDriver] = []
+    launch = MediaDriver.launch_embedded
+
+    class Counting:
+        @staticmethod
+        def launch_embedded(**settings: Any) -> MediaDriver:
+            drivers.append(launch(**settings))
+            return drivers[-1]
+
+    monkeypatch.setattr(container.aeron, "MediaDriver", Counting)
+    return drivers
 
 
 def test_it_sends_and_receives_over_sessions_that_end(members: ThreadedMembers, member: PatientMember) -> None:
@@ -230,7 +261,7 @@ def test_attempts_have_a_limit(members: ThreadedMembers) -> None:
     async def scenario() -> None:
         begin = time.monotonic()
         policy = ReconnectPolicy(first_delay=0.01, max_delay=0.02, max_attempts=3)
-        with pytest.raises(ClosedError, match="no session after 3 attempts: cluster connect: waited 0.1 s in vain"):
+        with pytest.raises(ClosedError, match="no session after 3 attempts: cluster connect: waited 0.1 s for"):
             async with connecting(members, message_timeout=0.1, policy=policy):
                 pass
         assert time.monotonic() - begin < LIMIT_S / 2
@@ -454,5 +485,128 @@ def test_timed_out_attempts_are_tried_again(members: ThreadedMembers) -> None:
         assert isinstance(client.error, TimedOutError | None)
         assert await client.request(b"7:", key=7, timeout=LIMIT_S) == b"7:"
         await client.aclose()
+
+    run(scenario())
+
+
+# attempts
+
+
+def fail_first_attempt(monkeypatch: pytest.MonkeyPatch, error: OSError) -> list[int]:
+    """The first attempt to connect raises an error; returns a list that grows with each attempt."""
+    attempts: list[int] = []
+    begin = async_reconnecting.aconnect
+
+    def attempt(*arguments: Any, **settings: Any) -> Any:
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise error
+        return begin(*arguments, **settings)
+
+    monkeypatch.setattr(async_reconnecting, "aconnect", attempt)
+    return attempts
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC, errno.ENOMEM, errno.EAGAIN])
+@pytest.mark.usefixtures("member")
+def test_an_os_error_that_may_pass_is_tried_again(
+    members: ThreadedMembers, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    attempts = fail_first_attempt(monkeypatch, OSError(number, os.strerror(number)))
+
+    async def scenario() -> None:
+        async with connecting(members) as client:
+            assert (client.sessions, len(attempts)) == (1, 2)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("error", [PermissionError(errno.EACCES, "no"), NotADirectoryError(errno.ENOTDIR, "file")])
+@pytest.mark.usefixtures("member")
+def test_an_os_error_that_needs_a_hand_ends_the_client_at_once(
+    members: ThreadedMembers, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    attempts = fail_first_attempt(monkeypatch, error)
+
+    async def scenario() -> None:
+        with pytest.raises(ClusterError, match=type(error).__name__) as ended:
+            async with connecting(members):
+                pass
+        assert ended.value.__cause__ is error
+        assert not ended.value.is_retryable
+        assert len(attempts) == 1
+
+    run(scenario())
+
+
+def test_the_embedded_driver_is_one_for_all_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    drivers = count_drivers(monkeypatch)
+
+    async def scenario() -> None:
+        with pytest.raises(ClosedError, match="no session after 3 attempts"):
+            async with areconnecting(**WITHOUT_MEMBERS):
+                pass
+
+    run(scenario())
+    assert [driver.is_closed for driver in drivers] == [True]
+
+
+def test_a_resolve_that_waits_holds_up_no_loop(members: ThreadedMembers) -> None:
+    waits, may_go = threading.Event(), threading.Event()
+
+    def resolve() -> str:
+        waits.set()
+        assert may_go.wait(LIMIT_S), "the loop has not gone on meanwhile"
+        raise OSError("no such name")
+
+    async def scenario() -> None:
+        client = connecting(members, resolve=resolve, policy=ReconnectPolicy(max_attempts=1))
+        opening = asyncio.create_task(client.__aenter__())
+        await until(waits.is_set, "the attempt")
+        may_go.set()
+        with pytest.raises(ClosedError, match="no such name"):
+            await opening
+
+    run(scenario())
+
+
+def test_a_client_whose_task_is_cancelled_is_closed_and_leaves_nobody_waiting(
+    members: ThreadedMembers, member: PatientMember
+) -> None:
+    be_silent(members, member)
+    told = Told()
+
+    async def scenario() -> None:
+        async with connecting(members, callbacks=told) as client:
+            waiting = [asyncio.create_task(client.receive()), asyncio.create_task(client.request(b"1:", key=1))]
+            await until(lambda: members.do(member.payloads), "the request")
+            assert client._supervisor is not None
+            client._supervisor.cancel()  # as asyncio.run() does with all tasks at its end
+            ended = await asyncio.gather(*waiting, return_exceptions=True)
+            assert [type(error) for error in ended] == [ClosedError, RequestClosedError]
+            assert (client.is_closed, str(client.error)) == (True, "the client's task was cancelled")
+            with pytest.raises(ClosedError, match="the client's task was cancelled"):
+                await client.send(b"late")
+
+    run(scenario())
+    assert told.calls == [("closed", "the client's task was cancelled")]
+
+
+def test_a_request_that_waits_in_the_outbox_until_its_time_is_up_was_not_sent(
+    members: ThreadedMembers, member: PatientMember
+) -> None:
+    async def scenario() -> None:
+        async with connecting(members) as client:
+            end_session(members, member, refuse=FULL)
+            await until(lambda: client.state is not ConnectionState.CONNECTED, "the end of the session")
+            with pytest.raises(
+                SendTimedOutError, match=r"was not accepted within 0\.05 s: (connecting|waiting), .*"
+            ) as late:
+                await client.request(b"1:", key=1, timeout=0.05)
+            assert late.value.outcome is Outcome.NOT_DONE
+            accept_again(members, member)
+            await until(partial(has_sessions, client, 2), "the next session")
+            assert await client.request(b"2:", key=2) == b"2:"
+            assert b"1:" not in members.do(member.payloads)
 
     run(scenario())

@@ -92,7 +92,7 @@ def test_defaults_are_upstreams() -> None:
             {"ingress_channel": "aeron:udp", "ingress_endpoints": "localhost:9010"},
             "id=host:port.*'localhost:9010'",
         ),
-        ({"client_name": "x" * 101}, "client_name must be a text of at most 100 characters"),
+        ({"client_name": "x" * 101}, "client_name must be a string of at most 100 characters"),
         ({"message_timeout": 0}, "message_timeout must be a number of seconds from 0.001 to 10{9}, not 0"),
         (
             {"new_leader_timeout": -1.0},
@@ -129,7 +129,7 @@ def test_bad_ingress_endpoints_are_refused_by_name(text: str) -> None:
 def test_ingress_that_names_no_address_is_refused(world: World) -> None:
     with pytest.raises(ConfigurationError, match="^ingress_endpoints must be set, such as .*'aeron:udp' names no"):
         AeronCluster.connect(ingress_channel="aeron:udp", egress_channel="aeron:udp?endpoint=localhost:0")
-    with pytest.raises(ConfigurationError, match=r"^ingress_endpoints: .* must be a text, such as .*, not \['a:1'\]"):
+    with pytest.raises(ConfigurationError, match=r"^ingress_endpoints: .* must be a string, such as .*, not \['a:1'\]"):
         world.context(ingress_channel="aeron:udp", ingress_endpoints=["a:1"])
 
 
@@ -360,7 +360,7 @@ def test_without_a_cluster_the_error_tells_what_was_awaited(world: World) -> Non
     with pytest.raises(TimedOutError) as late:
         world.connect()
     text = str(late.value)
-    assert text.startswith("cluster connect: waited 5 s in vain for a member that listens on ingress")
+    assert text.startswith("cluster connect: waited 5 s for a member that listens on ingress")
     for fact in (
         "step=AWAIT_PUBLICATION_CONNECTED",
         "ingress_channel=aeron:udp",
@@ -374,7 +374,7 @@ def test_without_a_cluster_the_error_tells_what_was_awaited(world: World) -> Non
 
 def test_a_silent_cluster_is_told_from_an_absent_one(world: World, member: ScriptedMember) -> None:
     member.hooks["SessionConnectRequest"] = lambda request: None
-    with pytest.raises(TimedOutError, match="in vain for an answer on egress .*step=POLL_RESPONSE"):
+    with pytest.raises(TimedOutError, match="s for an answer on egress .*step=POLL_RESPONSE"):
         world.connect(message_timeout=0.5)
     assert world.client.open_resources == []
 

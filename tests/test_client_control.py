@@ -618,8 +618,8 @@ def test_a_blocking_connect_logs_what_it_waits_for(world: World, caplog: pytest.
     with caplog.at_level("INFO", "container.client"), pytest.raises(TimedOutError):
         world.connect(message_timeout=3.5)
     texts = [record.getMessage() for record in caplog.records]
-    assert [text.rpartition(" since ")[2] for text in texts] == ["1 s", "2 s", "3 s"]
-    assert texts[0].startswith("cluster connect: waiting for a member that listens on ingress")
+    assert [text.rpartition(" after ")[2] for text in texts] == ["1 s", "2 s", "3 s"]
+    assert texts[0].startswith("cluster connect: still waiting for a member that listens on ingress")
     assert "0=node0:9010: nobody listens there" in texts[0]
 
 
@@ -631,7 +631,7 @@ def test_a_blocking_connect_logs_each_second_to_the_nanosecond(world: World, cap
     with caplog.at_level("INFO", "container.client"), pytest.raises(TimedOutError):
         world.connect(message_timeout=3.5, idle_strategy=idle)
     texts = [record.getMessage() for record in caplog.records]
-    assert [text.rpartition(" since ")[2] for text in texts] == ["1 s", "2 s", "3 s"]
+    assert [text.rpartition(" after ")[2] for text in texts] == ["1 s", "2 s", "3 s"]
 
 
 @pytest.mark.parametrize("kind", ["subscription", "exclusive_publication"])
@@ -661,7 +661,7 @@ def test_a_slow_add_does_not_hold_up_the_other_members(world: World, member: Scr
 
 def test_a_driver_that_never_answers_ends_the_connect(world: World) -> None:
     world.driver.delay_next_add("subscription", 1_000_000)
-    with pytest.raises(TimedOutError, match="in vain for the driver to add the egress subscription"):
+    with pytest.raises(TimedOutError, match="s for the driver to add the egress subscription"):
         world.connect()
     assert world.client.open_resources == []
 

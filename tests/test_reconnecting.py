@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -18,6 +19,7 @@ from container.client import (
     ReconnectPolicy,
     RequestCounts,
     reconnecting,
+    reconnecting_client,
 )
 from container.errors import (
     AuthenticationError,
@@ -35,7 +37,16 @@ from container.errors import (
 from tests import scripted_member
 from tests.client_world import Collecting
 from tests.forking import Child, not_refused
-from tests.test_async_reconnecting import FULL, QUICK, Told, accept_again, be_silent, end_session
+from tests.test_async_reconnecting import (
+    FULL,
+    QUICK,
+    WITHOUT_MEMBERS,
+    Told,
+    accept_again,
+    be_silent,
+    count_drivers,
+    end_session,
+)
 from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers, key_of
 
 
@@ -62,7 +73,7 @@ def connecting(members: ThreadedMembers, **more: Any) -> ReconnectingClient:
 def until(client: ReconnectingClient, predicate: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + LIMIT_S
     while not predicate():
-        assert time.monotonic() < deadline, f"waited {LIMIT_S:g} s for {what}, in vain"
+        assert time.monotonic() < deadline, f"waited {LIMIT_S:g} s for {what}"
         client.idle(client.poll())
 
 
@@ -148,7 +159,7 @@ def test_a_password_that_is_no_longer_taken_ends_it_and_all_that_waits(
 def test_the_first_connect_raises_why_there_is_no_session(members: ThreadedMembers) -> None:
     policy = ReconnectPolicy(first_delay=0.01, max_delay=0.02, max_attempts=3)
     with (
-        pytest.raises(ClosedError, match="no session after 3 attempts: cluster connect: waited 0.1 s in vain"),
+        pytest.raises(ClosedError, match="no session after 3 attempts: cluster connect: waited 0.1 s for"),
         connecting(members, message_timeout=0.1, policy=policy),
     ):
         pass
@@ -343,3 +354,51 @@ def test_a_forked_child_neither_connects_nor_sends_what_waits(members: ThreadedM
         accept_again(members, member)
         assert waiting.wait() == b"7:"
         assert members.do(member.payloads) == [b"7:"]
+
+
+# attempts
+
+
+def fail_first_attempt(monkeypatch: pytest.MonkeyPatch, error: OSError) -> list[int]:
+    """The first attempt to connect raises an error; returns a list that grows with each attempt."""
+    attempts: list[int] = []
+    begin = reconnecting_client.AsyncConnect
+
+    def attempt(context: Any) -> Any:
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise error
+        return begin(context)
+
+    monkeypatch.setattr(reconnecting_client, "AsyncConnect", attempt)
+    return attempts
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC, errno.ENOMEM, errno.EAGAIN])
+@pytest.mark.usefixtures("member")
+def test_an_os_error_that_may_pass_is_tried_again(
+    members: ThreadedMembers, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    attempts = fail_first_attempt(monkeypatch, OSError(number, os.strerror(number)))
+    with connecting(members) as client:
+        assert (client.sessions, len(attempts)) == (1, 2)
+
+
+@pytest.mark.parametrize("error", [PermissionError(errno.EACCES, "no"), NotADirectoryError(errno.ENOTDIR, "file")])
+@pytest.mark.usefixtures("member")
+def test_an_os_error_that_needs_a_hand_ends_the_client_at_once(
+    members: ThreadedMembers, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    attempts = fail_first_attempt(monkeypatch, error)
+    with pytest.raises(ClusterError, match=type(error).__name__) as ended, connecting(members):
+        pass
+    assert ended.value.__cause__ is error
+    assert not ended.value.is_retryable
+    assert len(attempts) == 1
+
+
+def test_the_embedded_driver_is_one_for_all_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    drivers = count_drivers(monkeypatch)
+    with pytest.raises(ClosedError, match="no session after 3 attempts"), reconnecting(**WITHOUT_MEMBERS):
+        pass
+    assert [driver.is_closed for driver in drivers] == [True]

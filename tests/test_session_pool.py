@@ -855,6 +855,30 @@ def test_the_policy_gives_the_pool_up(world: World, member: Gateway, told: Told)
         sessions[0].send(b"x")
 
 
+def test_the_end_is_reported_though_a_callback_raises(world: World, member: Gateway) -> None:
+    class Raising(Told):
+        def on_session_lost(self, session: object, error: ContainerError) -> None:
+            super().on_session_lost(session, error)
+            raise ZeroDivisionError("of a callback")
+
+    told = Raising()
+    pool = SessionPool.connect(world.context(), callbacks=told)
+    pool.open_all(2)
+    member.stop()
+
+    def poll_until_lost() -> None:
+        for _ in range(2000):
+            world.advance(20 * MS)
+            pool.poll()
+
+    with pytest.raises(ZeroDivisionError, match="of a callback"):
+        poll_until_lost()
+    assert [call[0] for call in told.calls] == ["opened", "opened", "lost"]
+    with pytest.raises(ZeroDivisionError, match="of a callback"):
+        pool.close()  # the second session's loss is not reported yet
+    assert [call[0] for call in told.calls] == ["opened", "opened", "lost", "lost", "pool"]
+
+
 def test_a_pool_over_a_client_of_the_callers_ends_with_it(
     world: World, lasting: SessionPool, member: Gateway, told: Told
 ) -> None:

@@ -106,7 +106,7 @@ def poll_until(pool: SessionPool, predicate: Callable[[], bool], what: str, repo
     deadline = time.monotonic() + POLL_LIMIT_S
     while not predicate():
         assert not pool.is_closed, f"{pool.cluster.close_reason}\n{report()}"
-        assert time.monotonic() < deadline, f"waited {POLL_LIMIT_S} s in vain for {what}: {pool!r}\n{report()}"
+        assert time.monotonic() < deadline, f"waited {POLL_LIMIT_S} s for {what}: {pool!r}\n{report()}"
         pool.idle(pool.poll())
 
 

@@ -162,7 +162,7 @@ cdef class AeronCluster(FragmentHandler):
                 now_ns = clock.nano_time()
                 if now_ns - reported_ns >= PROGRESS_INTERVAL_NS:
                     reported_ns = now_ns
-                    _LOGGER.info("cluster connect: waiting for %s since %d s", connecting.awaited,
+                    _LOGGER.info("cluster connect: still waiting for %s after %d s", connecting.awaited,
                                  (now_ns - begin_ns) // NS_PER_S)
                 idle.idle(connecting.step != step)
         except BaseException:
@@ -230,7 +230,7 @@ cdef class AeronCluster(FragmentHandler):
 
     @property
     def is_closed(self):
-        """True once the client is closed, by :meth:`close` or by what :attr:`close_reason` tells."""
+        """True once the client is closed, by :meth:`close` or for the reason in :attr:`close_reason`."""
         return self._state == STATE_CLOSED
 
     @property
@@ -454,7 +454,7 @@ cdef class AeronCluster(FragmentHandler):
         return self._track_result(result)
 
     cdef int _track_result(self, int64_t result) except -1:
-        # Of an offer on the ingress publication: what it tells of the connection to the leader.
+        # Of an offer on the ingress publication: what its result says about the connection to the leader.
         if result > 0:
             if self._state == STATE_AWAIT_NEW_LEADER_CONNECTION:
                 self._state = STATE_CONNECTED

@@ -139,7 +139,7 @@ class Inbox:
         return True
 
     def put_all(self, other: Inbox) -> None:
-        """Behind what is here come all of another; the oldest are dropped for want of room."""
+        """Append all messages of another inbox; drop the oldest where there is no room."""
         self._messages.extend(other._messages)
         self._bytes += other._bytes
         other._messages.clear()
@@ -243,7 +243,7 @@ class AsyncAeronCluster:
 
     @property
     def is_closed(self) -> bool:
-        """True once closed, by :meth:`aclose` or by what :attr:`close_reason` tells."""
+        """True once closed, by :meth:`aclose` or for the reason in :attr:`close_reason`."""
         return self._is_closed
 
     @property

@@ -292,7 +292,7 @@ cdef class AsyncConnect:
             return 0
         step = ConnectStep(self._step)
         raise TimedOutError(
-            f"cluster connect: waited {self.context.message_timeout:g} s in vain for {_AWAITED[step]}: "
+            f"cluster connect: waited {self.context.message_timeout:g} s for {_AWAITED[step]}: "
             f"step={step.name} ingress_channel={self.context.ingress_channel} "
             f"ingress_endpoints={self.context.ingress_endpoints} publication={self._publication} "
             f"egress={self._subscription} "

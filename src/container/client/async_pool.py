@@ -34,7 +34,7 @@ from container.client.client_context import (
 from container.client.client_poller import EgressMessage
 from container.client.egress_listener import EgressListener
 from container.client.metrics import ClientMetrics
-from container.client.reconnection import ReconnectPolicy
+from container.client.reconnection import ReconnectPolicy, attempt_error
 from container.client.replacement import PoolListener, check_pool_arguments
 from container.client.requests import Correlate, Request, RequestCounts, RequestTable, check_requests
 from container.client.session_pool import PooledSession, PooledSessionState, SessionPool
@@ -59,6 +59,7 @@ _JOIN_LIMIT_S = 30.0
 _SENDS_BEFORE_A_PAUSE = 64
 _FRAGMENT_LIMIT = 64
 _MAX_ARRIVED = 65_536
+_MAX_ARRIVED_BYTES = 64 * 1024 * 1024
 _CLOSED_BY_US = "closed by this client"
 
 _LOGGER = logging.getLogger("container.client")
@@ -76,16 +77,37 @@ class _FirstListener(EgressListener):
         """Passed over: there is nobody to raise an error to."""
 
 
+class _Arrived(list[Any]):
+    """What the event loop has not looked at yet: the pool's thread appends, the loop takes from the front."""
+
+    read_bytes = 0  # of all messages so far, which the thread counts
+    taken_bytes = 0  # of those, which the loop counts
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is to be read until the loop has looked."""
+        return len(self) >= _MAX_ARRIVED or self.read_bytes - self.taken_bytes >= _MAX_ARRIVED_BYTES
+
+    def take(self) -> list[Any]:
+        """All of it, in order."""
+        taken = self[:]
+        del self[: len(taken)]
+        self.taken_bytes += sum(len(one[1].payload) for one in taken if type(one) is tuple and type(one[0]) is _Feed)
+        return taken
+
+
 class _Feed(_FirstListener):
     """Hands the messages of one session to the event loop."""
 
-    def __init__(self, session: AsyncPooledSession, arrived: list[Any]) -> None:
+    def __init__(self, session: AsyncPooledSession, arrived: _Arrived) -> None:
         self.session = weakref.ref(session)  # the thread does not keep a pool alive that is forgotten
         self._arrived = arrived
 
     def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
         """On the pool's thread."""
-        self._arrived.append((self, EgressMessage(bytes(buffer), timestamp)))
+        message = EgressMessage(bytes(buffer), timestamp)
+        self._arrived.read_bytes += len(message.payload)
+        self._arrived.append((self, message))
 
 
 class _News(PoolListener):
@@ -153,7 +175,7 @@ class _PoolThread:
         policy: ReconnectPolicy | None,
     ) -> None:
         self.lock = threading.Lock()
-        self.arrived: list[Any] = []
+        self.arrived = _Arrived()
         self.pool: SessionPool | None = None
         self.error: BaseException | None = None  # what ended it, unless it was stopped
         self.is_ended = False
@@ -192,9 +214,7 @@ class _PoolThread:
     def take(self) -> list[Any]:
         """What has come since the last call, in order."""
         self._is_wake_due = False  # before it looks: what comes later wakes it again
-        arrived = self.arrived[:]
-        del self.arrived[: len(arrived)]
-        return arrived
+        return self.arrived.take()
 
     def _key_of(self, payload: bytes) -> Hashable | None:
         """What correlate() raises costs that message alone, which is taken for no reply."""
@@ -280,7 +300,7 @@ class _PoolThread:
 
     def _poll(self, pool: SessionPool) -> int:
         # A loop that is behind costs no session its keep alives: nothing more is read.
-        limit = _FRAGMENT_LIMIT if len(self.arrived) < _MAX_ARRIVED else 0
+        limit = 0 if self.arrived.is_full else _FRAGMENT_LIMIT
         try:
             with self.lock:
                 return pool.poll(limit)
@@ -303,6 +323,8 @@ class _PoolThread:
             self._attempt = AsyncConnect(self._context)
         except ContainerError as error:
             self._attempt = error
+        except OSError as error:
+            self._attempt = attempt_error(error)
 
     def _wake_loop(self) -> bool:
         if self._is_wake_due:
@@ -343,7 +365,7 @@ class AsyncPooledSession:
 
     @property
     def sessions(self) -> int:
-        """Sessions with the cluster that it had so far."""
+        """How many sessions with the cluster it has had so far."""
         return self._session.sessions
 
     @property

@@ -23,6 +23,7 @@ from container.client.client_context import ClientContext, ClientSettings, check
 from container.client.client_poller import EgressMessage
 from container.client.egress_listener import AdminRequestType, AdminResponseCode, EgressListener, EventCode
 from container.client.metrics import ClientMetrics
+from container.client.own_driver import LastingDriver
 from container.client.reconnecting_base import (
     CLOSED_BY_US,
     KEYWORDS,
@@ -39,6 +40,7 @@ from container.client.reconnection import (
     OutboxPolicy,
     Reconnection,
     ReconnectPolicy,
+    attempt_error,
 )
 from container.client.requests import (
     NO_REQUESTS,
@@ -130,9 +132,11 @@ class AsyncReconnectingClient(ReconnectingBase):
         resend: bool,
         left: Inbox,
         listener: EgressListener | None,
+        driver: LastingDriver | None = None,
     ) -> None:
         """Use :func:`areconnecting`."""
         self._connect = connect
+        self._driver = LastingDriver() if driver is None else driver
         self._context = context
         self._outbox = outbox
         self._callbacks = callbacks
@@ -213,9 +217,7 @@ class AsyncReconnectingClient(ReconnectingBase):
         except TimedOutError:
             raise
         except TimeoutError:
-            raise SendTimedOutError(
-                f"message was not accepted within {limit:g} s: {self._machine.state.value}, {self._machine.error}"
-            ) from None
+            raise self._not_accepted(limit) from None
         finally:
             self._leave(entry)
 
@@ -236,7 +238,9 @@ class AsyncReconnectingClient(ReconnectingBase):
         except TimedOutError:
             raise
         except TimeoutError:
-            raise request_timeout(key, limit, is_sent=asked.sends > 0) from None
+            if asked.sends == 0:
+                raise self._not_accepted(limit) from None
+            raise request_timeout(key, limit, is_sent=True) from None
         except (ClosedError, OutboxFullError) as error:
             if asked.sends > 0 and error.outcome is Outcome.NOT_DONE:  # of another attempt than the first
                 raise RequestClosedError(f"request with key {key!r}: {error}; its outcome is unknown") from error
@@ -268,6 +272,9 @@ class AsyncReconnectingClient(ReconnectingBase):
                 self._give_back(asked.entry, client)
             finally:
                 client._close_request(request)
+
+    def _not_accepted(self, limit: float) -> SendTimedOutError:
+        return SendTimedOutError(f"message was not accepted within {limit:g} s: {self.state.value}, {self.error}")
 
     def _count_send(self, asked: _Asked) -> None:
         if asked.sends == 0:
@@ -424,19 +431,25 @@ class AsyncReconnectingClient(ReconnectingBase):
                 await self._have_a_session()
                 while self.state is ConnectionState.WAITING and not self._machine.poll(time.monotonic_ns()):
                     await asyncio.sleep(self._machine.wait_ns(time.monotonic_ns()) / 1e9)
+        except asyncio.CancelledError:  # with all tasks of the loop, for one
+            self._close_cancelled()
+            raise
         except Exception as error:
             # Of the user's credentials supplier, for one: a retry can hardly help what nobody has foreseen.
             self._report("the attempt to connect failed", error)
             self._close(ClosedError(f"the attempt to connect failed: {type(error).__name__}: {error}"))
+        finally:
+            self._driver.close()  # no session is left
 
     async def _have_a_session(self) -> None:
         """An attempt, and the session that it leads to, until that ends."""
         attempts = self._machine.failures + 1
         try:
             client = await self._connect(self._listener)
-        except ContainerError as error:
-            self._machine.on_failed(error, time.monotonic_ns())
-            self._end_if_closed(error)
+        except (ContainerError, OSError) as error:
+            failed = error if isinstance(error, ContainerError) else attempt_error(error)
+            self._machine.on_failed(failed, time.monotonic_ns())
+            self._end_if_closed(failed)
             return
         self._client = self._counted = client
         self._machine.on_connected()
@@ -445,6 +458,9 @@ class AsyncReconnectingClient(ReconnectingBase):
         self._notify()
         try:
             await asyncio.shield(client._ended)
+        except asyncio.CancelledError:
+            self._close_cancelled()  # first: the session does not end by itself
+            raise
         finally:
             await self._end_session(client)
 
@@ -474,6 +490,9 @@ class AsyncReconnectingClient(ReconnectingBase):
         if not self.is_closed:
             self._machine.close(error)
             self._end(error)
+
+    def _close_cancelled(self) -> None:
+        self._close(ClosedError("the client's task was cancelled"))
 
     def _end(self, error: ContainerError) -> None:
         self._tell("on_closed", self._machine.error or error)
@@ -563,8 +582,10 @@ def areconnecting(
     given = base.listener if context is not None or "listener" in settings else None
     inner = None if given is None else check_async_listener("areconnecting", given)
 
+    driver = LastingDriver()
+
     async def connect(listener: EgressListener) -> AsyncAeronCluster:
-        attempt = replace(attempt_context(base, resolve), listener=listener)
+        attempt = replace(await asyncio.to_thread(attempt_context, base, resolve, driver), listener=listener)
         return await aconnect(
             attempt,
             correlate=correlate,
@@ -582,4 +603,5 @@ def areconnecting(
         resend=resend,
         left=Inbox(max_waiting, max_waiting_bytes),
         listener=inner,
+        driver=driver,
     )

@@ -176,7 +176,7 @@ class ClientContext:
         _refuse_unknown(cls, settings, ())
         environ = os.environ if environ is None else environ
         if not isinstance(environ, Mapping):
-            raise ConfigurationError(f"environ={shown(environ)}: must be a mapping of texts, such as os.environ")
+            raise ConfigurationError(f"environ={shown(environ)}: must be a mapping of strings, such as os.environ")
         values: dict[str, Any] = {}
         for name, (variable, parse) in _VARIABLES.items():
             text = environ.get(variable)
@@ -186,7 +186,7 @@ class ClientContext:
                 continue  # the call says that the client has a driver of its own
             try:
                 if not isinstance(text, str):
-                    raise ConfigurationError("must be a text")
+                    raise ConfigurationError("must be a string")
                 values[name] = parse(text)
                 _check(name, values[name])
             except ConfigurationError as error:
@@ -390,7 +390,7 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "message_timeout": (_is_seconds, f"be {_TIMEOUT}"),
     "new_leader_timeout": (lambda value: value is None or _is_seconds(value), f"be None, or {_TIMEOUT}"),
     "keep_alive_interval": (lambda value: _is_seconds(value, 0, 0) or _is_seconds(value), f"be 0, or {_TIMEOUT}"),
-    "client_name": (_is_name, f"be a text of at most {MAX_CLIENT_NAME_LENGTH} characters in UTF-8, without NUL"),
+    "client_name": (_is_name, f"be a string of at most {MAX_CLIENT_NAME_LENGTH} characters in UTF-8, without NUL"),
     "is_ingress_exclusive": (_is_flag, "be True or False"),
     "listener": (
         lambda value: isinstance(value, EgressListener | ControlledEgressListener | EgressHandler),
@@ -450,7 +450,7 @@ def parse_ingress_endpoints(text: str) -> dict[int, str]:
     """Endpoints by member id of ``"0=host:port,1=host:port"``; raises ConfigurationError, which names the
     text."""
     if not isinstance(text, str):
-        raise ConfigurationError(f"endpoints must be a text, such as '0=host0:9010,1=host1:9010', not {shown(text)}")
+        raise ConfigurationError(f"endpoints must be a string, such as '0=host0:9010,1=host1:9010', not {shown(text)}")
     endpoints: dict[int, str] = {}
     for item in text.split(","):
         member_id, _, endpoint = (part.strip() for part in item.partition("="))
@@ -473,12 +473,12 @@ def check_ingress_address(context: ClientContext) -> None:
 
 
 def leader_endpoint(ingress_endpoints: str, leader_member_id: int) -> str:
-    """Where the leader listens, of the endpoints that the cluster told; raises ClusterError when it is not
+    """Where the leader listens, of the endpoints that the cluster sent; raises ClusterError when it is not
     there."""
     try:
         return parse_ingress_endpoints(ingress_endpoints)[leader_member_id]
     except (ConfigurationError, KeyError):
         raise ClusterError(
-            f"the cluster told that member {leader_member_id} leads and that ingress endpoints are "
+            f"the cluster reported that member {leader_member_id} leads and that ingress endpoints are "
             f"{ingress_endpoints!r}: where the leader listens is not among them"
         ) from None

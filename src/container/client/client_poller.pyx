@@ -67,7 +67,7 @@ _LOGGER = logging.getLogger("container.client")
 cdef class EgressMessage:
     """A message of the service: ``payload`` (bytes), sent at cluster time ``timestamp`` (int).
 
-    ``missed`` (int) is how many messages were dropped between the one before and this one, for want of room.
+    ``missed`` (int) is how many messages were dropped between the one before and this one because there was no room.
     """
 
     cdef readonly bytes payload

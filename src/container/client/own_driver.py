@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from container.client.client_context import NS_PER_S, ClientContext, is_ipc
+from container.errors import ClosedError
 
 if TYPE_CHECKING:
     from container.aeron import MediaDriver
@@ -70,3 +73,37 @@ class DriverChoice:
         from container.aeron.media_driver import no_driver
 
         return no_driver(absence, waited_ns, self._hint)
+
+
+class LastingDriver:
+    """The embedded driver of a client that connects again: launched for the first attempt that needs one, and used by
+    all later ones. Launching it waits, so asyncio does that on another thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._driver: MediaDriver | None = None
+        self._is_closed = False
+
+    def context(self, context: ClientContext) -> ClientContext:
+        """The context of an attempt, which launches no driver itself.
+
+        Raises AeronError when the driver cannot start, and ClosedError when this was closed meanwhile.
+        """
+        if self._driver is None and context.client is None:
+            driver = DriverChoice(context).driver
+            with self._lock:
+                self._driver = driver
+                is_late = self._is_closed
+            if is_late:
+                self.close()
+                raise ClosedError("the client was closed while its media driver was started")
+        if self._driver is None:
+            return context
+        return replace(context, aeron_dir=self._driver.aeron_dir, embedded_driver=False)
+
+    def close(self) -> None:
+        """Ends the driver, when no client uses it any more. May be called again, on any thread."""
+        with self._lock:
+            driver, self._driver, self._is_closed = self._driver, None, True
+        if driver is not None:
+            driver.close()

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from container.client.client_context import ClientContext, check_context, check_flag, check_instance
 from container.client.metrics import ClientMetrics
+from container.client.own_driver import LastingDriver
 from container.client.reconnection import ConnectionState, Outbox, Reconnection, ReconnectPolicy
 from container.client.requests import RequestCounts
 from container.client.round_trip_recorder import RoundTripRecorder
@@ -103,7 +104,7 @@ class ReconnectingBase:
 
     @property
     def sessions(self) -> int:
-        """Sessions that were had so far."""
+        """How many sessions there have been so far."""
         return self._machine.sessions
 
     @property
@@ -136,15 +137,14 @@ def check_not_shared(context: ClientContext) -> None:
         raise ConfigurationError("client must be None: a client that connects again makes one for each session")
 
 
-def attempt_context(context: ClientContext, resolve: Callable[[], str] | None) -> ClientContext:
-    """The context of one attempt, with the ingress endpoints of now.
+def attempt_context(context: ClientContext, resolve: Callable[[], str] | None, driver: LastingDriver) -> ClientContext:
+    """The context of one attempt, with the ingress endpoints and the driver of now. It may wait for both.
 
     Raises ClusterUnavailableError where ``resolve`` raises OSError.
     """
-    if resolve is None:
-        return context
-    try:
-        endpoints = resolve()
-    except OSError as error:  # a name server that does not answer, for one
-        raise ClusterUnavailableError(f"resolve() failed: {error}") from error
-    return replace(context, ingress_endpoints=endpoints)
+    if resolve is not None:
+        try:
+            context = replace(context, ingress_endpoints=resolve())
+        except OSError as error:  # a name server that does not answer, for one
+            raise ClusterUnavailableError(f"resolve() failed: {error}") from error
+    return driver.context(context)

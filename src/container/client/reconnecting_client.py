@@ -12,6 +12,7 @@ from container.client.aeron_cluster import AeronCluster
 from container.client.async_connect import AsyncConnect
 from container.client.client_context import ClientContext, ClientSettings, context_of, limit_s
 from container.client.metrics import ClientMetrics
+from container.client.own_driver import LastingDriver
 from container.client.reconnecting_base import (
     CLOSED_BY_US,
     KEYWORDS,
@@ -28,6 +29,7 @@ from container.client.reconnection import (
     OutboxPolicy,
     Reconnection,
     ReconnectPolicy,
+    attempt_error,
 )
 from container.client.requests import (
     NO_REQUESTS,
@@ -116,10 +118,12 @@ class ReconnectingClient(ReconnectingBase):
         callbacks: ConnectionListener,
         *,
         resend: bool,
+        driver: LastingDriver | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """Use :func:`reconnecting`."""
         self._connect = connect
+        self._driver = LastingDriver() if driver is None else driver
         self._context = context
         self._correlate = correlate
         self._resend = resend
@@ -207,8 +211,8 @@ class ReconnectingClient(ReconnectingBase):
         item.key = key
         item.is_idempotent = is_idempotent(idempotent, self._resend)
         item.request = Request(key, timeout=item.timeout, deadline_ns=item.deadline_ns, poll=self._wait_once)
-        self._put(item)
-        self._send_waiting()
+        entry = self._put(item)
+        self._send_waiting(entry)
         return item.request
 
     def _item(self, buffers: tuple[Buffer, ...], timeout: float | None) -> _Item:
@@ -229,12 +233,16 @@ class ReconnectingClient(ReconnectingBase):
             self._fail(dropped, OutboxFullError("the message gave its room in the outbox to a newer one"))
         return entry
 
-    def _send_waiting(self) -> int:
+    def _send_waiting(self, new: OutboxEntry | None = None) -> int:
+        """Sends what has time left; ``new`` is tried once however little it has."""
         sent = 0
         while self._cluster is not None and not self._cluster.is_closed:
             entry = self._outbox.first()
             if entry is None:
                 break
+            if entry is not new and self._now_ns() >= entry.item.deadline_ns:
+                self._fail(entry, self._time_is_up(entry.item))
+                continue
             try:
                 if not self._send_entry(entry, self._cluster):
                     break
@@ -302,6 +310,8 @@ class ReconnectingClient(ReconnectingBase):
             cluster = self._connecting.poll()
         except ContainerError as error:
             return self._attempt_failed(error, now_ns)
+        except OSError as error:
+            return self._attempt_failed(attempt_error(error), now_ns)
         except BaseException as error:  # of the credentials supplier, for one
             self._attempt_failed(ClosedError(f"the attempt to connect failed: {type(error).__name__}: {error}"), now_ns)
             raise
@@ -426,6 +436,7 @@ class ReconnectingClient(ReconnectingBase):
         if not self.is_closed or error is None or self._is_ended:
             return
         self._is_ended = True
+        self._driver.close()
         for entry in self._outbox.entries():
             self._fail(entry, ClosedError(f"the client is closed: {error}"))
         self._callbacks.on_closed(error)
@@ -454,8 +465,10 @@ def reconnecting(
     base = context_of(context, settings, *KEYWORDS)
     check_not_shared(base)
 
+    driver = LastingDriver()
+
     def connect() -> AsyncConnect:
-        return AsyncConnect(attempt_context(base, resolve))
+        return AsyncConnect(attempt_context(base, resolve, driver))
 
     return ReconnectingClient(
         connect,
@@ -465,4 +478,5 @@ def reconnecting(
         Outbox(max_messages=outbox_messages, max_bytes=outbox_bytes, policy=outbox_policy),
         ConnectionListener() if callbacks is None else callbacks,
         resend=resend,
+        driver=driver,
     )

@@ -15,7 +15,15 @@ from typing import Any
 
 from container.client.client_context import check_count, check_instance
 from container.common.values import shown
-from container.errors import ClosedError, ConfigurationError, ContainerError, MessageTooLongError, OutboxFullError
+from container.errors import (
+    ClosedError,
+    ClusterError,
+    ClusterUnavailableError,
+    ConfigurationError,
+    ContainerError,
+    MessageTooLongError,
+    OutboxFullError,
+)
 
 _NS_PER_S = 1_000_000_000
 _MAX_DOUBLINGS = 64
@@ -92,7 +100,7 @@ class Reconnection:
         self.state = ConnectionState.CONNECTING
         #: Attempts in a row that failed.
         self.failures = 0
-        #: Sessions that were had so far.
+        #: How many sessions there have been so far.
         self.sessions = 0
         #: What ended the last session or attempt; of a closed client, why it is closed. None before.
         self.error: ContainerError | None = None
@@ -158,6 +166,15 @@ class Reconnection:
         if seconds is not None and due_ns - self._since_ns >= seconds * _NS_PER_S:
             return f"within {seconds:g} s"
         return None
+
+
+def attempt_error(error: OSError) -> ContainerError:
+    """What an OSError of an attempt to connect means: retryable, unless somebody has to change a file or a setting."""
+    needs_a_hand = isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError)
+    kind = ClusterError if needs_a_hand else ClusterUnavailableError
+    failed = kind(f"the attempt to connect failed: {type(error).__name__}: {error}")
+    failed.__cause__ = error
+    return failed
 
 
 class OutboxEntry:

@@ -26,7 +26,7 @@ from container.client.async_connect import AsyncConnect
 from container.client.client_context import check_setting, context_of, limit_s
 from container.client.egress_handler cimport EgressHandler, MessageCopy, egress_handler
 from container.client.metrics import ClientMetrics
-from container.client.reconnection import ConnectionState, Reconnection, ReconnectPolicy
+from container.client.reconnection import ConnectionState, Reconnection, ReconnectPolicy, attempt_error
 from container.client.replacement import PoolListener, Replacements, check_pool_arguments
 from container.client.requests import RequestTable, check_requests
 from container.codecs cimport cluster as codec
@@ -92,7 +92,7 @@ cdef class PooledSession:
     cdef EgressHandler _handler                 # calls the listener
     cdef readonly object credentials_supplier
     cdef readonly int64_t cluster_session_id    # -1 while it is not connected
-    cdef readonly int sessions                  # sessions with the cluster that it had so far
+    cdef readonly int sessions                  # how many sessions with the cluster it has had so far
     cdef readonly str close_reason              # None before
     cdef readonly object error                  # why it is not connected (an exception); None while it is, or never was
     cdef int _state
@@ -599,6 +599,8 @@ cdef class SessionPool(FragmentHandler):
                 cluster = self._connecting.poll()
         except ContainerError as error:
             failure = error
+        except OSError as error:
+            failure = attempt_error(error)
         except BaseException as error:                  # of the credentials supplier, for one
             self._attempt_failed(ClosedError(f"the attempt to connect failed: {type(error).__name__}: {error}"), now_ns)
             raise
@@ -620,10 +622,18 @@ cdef class SessionPool(FragmentHandler):
         return 1
 
     cdef int _report(self) except -1:
-        # One at a time, as each may raise: the next poll goes on.
+        # One at a time, as each may raise: the next poll goes on. A closed pool has no other poll.
+        failure = None
         while self._news:
             name, arguments = self._news.popleft()
-            getattr(self._callbacks, name)(*arguments)
+            try:
+                getattr(self._callbacks, name)(*arguments)
+            except BaseException as error:
+                if not self._is_closed:
+                    raise
+                failure = failure or error
+        if failure is not None:
+            raise failure
         return 0
 
     # Sending

@@ -1,7 +1,7 @@
 """A media driver for clients of a cluster under test: ``python -m container.testing.client_driver DIRECTORY``.
 
 It is the C driver of this package's library: it needs no JVM, and it outlives the members' drivers. It runs until its
-standard input ends or it is told to stop.
+standard input ends or it gets a signal to stop.
 """
 
 from __future__ import annotations

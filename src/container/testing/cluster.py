@@ -80,7 +80,7 @@ class Service:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def start(self, node: Node, service_id: int) -> Process:
-        """Start it on a node, which tells it its place by environment variables."""
+        """Start it on a node, which passes its place in environment variables."""
         return node.start_service(self.command, service_id, self.environment)
 
 
@@ -92,7 +92,7 @@ class JavaService:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def start(self, node: Node, service_id: int) -> Process:
-        """Start it on a node, which tells it its place by system properties."""
+        """Start it on a node, which passes its place in system properties."""
         return node.start_java_service(self.class_name, service_id, self.properties)
 
 
@@ -533,7 +533,7 @@ class LocalCluster:
     # Clients
 
     def start_client_driver(self, name: str = "client-driver") -> Process:
-        """Start a media driver for clients, on none of the members' machines, so to speak, and wait until it is ready.
+        """Start a media driver for clients, away from the members' machines, and wait until it is ready.
 
         Its directory is :meth:`client_aeron_dir`. :meth:`close` ends it.
 

@@ -126,7 +126,7 @@ cdef class MemorySnapshotStore(SnapshotStore):
 
         Operations are ``create``, ``open``, ``open_log``, ``check`` (of a writer or reader), ``complete`` and
         ``close`` (of a writer or reader, which raises when its streams are closed). A step
-        is None (as usual), an exception that is raised, or an int: so often create and open idle before they go
+        is None (as usual), an exception that is raised, or an int: how many times create and open idle before they go
         on, while ``complete`` answers "not yet" to any int. Steps of several calls add up; an endless
         iterable is welcome.
         """

@@ -45,7 +45,7 @@ cdef class MemoryClient(Client):
     cdef MemoryCounters _counters
     cdef dict _resources                                    # registration id -> what is not closed
     cdef list _listeners
-    cdef list _unavailable_counters                         # (registration id, counter id) not yet told
+    cdef list _unavailable_counters                         # (registration id, counter id) not yet reported
     cdef list _pending_images                               # (invoke count when due, subscription, image)
     cdef MemoryPublication _add_publication(
         self, str kind, str channel, int32_t stream_id, bint is_exclusive, MemoryLog log)

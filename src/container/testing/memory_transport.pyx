@@ -513,7 +513,7 @@ cdef class MemoryDriver:
         return client
 
     def kill(self, *, at_next_invoke=False):
-        """The driver dies: every client closes all it has, then itself, and tells its listeners.
+        """The driver dies: every client closes all it has, then itself, and calls its listeners.
 
         With ``at_next_invoke`` clients in invoker mode notice only when they are invoked.
         """
@@ -550,7 +550,7 @@ cdef class MemoryDriver:
         self._invoke_failures.append(error)
 
     def delay_next_add(self, str kind not None, int invokes):
-        """The next add of a ``kind`` invokes its client so often before the driver answers."""
+        """The next add of a ``kind`` invokes its client this many times before the driver answers."""
         self._of_kind(self._delays, kind).append(invokes)
 
     def set_counter_registration_id(self, int32_t counter_id, int64_t registration_id):

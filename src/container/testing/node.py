@@ -667,7 +667,7 @@ class Node:
 
         Args:
             limit_s: seconds until giving up.
-            say: is told once what is waited for and how long that takes, if it takes any time.
+            say: called once with what is waited for and for how long, if it takes any time.
 
         Raises:
             ContainerError: the node still runs, and so keeps its files alive.

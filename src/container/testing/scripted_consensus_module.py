@@ -79,7 +79,7 @@ class ScriptError(ContainerError):
 
 
 class ScriptedConsensusModule:
-    """A consensus module that does as it is told; ``client`` (MemoryClient) is its connection to ``driver``.
+    """A consensus module that follows a script; ``client`` (MemoryClient) is its connection to ``driver``.
 
     ``leadership_term_id``, ``timestamp`` (the cluster time of what is logged next) and ``member_id`` may be
     set at any time. ``log_position`` is where the log begins.

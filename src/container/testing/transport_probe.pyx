@@ -86,7 +86,7 @@ cdef class RecordingListener(ClientListener):
 
     @property
     def close_count(self):
-        """How often the listener was told that the client is closed (int)."""
+        """How many times the listener heard that the client is closed (int)."""
         return self._close_count
 
 
