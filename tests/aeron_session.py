@@ -26,7 +26,7 @@ def until[T](client: AeronClient, predicate: Callable[[], T | None], what: str, 
         if result:
             return result
         if time.monotonic() >= deadline:
-            raise TimeoutError(f"waited {limit_s:g} s for {what}, in vain")
+            raise TimeoutError(f"waited {limit_s:g} s for {what}")
         os.sched_yield()
 
 

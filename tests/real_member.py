@@ -179,6 +179,6 @@ def _until[T](predicate: Callable[[], T], step: Callable[[], object], what: str)
     deadline = time.monotonic() + LIMIT_S
     while not (result := predicate()):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {LIMIT_S:g} s for {what}, in vain")
+            raise TimeoutError(f"waited {LIMIT_S:g} s for {what}")
         step()
     return result

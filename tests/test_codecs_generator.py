@@ -1,4 +1,4 @@
-"""The generator of the codecs: same in, same out; nothing written in vain; wrong descriptions named."""
+"""The generator of the codecs: same in, same out; nothing written twice; wrong descriptions named."""
 
 import subprocess
 import sys

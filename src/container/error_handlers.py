@@ -109,7 +109,7 @@ class Throttle:
 
 
 class LoggingErrorHandler:
-    """Records each error in the error log and tells Python's logging of the first, tenth, hundredth… observation.
+    """Records each error in the error log and reports to Python's logging the first, tenth, hundredth… observation.
 
     When the error log does not take an error, its text goes to the fallback stream. Both ways are bounded, see
     :class:`Throttle`; how many errors were left out is said once there is room again, and by :meth:`close`.

@@ -47,7 +47,7 @@ class ContainerError(Exception):
 
 
 def _made_again(kind: type[BaseException], arguments: tuple[object, ...], state: dict[str, object]) -> BaseException:
-    """An exception in another process, such as a Spark driver that is told of a failed task; without ``__init__``."""
+    """An exception in another process, such as a Spark driver that hears of a failed task; without ``__init__``."""
     error = kind.__new__(kind, *arguments)
     error.args = arguments
     error.__dict__.update(state)
@@ -287,7 +287,7 @@ class AgentInterrupted(AgentTermination):
 
 
 class ClusterTermination(AgentTermination):
-    """The consensus module asked for the end, or is gone; ``is_expected`` tells an orderly end from another."""
+    """The consensus module asked for the end, or is gone; ``is_expected`` is True for an orderly end."""
 
     def __init__(self, *, is_expected: bool) -> None:
         super().__init__(

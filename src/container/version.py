@@ -9,12 +9,12 @@ VERSION = "0.1.0"
 
 
 def client_info(name: str) -> str:
-    """What a client tells of itself when it connects: ``name=<name> version=<version>``."""
+    """What a client sends about itself when it connects: ``name=<name> version=<version>``."""
     return f"name={name} version={VERSION}"
 
 
 def version_info() -> str:
-    """What a counter's label tells of its owner, as upstream: ``version=<version> commit=<hash>``."""
+    """What a counter's label says about its owner, as upstream: ``version=<version> commit=<hash>``."""
     return f"version={VERSION} commit={_source_commit()}"
 
 

@@ -1,4 +1,4 @@
-# What the C client's conductor tells: errors, counters that went away, and its end.
+# What the C client's conductor reports: errors, counters that went away, and its end.
 from libc.stdint cimport int32_t, int64_t
 from cpython.ref cimport PyObject
 

@@ -1,7 +1,7 @@
-"""What the C client's conductor tells: errors, counters that went away, and its end.
+"""What the C client's conductor reports: errors, counters that went away, and its end.
 
 The conductor runs on a thread of its own, or in invoker mode on the caller's, or while that is busy on the one of
-`keepalive`. Listeners are told without the GIL, so that a conductor never waits for Python before it flags that a
+`keepalive`. Listeners are called without the GIL, so that a conductor never waits for Python before it flags that a
 client is closed. In invoker mode errors wait until the client is invoked: no Python runs inside a turn of the
 conductor, so whoever waits for the client's lock waits for C alone.
 """

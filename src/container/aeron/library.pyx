@@ -423,7 +423,7 @@ cdef bytes encoded(str name, str value, Py_ssize_t max_length):
         result = os.fsencode(value)
     except UnicodeEncodeError:
         raise ConfigurationError(
-            f"{name} {shown(value)} has half of a surrogate pair in it: give a text in UTF-8") from None
+            f"{name} {shown(value)} has half of a surrogate pair in it: use valid UTF-8") from None
     if b"\0" in result:
         raise ConfigurationError(
             f"{name} {shown(value)} has a NUL character in it; C would read only what is before it")

@@ -56,7 +56,7 @@ _live_drivers = weakref.WeakValueDictionary()       # by id, as container.aeron.
 # Of any driver
 
 def default_aeron_dir():
-    """The directory (str) that drivers and clients use unless told otherwise, such as
+    """The directory (str) that drivers and clients use by default, such as
     ``/dev/shm/aeron-<user>``.
 
     ``AERON_DIR`` is not looked at. Raises ImportError when the Aeron C library cannot be loaded.
@@ -288,7 +288,7 @@ cdef class MediaDriver:
         - ``aeron_dir`` (str): None makes one of its own, in memory if possible, that is removed at the end.
         - ``dir_delete_on_start``, ``dir_delete_on_shutdown`` (bool): remove what is in the directory.
         - ``threading`` (str): ``SHARED`` (one thread), ``SHARED_NETWORK`` (two) or ``DEDICATED`` (three).
-        - ``term_buffer_length``, ``ipc_term_buffer_length`` (int, bytes): 1 MiB unless told otherwise; None leaves
+        - ``term_buffer_length``, ``ipc_term_buffer_length`` (int, bytes): 1 MiB by default; None leaves
           Aeron's defaults or ``AERON_…`` variables.
         - ``term_buffer_sparse_file`` (bool): False reserves the space of a log buffer, three times its term length,
           when it is made, so that too little is an error then. With True a log buffer costs what is used of it, and

@@ -113,7 +113,7 @@ cdef class ArchiveContext:
     @classmethod
     def for_service(
             cls, cluster_id, service_id, *, str control_channel not None=ARCHIVE_LOCAL_CONTROL_CHANNEL, **settings):
-        """The context of a service's container: IPC channels with aliases that tell cluster and service, and
+        """The context of a service's container: IPC channels with aliases that name cluster and service, and
         the response stream that upstream's container would use.
 
         ``settings`` are fields of the context. ``response_channel`` is ``control_channel`` if not given;
@@ -592,7 +592,7 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
 
     ``snapshot_channel`` and ``snapshot_stream_id`` are where a snapshot is published to be recorded,
     ``replay_channel`` and ``replay_stream_id`` where it is replayed; the defaults are upstream's. ``cluster_dir`` is
-    the consensus module's directory, whose recording log tells which recording the log is.
+    the consensus module's directory, whose recording log says which recording the log is.
     """
 
     def __init__(self, Client client not None, context not None, *,
@@ -668,7 +668,7 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
         waits until it arrives.
 
         The recording is the one of the log with ``session_id`` while that is recorded, else the one of the last
-        leadership term in the recording log. Blocks and raises as :meth:`create`, and ClusterError when neither tells
+        leadership term in the recording log. Blocks and raises as :meth:`create`, and ClusterError when neither says
         the recording.
         """
         cdef ArchiveSnapshotReader reader = ArchiveSnapshotReader.__new__(ArchiveSnapshotReader)

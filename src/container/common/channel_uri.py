@@ -40,7 +40,7 @@ class ChannelUri:
         Of a parameter given twice the last value counts, as upstream.
         """
         if not isinstance(text, str):
-            raise ConfigurationError(f"a channel must be a text, not {shown(text)}")
+            raise ConfigurationError(f"a channel must be a string, not {shown(text)}")
         if len(text) > MAX_URI_LENGTH:
             raise ConfigurationError(f"a channel may have {MAX_URI_LENGTH} characters, not {len(text)}: {shown(text)}")
         prefix = SPY_PREFIX if text.startswith(SPY_PREFIX + ":") else ""

@@ -1,4 +1,4 @@
-"""What an exception is told from others by, and its text: both of bounded length, whatever the exception is.
+"""What distinguishes an exception from others, and its text: both of bounded length, whatever the exception is.
 
 An exception may come from a service, so nothing of it is trusted: its message may have megabytes, its traceback and its
 chain of causes thousands of members, and each of its methods and attributes may raise, even SystemExit.
@@ -141,7 +141,7 @@ def has_stack(error: BaseException) -> bool:
 
 
 def identify(error: BaseException, *, has_message: bool = True) -> tuple[int, int]:
-    """What an error is told from others by: its place (type and stack, with those of the causes), and all of it.
+    """What distinguishes an error from others: its place (type and stack, with those of the causes), and all of it.
 
     An error that was never raised has no stack: there its message with the digits left out counts as the place.
     """
@@ -164,7 +164,7 @@ def identify(error: BaseException, *, has_message: bool = True) -> tuple[int, in
 
 
 def kind_of(error: BaseException) -> int:
-    """What tells kinds of errors apart: the type and the line that raised it, and those of its causes.
+    """What distinguishes kinds of errors: the type and the line that raised it, and those of its causes.
 
     Code alone makes kinds, whatever clients send. An error that was never raised counts by its message up to the first
     colon, without digits: what a client sent, such as its channel, stands behind that.

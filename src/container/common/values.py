@@ -58,7 +58,7 @@ def whole_number(text: str) -> int | None:
 
 
 def is_path(text: object) -> bool:
-    """Whether a value is a text that the system can take for a path."""
+    """Whether a value is a string that the system accepts as a path."""
     if not isinstance(text, str) or not text or "\0" in text:
         return False
     try:

@@ -112,7 +112,7 @@ cdef class ClusterMarkFile(MarkFile):
         path: of the file; its directory must be there.
         error_buffer_length: bytes of the error log, from 1 MiB to 2,147,475,455.
         page_size: the file's length becomes a multiple of it: the driver's file page size, in bytes.
-        clock: tells the time; the system's by default.
+        clock: the source of time; the system's by default.
         fallback: text stream for the notice that old errors were saved; None for no notice.
 
     After this the start is in progress; :meth:`signal_ready` or :meth:`signal_failed_start` ends it.
@@ -344,7 +344,7 @@ cdef class ClusterMarkFile(MarkFile):
         return 0
 
     cpdef int set_member_id(self, int32_t member_id) except -1:
-        """Writes the member id that a joined log told, which is for readers alone: what prevents it is logged."""
+        """Writes the member id from the joined log. Only readers need it, so what prevents the write is logged."""
         with self._guard:
             if self._file >= 0:
                 try:

@@ -85,7 +85,7 @@ cdef class DistinctErrorLog:
     cdef int64_t _retry_ms          # after a write that failed
     cdef str _failure               # of the last write, or None
     cdef bint _has_messages
-    cdef dict _records              # what a distinct error is told by: its _Record
+    cdef dict _records              # by what makes an error distinct: its _Record
     cdef dict _places               # type and stack: number of records
     cdef Clock _clock
     cdef object _lock

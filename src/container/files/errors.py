@@ -1,4 +1,4 @@
-"""A member's files as they are opened: what goes wrong is told with the path, and with what would mend it."""
+"""Errors of opening a member's files: each names the path, and what would mend it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_there(path: Path) -> bool:
     """Whether something has this path.
 
     Raises:
-        OSError: that cannot be told, as a directory on the way may not be looked into.
+        OSError: unknown, because a directory on the way cannot be searched.
     """
     try:
         path.stat()

@@ -467,7 +467,7 @@ def _recorded_hash(archive_dir: str, snapshot: RecordedSnapshot) -> str:
 
 
 def _recovery_key(segment: ReplaySegment) -> bytes:
-    """The key of the counter by which a consensus module tells a service where to begin."""
+    """The key of the counter in which a consensus module says where a service begins."""
     snapshot, service_count = segment.begin_snapshot, segment.service_id + 1
     if snapshot is None:
         fields = (_NULL_VALUE, segment.begin_position, 0)

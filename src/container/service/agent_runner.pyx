@@ -83,7 +83,7 @@ cdef class AgentRunner:
     def on_start(self):
         """Waits for the consensus module, recovers the state and acknowledges it.
 
-        Raises AgentTermination when the service could not start; the consensus module has been told then.
+        Raises AgentTermination when the service could not start; the consensus module knows it by then.
         """
         self._start()
 

@@ -1,4 +1,4 @@
-# Finds and reads the counters through which the consensus module tells its state.
+# Finds and reads the counters through which the consensus module publishes its state.
 from libc.stdint cimport int32_t, int64_t
 
 from container.transport.seam cimport Counters

@@ -1,4 +1,4 @@
-"""Finds and reads the counters through which the consensus module tells its state.
+"""Finds and reads the counters through which the consensus module publishes its state.
 
 Keys as in upstream's ClusterCounters and RecoveryState: the commit position (type 203) has its cluster id at offset 0;
 the recovery state (204) has leadership term id, log position, timestamp (int64), cluster id, service count (int32), and

@@ -99,7 +99,7 @@ cdef tuple _EVENT_CALLBACKS = (
     "on_new_leadership_term_event", "on_take_snapshot",
 )
 
-# What an event is told from others by.
+# What distinguishes an event from others.
 cdef tuple _EVENT_IDS = (
     "", "clusterSessionId", "correlationId", "clusterSessionId", "clusterSessionId", "leadershipTermId",
     "leadershipTermId",
@@ -325,7 +325,7 @@ cdef class ClusteredServiceAgent(Cluster):
             counter_id = find_commit_position(self._counters, cluster_id)
         self._listener.commit_registration_id = self._counters.registration_id(counter_id)
         self._listener.commit_counter_id = counter_id
-        # From here on the listener is told of its end, maybe by another thread: look whether that came before.
+        # From here on the listener hears of its end, maybe on another thread: check whether that came before.
         self._client.add_listener(self._listener)
         if (self._counters.state(counter_id) != COUNTER_ALLOCATED
                 or self._counters.registration_id(counter_id) != self._listener.commit_registration_id):

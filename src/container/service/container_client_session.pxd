@@ -62,7 +62,7 @@ cdef class ContainerClientSession:
 cdef class ClientSessions:
     cdef list _sessions                     # in ascending order of ids
     cdef int64_t* _ids                      # the same order; owned
-    cdef list _told                         # in the order in which they are told and written
+    cdef list _told                         # in the order in which they are listed and written
     cdef Py_ssize_t _capacity
     cdef SendPatience _patience
     cdef ContainerClientSession _last       # whom the last look-up found

@@ -247,7 +247,7 @@ cdef class ContainerClientSession:
 
 
 cdef class ClientSessions:
-    """The open sessions, found by binary search with no Python object per look-up, and told in upstream's order.
+    """The open sessions, found by binary search with no Python object per look-up, and listed in upstream's order.
 
     That order is ascending, but a session whose id is below all others comes last (ClusteredServiceAgent.addSession).
     Ids are given when clients ask, and sessions open when they are connected, so it does happen. Services see the

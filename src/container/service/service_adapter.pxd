@@ -1,4 +1,4 @@
-# Control in: what the consensus module tells its services.
+# Control in: what the consensus module sends to its services.
 from libc.stdint cimport uint8_t
 
 from container.service.event_handler cimport EventHandler

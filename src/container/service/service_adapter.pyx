@@ -1,4 +1,4 @@
-"""Control in: what the consensus module tells its services (stream 104, upstream's ServiceAdapter).
+"""Control in: what the consensus module sends to its services (stream 104, upstream's ServiceAdapter).
 
 Other messages share the stream (ClusterTool asks its questions there) and are passed over.
 """

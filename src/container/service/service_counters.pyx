@@ -32,7 +32,7 @@ cdef class ServiceCounters:
         self._suffix = f" - clusterId={cluster_id} serviceId={service_id}"
 
     def add_error_counter(self):
-        """Counts errors; its label tells the version of this package."""
+        """Counts errors; its label has the version of this package."""
         return self._add(
             CounterType.CLUSTERED_SERVICE_ERROR_COUNT, f"Cluster Container Errors{self._suffix} {version_info()}")
 

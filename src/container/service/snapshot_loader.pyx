@@ -137,7 +137,7 @@ cdef int _check_length(size_t length, size_t encoded_length, int version, str me
 
 
 cdef class SnapshotLoader(FragmentHandler):
-    """Reads the container's part of a snapshot and tells the sessions to ``handler``.
+    """Reads the container's part of a snapshot and passes the sessions to ``handler``.
 
     Raises ClusterError for frames of a foreign schema, another snapshot type, or markers out of order, SnapshotError
     when a part of the snapshot is missing.

@@ -56,7 +56,7 @@ def collect_settings(
     """
     environ = os.environ if environ is None else environ
     if not isinstance(environ, Mapping):
-        raise ConfigurationError(f"environ={shown(environ)}: must be a mapping of texts, such as os.environ")
+        raise ConfigurationError(f"environ={shown(environ)}: must be a mapping of strings, such as os.environ")
     _refuse_unknown(keywords, "", objects)
     path, source = config_file, "config_file"
     if path is None or (isinstance(path, str) and not path):

@@ -96,7 +96,7 @@ def _text(
     doc: str,
     default: str | None,
     accepts: Callable[[str], bool] = bool,
-    allowed: str = "a text that is not empty",
+    allowed: str = "a non-empty string",
     *,
     shown: str = "",
 ) -> Any:
@@ -157,10 +157,10 @@ def _format_range(least: int, most: int, unit: str) -> str:
     if unit == "version":
         return f"{format_version(least)} to {format_version(most)}"
     if unit == "bytes":
-        return f"{least} to {most} bytes, or a text such as 1m, 16m"
+        return f"{least} to {most} bytes, or a string such as 1m, 16m"
     if unit:
         examples = "100us, 2ms, 1s" if unit == "ns" and least < 1_000_000 else "500ms, 2s"
-        return f"{least} to {most} {unit}, or a text such as {examples}"
+        return f"{least} to {most} {unit}, or a string such as {examples}"
     return f"a whole number from {least} to {most}"
 
 

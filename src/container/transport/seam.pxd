@@ -59,7 +59,7 @@ cdef struct Claim:              # a claimed range; it begins with the C client's
     uint8_t* frame_header
     uint8_t* data               # first byte that the claimer writes
     size_t length
-    int32_t term_id             # as the frame had it when it was claimed: tells it from later frames in the same memory
+    int32_t term_id             # the frame's when it was claimed: later frames in this memory differ
 
 
 cdef class FragmentHandler:
