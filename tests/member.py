@@ -291,8 +291,8 @@ class Member:
         self.service.actions[name] = once
         return results
 
-    def results(self, *steps: int) -> None:
-        """Scripts the results of the next offers and claims to the consensus module."""
+    def results(self, *steps: int | None) -> None:
+        """Scripts the results of the next offers and claims to the consensus module; None accepts."""
         self.driver.publication_results(CHANNEL, 105, list(steps))
 
 

@@ -24,6 +24,7 @@ from container.client import (
     OutboxPolicy,
     ReconnectPolicy,
     RequestCounts,
+    aconnect,
     areconnecting,
     async_reconnecting,
 )
@@ -495,7 +496,7 @@ def test_timed_out_attempts_are_tried_again(members: ThreadedMembers) -> None:
 def fail_first_attempt(monkeypatch: pytest.MonkeyPatch, error: OSError) -> list[int]:
     """The first attempt to connect raises an error; returns a list that grows with each attempt."""
     attempts: list[int] = []
-    begin = async_reconnecting.aconnect
+    begin = aconnect
 
     def attempt(*arguments: Any, **settings: Any) -> Any:
         attempts.append(1)

@@ -601,7 +601,7 @@ def test_a_timeout_names_the_members_that_were_tried(world: World, member: Scrip
 def test_a_redirect_does_not_extend_the_deadline(world: World, member: ScriptedMember) -> None:
     begin_ns = world.clock.now_ns
     ScriptedMember(world.driver, 1, MEMBER_1).redirect_to(0, ENDPOINTS)
-    member.redirect_to(1, ENDPOINTS)  # and so on, for ever
+    member.redirect_to(1, ENDPOINTS)  # and so on, forever
     redirect = member.hooks["SessionConnectRequest"]
 
     def hook(request: Any) -> None:

@@ -21,6 +21,7 @@ from container.client import (
     reconnecting,
     reconnecting_client,
 )
+from container.client.async_connect import AsyncConnect
 from container.errors import (
     AuthenticationError,
     ClosedError,
@@ -362,7 +363,7 @@ def test_a_forked_child_neither_connects_nor_sends_what_waits(members: ThreadedM
 def fail_first_attempt(monkeypatch: pytest.MonkeyPatch, error: OSError) -> list[int]:
     """The first attempt to connect raises an error; returns a list that grows with each attempt."""
     attempts: list[int] = []
-    begin = reconnecting_client.AsyncConnect
+    begin = AsyncConnect
 
     def attempt(context: Any) -> Any:
         attempts.append(1)

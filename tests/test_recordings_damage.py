@@ -125,7 +125,7 @@ def test_padding_that_is_too_long_is_damage(world: World) -> None:
 
 
 def test_a_missing_segment_ends_a_read_in_either_mode(world: World) -> None:
-    """It may be there a moment later, or on another machine: a row in its place would make it a gap for ever."""
+    """It may be there a moment later, or on another machine: a row in its place would make it a gap forever."""
     intact = rows_of(world.base_dir, "messages")
     world.segment(1).unlink()
     error, before = failure_of(world.base_dir)

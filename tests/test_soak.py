@@ -201,7 +201,7 @@ def holdings(log_position: int = 64, *, state: State = OURS, sessions: int = 2, 
 
 
 class Member:
-    """A member whose process tells one count after the other, the last one for ever."""
+    """A member whose process tells one count after the other, the last one forever."""
 
     def __init__(self, base_dir: Path) -> None:
         self.node = SimpleNamespace(base_dir=base_dir)

@@ -27,6 +27,11 @@ FORBIDDEN = {
 # is the program of a process that shall live until it is killed.
 SLEEP = r"^[^\"']*\b(?:time|asyncio)[.]sleep\("
 
+# What reads as translated, or says little: each has a plainer word ("reports", "cannot", "silently", "immediately").
+STILTED = re.compile(
+    r"\b(?:in vain|so to speak|can not|aloud|in silence|without a word|tells|(?:is|was) told|told to)\b", re.I
+)
+
 
 def source_files() -> list[Path]:
     """Every file that is or will be under version control; without git, those outside built directories."""
@@ -60,7 +65,7 @@ def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def lines_matching(pattern: str, accept: Callable[[Path], bool]) -> list[str]:
+def lines_matching(pattern: str | re.Pattern[str], accept: Callable[[Path], bool]) -> list[str]:
     """`file:line: text` of each line that the pattern finds in an accepted text file."""
     search = re.compile(pattern).search
     return [
@@ -104,6 +109,12 @@ def test_cython_passes_the_linter() -> None:
 def test_no_file_contains(reason: str) -> None:
     found = lines_matching(FORBIDDEN[reason], lambda _: True)
     assert not found, f"{reason}:\n" + "\n".join(found)
+
+
+def test_shipped_prose_is_plain() -> None:
+    shipped = [path for path in FILES if path.is_relative_to(PACKAGE) or path.suffix == ".md"]
+    found = lines_matching(STILTED, lambda path: path in shipped)
+    assert not found, "say it in plain words:\n" + "\n".join(found)
 
 
 def test_no_test_sleeps() -> None:

@@ -95,7 +95,7 @@ def test_a_command_line_has_flags_properties_class_path_and_arguments_in_order(m
 
 
 class Repository:
-    """Stands in for jgo: serves contents one after the other, the last one for ever."""
+    """Stands in for jgo: serves contents one after the other, the last one forever."""
 
     def __init__(self, *contents: bytes) -> None:
         self.contents = list(contents)

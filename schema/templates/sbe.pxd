@@ -1,7 +1,7 @@
 # What all messages share: the 8-byte header, var data, null values and error codes of Simple Binary Encoding.
 #
 # Everything is little-endian, inline, and works on borrowed bytes: no allocation, no GIL, no copy. A reader
-# is told how many bytes it may look at and never looks further; a writer likewise.
+# is given the number of bytes that it may read and never reads further; a writer likewise.
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy

@@ -45,7 +45,7 @@ def _run(options: Any) -> None:
     context = Context(config_file=options.config, **settings)
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does; a console script has its own directory there
-    context.service = context.create_service()  # now: a mistake is reported at once, not after a wait for the driver
+    context.service = context.create_service()  # before the wait for the driver: a mistake is reported at once
     run_context(context)
 
 

@@ -70,7 +70,7 @@ class ClusteredServiceContainer:
         service: ClusteredService | ServiceHandler | _Context | None = None,
         **settings: Unpack[ContainerArguments],
     ) -> Self:
-        """Start a container and return it at once; it then waits for the consensus module on its own thread.
+        """Start a container and return it immediately; it then waits for the consensus module on its own thread.
 
         Args:
             service: the service, or a :class:`Context` with everything.

@@ -217,7 +217,7 @@ class Context:
             print_line(str(self), sys.stdout)
 
     def abandon(self) -> None:
-        """Undo a start that failed: the mark file becomes free at once, then everything is closed. Never raises."""
+        """Undo a start that failed: the mark file becomes free immediately, then everything is closed. Never raises."""
         self.is_starting = False
         mark_file = getattr(self, "mark_file", None)
         if isinstance(mark_file, ClusterMarkFile):
@@ -326,7 +326,7 @@ class Context:
             return _FILE_PAGE_SIZE_DEFAULT  # over another transport there is no driver's file to tell
         from container.aeron.media_driver import read_cnc_file_page_size, wait_for_driver
 
-        # Before the mark file is claimed: a start that is killed later would leave it active for ever.
+        # Before the mark file is claimed: a start that is killed later would leave it active forever.
         timeout_ns = settings.driver_timeout_ms * 1_000_000
         wait_for_driver(self.aeron_dir, timeout_ns)
         return read_cnc_file_page_size(self.aeron_dir, timeout_ns)

@@ -306,7 +306,7 @@ def snapshot_on_full_disk(scenario: Scenario, choice: random.Random) -> None:
 
 @fault("disk", errors=(*_FAILING, *_MODULE_GONE))
 def fill_log_disk(scenario: Scenario, choice: random.Random) -> None:
-    """Background work fails for ever while standard error and mark file of a member are on a full disk: it goes on."""
+    """Background work fails forever while standard error and mark file of a member are on a full disk: it goes on."""
     assert scenario.base_disk is not None
     scenario.base_disk.fill()
     _flood_with_errors(scenario, choice.uniform(1.0, SHORT_PAUSE_S))
@@ -429,7 +429,7 @@ def raise_at_end(scenario: Scenario, choice: random.Random) -> None:
 
 @fault(errors=_FAILING)
 def fail_in_background(scenario: Scenario, choice: random.Random) -> None:
-    """Background work of all members raises for ever, also during a snapshot and an election: nothing is cut short."""
+    """Background work of all members raises forever, also during a snapshot and an election: nothing is cut short."""
     _flood_with_errors(scenario, choice.uniform(0.0, 2.0))
     scenario.fail_for_ever(Armed.BACKGROUND_WORK)
     scenario.cluster.take_snapshot()

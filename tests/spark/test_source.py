@@ -174,7 +174,7 @@ def test_a_file_that_cannot_be_opened_fails_a_permissive_query_too(
 def test_a_worker_that_does_not_see_the_directory_fails_its_task(
     member: WrittenMember, tmp_path: Path, view: str
 ) -> None:
-    """A row in place of what another worker could read would be a gap for ever, behind an offset that has moved on."""
+    """A row in place of what another worker could read would be a gap forever, behind an offset that has moved on."""
     copy = Path(shutil.copytree(member.base_dir, tmp_path / "copy"))
     options = SourceOptions((str(copy),), view=view, mode="permissive")
     reader = ClusterReader(options, spark_schema(arrow_schema(options)))

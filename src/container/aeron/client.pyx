@@ -120,7 +120,7 @@ cdef class AeronClient(Client):
         """Closes what the client added and is still open, then the client. May be called twice.
 
         Called by a handler during a poll, or by another thread while a call is in progress, everything
-        answers as closed at once, and is freed when that call is over.
+        answers as closed immediately, and is freed when that call is over.
         """
         if self._counters is None:
             return 0
@@ -185,7 +185,7 @@ cdef class AeronClient(Client):
         return self._handle.events.add(listener)
 
     cdef int remove_listener(self, ClientListener listener) except -1:
-        # In a forked child another thread of the parent's may hold its lock for ever.
+        # In a forked child another thread of the parent's may hold its lock forever.
         return 0 if self._handle.is_forked() else self._handle.events.remove(listener)
 
     cdef bint is_invoker(self) noexcept nogil:

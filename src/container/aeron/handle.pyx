@@ -46,7 +46,7 @@ cdef extern from "pthread.h" nogil:
     int pthread_mutex_init(pthread_mutex_t* mutex, const pthread_mutexattr_t* attributes) noexcept
     int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept
 
-# How many of the calls in progress are this thread's own: what its handlers close can be freed at once.
+# How many of the calls in progress are this thread's own: what its handlers close can be freed immediately.
 cdef extern from *:
     """
     #ifdef Py_GIL_DISABLED

@@ -237,7 +237,7 @@ cdef class AeronCluster(FragmentHandler):
     def ingress_publication(self):
         """The publication to the leader (:class:`container.transport.seam.Publication`); None while there is none.
 
-        For compiled code that sends by itself: it reports each result to
+        For compiled code with its own way of sending: it reports each result to
         :meth:`track_ingress_publication_result`.
         """
         return self._publication
@@ -326,7 +326,7 @@ cdef class AeronCluster(FragmentHandler):
         return result
 
     def track_ingress_publication_result(self, result):
-        """Tells the client the result of an offer or claim on :attr:`ingress_publication` that it did not make."""
+        """Reports to the client the result of an offer or claim on :attr:`ingress_publication` that it did not make."""
         self._check_thread()
         result = integer("result", result)
         if result > 0:
@@ -339,7 +339,7 @@ cdef class AeronCluster(FragmentHandler):
         Returns the new ingress position. ``timeout`` is in seconds, from 0 (None: the message timeout). Raises
         SendTimedOutError after it, ClosedError when the client is or gets closed, and as :meth:`offer` and
         :meth:`poll_egress` do. From a listener's callback egress is not polled, so there a lost leader is a
-        ClusterUnavailableError at once.
+        ClusterUnavailableError immediately.
         """
         cdef BufferVectors vectors
         self._check_open()
@@ -396,8 +396,7 @@ cdef class AeronCluster(FragmentHandler):
             self._idle.idle(self._invoke() if self._is_polling else self._poll(FRAGMENT_LIMIT))
 
     def send_keep_alive(self):
-        """Tells the cluster that the session is alive: SessionKeepAlive (5). A poll does so by itself when it
-        is due.
+        """Reports to the cluster that the session is alive: SessionKeepAlive (5). A poll does so when it is due.
 
         Returns True when it was sent, False when 3 attempts met back pressure or there is no leader now.
         Raises ClusterError when the stream has reached its greatest position.
@@ -513,7 +512,7 @@ cdef class AeronCluster(FragmentHandler):
         return self.begin_request(*buffers, key=key, timeout=timeout, idempotent=idempotent).wait()
 
     def begin_request(self, *buffers, key, timeout=None, idempotent=None):
-        """Sends a message as :meth:`request` does, and returns a :class:`container.client.Request` at once, so that
+        """Sends a message as :meth:`request` does, and returns a :class:`container.client.Request` immediately, so that
         many can be in flight. Polls drive it; its ``wait()`` polls until the reply is there."""
         self._check_open()
         request = self._new_request(self.cluster_session_id, buffers, key, timeout, idempotent, self._wait_once)
@@ -598,7 +597,7 @@ cdef class AeronCluster(FragmentHandler):
 
     def poll_state_changes(self):
         """Does what a poll does beside reading egress: follows a new leader, ends waits that last too long, keeps the
-        session alive. For compiled code that polls :attr:`egress_subscription` by itself.
+        session alive. For compiled code that polls :attr:`egress_subscription`.
 
         Returns the work done (int). Raises as :meth:`poll_egress`.
         """
@@ -610,7 +609,7 @@ cdef class AeronCluster(FragmentHandler):
     def on_new_leader(
             self, cluster_session_id, leadership_term_id, leader_member_id, str ingress_endpoints not None,
             session_id):
-        """Tells the client of a new leader whose event (NewLeaderEvent, 6) other code has read from
+        """Reports to the client a new leader whose event (NewLeaderEvent, 6) other code has read from
         :attr:`egress_subscription`; the next polls follow it. ``session_id`` is that of the event's header.
 
         Raises ClusterError when the event is for another session of the cluster, ClosedError when the client is closed.

@@ -605,7 +605,7 @@ class AsyncSessionPool:
             policy: when a lost session is connected again, and for how long that is tried.
             callbacks: hears of sessions and leaders, on the event loop.
 
-        Raises ConfigurationError at once for a bad setting; what ends the connect comes out of ``async with``.
+        Raises ConfigurationError immediately for a bad setting; ``async with`` raises what ended the connect.
         """
         check_context(context)
         check_pool_arguments(max_connecting, policy, callbacks)

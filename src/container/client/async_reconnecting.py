@@ -571,7 +571,7 @@ def areconnecting(
         resolve: called before each attempt, returns the ingress endpoints; None for those of the settings, whose names
             the driver resolves anew. When it raises OSError the attempt has failed.
 
-    Raises ConfigurationError at once for a bad setting; what ends the first attempts comes out of ``async with``.
+    Raises ConfigurationError immediately for a bad setting; ``async with`` raises what ended the first attempts.
     """
     check_count("max_waiting", max_waiting)
     check_count("max_waiting_bytes", max_waiting_bytes)

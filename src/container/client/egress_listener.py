@@ -40,7 +40,7 @@ class Action(enum.IntEnum):
     BREAK = 2
     """The message is consumed and the poll ends."""
     COMMIT = 3
-    """The message is consumed, and the cluster may send more at once; the poll goes on."""
+    """The message is consumed, and the cluster may send more immediately; the poll goes on."""
     CONTINUE = 4
     """The message is consumed, and the poll goes on."""
 

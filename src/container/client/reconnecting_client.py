@@ -457,8 +457,8 @@ def reconnecting(
 ) -> ReconnectingClient:
     """A client that connects again: ``with reconnecting(...) as client``; arguments as for :func:`areconnecting`.
 
-    Callbacks are called in polls, and what they raise comes out of the poll. Raises ConfigurationError at once for a
-    bad setting; what ends the first attempts comes out of ``with``.
+    A poll calls the callbacks, and raises what they raise. Raises ConfigurationError immediately for a bad setting;
+    ``with`` raises what ended the first attempts.
     """
     check_connection_arguments(context, policy, callbacks, resolve, resend=resend)
     check_requests(correlate, resend)

@@ -43,7 +43,7 @@ class OutboxPolicy(enum.Enum):
     """What becomes of a message for which the outbox has no room."""
 
     REFUSE = "refuse"
-    """It is refused at once, with OutboxFullError."""
+    """It is refused immediately, with OutboxFullError."""
     BLOCK = "block"
     """Its sender waits for room, within the send's time limit."""
     DROP_OLDEST = "drop oldest"
@@ -65,7 +65,7 @@ class ReconnectPolicy:
     ``max_seconds``  600.0   seconds without a session until the client is closed; None for no limit
     ================ ======= ==============================================================================
 
-    An error that is not retryable (``is_retryable``), such as a rejected authentication, closes the client at once.
+    An error that is not retryable (``is_retryable``), such as a rejected authentication, closes the client immediately.
     """
 
     first_delay: float = 0.1
@@ -90,7 +90,7 @@ class ReconnectPolicy:
 
 
 class Reconnection:
-    """Decides about attempts. Begins in CONNECTING: the first attempt is due at once.
+    """Decides about attempts. Begins in CONNECTING: the first attempt is due immediately.
 
     ``random`` returns a number from 0 to 1; ``now_ns`` is of any clock that only goes forward.
     """

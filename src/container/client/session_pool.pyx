@@ -143,7 +143,7 @@ cdef class PooledSession:
         A session that is lost meanwhile sends it when it is connected again. ``timeout`` is in seconds, from 0 (None:
         the message timeout). Raises SendTimedOutError after it, ClosedError when the session is or gets closed, and as
         :meth:`offer` and :meth:`SessionPool.poll` do. From a listener's callback the pool is not polled, so there a
-        lost leader or session is a ClusterUnavailableError at once.
+        lost leader or session is a ClusterUnavailableError immediately.
         """
         return self.pool._send(self, buffers, timeout)
 

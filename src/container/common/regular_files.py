@@ -1,6 +1,6 @@
 """Opens files that others write, so that whatever lies in their place neither blocks nor floods the reader.
 
-A pipe would block for ever, a device has no end, and a sparse file may be longer than all memory.
+A pipe would block forever, a device has no end, and a sparse file may be longer than all memory.
 """
 
 from __future__ import annotations

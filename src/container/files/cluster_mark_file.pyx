@@ -355,7 +355,7 @@ cdef class ClusterMarkFile(MarkFile):
         return 0
 
     cpdef int signal_terminated(self) except -1:
-        """The owner has ended: frees the file at once; the file of another owner is left alone, with a warning.
+        """The owner has ended: frees the file immediately; the file of another owner is left alone, with a warning.
 
         Raises MarkFileError when the disk refuses.
         """

@@ -283,7 +283,7 @@ def _mark_file_text(content: bytes, index: int) -> str:
 
 
 def mark_terminated(path: Path) -> None:
-    """Write into a mark file that its owner has ended, so that it may be taken over at once.
+    """Write into a mark file that its owner has ended, so that it may be taken over immediately.
 
     Only for an owner that is known to be dead: a live one would lose its file.
 

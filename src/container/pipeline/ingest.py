@@ -68,7 +68,7 @@ def ingest(
         options: of the source; the view must be one of the log that has times.
         table: the directory of the table, in a file system that is mounted here and where the executors run.
         cluster: the cluster's name in the table; the cluster id of the mark file by default.
-        interval_s: seconds between two looks for new messages, for ever; None ends at what is committed now.
+        interval_s: seconds between two looks for new messages, forever; None ends at what is committed now.
         on_progress: called with the manifest after each finished batch, and each time nothing has come; it may raise
             IngestStopped.
 

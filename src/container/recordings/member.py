@@ -42,7 +42,7 @@ MODES = (STRICT, PERMISSIVE, AUDIT)
 def tolerates(mode: str, error: RecordingError) -> bool:
     """Whether reading goes on after an error: in mode permissive only after damage that was read, in an audit always.
 
-    What cannot be opened or read now may be whole. To leave it out would make a moment's trouble a gap for ever.
+    What cannot be opened or read now may be whole. To leave it out would make a moment's trouble a gap forever.
     """
     return mode == AUDIT or (mode == PERMISSIVE and not isinstance(error, RecordingUnavailableError))
 

@@ -65,7 +65,7 @@ cdef class AgentRunner:
             self._agent._close()
 
     def stop(self):
-        """Ends :meth:`run` after the duty cycle in progress; at once while it waits for a consensus module."""
+        """Ends :meth:`run` after the duty cycle in progress; immediately while it waits for a consensus module."""
         self._is_running = False
         if self._agent.get_log_position() < 0:
             self._agent._is_interrupted = True

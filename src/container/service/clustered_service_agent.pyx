@@ -448,7 +448,7 @@ cdef class ClusteredServiceAgent(Cluster):
         if self._connecting:
             self._poll_connecting()
         now_ms = self._clock.epoch_ms()
-        # Others judge the owner by the time of day, so its jumps, back and forth, show at once.
+        # Others judge the owner by the time of day, so its jumps, back and forth, show immediately.
         if not 0 <= now_ms - self._mark_file_ms < MARK_FILE_UPDATE_INTERVAL_MS:
             self._mark_file_ms = now_ms
             try:

@@ -289,7 +289,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         if options.mode == AUDIT:
             raise ConfigurationError(
-                "mode=audit is for batches: a stream would pass over a file that is away for a moment, for ever; use "
+                "mode=audit is for batches: a stream would pass over a file that is away for a moment, forever; use "
                 "strict or permissive"
             )
         self._options = options

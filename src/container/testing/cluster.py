@@ -185,7 +185,7 @@ class LocalMember:
         return self._services[service_id].start(self.node, service_id)
 
     def kill(self) -> None:
-        """End the services and the node at once (SIGKILL)."""
+        """End the services and the node immediately (SIGKILL)."""
         for service in self.services:
             service.kill()
         self.node.kill()
@@ -384,7 +384,7 @@ class LocalCluster:
         return self._await_leader(limit_s, len(self.members) // 2, other_than)
 
     def _await_leader(self, limit_s: float, ended_members: int, other_than: LocalMember | None = None) -> LocalMember:
-        """Gives up at once when parts of more than so many members have ended."""
+        """Gives up immediately when parts of more than so many members have ended."""
 
         def find() -> LocalMember | None:
             leader = self.leader
@@ -494,7 +494,7 @@ class LocalCluster:
     # Network
 
     def cut_off(self, member: LocalMember) -> None:
-        """Let nothing pass between a member and the others or the clients, in silence, until :meth:`reconnect`.
+        """Let nothing pass between a member and the others or the clients until :meth:`reconnect`.
 
         Raises:
             ContainerError: this cluster was made without a network.
@@ -510,7 +510,7 @@ class LocalCluster:
         self._network().heal(_host_name(member.member_id))
 
     def cut_link(self, one: LocalMember, other: LocalMember) -> None:
-        """Let nothing pass between two members, in silence, until :meth:`heal_link`; all the others reach both.
+        """Let nothing pass between two members until :meth:`heal_link`; all the others reach both.
 
         Raises:
             ContainerError: this cluster was made without a network.

@@ -6,7 +6,7 @@ at a time.
 
 A :class:`MemoryDriver` is the world. Each :meth:`MemoryDriver.connect` makes a client as a process of its own
 would have; what it publishes reaches the subscriptions of all clients by the rules of
-:mod:`container.testing.memory_channel`. Adding is immediate, a published frame can be polled at once, and
+:mod:`container.testing.memory_channel`. Adding is immediate, a published frame can be polled immediately, and
 there is no back pressure unless ``publication_window`` is set. Failures, delays and results of offers can be
 scripted.
 """
@@ -487,7 +487,7 @@ cdef class MemoryDriver:
         """A new :class:`MemoryClient`.
 
         In invoker mode, the default, it learns of gone counters, ended streams and the driver's death when it
-        is invoked; otherwise at once, as if by a thread of its own. ``image_delay`` is the number of invokes,
+        is invoked; otherwise immediately, as if by a thread of its own. ``image_delay`` is the number of invokes,
         of a client in invoker mode, that pass before a new image can be seen.
         """
         cdef MemoryClient client = MemoryClient.__new__(MemoryClient)

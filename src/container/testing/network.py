@@ -121,7 +121,7 @@ class Network:
     def cut(self, name: str) -> None:
         """Let nothing pass to or from a host until :meth:`heal`.
 
-        Every frame is dropped in silence: no side sees a link go down or gets an error, as when a switch between them
+        Every frame is dropped: no side sees a link go down or gets an error, as when a switch between them
         fails.
 
         Raises:

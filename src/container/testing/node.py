@@ -310,7 +310,7 @@ class Node:
         return not any(part.is_running for part in self._parts)
 
     def kill(self) -> None:
-        """End the node's process at once (SIGKILL), as a crash would; services and clients stay."""
+        """End the node's process immediately (SIGKILL), as a crash would; services and clients stay."""
         for part in reversed(self._parts):
             part.kill()
 

@@ -35,7 +35,7 @@ _LAUNCHER = (
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a process is gone. ``Popen.poll`` would not do for a wait: Ctrl-C can leave its lock taken for ever."""
+    """Whether a process is gone. ``Popen.poll`` would not do for a wait: Ctrl-C can leave its lock taken forever."""
     if process.returncode is not None:
         return True
     if not hasattr(os, "waitid"):

@@ -54,8 +54,8 @@ cdef class RecordingWriter:
         recording_id, session_id, stream_id, initial_term_id, mtu_length: as in the archive's catalog.
         term_length, segment_length: powers of two.
         start_position: where the recording begins, a multiple of 32.
-        checksum: record a checksum of each frame's payload in place of the session id, as an archive does that is
-            told to: ``"CRC-32"``, as True also says, or ``"CRC-32C"``; by default none.
+        checksum: record a checksum of each frame's payload in place of the session id, as an archive with
+            that setting does: ``"CRC-32"`` (or True) or ``"CRC-32C"``; by default none.
 
     Raises ValueError for another checksum.
     """

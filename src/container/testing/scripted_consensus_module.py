@@ -378,7 +378,7 @@ class ScriptedConsensusModule:
         timestamp: int | None = None,
         connect_egress: bool = True,
     ) -> int:
-        """Log SessionOpenEvent (21) and subscribe to the session's egress, unless told not to.
+        """Log SessionOpenEvent (21) and subscribe to the session's egress (``connect_egress``).
 
         Without a ``response_channel`` each session has a UDP endpoint of its own. Returns the log position.
         """

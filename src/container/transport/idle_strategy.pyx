@@ -42,7 +42,7 @@ cdef class IdleStrategy:
 
 
 cdef class NoOpIdleStrategy(IdleStrategy):
-    """Goes on at once and keeps the GIL: for agents that the caller drives by hand."""
+    """Goes on immediately and keeps the GIL: for agents that the caller drives by hand."""
 
     def __repr__(self):
         return "noop"

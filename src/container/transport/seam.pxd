@@ -181,7 +181,7 @@ cdef class Client:
     cdef int invoke(self) except -1                         # work done; 0 when another thread conducts
     cpdef bint is_closed(self) noexcept
     cpdef int close(self) except -1                         # closes what it added; may be called twice
-    # These ask the driver and return at once.
+    # These ask the driver and return immediately.
     cdef PendingAdd begin_add_publication(self, str channel, int32_t stream_id, bint is_exclusive)
     cdef PendingAdd begin_add_subscription(self, str channel, int32_t stream_id)
 

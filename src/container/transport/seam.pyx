@@ -310,7 +310,7 @@ cdef class SystemClock(Clock):
 
 
 cdef class ClientListener:
-    """Told by the client's conductor that a counter or the client itself is gone."""
+    """The client's conductor reports that a counter or the client itself is gone."""
 
     cdef void on_unavailable_counter(self, int64_t registration_id, int32_t counter_id) noexcept nogil:
         pass
