@@ -108,18 +108,20 @@ _HOSTS = {
     "0=host0:9010,1=host1:9010,2=host2:9010": "{ingress}",
     "0=host0:9010": "{ingress}",
 }
+_MY_SERVICE = {"from my_service": "from readme_service"}
 _SPARK = "Spark takes 10 s to start: tests/spark has sessions that run what it calls"
 _THREE_MEMBERS = "it starts three Java nodes, and kills or cuts off one: tests/system/test_cluster_faults.py does that"
 
 PLAN: dict[str, Plan] = {
     "README.md: Two commands (sh)": Commands(),
     "README.md: A service (python)": Runs("service"),
+    "README.md: Testing a service (python)": Runs("memory", replaced=_MY_SERVICE),
     "README.md: Beside an existing node (sh)": Commands(),
     "README.md: A client (python)": Runs("cluster", prints="one="),
     "README.md: A client (python 2)": Runs("cluster", prints="b'two="),
     "README.md: What the log says (sh)": Commands(),
     "README.md: What the log says (python)": Checked(_SPARK),
-    "docs/architecture.md: The way of a message (plain)": NoCode("a diagram"),
+    "docs/architecture.md: How a message travels (plain)": NoCode("a diagram"),
     "docs/client.md: Blocking (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),
     "docs/client.md: Requests (python)": Runs("cluster"),
     "docs/client.md: asyncio (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),
@@ -138,6 +140,7 @@ PLAN: dict[str, Plan] = {
     "docs/design/pipeline.md: The pipeline: decisions (plain)": NoCode("a diagram"),
     "docs/design/recordings.md: Recordings: from an archive's files to Arrow columns (plain)": NoCode("a diagram"),
     "docs/performance.md: How it is measured (sh)": Commands(),
+    "docs/performance-data.md: Performance of recordings and Spark (sh)": Commands(),
     "docs/pipeline.md: The pipeline: from recordings to tables (sh)": Commands(),
     "docs/pipeline.md: Spark, batch (python)": Checked(_SPARK),
     "docs/pipeline.md: Spark, stream (python)": Checked(_SPARK),
@@ -165,6 +168,8 @@ PLAN: dict[str, Plan] = {
     "docs/settings.md: Settings (toml)": Elsewhere(
         "tests/system/test_documents.py::test_the_configuration_file_is_taken"
     ),
+    "docs/testing.md: A service in memory (python)": Runs("memory", replaced=_MY_SERVICE),
+    "docs/testing.md: A service in memory (python 2)": Runs("memory"),
     "docs/testing.md: A cluster (python)": Checked(_THREE_MEMBERS),
     "docs/testing.md: Cutting members off (python)": Checked(_THREE_MEMBERS),
     "docs/testing.md: The soak (sh)": Commands(),

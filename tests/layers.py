@@ -60,15 +60,16 @@ ROOMS = {
         "interface common settings files recordings replay spark",
     ),
     "memory": Room(
-        "for tests: the seam over memory, and a scripted consensus module",
-        "testing.manual_time testing.memory_channel testing.memory_log testing.memory_stores testing.memory_stream "
-        "testing.memory_transport testing.scripted_consensus_module testing.scripted_messages testing.transport_probe",
-        "interface common codecs transport service",
+        "for tests: a member in memory: the seam over memory, and a scripted consensus module",
+        "testing.manual_time testing.memory_channel testing.memory_log testing.memory_member testing.memory_stores "
+        "testing.memory_stream testing.memory_transport testing.scripted_consensus_module testing.scripted_messages "
+        "testing.transport_probe",
+        "interface common settings codecs transport service",
     ),
     "testing": Room(
         "for tests: nodes and clusters of real processes, recordings that are written",
         "testing",
-        "interface common codecs transport aeron files recordings",
+        "interface common codecs transport aeron files recordings memory",
     ),
     "front": Room(
         "launching, running and closing a container; the command `aeron-cluster`",

@@ -174,9 +174,11 @@ def test_the_block_runs_over_what_is_recorded(key: str, world: World) -> None:
 
 
 @pytest.mark.parametrize("key", keys(Runs, "memory"))
-def test_the_block_runs(key: str) -> None:
+def test_the_block_runs(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = PLAN[key]
     assert isinstance(plan, Runs)
+    (tmp_path / "readme_service.py").write_text(BLOCKS[SERVICE].text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
     execute(BLOCKS[key], plan)
 
 

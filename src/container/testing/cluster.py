@@ -359,7 +359,7 @@ class LocalCluster:
 
     @property
     def leader(self) -> LocalMember | None:
-        """The member that leads now, ``None`` while there is none. A member that is cut off may think it leads, too:
+        """The member that leads now, ``None`` while there is none. A member that is cut off may think it leads as well:
         the one with the latest leadership term counts."""
         leading = [member for member in self.members if member.is_leader]
         return max(leading, key=_leadership_term_id, default=None)
@@ -384,7 +384,7 @@ class LocalCluster:
         return self._await_leader(limit_s, len(self.members) // 2, other_than)
 
     def _await_leader(self, limit_s: float, ended_members: int, other_than: LocalMember | None = None) -> LocalMember:
-        """Gives up immediately when parts of more than so many members have ended."""
+        """Gives up immediately when parts of more than ``ended_members`` members have ended."""
 
         def find() -> LocalMember | None:
             leader = self.leader

@@ -136,7 +136,7 @@ cdef class RecordingWriter:
         return self.position
 
     def append_padding(self, length=None):
-        """Append padding of so many bytes (int, a multiple of 32), or to the end of the term; returns the position.
+        """Append padding of ``length`` bytes (int, a multiple of 32), or to the end of the term; returns the position.
 
         Of padding only the header is recorded.
         """
@@ -188,7 +188,7 @@ cdef class RecordingWriter:
         return (length // payload_max) * align(self.mtu_length) + (align(FRAME_HEADER_LENGTH + rest) if rest > 0 else 0)
 
     cdef int _make_room(self, int64_t length) except -1:
-        """Pad the term to its end when so many bytes do not fit it."""
+        """Pad the term to its end when ``length`` bytes do not fit it."""
         if self.position + length > self._term_position + self.term_length:
             self._pad(self._term_position + self.term_length - self.position)
         return 0

@@ -565,6 +565,14 @@ class ScriptedConsensusModule:
             if isinstance(message, SessionMessage) and message.cluster_session_id == cluster_session_id
         ]
 
+    def take_egress(self) -> list[SessionMessage]:
+        """What all sessions received since the last look; :meth:`egress` does not have it any more."""
+        news: list[SessionMessage] = []
+        for inbox in self._egress.values():
+            news += [message for message in inbox.take() if isinstance(message, SessionMessage)]
+            inbox.messages.clear()
+        return news
+
     def run(
         self,
         do_work: Callable[[], object],
