@@ -139,7 +139,7 @@ def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
 def test_a_library_that_is_not_aerons_is_refused(tmp_path: Path, compiler: str) -> None:
     path = build(compiler, tmp_path, "int something_else(void) { return 0; }\n")
     text = error_of(f"load_library({str(path)!r})")
-    assert text.startswith(f"ImportError {path} (library) is no Aeron library that can be used: it lacks ")
+    assert text.startswith(f"ImportError {path} (library) is not a usable Aeron library: it lacks ")
     assert "aeron_version_major, aeron_version_minor, aeron_version_patch; install" in text
 
 
@@ -154,7 +154,7 @@ def test_a_library_that_is_too_old_is_refused(tmp_path: Path, compiler: str, ver
 def test_a_library_that_lacks_functions_is_refused_with_their_names(tmp_path: Path, compiler: str) -> None:
     path = build(compiler, tmp_path, versions(1, 51, 0) + "int aeron_errcode(void) { return 0; }\n")
     text = error_of("load_library()", {"AERON_LIBRARY": str(path)})
-    assert f"ImportError {path} (AERON_LIBRARY) is no Aeron library that can be used: it lacks" in text
+    assert f"ImportError {path} (AERON_LIBRARY) is not a usable Aeron library: it lacks" in text
     assert "aeron_errmsg, aeron_default_path, aeron_context_init" in text
     assert "and 6" in text  # some sixty more
 

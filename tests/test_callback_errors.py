@@ -534,10 +534,10 @@ def test_what_else_a_callback_raises_is_named() -> None:
     member.cm.termination_position(member.service.cluster.log_position)
     member.terminated()
     assert member.remarks == [
-        "on_role_change raised this at logPosition=0: the role is LEADER all the same",
+        "on_role_change raised this at logPosition=0: the role is LEADER anyway",
         "do_background_work raised this at logPosition=0",
-        "on_terminate raised this: the member ends in order all the same",
-        "the termination hook raised this: the member ends in order all the same",
+        "on_terminate raised this: the member ends in order",
+        "the termination hook raised this: the member ends in order",
     ]
 
 

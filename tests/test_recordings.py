@@ -454,7 +454,7 @@ def test_several_members_are_read_one_after_the_other(tmp_path: Path) -> None:
     assert table.num_rows == 2 * count
     with pytest.raises(ConfigurationError, match="path is empty"):
         open_members([])
-    with pytest.raises(ConfigurationError, match="archive_dir='x' cannot be of 2 members at once"):
+    with pytest.raises(ConfigurationError, match="archive_dir='x' cannot belong to 2 members"):
         open_members([tmp_path, tmp_path], archive_dir="x")
 
 

@@ -58,7 +58,7 @@ class ClusteredServiceContainer:
 
     def _disown(self, process_id: int) -> None:
         self._parent_id = process_id
-        self._is_ended = threading.Event()  # a thread that is not there may hold the lock of the other
+        self._is_ended = threading.Event()  # a thread that no longer exists may hold the lock of the other
         self._is_ended.set()
 
     def _refusal(self, what: str) -> ForkedError:
@@ -265,7 +265,7 @@ class ClusteredServiceContainer:
             self._ended()
 
     def _prepare_thread(self) -> None:
-        """What concerns only how fast the agent is: when it is refused, the service runs all the same."""
+        """What concerns only how fast the agent is: when it is refused, the service runs anyway."""
         settings = self._context.settings
         for value, prepare in ((settings.cpu_affinity, pin_to_cpu), (settings.timer_slack_ns, set_timer_slack)):
             if value is not None:

@@ -67,7 +67,7 @@ class Context:
         idle_strategy: the setting of this name, or a function that makes a strategy at each call.
         snapshot_store: where snapshots are kept; the archive by default.
         mark_file: a mark file of the caller's, which the container closes.
-        error_handler: called with each error (BaseException) after it was recorded. What it raises is recorded, too,
+        error_handler: called with each error (BaseException) after it was recorded. What it raises is recorded as well,
             and ends nothing, not even SystemExit; to end the container, close it from another thread or raise in a
             callback of the service an :class:`~container.errors.AgentTermination`.
         delegating_error_handler: the setting of this name, or an object with ``next`` and ``on_error``.

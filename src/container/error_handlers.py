@@ -43,7 +43,7 @@ _LEVELS = {Category.WARN: logging.WARNING, Category.ERROR: logging.ERROR, Catego
 
 
 class DelegatingErrorHandler(Protocol):
-    """Gets each error first, and decides whether the error log and the user's handler get it, too."""
+    """Gets each error first, and decides whether the error log and the user's handler get it as well."""
 
     def next(self, error_handler: ErrorHandler) -> None:
         """Called once, with the handler to which errors may be handed on."""
@@ -269,5 +269,5 @@ def chain_error_handlers(
 def _guarded(log: LoggingErrorHandler, handler: ErrorHandler, error: BaseException) -> None:
     try:
         handler(error)
-    except BaseException as failure:  # SystemExit, too: the agent's end would be none in order
+    except BaseException as failure:  # SystemExit as well: the agent's end would be none in order
         log(failure)  # with the error itself, in whose handling it was raised, as its context

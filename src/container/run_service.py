@@ -125,7 +125,7 @@ def _conclude(member: ClusteredServiceContainer, *, was_asked_for: bool) -> None
 
 
 class _End:
-    """Waits for the first reason to end; as a context manager it catches signals, which interrupt a start, too."""
+    """Waits for the first reason to end; as a context manager it catches signals, which interrupt a start as well."""
 
     is_catching = False
 

@@ -146,10 +146,10 @@ def test_wrong_tables_and_views_are_refused_before_anything_runs(
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="is not empty and has no _manifest.json"):
         ingest(spark, options_of(member), tmp_path, cluster="main")
-    with pytest.raises(ContainerError, match="it is no table of an ingest"):
+    with pytest.raises(ContainerError, match="it is not the table of an ingest"):
         read_table(spark, tmp_path)
     (tmp_path / "_manifest.json").write_text("{}")
-    with pytest.raises(ContainerError, match="_manifest.json is no manifest: Object missing required field"):
+    with pytest.raises(ContainerError, match="_manifest.json is not a manifest: Object missing required field"):
         read_table(spark, tmp_path)
     Manifest(cluster="main", view="messages", decoder=None, members={}).write(tmp_path)
     with pytest.raises(ContainerError, match="is empty: no batch of its ingest is finished yet"):

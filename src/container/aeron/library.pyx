@@ -43,7 +43,7 @@ _loading = threading.RLock()
 
 
 def _renew_lock():
-    """In a forked child: a thread that is not there may hold it."""
+    """In a forked child: a thread that no longer exists may hold it."""
     global _loading
     _loading = threading.RLock()
 
@@ -132,7 +132,7 @@ cdef int _bind(void* handle, str name, void** slot, list missing) except -1:
 def _refuse_missing(list missing, str path, str setting):
     if missing:
         names = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-        raise ImportError(f"{path} ({setting}) is no Aeron library that can be used: it lacks {names}; "
+        raise ImportError(f"{path} ({setting}) is not a usable Aeron library: it lacks {names}; "
                           f"{_HOW_TO_GET_IT}", path=path)
 
 

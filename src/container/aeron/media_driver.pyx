@@ -400,7 +400,7 @@ cdef class MediaDriver:
         cdef aeron_driver_t* driver
         cdef aeron_driver_context_t* context
         cdef int result = 0
-        with cython.critical_section(self):     # one thread stops it, whoever else closes it, too
+        with cython.critical_section(self):     # one thread stops it, whoever else closes it as well
             driver, context = self._driver, self._context
             self._driver = NULL
             self._context = NULL

@@ -64,7 +64,7 @@ def _add_run(words: Any, run: Callable[[Any], None]) -> None:
         "service",
         nargs="?",
         metavar="package.module:ServiceClass",
-        help="the service; found from the current directory, too [AERON_CLUSTER_SERVICE_CLASS_NAME]",
+        help="the service; the current directory is searched as well [AERON_CLUSTER_SERVICE_CLASS_NAME]",
     )
     parser.add_argument(
         "--config", metavar="FILE", help="TOML file with settings, by their names [AERON_CLUSTER_CONFIG_FILE]"

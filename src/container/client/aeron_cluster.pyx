@@ -497,7 +497,7 @@ cdef class AeronCluster(FragmentHandler):
 
     @property
     def request_counts(self):
-        """What became of the requests so far (RequestCounts); None before :meth:`enable_requests`."""
+        """Counts of the requests so far, by outcome (RequestCounts); None before :meth:`enable_requests`."""
         return None if self._requests is None else self._requests.counts
 
     def request(self, *buffers, key, timeout=None, idempotent=None):

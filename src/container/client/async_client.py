@@ -113,7 +113,7 @@ class _AsyncListener(EgressListener):
 
 
 class Inbox:
-    """Messages that wait to be taken: at most so many, and one beyond so many bytes."""
+    """Messages that wait to be taken, within limits of messages and bytes; one message may exceed the bytes."""
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
         self.dropped = 0
@@ -167,7 +167,7 @@ class AsyncAeronCluster:
 
     Messages wait in the client until they are taken, by ``async for`` or :meth:`receive`; when several tasks take them,
     each message goes to one of these. When ``max_waiting`` messages or ``max_waiting_bytes`` bytes wait, nothing more
-    is read until some are taken. But replies and new leaders are heard all the same: when a request waits for its
+    is read until some are taken. But replies and new leaders are heard anyway: when a request waits for its
     reply, or there is no leader, all is read, and from then on, until some are taken, messages without room are
     dropped: :attr:`dropped_messages` counts them, and ``missed`` of the message that follows.
     """
@@ -253,11 +253,11 @@ class AsyncAeronCluster:
 
     @property
     def request_counts(self) -> RequestCounts:
-        """What became of the requests so far, those for snapshots included."""
+        """Counts of the requests so far, by outcome, those for snapshots included."""
         return self._table.counts
 
     def metrics(self) -> ClientMetrics:
-        """What this client has done so far; requests for snapshots count, too. From any thread, also when it is
+        """What this client has done so far; requests for snapshots count as well. From any thread, also when it is
         closed."""
         return replace(self._cluster.metrics(), unread=len(self._inbox))
 
@@ -334,7 +334,7 @@ class AsyncAeronCluster:
         Raises:
             LeaderChangedError: the leader that it was sent to is lost, or leads no longer.
             SendTimedOutError: the request was not accepted in time, and so was not sent.
-            RequestTimedOutError: no reply in time; the request may have been processed all the same.
+            RequestTimedOutError: no reply in time; the request may have been processed anyway.
             RequestClosedError: the client gets closed, and the request may have been processed.
             ClosedError: the client is closed already.
             ConfigurationError: :func:`aconnect` was given no ``correlate``.
@@ -471,7 +471,7 @@ class AsyncAeronCluster:
             self._table.answer(self.cluster_session_id, key, message.payload)
             if key in self._requests:
                 _settle(self._requests[key], message)
-        except Exception as error:  # of a key that cannot be hashed or compared, too
+        except Exception as error:  # of a key that cannot be hashed or compared as well
             self._report("correlate() failed; the message is taken for no reply", error)
             return False
         return True
@@ -650,7 +650,7 @@ def _give_up(beginning: asyncio.Future[AsyncConnect]) -> None:
 
 
 def request_timeout(key: Hashable, limit: float, *, is_sent: bool) -> TimedOutError:
-    """The error of a request that has waited for so many seconds."""
+    """The error of a request that has waited for its whole time limit, in seconds."""
     if is_sent:
         return RequestTimedOutError(f"no reply with key {key!r} within {limit:g} s")
     return SendTimedOutError(f"request with key {key!r} was not accepted within {limit:g} s")

@@ -439,7 +439,7 @@ class AsyncPooledSession:
             RequestClosedError: the session was lost or closed, and the request may have been processed.
             LeaderChangedError: the leader that it was sent to is lost, or leads no longer.
             SendTimedOutError: the request was not accepted in time, and so was not sent.
-            RequestTimedOutError: no reply in time; the request may have been processed all the same.
+            RequestTimedOutError: no reply in time; the request may have been processed anyway.
             ClosedError: the session is closed already.
             ConfigurationError: the pool was given no ``correlate``.
             ClusterError: a request of this session with that key is waiting already.
@@ -515,7 +515,7 @@ class AsyncPooledSession:
     async def _change(self) -> None:
         if self._changed is None:
             self._changed = self.pool._loop.create_future()
-        await asyncio.shield(self._changed)  # others may wait for it, too
+        await asyncio.shield(self._changed)  # others may wait for it as well
 
     def _notify(self) -> None:
         changed, self._changed = self._changed, None
@@ -634,7 +634,7 @@ class AsyncSessionPool:
         self._parent_id = process_id
         self._thread_id = 0  # the check for the thread refuses what uses it
         self._is_closed = True
-        self._thread.lock = threading.Lock()  # the thread that may hold the other is not there
+        self._thread.lock = threading.Lock()  # the thread that may hold the other no longer exists
 
     def __repr__(self) -> str:
         return f"<AsyncSessionPool of {len(self._sessions)} {self._thread.pool!r}>"
@@ -672,7 +672,7 @@ class AsyncSessionPool:
 
     @property
     def request_counts(self) -> RequestCounts | None:
-        """What became of the requests of all sessions so far; None without ``correlate``."""
+        """Counts of the requests of all sessions so far, by outcome; None without ``correlate``."""
         return None if self._correlate is None else self._thread.table.counts
 
     def metrics(self) -> ClientMetrics:
@@ -716,7 +716,7 @@ class AsyncSessionPool:
         return session
 
     async def open_all(self, count: int) -> list[AsyncPooledSession]:
-        """Connects so many sessions and returns them; raises what made one of them fail, and then closes all."""
+        """Connects ``count`` sessions and returns them; when one fails, closes all and raises its error."""
         opening = [asyncio.create_task(self.open()) for _ in range(count)]
         try:
             return await asyncio.gather(*opening)
@@ -765,7 +765,7 @@ class AsyncSessionPool:
 
     def _drain(self) -> None:
         self._taken.extend(self._thread.take())
-        while self._taken:  # a callback may come here, too
+        while self._taken:  # a callback may come here as well
             item = self._taken.popleft()
             if isinstance(item, _AwaitedRequest):
                 item.settle()

@@ -165,7 +165,7 @@ class AsyncReconnectingClient(ReconnectingBase):
 
     @property
     def request_counts(self) -> RequestCounts:
-        """What became of the requests so far, over all sessions; one that waits to be sent again is in flight."""
+        """Counts of the requests of all sessions, by outcome; one that waits to be sent again is in flight."""
         now = self._counted.request_counts if self._counted is not None else None
         return RequestCounts(
             self._sent,

@@ -103,7 +103,7 @@ cdef class ClientPoller(EgressHandler):
     cdef bint _is_parked
     cdef readonly bint is_ended
     cdef bint _is_full                          # nobody takes messages
-    cdef bint _is_dropping                      # and all is read all the same
+    cdef bint _is_dropping                      # and all is read anyway
     cdef readonly bint is_held_back             # nothing is read from egress
     cdef int _read_descriptor, _write_descriptor
     cdef int64_t _max_waiting, _max_waiting_bytes
@@ -384,7 +384,7 @@ cdef class ClientPoller(EgressHandler):
 
     cdef int _check_room(self) except -1:
         # A reply, or a new leader's event, may be behind what nobody takes: then all is read, and the loop drops what
-        # it has no room for. What the loop has not looked at yet is bounded all the same: it will look.
+        # it has no room for. What the loop has not looked at yet is bounded anyway: it will look.
         cdef bint is_full = (self._read - self._released >= self._max_waiting
                              or self._read_bytes - self._released_bytes >= self._max_waiting_bytes)
         cdef bint is_unseen = (len(self._arrived) >= self._max_waiting

@@ -21,7 +21,7 @@ cdef class EgressHandler:
     cdef int on_admin_response(
         self, int64_t cluster_session_id, int64_t correlation_id, int32_t request_type, int32_t response_code,
         str message, bytes payload) except -1
-    # Returns an Action, too.
+    # Returns an Action as well.
     cdef int on_extension_message(
         self, int block_length, int template_id, int schema_id, int version, bytes body) except -1
 

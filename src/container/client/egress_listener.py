@@ -9,7 +9,7 @@ from container.errors import ClusterError, ConfigurationError, ContainerError, O
 
 
 class EventCode(enum.IntEnum):
-    """What became of a connect request or of a session (schema enum ``EventCode``)."""
+    """The outcome of a connect request, or the end of a session (schema enum ``EventCode``)."""
 
     OK = 0
     ERROR = 1

@@ -37,7 +37,7 @@ class RoundTripTimes:
         return self.total_ns / self.count if self.count else 0.0
 
     def percentile_ns(self, percent: float) -> int:
-        """The duration that so many percent of the requests did not exceed, as exact as its bucket; 0 of none.
+        """The duration that ``percent`` of the requests did not exceed, as exact as its bucket; 0 of none.
 
         Raises ConfigurationError for what is no number from 0 to 100.
         """
@@ -74,7 +74,7 @@ class ClientMetrics:
     """
 
     sent: int = 0
-    """Messages that a leader's stream accepted: those of requests, too, and one that is sent again counts again. Claims
+    """Messages that a leader's stream accepted, with those of requests; one that is sent again counts again. Claims
     count when they are made. Keep alives and the like do not count."""
     received: int = 0
     """Messages of the service that came, replies included."""

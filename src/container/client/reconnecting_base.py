@@ -41,7 +41,7 @@ class ConnectionListener:
         """The session ended; attempts to connect begin."""
 
     def on_reconnected(self, attempts: int) -> None:
-        """There is a new session, after so many attempts, 1 for the first."""
+        """There is a new session; ``attempts`` counts the attempts it took, from 1."""
 
     def on_leader_changed(self, leader_member_id: int, leadership_term_id: int) -> None:
         """Within the session another member leads, or the same one in another term."""

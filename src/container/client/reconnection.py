@@ -1,6 +1,6 @@
 """When a client that lost its session connects again, and what waits to be sent meanwhile. Free of I/O.
 
-:class:`Reconnection` hears what became of each attempt and of each session, and says when the next one begins, if
+:class:`Reconnection` learns how each attempt and each session ended, and returns when the next attempt begins, if
 there is one. :class:`Outbox` keeps what is to be sent in its order, within limits. Whoever has the client
 gives both the time and the random numbers.
 """
@@ -84,7 +84,7 @@ class ReconnectPolicy:
             _check_number("max_seconds", self.max_seconds, "be None or a number of seconds above 0", most=_MAX_S)
 
     def delay_ns(self, attempt: int, random: float) -> int:
-        """Nanoseconds to wait before an attempt, of which so many have failed (0 for the first); random: 0 to 1."""
+        """Nanoseconds to wait before an attempt after ``attempt`` failed ones; random: 0 to 1."""
         delay = min(self.max_delay, self.first_delay * 2 ** min(attempt, _MAX_DOUBLINGS))
         return int(delay * (1 - self.jitter * random) * _NS_PER_S)
 

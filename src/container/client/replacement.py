@@ -30,7 +30,7 @@ class PoolListener:
         """The session ended; it is connected again, with a new id."""
 
     def on_session_replaced(self, session: object, attempts: int) -> None:
-        """The session is connected again, after so many attempts, 1 for the first."""
+        """The session is connected again; ``attempts`` counts the attempts it took, from 1."""
 
     def on_session_closed(self, session: object, error: ContainerError) -> None:
         """The session is not connected any more: its first connect failed, no retry can help, or the policy gave it

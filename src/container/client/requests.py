@@ -31,7 +31,7 @@ _NEVER_NS = 2**63 - 1
 
 
 class RequestCounts(NamedTuple):
-    """What became of a client's requests so far."""
+    """Counts of a client's requests so far, by outcome."""
 
     sent: int
     """Requests that were sent; one that is sent again counts once."""
@@ -161,7 +161,7 @@ class RequestTable:
 
     @property
     def counts(self) -> RequestCounts:
-        """What became of the requests so far."""
+        """Counts of the requests so far, by outcome."""
         return RequestCounts(
             self._sent,
             self._answered,

@@ -49,7 +49,7 @@ cdef class RoundTripRecorder:
         self.record(self._clock.nano_time() - begin_ns)
 
     cpdef int record(self, int64_t duration_ns) except -1:
-        """Counts a round trip of so many nanoseconds; one below 0 or above 73 minutes counts as that. Returns 0."""
+        """Counts a round trip of ``duration_ns``; limits it to 0 and 73 minutes. Returns 0."""
         cdef int64_t ns = min(max(duration_ns, <int64_t> 0), MAX_NS)
         cdef int shift = 63 - __builtin_clzll(<uint64_t> ns | (SUB_BUCKETS - 1)) - (SUB_BUCKET_BITS - 1)
         if self._counts == NULL:

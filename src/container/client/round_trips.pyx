@@ -47,7 +47,7 @@ cdef class RoundTrips(PythonEgressHandler):
         free(self._message)
 
     def begin(self, Py_ssize_t messages, Py_ssize_t window):
-        """Begins a round: so many messages (at least 1), of which at most ``window`` (at least 1) are under way."""
+        """Begins a round of ``messages`` messages (at least 1), at most ``window`` (at least 1) in flight."""
         _check_least("messages", messages, 1)
         _check_least("window", window, 1)
         self._times_ns = <int64_t*> _resized(self._times_ns, messages, sizeof(int64_t))

@@ -301,7 +301,7 @@ cdef class SessionPool(FragmentHandler):
 
     @property
     def request_counts(self):
-        """What became of the requests of all sessions so far (RequestCounts); None without ``correlate``."""
+        """Counts of the requests of all sessions so far, by outcome (RequestCounts); None without ``correlate``."""
         return None if self._requests is None else self._requests.counts
 
     def metrics(self):
@@ -349,7 +349,7 @@ cdef class SessionPool(FragmentHandler):
     def open_all(self, Py_ssize_t count):
         """Connects ``count`` sessions and returns them (list); polls and idles meanwhile.
 
-        Each one's message timeout begins when its turn comes. Raises what made one of them fail, and then closes all.
+        Each one's message timeout begins when its turn comes. When one fails, closes all and raises its error.
         """
         cdef list sessions = []
         cdef PooledSession session

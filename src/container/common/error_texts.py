@@ -103,7 +103,7 @@ def message_of(error: BaseException, *, is_shown: bool = True) -> str:
         return _HIDDEN
     try:
         return shorten(str(error), MESSAGE_LENGTH_MAX)
-    except BaseException as unprintable:  # SystemExit, too: nothing that a text raises may end the agent
+    except BaseException as unprintable:  # SystemExit as well: nothing that a text raises may end the agent
         return f"<its text could not be made: {type_name(unprintable)}>"
 
 

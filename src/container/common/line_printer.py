@@ -47,7 +47,7 @@ def print_line(text: str, stream: TextIO | None) -> None:
             _print(text.encode(stream.encoding or "utf-8", "backslashreplace"), descriptor)
     except (
         BaseException
-    ):  # of a stream of the user's, SystemExit, too: it must not end the agent past its orderly close
+    ):  # of a stream of the user's, SystemExit as well: it must not end the agent past its orderly close
         return
 
 

@@ -430,7 +430,7 @@ cdef class ClusterMarkFile(MarkFile):
             return NULL_VALUE if self._file < 0 else getattr(self, get)(SBE_HEADER_LENGTH + offset)
 
     def _disown(self, long process_id):
-        """In a forked child: closed. A thread that is not there may hold the lock."""
+        """In a forked child: closed. A thread that no longer exists may hold the lock."""
         self._parent_id = process_id
         self._guard = threading.RLock()
         if self._file >= 0:

@@ -222,7 +222,7 @@ class MarkFileStatus:
 
     @property
     def is_active(self) -> bool:
-        """Whether its owner has started and has not ended in order; a dead one may be active, too."""
+        """Whether its owner has started and has not ended in order; a dead one may be active as well."""
         return 0 < self.activity_timestamp_ms < MARK_FILE_ACTIVATING
 
     def takeable_in_ms(self, now_ms: int) -> int:
@@ -243,7 +243,7 @@ def read_mark_file(path: Path) -> MarkFileStatus:
 
     Raises:
         FileNotFoundError: there is none.
-        FileFormatError: it is no mark file with an SBE header, or one that is just being made.
+        FileFormatError: it is not a mark file with an SBE header, or is just being created.
         OSError: it cannot be read, is no regular file, or is longer than any mark file.
     """
     content = read_regular(path, _MARK_FILE_LENGTH_MAX)
@@ -301,7 +301,7 @@ def mark_terminated(path: Path) -> None:
 
 def _mark_file_schema_id(path: Path, content: bytes) -> int:
     if len(content) < _SBE_HEADER.size:
-        raise FileFormatError(f"{path} has {len(content)} bytes; it is no mark file, or just being made")
+        raise FileFormatError(f"{path} has {len(content)} bytes; it is not a mark file, or is just being created")
     _block_length, template_id, schema_id, _version = _SBE_HEADER.unpack_from(content)
     if template_id != _MARK_FILE_TEMPLATE_ID or schema_id not in _MARK_FILE_ERROR_LENGTHS_OFFSETS:
         raise FileFormatError(

@@ -111,11 +111,11 @@ cdef class DistinctErrorLog:
         self._records = {}
         self._places = {}
         self._clock = clock if clock is not None else SystemClock()
-        self._lock = threading.RLock()      # a signal handler may record an error, too
+        self._lock = threading.RLock()      # a signal handler may record an error as well
         forks.own(self)
 
     def _disown(self, long process_id):
-        """In a forked child: closed. The region is the parent's; a thread that is not there may hold the lock."""
+        """In a forked child: closed. The region is the parent's; a thread that no longer exists may hold the lock."""
         self._lock = threading.RLock()
         self.close()
 
@@ -278,7 +278,7 @@ cdef class CountedErrorHandler:
                 return
             if not issubclass(kind, AgentTermination):
                 self.error_counter.increment()
-        except BaseException:       # the counter is closed: the error is handed on all the same
+        except BaseException:       # the counter is closed: the error is handed on anyway
             pass
         try:
             self.error_handler(error)

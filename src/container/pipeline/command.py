@@ -238,7 +238,7 @@ def _audit(spark: SparkSession, options: argparse.Namespace) -> None:
     page, data = write_audit(report, options.report)
     print(f"verdict: {report.verdict}; {page}, {data}")
     if report.verdict == "fail":
-        raise ContainerError("the audit failed: the members' histories differ, or are not what they can be")
+        raise ContainerError("the audit failed: the members' histories differ, or are impossible")
 
 
 # replay and diff
@@ -275,7 +275,7 @@ def _add_range(parser: argparse.ArgumentParser) -> None:
         "--end", type=number(0), metavar="POSITION", help="log position (default: all that is committed)"
     )
     parser.add_argument(
-        "--hash", type=number(0), action="append", default=[], metavar="POSITION", help="hash the state there, too"
+        "--hash", type=number(0), action="append", default=[], metavar="POSITION", help="also hash the state there"
     )
     parser.add_argument(
         "--continuous", action="store_true", help="go on over snapshots with the service's own state, in one task"

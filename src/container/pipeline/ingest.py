@@ -145,7 +145,7 @@ def read_table(spark: SparkSession, table: Path) -> DataFrame:
     """
     manifest = read_manifest(table)
     if manifest is None:
-        raise ContainerError(f"{table} has no {MANIFEST_NAME}: it is no table of an ingest")
+        raise ContainerError(f"{table} has no {MANIFEST_NAME}: it is not the table of an ingest")
     if manifest.batch_id < 0:
         raise ContainerError(f"{table} is empty: no batch of its ingest is finished yet")
     return spark.read.parquet(str(table)).withColumn("cluster", f.col("cluster").cast("string"))

@@ -177,7 +177,7 @@ def read_manifest(table: Path) -> Manifest | None:
     """The manifest of a table; None when it has none.
 
     Raises:
-        ContainerError: the file is no manifest, or of another version.
+        ContainerError: the file is not a manifest, or has another version.
     """
     path = table / MANIFEST_NAME
     if not path.exists():
@@ -185,7 +185,7 @@ def read_manifest(table: Path) -> Manifest | None:
     try:
         manifest = msgspec.json.decode(read_regular(path, _LENGTH_MAX), type=Manifest)
     except msgspec.DecodeError as error:
-        raise ContainerError(f"{path} is no manifest: {error}") from None
+        raise ContainerError(f"{path} is not a manifest: {error}") from None
     if manifest.version != _VERSION:
         raise ContainerError(f"{path} has version {manifest.version}, only {_VERSION} is known")
     return manifest

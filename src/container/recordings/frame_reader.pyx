@@ -451,7 +451,7 @@ cdef class FrameReader:
 
         An archive that records checksums writes them over the session id, of padding not; nothing else says that it
         does, and it may do so from one start to the next. A session id is new where a leader is, or where a member
-        that was behind has got the log from another's archive: then the next frame has it, too.
+        that was behind has got the log from another's archive: then the next frame has it as well.
         """
         cdef uint8_t[FRAME_HEADER_LENGTH] header
         cdef int32_t value = sbe.sbe_get_int32(frame + FRAME_SESSION_ID_OFFSET)

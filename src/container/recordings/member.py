@@ -374,7 +374,8 @@ def _file_state(path: Path) -> tuple[int, ...] | None:
         return None
     if not status.st_mtime_ns < time.time_ns() - _MTIME_RESOLUTION_NS:
         return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    # The time of the last change of the file itself as well: a program can set back only the other one.
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def file_names(archive_dir: Path) -> list[str]:
@@ -467,7 +468,7 @@ def open_members(
     if not several:
         raise ConfigurationError("path is empty: name the directory of at least one member")
     if archive_dir is not None and len(several) > 1:
-        raise ConfigurationError(f"archive_dir={str(archive_dir)!r} cannot be of {len(several)} members at once")
+        raise ConfigurationError(f"archive_dir={str(archive_dir)!r} cannot belong to {len(several)} members")
     return commit.with_others(
         [open_member(path, archive_dir=archive_dir, recording_id=recording_id, committed=committed) for path in several]
     )

@@ -276,7 +276,7 @@ def replay_segment(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Run a service over one segment and yield what it does as rows, in the order of the log.
 
-    The service is the leader's, and its role never changes; its background work is called, too. Consume the iterator
+    The service is the leader's, and its role never changes; its background work is called as well. Consume the iterator
     on one thread.
 
     Args:

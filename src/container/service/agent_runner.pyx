@@ -71,7 +71,7 @@ cdef class AgentRunner:
             self._agent._is_interrupted = True
 
     def interrupt(self):
-        """Ends an idle loop in progress, too: the next idling raises AgentTermination."""
+        """Ends an idle loop in progress as well: the next idling raises AgentTermination."""
         self._agent._is_interrupted = True
         self._is_running = False
 

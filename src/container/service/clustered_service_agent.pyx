@@ -289,7 +289,7 @@ cdef class ClusteredServiceAgent(Cluster):
         try:
             self._handler.on_terminate(self)
         except BaseException as error:
-            self._report_at_end(error, "on_terminate raised this: the member ends in order all the same")
+            self._report_at_end(error, "on_terminate raised this: the member ends in order")
         finally:
             self._lifecycle_callback = LIFECYCLE_NONE
         return 0
@@ -300,7 +300,7 @@ cdef class ClusteredServiceAgent(Cluster):
         try:
             self._context.termination_hook()
         except BaseException as error:
-            self._report_at_end(error, "the termination hook raised this: the member ends in order all the same")
+            self._report_at_end(error, "the termination hook raised this: the member ends in order")
         return 0
 
     cdef int _close_resource(self, object resource) except -1:
@@ -749,8 +749,8 @@ cdef class ClusteredServiceAgent(Cluster):
             self._handler.on_role_change(role)
         except Exception as error:
             self._report_with(
-                f"on_role_change raised this at logPosition={self._log_position}: the role is {_ROLE_NAMES[role]} all "
-                "the same", error)
+                f"on_role_change raised this at logPosition={self._log_position}: the role is {_ROLE_NAMES[role]} "
+                "anyway", error)
         finally:
             self._lifecycle_callback = callback
         return 0

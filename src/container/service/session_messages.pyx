@@ -25,7 +25,7 @@ cdef char* INT64_FORMAT = b"q"
 cdef class Int64Column:
     """A number of 64 bits with a sign for each message: a read-only buffer, as ``numpy.asarray(column)`` takes it.
 
-    ``len(column)`` and ``column[3]`` (int) work, too. The numbers stay as they are while it, or a view of it, is
+    ``len(column)`` and ``column[3]`` (int) work as well. The numbers stay as they are while it, or a view of it, is
     referred to.
     """
 

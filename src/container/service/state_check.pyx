@@ -211,7 +211,7 @@ cdef bint _is_plain_union(tuple parts) except -1:
 cdef bint _is_plain_enum(object declared) except -1:
     """Whether each member comes back as itself."""
     if issubclass(declared, enum.Flag):
-        return False                            # combinations of members are values, too
+        return False                            # combinations of members are values as well
     cdef bint is_plain = False
     try:
         is_plain = all([msgspec.msgpack.decode(msgspec.msgpack.encode(member), type=declared) is member

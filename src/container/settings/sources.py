@@ -126,7 +126,7 @@ def _convert(setting: Setting, value: Any, is_text: bool) -> Any:
         value = os.fspath(value)
     if is_text and setting.name == "driver_timeout_ms" and not (str(value).isascii() and str(value).isdigit()):
         # The C client would refuse it, whatever is set later.
-        raise ConfigurationError("must be a plain number of milliseconds, as Aeron's C client reads this variable, too")
+        raise ConfigurationError("must be a plain number of milliseconds, as Aeron's C client also reads this variable")
     if isinstance(value, str) and (is_text or setting.unit):
         value = parse_text(setting, value)
     if not setting.allows(value):
@@ -184,7 +184,7 @@ def _read_file(given_path: object, source: str) -> dict[str, Given]:
     if not isinstance(path, str) or not is_path(path):
         raise ConfigurationError(f"{source}={shown(given_path)}: must be the path of a TOML file in UTF-8, without NUL")
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - a pipe, too: a shell makes one of what a command prints
+        with open(path, "rb") as file:  # noqa: PTH123 - a pipe as well: a shell makes one of what a command prints
             content = file.read(_FILE_LENGTH_MAX + 1)
     except OSError as error:
         raise ConfigurationError(f"config file {shown_path(path)[1:-1]} cannot be read: {error.strerror}") from error

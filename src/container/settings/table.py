@@ -252,7 +252,7 @@ class Settings:
     driver_timeout_ms: int = _number(
         "aeron.driver.timeout",
         "How long to wait for the media driver. In the environment a plain number of milliseconds, as Aeron's C "
-        "client reads the variable, too.",
+        "client reads the variable as well.",
         10_000,
         1,
         24 * 3_600_000,

@@ -119,7 +119,7 @@ def _json_list(name: str, text: str) -> tuple[str, ...]:
     try:
         return _checked_directories(name, msgspec.json.decode(text, type=tuple[str, ...]))
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise ConfigurationError(f"{name}={shown(text)}: is no JSON list of directories: {error}") from None
+        raise ConfigurationError(f"{name}={shown(text)}: is not a JSON list of directories: {error}") from None
 
 
 def _checked_directories(name: str, directories: tuple[str, ...]) -> tuple[str, ...]:

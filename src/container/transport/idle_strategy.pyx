@@ -80,7 +80,7 @@ _INT64_MAX = 2**63 - 1
 def _as_int64(what, value):
     """The value, when it is a whole number that fits 64 bits."""
     if isinstance(value, int) and not isinstance(value, bool):
-        value = int.__int__(value)  # of a class of its own, too
+        value = int.__int__(value)  # of a class of its own as well
     if type(value) is not int or not -_INT64_MAX <= value <= _INT64_MAX:
         raise ConfigurationError(f"idle strategy {what}={shown(value)}: must be a whole number that fits 64 bits")
     return value

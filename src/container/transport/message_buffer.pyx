@@ -1,7 +1,7 @@
 """The bytes and the header of a message as Python sees them: owned copies that are safe to keep.
 
 A copy costs less than making a memoryview, and nothing that a user keeps can point into a log buffer that is unmapped.
-The container reuses an object only when nobody else refers to it; a view of it does, too.
+The container reuses an object only when nobody else refers to it; a view of it does as well.
 """
 cimport cython
 from cpython.buffer cimport (
