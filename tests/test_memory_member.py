@@ -312,14 +312,19 @@ def test_a_snapshot_and_the_log_behind_it(member: MemoryMember) -> None:
     second.send(b"close")
     state, before = member.service.state, member.service
     log = member.log
+    kept = member.take_snapshot().state
     for start in (snapshot, None):
         member.restart(start)
+        assert member.take_snapshot().state == kept
         assert member.service is not before
         assert member.service.state == state
         assert member.timers == {2: 9000}
         assert member.sessions == [client]
         assert member.log[: len(log)] == log
-        assert {entry.decode()[0] for entry in member.log[len(log) :]} == {"NewLeadershipTermEvent"}
+        assert {entry.decode()[0] for entry in member.log[len(log) :]} == {
+            "ClusterActionRequest",
+            "NewLeadershipTermEvent",
+        }
     assert client.egress == [b"40", b"40", b"40", b"43"]  # nothing is answered again
     assert client.send(b"add 0") == [b"43"]
 
@@ -332,6 +337,7 @@ def test_a_snapshot_of_one_member_starts_another(member: MemoryMember) -> None:
         assert (client.id, client.principal) == (1, b"me")
         assert client.send(b"add 2") == [b"42"]
         assert other.open_session().id == 2
+        assert other.take_snapshot().state != member.take_snapshot().state
         other.restart()
         assert (other.service.state.total, client.send(b"add 1")) == (42, [b"43"])
 

@@ -1,4 +1,4 @@
-"""How a program says why it could not start: one line on standard error, and an exit code."""
+"""Reports why a program could not start: one line on standard error, and an exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-# A client of the cluster: connects to it, sends to the leader and hears the service's answers.
+# A client of the cluster: connects to it, sends to the leader and receives the service's answers.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.client.egress_handler cimport EgressHandler

@@ -1,4 +1,4 @@
-"""A client of the cluster: sends to the leader, hears the service's answers and follows the leader.
+"""A client of the cluster: sends to the leader, receives the service's answers and follows the leader.
 
 Rules of upstream's AeronCluster, messages of schema 111. Different, for the better of a caller:
 
@@ -120,7 +120,7 @@ cdef class AeronCluster(FragmentHandler):
     **One thread uses a client**: the first that calls it after the connect. Another one is refused with
     ClusterError until that thread has ended.
 
-    **Call :meth:`poll_egress` often**, at least some times a second: it hears the service and the cluster,
+    **Call :meth:`poll_egress` often**, at least some times a second: it receives what the service and the cluster send,
     follows the leader and keeps the session alive. The cluster closes a session that is silent for 10 s (its
     default).
 
@@ -584,7 +584,7 @@ cdef class AeronCluster(FragmentHandler):
         return self._idle.idle(_int(work_count, "work_count"))
 
     cpdef int poll_egress(self, fragment_limit=FRAGMENT_LIMIT) except -1:
-        """Hears what the cluster sends, up to ``fragment_limit`` frames, follows the leader and keeps the
+        """Receives what the cluster sends, up to ``fragment_limit`` frames, follows the leader and keeps the
         session alive. Never waits, but for the driver when a new leader's publication is added.
 
         Returns the work done (int), 0 for none. Raises what the listener raises, ClosedError when the client

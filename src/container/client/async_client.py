@@ -605,7 +605,7 @@ def aconnect(
 
 
 def check_async_listener(name: str, listener: object) -> EgressListener:
-    """Refuse a listener that would not hear what it is for, with a ConfigurationError; ``name`` is who refuses it."""
+    """Refuse a listener that would never be called, with a ConfigurationError; ``name`` is who refuses it."""
     if not isinstance(listener, EgressListener):
         raise ConfigurationError(f"{name}() takes an EgressListener in Python, not {listener!r}")
     if getattr(listener.on_message, "__func__", None) is not EgressListener.on_message:

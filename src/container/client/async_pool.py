@@ -603,7 +603,7 @@ class AsyncSessionPool:
                 :attr:`AsyncPooledSession.dropped`. Replies to requests are always taken.
             max_waiting_bytes: bytes of them.
             policy: when a lost session is connected again, and for how long that is tried.
-            callbacks: hears of sessions and leaders, on the event loop.
+            callbacks: is notified of sessions and leaders, on the event loop.
 
         Raises ConfigurationError immediately for a bad setting; ``async with`` raises what ended the connect.
         """

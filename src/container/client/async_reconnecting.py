@@ -564,7 +564,7 @@ def areconnecting(
             last. The client of the transport cannot be shared.
         resend: whether requests that do not say so themselves (``idempotent``) are sent again.
         policy: how long to wait between attempts, and how long to try.
-        callbacks: hears of sessions and leaders.
+        callbacks: is notified of sessions and leaders.
         outbox_policy: what becomes of a message for which the outbox has no room.
         outbox_messages: messages that may wait to be sent.
         outbox_bytes: bytes of them.

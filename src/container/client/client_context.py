@@ -90,7 +90,7 @@ class ClientContext:
     ``ingress_channel``      required          where members listen; with endpoints, a template for each
     ``ingress_stream_id``    101
     ``ingress_endpoints``    None              ``"0=host:port,1=host:port"``; None for IPC and multicast
-    ``egress_channel``       required          where this client hears answers; port 0 takes a free one
+    ``egress_channel``       required          where this client receives answers; port 0 takes a free one
     ``egress_stream_id``     102
     ``message_timeout``      5.0               seconds: limit of a connect, a send, reaching a new leader
     ``new_leader_timeout``   None              seconds without a leader until the client is closed; None:

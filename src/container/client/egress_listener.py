@@ -1,4 +1,4 @@
-"""What a client of the cluster hears: implement :class:`EgressListener` or :class:`ControlledEgressListener`."""
+"""What a client of the cluster receives: implement :class:`EgressListener` or :class:`ControlledEgressListener`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LISTENER_RULE = "an EgressListener or a ControlledEgressListener, or an EgressHa
 
 
 class SessionEventListener:
-    """What both kinds of listener hear beside messages: derive from :class:`EgressListener` or
+    """What both kinds of listener receive beside messages: derive from :class:`EgressListener` or
     :class:`ControlledEgressListener`.
 
     :meth:`AeronCluster.poll_egress` calls a listener, on its thread, for what the cluster sends to this client's

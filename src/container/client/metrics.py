@@ -1,4 +1,4 @@
-"""What a client or a pool has done so far, as numbers: frozen, made when they are asked for."""
+"""Counts of what a client or a pool has done so far, as immutable snapshots."""
 
 from __future__ import annotations
 

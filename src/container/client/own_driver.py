@@ -1,4 +1,4 @@
-"""Whether a client has a media driver of its own, embedded in its process, or uses one that runs."""
+"""Chooses a client's media driver: one that runs, or one embedded in the client's process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the blocking and the asyncio client that connect again have in common."""
+"""The base of the two clients that connect again, the blocking one and asyncio's."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class _Item:
 class ReconnectingClient(ReconnectingBase):
     """A client of the cluster that outlives its sessions; made by :func:`reconnecting`. One thread uses it.
 
-    **Call** :meth:`poll` **often**: it hears the cluster, connects again, and sends what waits in the outbox. A message
+    **Call** :meth:`poll` **often**: it receives, connects again, and sends what waits in the outbox. A message
     that a session has accepted is not sent again, as it may have been processed; a request is, if it is idempotent.
     """
 

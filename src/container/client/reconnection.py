@@ -1,4 +1,4 @@
-"""When a client that lost its session connects again, and what waits to be sent meanwhile. Free of I/O.
+"""Decides when a client connects again, and keeps what waits to be sent meanwhile. No I/O.
 
 :class:`Reconnection` learns how each attempt and each session ended, and returns when the next attempt begins, if
 there is one. :class:`Outbox` keeps what is to be sent in its order, within limits. Whoever has the client

@@ -1,4 +1,4 @@
-"""Which lost sessions of a pool are connected again, and when. Free of I/O.
+"""Decides which lost sessions of a pool connect again, and when. No I/O.
 
 Each lost session has a :class:`Reconnection` of its own until it is back, so that one that the cluster refuses does not
 hold up the others. The pool that owns this has the clock and makes the attempts.
@@ -16,7 +16,7 @@ from container.errors import ContainerError
 
 
 class PoolListener:
-    """Hears what becomes of the sessions of a pool; override what is needed.
+    """Is notified of the sessions of a pool; override what is needed.
 
     ``session`` is a :class:`PooledSession`, or an :class:`AsyncPooledSession` in an asyncio pool. In a blocking pool
     the methods are called at the end of polls, and what they raise comes out of the poll; in an asyncio pool on the

@@ -1,4 +1,4 @@
-"""Requests in flight: which wait for a reply, and what becomes of them when the leader or the client goes.
+"""Requests in flight: which wait for a reply, and how each ends when the leader or the client is lost.
 
 Free of I/O. A request is bound to the leadership term in which it was sent: the leader of another term will not answer
 it. So with a new leader it is sent again, where the caller allows that, or ends with an error that says that its

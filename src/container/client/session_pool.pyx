@@ -173,7 +173,7 @@ cdef class SessionPool(FragmentHandler):
     """Sessions that share one Aeron client; made by :meth:`connect`.
 
     **One thread uses a pool** and its sessions, as with AeronCluster. **Call :meth:`poll` often.** The listener of the
-    context hears of all sessions, by their ids, but for those that have a listener of their own.
+    context receives for all sessions, by their ids, but for those that have a listener of their own.
     """
 
     cdef readonly AeronCluster cluster          # has the streams, and a session that is nobody's: the first
@@ -219,7 +219,7 @@ cdef class SessionPool(FragmentHandler):
         sessions. At most ``max_connecting`` connects are under way.
 
         A session that was connected and is lost is connected again, and so are all when their streams are: ``policy``
-        (ReconnectPolicy) says when, ``callbacks`` (PoolListener) hear of it. What a lost session was asked ends with
+        (ReconnectPolicy) says when, ``callbacks`` (PoolListener) is notified. What a lost session was asked ends with
         RequestClosedError.
         """
         check_requests(correlate, resend)
@@ -760,7 +760,7 @@ cdef class SessionPool(FragmentHandler):
     # Polling
 
     def poll(self, int fragment_limit=FRAGMENT_LIMIT):
-        """Hears what the cluster sends to all sessions, follows the leader, connects and keeps alive.
+        """Receives what the cluster sends to all sessions, follows the leader, connects and keeps alive.
 
         Returns the work done (int), 0 for none. Raises what a listener raises, and as :meth:`AeronCluster.poll_egress`.
         Waits only in an attempt to connect again, for a driver that is not there, and for the driver timeout at most.

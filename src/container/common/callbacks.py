@@ -1,4 +1,4 @@
-"""Whether the container can call a callback: asked once at the start, so that a mistake does not show at each event."""
+"""Checks once, at the start, that the container can call a callback: a mistake shows before the first event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds a class or an object by a text such as ``package.module:Name``."""
+"""Finds a class or an object by a path such as ``package.module:Name``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of opening a member's files: each names the path, and what would mend it."""
+"""Errors of opening a member's files: each names the path and the fix."""
 
 from __future__ import annotations
 

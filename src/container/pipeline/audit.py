@@ -1,4 +1,4 @@
-"""The audit: do the members of a cluster have the same history, and is it one that can be?"""
+"""The audit: whether the members of a cluster have the same history, and whether it is possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of an audit: HTML to be read, JSON to be worked with."""
+"""The report of an audit: HTML for people, JSON for programs."""
 
 from __future__ import annotations
 

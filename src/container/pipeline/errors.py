@@ -1,4 +1,4 @@
-"""One sentence of what a worker of Spark failed with, out of the many lines that Spark makes of it."""
+"""Finds the sentence that says why a Spark worker failed, in the many lines of Spark's error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table of Parquet files that any reader of Parquet can read: Hive's directories, whole files, no list of them.
+"""A table that any reader of Parquet can read: Hive's directories of whole files, and no list of files.
 
 A micro-batch is written into a directory of its own. Then the manifest names its files and where
 each belongs, in one atomic rename: from there on the batch is decided, and what moves its files can be done again. So

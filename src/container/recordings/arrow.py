@@ -1,4 +1,4 @@
-"""Arrow, imported when it is first used: only who reads rows needs it."""
+"""Imports Arrow when it is first used: only readers of rows need it."""
 
 from __future__ import annotations
 

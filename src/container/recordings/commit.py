@@ -1,4 +1,4 @@
-"""How far a log is committed, also where no running member says it.
+"""Computes how far a log is committed, also when no member runs.
 
 A running consensus module has a counter. A recording log knows closed terms and snapshots, and nothing of the term that
 a stop or a kill left open. There the members decide together: what a majority has recorded is committed.

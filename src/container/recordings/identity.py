@@ -1,4 +1,4 @@
-"""Which log it is: a cluster that was wiped and started again has another one under the same path."""
+"""Identifies a log: a cluster that was wiped and started again has another one under the same path."""
 
 from __future__ import annotations
 

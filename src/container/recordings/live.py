@@ -1,4 +1,4 @@
-"""What a running member says of itself: recorded and committed positions, from the counters of its media driver.
+"""Reads a running member's recorded and committed positions from the counters of its media driver.
 
 The mark files tell whether archive and consensus module live, and where their driver keeps its counters. Upstream:
 RecordingPos.java, ClusterCounters.java.

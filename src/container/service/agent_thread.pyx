@@ -1,4 +1,4 @@
-"""The agent's thread as the system schedules it: the processor that it runs on, and how late its timers may be."""
+"""How the system schedules the agent's thread: its processor, and how late its timers may be."""
 import os
 
 from container.errors import ConfigurationError

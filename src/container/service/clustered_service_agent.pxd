@@ -1,4 +1,4 @@
-# The centre: duty cycle, log position, cluster time, sessions, role, acks. It implements Cluster for the service.
+# The core: duty cycle, log position, cluster time, sessions, role, acks. It implements Cluster for the service.
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 

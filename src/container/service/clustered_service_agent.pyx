@@ -1,4 +1,4 @@
-"""The centre of a member's service side: duty cycle, log position, cluster time, sessions in id order, role and acks.
+"""The core of a member's service side: duty cycle, log position, cluster time, sessions in id order, role and acks.
 
 The rules are upstream's ClusteredServiceAgent. What it does is driven by three inputs, polled in this order in each
 duty cycle: the clock (a slow tick each millisecond), the control stream, and the log up to the commit position.

@@ -1,4 +1,4 @@
-"""Where the values of settings come from: keyword arguments, environment variables, a TOML file, the defaults.
+"""Sources of settings: keyword arguments, environment variables, a TOML file, the defaults.
 
 They count in this order. Everything is validated at once, and every bad value is named with what is allowed.
 """

@@ -1,4 +1,4 @@
-"""The options of the data source ``aeron.cluster``: their names, their values, and what is said about wrong ones."""
+"""The options of the data source ``aeron.cluster``: their names, their values, and the errors for wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time that passes by hand, and waiting that makes the world go on: they make a run repeatable."""
+"""A clock that a test advances, and an idle strategy that runs the world: they make a run repeatable."""
 from libc.stdint cimport int64_t
 
 from container.common.sealed cimport seal

@@ -57,6 +57,7 @@ _ROUND_LIMIT = 10_000
 _TERM_LENGTH = 1024 * 1024
 _EGRESS_CHANNEL = "aeron:udp?endpoint=localhost:20000"
 _NULL_VALUE = -1
+_SNAPSHOT_END = 2
 
 
 class LogEntry(NamedTuple):
@@ -82,6 +83,8 @@ class MemorySnapshot(msgspec.Struct, frozen=True):
     log_position: int
     leadership_term_id: int
     timestamp: int
+    """Cluster time, in ``time_unit``."""
+    time_unit: TimeUnit
     messages: tuple[bytes, ...]
     """Markers, sessions and the service's own messages, as they are recorded."""
     timers: dict[int, int]
@@ -91,6 +94,15 @@ class MemorySnapshot(msgspec.Struct, frozen=True):
     next_session_id: int
     service_message_count: int
     """Messages that the service had sent to the cluster."""
+
+    @property
+    def state(self) -> tuple[bytes, ...]:
+        """The service's own messages: equal for services in the same state, if their snapshots are deterministic."""
+        for index, message in enumerate(self.messages):
+            name, fields = codecs.decode("cluster", message)
+            if name == "SnapshotMarker" and fields["mark"] == _SNAPSHOT_END:
+                return self.messages[index + 1 :]
+        raise SnapshotError(f"none of the {len(self.messages)} messages is the marker before the service's own")
 
 
 class MemorySession:
@@ -136,7 +148,7 @@ class MemoryMember:
 
     ``service`` is a class or a function that makes a service, so that :meth:`restart` can make a new one; a service
     itself will do without restarts. The member leads unless ``role`` says otherwise, and only a leader's answers reach
-    the clients. ``time`` is the cluster time at the beginning, in ``time_unit``.
+    the clients. ``time`` is the cluster time at the beginning, in ``time_unit``; a ``snapshot`` has its own.
 
     What a callback raises comes out of the call that led to it, with a note of the callback and the log position. With
     ``raises=False`` it only goes to :attr:`errors`, and the member does what ``callback_error_policy`` (``"halt"`` or
@@ -192,6 +204,7 @@ class MemoryMember:
         """Cluster time, in the member's time unit."""
         if snapshot is not None:
             self.cluster_time = snapshot.timestamp
+            self._time_unit = snapshot.time_unit
             self._next_session_id = snapshot.next_session_id
             self._logged_of_service = snapshot.service_message_count
             for session_id, principal in snapshot.sessions.items():
@@ -318,6 +331,7 @@ class MemoryMember:
             log_position=ack.log_position,
             leadership_term_id=self._module.leadership_term_id,
             timestamp=self.cluster_time,
+            time_unit=self._time_unit,
             messages=tuple(self._store.messages(ack.relevant_id)),
             timers=dict(self._timers),
             sessions={session.id: session.principal for session in self.sessions},

@@ -1,4 +1,4 @@
-"""Says in the log what a long wait waits for: a first time after 5 seconds, then every 30 seconds."""
+"""Logs what a long wait waits for: first after 5 seconds, then every 30 seconds."""
 from libc.stdint cimport int64_t
 
 from container.common.sealed cimport seal
