@@ -567,10 +567,10 @@ class MemoryMember:
         except Exception as error:
             self.errors.append(error)
         if self._raises and len(self.errors) > before:
-            error = self.errors[before]
-            if remark := remark_on(error):
-                error.add_note(remark)
-            raise error
+            first = self.errors[before]
+            if remark := remark_on(first):
+                first.add_note(remark)
+            raise first
         if self._raises and self._end is not None:
             cause = self._end.__cause__
             if not isinstance(cause, Exception):
