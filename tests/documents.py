@@ -170,6 +170,8 @@ PLAN: dict[str, Plan] = {
     ),
     "docs/testing.md: A service in memory (python)": Runs("memory", replaced=_MY_SERVICE),
     "docs/testing.md: A service in memory (python 2)": Runs("memory"),
+    "docs/testing.md: Find what would diverge (python)": Runs("memory", replaced=_MY_SERVICE),
+    "docs/testing.md: Find what would diverge (python 2)": Checked("tests/test_checks.py does that with its own life"),
     "docs/testing.md: A cluster (python)": Checked(_THREE_MEMBERS),
     "docs/testing.md: Cutting members off (python)": Checked(_THREE_MEMBERS),
     "docs/testing.md: The soak (sh)": Commands(),

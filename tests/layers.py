@@ -61,9 +61,9 @@ ROOMS = {
     ),
     "memory": Room(
         "for tests: a member in memory: the seam over memory, and a scripted consensus module",
-        "testing.manual_time testing.memory_channel testing.memory_log testing.memory_member testing.memory_stores "
-        "testing.memory_stream testing.memory_transport testing.scripted_consensus_module testing.scripted_messages "
-        "testing.transport_probe",
+        "testing.checks testing.manual_time testing.memory_channel testing.memory_log testing.memory_member "
+        "testing.memory_stores testing.memory_stream testing.memory_transport testing.scripted_consensus_module "
+        "testing.scripted_messages testing.transport_probe",
         "interface common settings codecs transport service",
     ),
     "testing": Room(

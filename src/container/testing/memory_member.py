@@ -15,7 +15,7 @@ the clients::
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -98,11 +98,16 @@ class MemorySnapshot(msgspec.Struct, frozen=True):
     @property
     def state(self) -> tuple[bytes, ...]:
         """The service's own messages: equal for services in the same state, if their snapshots are deterministic."""
-        for index, message in enumerate(self.messages):
-            name, fields = codecs.decode("cluster", message)
-            if name == "SnapshotMarker" and fields["mark"] == _SNAPSHOT_END:
-                return self.messages[index + 1 :]
-        raise SnapshotError(f"none of the {len(self.messages)} messages is the marker before the service's own")
+        return state_in(self.messages)
+
+
+def state_in(messages: Sequence[bytes]) -> tuple[bytes, ...]:
+    """The service's own messages among those of a snapshot: what stands behind the end marker."""
+    for index, message in enumerate(messages):
+        name, fields = codecs.decode("cluster", message)
+        if name == "SnapshotMarker" and fields["mark"] == _SNAPSHOT_END:
+            return tuple(messages[index + 1 :])
+    raise SnapshotError(f"none of the {len(messages)} messages is the marker before the service's own")
 
 
 class MemorySession:
