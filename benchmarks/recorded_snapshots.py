@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from benchmarks._harness import ROOT, Report, RoundFailed, cpu_seconds, run_rounds, say
+from benchmarks._harness import ROOT, Report, RoundFailed, cpu_seconds, peak_mib, run_rounds, say
 from benchmarks._verdicts import Goal, Result
 from benchmarks.spark_source import descendants, workers_peak_mib
 from container.api import (
@@ -106,17 +107,17 @@ def write_member(base_dir: Path, count: int) -> None:
 def timed(count: int, run: Callable[[], float]) -> Result:
     """Time in all and per snapshot, and the greatest memory, which the function returns in MiB."""
     begin, begin_cpu = time.perf_counter(), cpu_s()
-    peak_mib = run()
-    return result(time.perf_counter() - begin, cpu_s() - begin_cpu, count, peak_mib)
+    peak = run()
+    return result(time.perf_counter() - begin, cpu_s() - begin_cpu, count, peak)
 
 
-def result(seconds: float, cpu: float, count: int, peak_mib: float) -> Result:
+def result(seconds: float, cpu: float, count: int, peak: float) -> Result:
     """Time in all, and processor time of a snapshot, in which other load counts little."""
     return {
         "seconds": seconds,
         "us_per_snapshot": seconds / count * 1e6,
         "cpu_us_per_snapshot": cpu / count * 1e6,
-        "peak_mib": peak_mib,
+        "peak_mib": peak,
     }
 
 
@@ -144,7 +145,7 @@ def planned(base_dir: Path, count: int) -> Result:
     def run() -> float:
         if len(plan_replay(open_member(base_dir))) != count:
             raise RoundFailed("not a segment for each snapshot")
-        return 0.0
+        return peak_mib(os.getpid())
 
     return timed(count, run)
 

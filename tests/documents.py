@@ -152,6 +152,7 @@ PLAN: dict[str, Plan] = {
     "docs/pipeline.md: Audit (python)": Checked(_SPARK),
     "docs/pipeline.md: Analytics (sh)": Commands(),
     "docs/pipeline.md: Without Spark (python)": Runs("member", replaced={"/var/lib/member-0": "{member}"}),
+    "docs/replay.md: A member's log on your own machine (sh)": Commands(),
     "docs/replay.md: Without Spark (python)": Runs(
         "member",
         prints="log_position",
@@ -170,6 +171,7 @@ PLAN: dict[str, Plan] = {
     ),
     "docs/testing.md: A service in memory (python)": Runs("memory", replaced=_MY_SERVICE),
     "docs/testing.md: A service in memory (python 2)": Runs("memory"),
+    "docs/testing.md: Find what would diverge (sh)": Commands(),
     "docs/testing.md: Find what would diverge (python)": Runs("memory", replaced=_MY_SERVICE),
     "docs/testing.md: Find what would diverge (python 2)": Checked("tests/test_checks.py does that with its own life"),
     "docs/testing.md: A cluster (python)": Checked(_THREE_MEMBERS),
@@ -178,6 +180,8 @@ PLAN: dict[str, Plan] = {
     "docs/testing.md: Random histories (sh)": Commands(),
     "docs/testing.md: The fuzzer (sh)": Commands(),
     "docs/testing.md: Mutation testing (sh)": Commands(),
+    "docs/upgrading.md: The state's form (python)": Runs("memory"),
+    "docs/upgrading.md: Try it before (python)": Runs("memory"),
 }
 """What becomes of each block. A new one without an entry fails the test, and so does an entry without a block."""
 

@@ -74,7 +74,7 @@ ROOMS = {
     "front": Room(
         "launching, running and closing a container; the command `aeron-cluster`",
         "__init__ __main__ cli clustered_service_container context error_handlers run_service setting_types",
-        "interface common settings transport aeron files archive service client pipeline",
+        "interface common settings transport aeron files archive service client pipeline replay",
     ),
 }
 

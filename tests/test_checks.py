@@ -27,17 +27,24 @@ from container.api import (
     SnapshotImage,
     SnapshotPublication,
 )
-from container.errors import ConfigurationError, ContainerError
+from container.errors import ConfigurationError, ContainerError, SnapshotError
 from container.testing import MemoryMember
 from container.testing.checks import (
     DivergenceError,
     ForbiddenCallError,
+    HostilePayloadError,
+    MemoryGrowthError,
     check_calls,
     check_environments,
+    check_memory,
+    check_payloads,
     check_replays,
+    check_restarts,
+    check_upgrade,
 )
 from examples.auction_service import AuctionService, OpenAuction, PlaceBid
 from examples.ledger_service import TRANSFER, LedgerService
+from examples.upgraded_counter import ACTIVATION, MOST_NAMES, NAME, Counter, CounterV1, State
 
 
 class Totals(msgspec.Struct):
@@ -194,7 +201,7 @@ def test_a_life_that_restarts_the_member_is_compared_as_well() -> None:
 
 @pytest.mark.parametrize(("every", "restarts"), [(0, 1), (1, 0), (-1, 5)])
 def test_replays_need_counts_that_are_positive(every: int, restarts: int) -> None:
-    with pytest.raises(ConfigurationError, match=f"every={every}, restarts={restarts}: both must be at least 1"):
+    with pytest.raises(ConfigurationError, match=r"(every|restarts)=(0|-1): must be at least 1"):
         check_replays(Adding, life, every=every, restarts=restarts)
 
 
@@ -250,6 +257,223 @@ def test_no_call_of_good_services_is_forbidden(
     service: type[ClusteredService], way: Callable[[MemoryMember], None]
 ) -> None:
     check_calls(service, way)
+
+
+def counting(member: MemoryMember) -> None:
+    """Messages of the counter in two releases."""
+    client = member.open_session()
+    for number in range(30):
+        client.send(b"%s+%d" % (b"ada" if number % 3 else b"bob", number))
+        client.send(b"no number")
+
+
+def switching(member: MemoryMember) -> None:
+    """The same before and after the new rules."""
+    counting(member)
+    member.sessions[0].send(ACTIVATION)
+    counting(member)
+
+
+class Chatty(Adding):
+    """Wrong: what it answers depends on what it kept since it was started."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = 0
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        self.answers += 1
+        if session is not None:
+            session.send(b"answer %d" % self.answers)
+
+
+class Doubling(Adding):
+    """Wrong: schedules a timer that its state does not know, again after each start."""
+
+    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+        super().on_start(cluster, snapshot_image)
+        self.number = 0
+
+    def add(self, payload: bytes) -> None:
+        self.number += 1
+        while not self.cluster.schedule_timer(self.number, self.cluster.time + 5):
+            self.cluster.idle()
+
+
+class Lucky(Adding):
+    """Wrong: chance."""
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        if session is not None:
+            session.send(b"%d" % random.getrandbits(64))
+
+
+@pytest.mark.parametrize(
+    ("service", "way"),
+    [(Adding, life), (AuctionService, bids), (LedgerService, transfers), (Counter, counting), (Counter, switching)],
+)
+def test_restarts_of_good_services_are_not_seen(
+    service: type[ClusteredService], way: Callable[[MemoryMember], None]
+) -> None:
+    assert check_restarts(service, way, every=4) > 50
+
+
+@pytest.mark.parametrize(
+    ("service", "text"),
+    [
+        (Chatty, r"restarted from snapshots, event \d+ is answer .*; without a restart it is answer"),
+        (Doubling, r"restarted from snapshots, event \d+ is "),
+        (Lucky, r"run again, event \d+ is answer"),
+        (Shared, r"run again, event \d+ is answer"),
+    ],
+)
+def test_a_restart_that_clients_notice_is_found(service: type[Adding], text: str) -> None:
+    class Answering(service):  # type: ignore[valid-type, misc]
+        """Says what it has."""
+
+        def on_session_message(
+            self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+        ) -> None:
+            super().on_session_message(session, timestamp, buffer, header)
+            if session is not None:
+                session.send(b"%d" % self.state.total)
+
+    Shared.seen.clear()
+    with pytest.raises(DivergenceError, match=text):
+        check_restarts(Answering, life)
+
+
+class Trusting(Adding):
+    """Wrong: raises for what is no number."""
+
+    def add(self, payload: bytes) -> None:
+        self.state.total += int(payload)
+
+
+class Storing(Adding):
+    """Wrong: keeps a number that no snapshot takes."""
+
+    def add(self, payload: bytes) -> None:
+        if len(payload) == 8:
+            self.state.total = int.from_bytes(payload, "little") << 8
+
+
+@pytest.mark.parametrize("service", [Adding, AuctionService, LedgerService, CounterV1, Counter])
+def test_good_services_survive_any_payload(service: type[ClusteredService]) -> None:
+    valid = [encode(OpenAuction(1, "lot", 100, 1_000)), TRANSFER.pack(1, 2, 3, 4), b"ada+12", ACTIVATION]
+    assert check_payloads(service, valid, count=500, every=50) == 500
+
+
+def test_a_payload_that_makes_a_callback_raise_is_shown() -> None:
+    with pytest.raises(HostilePayloadError, match=r"message \d+ of seed 7 is b.*: ValueError: ") as e:
+        check_payloads(Trusting, [b"12"], seed=7)
+    with pytest.raises(ValueError, match=r"invalid literal|int\(\)"):
+        int(e.value.payload)
+
+
+def test_a_payload_that_ends_snapshots_is_found() -> None:
+    with pytest.raises(
+        HostilePayloadError, match=r"the snapshot after message \d+ of seed 1, which is .*OverflowError"
+    ):
+        check_payloads(Storing, [bytes(8)], every=10)
+
+
+def numbers(member: MemoryMember) -> None:
+    """Messages that are numbers."""
+    client = member.open_session()
+    for number in range(30):
+        client.send(b"%d" % number)
+
+
+class Hoarding(Adding):
+    """Wrong: keeps each session that was ever open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sessions: dict[int, bytes] = {}
+
+    def on_session_open(self, session: ClientSession, timestamp: int) -> None:
+        self.sessions[session.id] = bytes(1_000)
+
+
+def coming_and_going(member: MemoryMember) -> None:
+    """A client that leaves nothing behind."""
+    client = member.open_session()
+    for _ in range(10):
+        client.send(b"hello")
+    client.close()
+
+
+def test_memory_of_a_good_service_does_not_grow() -> None:
+    assert check_memory(Adding, coming_and_going) < 50_000
+
+
+def test_what_is_kept_of_sessions_that_are_gone_is_found() -> None:
+    with pytest.raises(MemoryGrowthError, match=r"\d+ lives left \d+ bytes more") as e:
+        check_memory(Hoarding, coming_and_going, times=400)
+    assert e.value.growth > 100_000
+    assert "test_checks.py" in str(e.value)
+
+
+def test_memory_needs_two_lives() -> None:
+    with pytest.raises(ConfigurationError, match="times=1: must be at least 2"):
+        check_memory(Adding, coming_and_going, times=1)
+
+
+class Hasty(Counter):
+    """Wrong: counts by name before the log says so, from wherever its first snapshot was."""
+
+    def add(self, name: str, number: int) -> bytes:
+        self.state.totals[name] = self.state.totals.get(name, 0) + number
+        return super().add(name, number)
+
+
+class Unable(Counter):
+    """Wrong: has no way from the old state."""
+
+    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+        if snapshot_image is not None:
+            self.state = container.read_snapshot(snapshot_image, State, version=2, name=NAME)
+
+
+def test_a_new_release_comes_to_one_state_from_all_snapshots_of_the_old_one() -> None:
+    assert check_upgrade(CounterV1, Counter, counting, every=7) > 50
+    assert check_replays(Counter, switching) > 20
+    check_calls(Counter, switching)
+
+
+def test_a_new_release_that_keeps_more_than_the_old_one_is_found() -> None:
+    with pytest.raises(DivergenceError, match=r"the log from the snapshot at \d+, the state at log position"):
+        check_upgrade(CounterV1, Hasty, counting)
+
+
+def test_a_new_release_that_cannot_read_the_old_state_is_found() -> None:
+    with pytest.raises(SnapshotError, match="holds version 1 of Counter, not 2: upgrades has no way from it"):
+        check_upgrade(CounterV1, Unable, counting)
+
+
+def test_the_old_release_refuses_the_new_state_by_name() -> None:
+    with pytest.raises(SnapshotError, match="holds version 2 of Counter, not 1: start the release that wrote it"):
+        check_upgrade(Counter, CounterV1, counting)
+
+
+def test_the_rules_change_where_the_log_says_so() -> None:
+    with MemoryMember(Counter) as member:
+        client = member.open_session()
+        assert client.send(b"ada+1") == [b"ada=1"]
+        assert client.send(b"bob+2") == [b"bob=3"]
+        assert client.send(ACTIVATION) == [b"rules 2"]
+        assert client.send(b"bob+2") == [b"bob=2"]
+        assert client.send(b"bob+\xb2") == [b"error"]
+        for number in range(1, MOST_NAMES):
+            client.send(b"n%d+1" % number)
+        assert client.send(b"other+1") == [b"error"]
+        assert client.send(b"n5+1") == [b"n5=2"]
+        assert member.service.state.total == 3 + 2 + MOST_NAMES
 
 
 def test_processes_with_other_environments_agree_about_a_good_service() -> None:

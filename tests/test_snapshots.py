@@ -10,6 +10,7 @@ import importlib
 import math
 import uuid
 from collections import OrderedDict, namedtuple
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NewType
@@ -20,9 +21,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from container.errors import ConfigurationError, SnapshotError
+from container.errors import ClusterError, ConfigurationError, SnapshotError
 from container.service.snapshot_loader import SnapshotImage
-from container.snapshots import read_snapshot, write_snapshot
+from container.snapshots import Upgrade, read_snapshot, snapshot_version, write_snapshot
 from container.testing import transport_probe as seam
 from container.testing.manual_time import ManualClock, SteppingIdleStrategy
 from container.testing.memory_stores import MemorySnapshotStore
@@ -615,6 +616,188 @@ def test_a_type_that_changed_is_refused() -> None:
     write_snapshot(recording, msgspec.defstruct("Book", [("orders", str)])("x"))
     with pytest.raises(SnapshotError, match="not a Book of today"):
         read_snapshot(recording.image(), Book)
+
+
+class CounterV1(msgspec.Struct):
+    """A state as it was."""
+
+    names: list[str]
+
+
+class CounterV2(msgspec.Struct):
+    """The same with numbers."""
+
+    numbers: dict[str, int]
+
+
+class Counter(msgspec.Struct):
+    """The state of today."""
+
+    numbers: dict[str, int]
+    total: int
+
+
+def count_names(old: CounterV1) -> CounterV2:
+    """From version 1 to 2."""
+    return CounterV2({name: old.names.count(name) for name in old.names})
+
+
+def add_total(old: CounterV2) -> Counter:
+    """From version 2 to 3."""
+    return Counter(old.numbers, sum(old.numbers.values()))
+
+
+UPGRADES: dict[int, Upgrade] = {1: (CounterV1, count_names), 2: (CounterV2, add_total)}
+
+
+@pytest.mark.parametrize(
+    ("state", "version"),
+    [(CounterV1(["b", "a", "b"]), 1), (CounterV2({"b": 2, "a": 1}), 2), (Counter({"b": 2, "a": 1}, 3), 3)],
+)
+def test_old_versions_are_read_by_upgrades(state: object, version: int) -> None:
+    recording = Recording()
+    write_snapshot(recording, state, version=version, name="Counter")
+    image = recording.image()
+    assert snapshot_version(image) == version
+    counter = read_snapshot(image, Counter, version=3, upgrades=UPGRADES)
+    assert counter == Counter({"b": 2, "a": 1}, 3)
+    assert list(counter.numbers) == ["b", "a"]
+    assert image.is_end_of_stream
+
+
+def test_a_version_without_an_upgrade_and_a_newer_one_are_refused() -> None:
+    recording = Recording()
+    write_snapshot(recording, CounterV1([]), version=1, name="Counter")
+    only_last = {2: UPGRADES[2]}
+    with pytest.raises(SnapshotError, match="holds version 1 of Counter, not 3: upgrades has no way from it"):
+        read_snapshot(recording.image(), Counter, version=3, upgrades=only_last)
+    newer = Recording()
+    write_snapshot(newer, Counter({}, 0), version=4)
+    with pytest.raises(SnapshotError, match="holds version 4 of Counter, not 3: start the release that wrote it"):
+        read_snapshot(newer.image(), Counter, version=3, upgrades=UPGRADES)
+
+
+@pytest.mark.parametrize(
+    ("upgrades", "version", "text"),
+    [
+        ({1: UPGRADES[1]}, 3, "upgrades has no version 2: it needs each from 1 to 2"),
+        ({0: UPGRADES[1], 2: UPGRADES[2]}, 3, "upgrades has no version 1: it needs each from 0 to 2"),
+        ({1: UPGRADES[1], 4: UPGRADES[2]}, 2, "upgrades has version 4: the version to read is 2"),
+        ({1: (WithSet, count_names)}, 2, r"WithSet\.groups is a set"),
+    ],
+)
+def test_upgrades_that_cannot_be_right_are_refused(upgrades: dict[int, Upgrade], version: int, text: str) -> None:
+    recording = Recording()
+    write_snapshot(recording, Counter({}, 0), version=version)
+    with pytest.raises(ConfigurationError, match=text):
+        read_snapshot(recording.image(), Counter, version=version, upgrades=upgrades)
+
+
+def _raise(old: object) -> object:
+    raise KeyError("price")
+
+
+@pytest.mark.parametrize(
+    ("upgrade", "text"),
+    [
+        (_raise, r"the upgrade of Counter from version 1 to 2 raised KeyError: 'price'"),
+        (
+            lambda old: None,
+            r"the upgrade of Counter from version 1 to 2 made no CounterV2 that a snapshot could hold: ",
+        ),
+        (lambda old: CounterV2({"a": old}), r"made no CounterV2 that a snapshot could hold: .*numbers"),
+    ],
+)
+def test_an_upgrade_that_fails_is_named(upgrade: Callable[[Any], Any], text: str) -> None:
+    recording = Recording()
+    write_snapshot(recording, CounterV1(["a"]), name="Counter")
+    with pytest.raises(SnapshotError, match=text):
+        read_snapshot(
+            recording.image(), Counter, version=3, upgrades={1: (CounterV1, upgrade), 2: (CounterV2, add_total)}
+        )
+
+
+def test_a_name_that_is_declared_counts_and_not_that_of_the_class() -> None:
+    recording = Recording()
+    write_snapshot(recording, BOOK, name="orders")
+    with pytest.raises(SnapshotError, match="state of type orders, not Book: read the states in the order"):
+        read_snapshot(recording.image(), Book)
+    assert read_snapshot(recording.image(), Book, name="orders") == BOOK
+    renamed = msgspec.defstruct("Renamed", [("orders", dict[int, Order]), ("total", int)])
+    assert msgspec.structs.astuple(read_snapshot(recording.image(), renamed, name="orders")) == (BOOK.orders, 7)
+
+
+def test_a_name_has_a_limit() -> None:
+    recording = Recording()
+    with pytest.raises(ValueError, match="name of 257 bytes of a snapshot: it must have up to 256"):
+        write_snapshot(recording, BOOK, name="x" * 257)
+    assert recording.messages == []
+    write_snapshot(recording, BOOK, name="\u00e4" * 128)
+    assert read_snapshot(recording.image(), Book, name="\u00e4" * 128) == BOOK
+
+
+def test_the_version_can_be_asked_for_each_state_and_stays_unread() -> None:
+    recording = Recording()
+    write_snapshot(recording, BOOK, version=5)
+    write_snapshot(recording, Counter({}, 0), version=6)
+    image = recording.image()
+    position = image.position
+    assert [snapshot_version(image), snapshot_version(image), image.position] == [5, 5, position]
+    assert read_snapshot(image, Book, version=5) == BOOK
+    assert snapshot_version(image) == 6
+    assert read_snapshot(image, Counter, version=6) == Counter({}, 0)
+    with pytest.raises(SnapshotError, match="the snapshot ends where a state should begin"):
+        snapshot_version(image)
+
+
+def test_the_version_of_what_is_no_state_is_refused() -> None:
+    recording = Recording()
+    recording.messages = [b"something else"]
+    with pytest.raises(SnapshotError, match="not a state written by write_snapshot"):
+        snapshot_version(recording.image())
+
+
+@pytest.mark.parametrize("length", [0, 1, 1376, 1377, 5000])
+def test_a_peek_leaves_the_message_to_every_way_of_reading(length: int) -> None:
+    messages = [bytes([number]) * length for number in range(3)]
+    recording = Recording()
+    recording.messages = messages
+    image = recording.image()
+    first_frame = min(length, 1376)
+    assert image.peek() == messages[0][:first_frame]
+    assert next(iter(image)) == messages[0]
+    assert image.peek() == messages[1][:first_frame]
+    polled: list[bytes] = []
+    while not polled:
+        image.poll(polled.append, 1)
+    assert polled == [messages[1]]
+    assert image.peek() == messages[2][:first_frame]
+    assert list(image) == [messages[2]]
+    assert image.peek() is None
+
+
+def test_a_peek_in_the_middle_of_a_message_or_of_a_poll_is_refused() -> None:
+    recording = Recording()
+    recording.messages = [bytes(5000), b"last"]
+    image = recording.image()
+    image.poll(_never_called, 1)
+    with pytest.raises(ClusterError, match=r"poll\(\) has read a part of a message"):
+        image.peek()
+    errors: list[str] = []
+
+    def peek(message: bytes) -> None:
+        with pytest.raises(ClusterError) as found:
+            image.peek()
+        errors.append(str(found.value))
+
+    while not image.is_end_of_stream:
+        image.poll(peek)
+    assert len(errors) == 2
+    assert all(text.startswith("the snapshot is being read: inside the handler of a poll()") for text in errors)
+
+
+def _never_called(message: bytes) -> None:
+    raise AssertionError("a part of a message was handed over")
 
 
 @pytest.mark.parametrize("first", [b"", b"ACCSTATE", b"x" * 40, b"ACCSTATF" + bytes(32)])

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from container.context import Context
     from container.run_service import run
     from container.setting_types import ContainerArguments, ContainerSettings
-    from container.snapshots import read_snapshot, write_snapshot
+    from container.snapshots import read_snapshot, snapshot_version, write_snapshot
     from container.transport.message_buffer import BufferClaim
 
 __all__ = [
@@ -67,6 +67,7 @@ __all__ = [
     "TimeUnit",
     "read_snapshot",
     "run",
+    "snapshot_version",
     "write_snapshot",
 ]
 
@@ -80,6 +81,7 @@ _LAZY = {
     "MediaDriver": "container.aeron",
     "read_snapshot": "container.snapshots",
     "run": "container.run_service",
+    "snapshot_version": "container.snapshots",
     "write_snapshot": "container.snapshots",
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -36,6 +35,7 @@ def _parse(arguments: Sequence[str]) -> Any:
 
 
 def _run(options: Any) -> None:
+    from container.common.object_path import search_current_directory
     from container.context import Context
     from container.run_service import run_context
     from container.settings.table import settings_table
@@ -43,8 +43,7 @@ def _run(options: Any) -> None:
     settings: dict[str, Any] = {name: getattr(options, name, None) for name in settings_table()}
     settings["service_class_name"] = options.service
     context = Context(config_file=options.config, **settings)
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` does; a console script has its own directory there
+    search_current_directory()
     context.service = context.create_service()  # before the wait for the driver: a mistake is reported at once
     run_context(context)
 

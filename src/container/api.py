@@ -450,6 +450,13 @@ class SnapshotImage(Protocol):
         seconds.
         """
 
+    def peek(self) -> bytes | None:
+        """Return the beginning of the next message, which stays unread: as much as its first frame has.
+
+        A message of up to 1,376 bytes, with Aeron's usual MTU, is there whole. Returns None when every message has been
+        read. Waits, and raises, as iterating does; raises ClusterError when :meth:`poll` has read a part of a message.
+        """
+
     def __iter__(self) -> Iterator[bytes]:
         """Iterate over the remaining messages, waiting for each; raises as :meth:`poll`.
 

@@ -11,9 +11,11 @@ A service whose state is one Struct needs these two hooks::
 
 Several states may be written one after the other, and are read in the same order.
 
+When its form changes, raise the version and say how an old state becomes a new one: see :func:`read_snapshot`.
+
 **Format.** One header message, then chunk messages of at most ``publication.max_message_length`` bytes. The header is
-40 bytes, little-endian, and the type's name: magic ``ACCSTATE`` (8 bytes), format version u16 (1), length of the type's
-name u16, the user's version u32, length of the payload u64, CRC-32 of the payload u32, CRC-32 of the header before this
+40 bytes, little-endian, and the state's name: magic ``ACCSTATE`` (8 bytes), format version u16 (1), length of the name
+u16, the user's version u32, length of the payload u64, CRC-32 of the payload u32, CRC-32 of the header before this
 field and of the name u32, chunk length u64. The payload is the Struct in MessagePack.
 
 **What is written comes back.** A member that loads a snapshot must have the state of those that went on. So the state
@@ -34,8 +36,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 import msgspec.inspect
@@ -43,11 +45,12 @@ import msgspec.inspect
 from container.errors import ConfigurationError, SnapshotError
 from container.service.state_check import check_state
 
-__all__ = ["read_snapshot", "write_snapshot"]
+__all__ = ["Upgrade", "read_snapshot", "snapshot_version", "write_snapshot"]
 
 _MAGIC = b"ACCSTATE"
 _FORMAT_VERSION = 1
 _HEADER = struct.Struct("<8sHHIQIIQ")
+_MAX_NAME_LENGTH = 256
 _TYPES_WITHOUT_SETS: set[type] = set()
 
 
@@ -61,19 +64,28 @@ class _Image(Protocol):
     def __iter__(self) -> Iterator[bytes]: ...
 
 
+class _PeekableImage(Protocol):
+    def peek(self) -> bytes | None: ...
+
+
 def write_snapshot(
-    snapshot_publication: _Publication, state: object, *, version: int = 1, state_type: Any = None
+    snapshot_publication: _Publication,
+    state: object,
+    *,
+    version: int = 1,
+    state_type: Any = None,
+    name: str | None = None,
 ) -> int:
-    """Writes ``state`` (a msgspec Struct, or anything msgspec encodes) of any size to a snapshot.
+    """Write ``state`` (a msgspec Struct, or anything msgspec encodes) of any size to a snapshot.
 
     ``state_type`` is what it will be read as, by default the class of ``state``: give ``dict[int, Order]`` for such a
-    dict.
+    dict. ``name`` (up to 256 bytes of UTF-8) is what a reader must ask for, by default the name of the class.
 
     ``version`` (0 to 2**32 - 1) is yours: raise it when the Struct changes in a way that its readers cannot bridge.
     Returns the length of the encoded state in bytes. Raises what :meth:`~container.api.SnapshotPublication.send`
     raises, ``TypeError`` for a state that msgspec cannot encode, ConfigurationError, with the place, for one that would
-    not come back as it is or has a set in it or in its type, and ValueError for a version out of range. Nothing is
-    written then.
+    not come back as it is or has a set in it or in its type, and ValueError for a version out of range or a name that
+    is too long. Nothing is written then.
     """
     state_type = type(state) if state_type is None else state_type
     _refuse_sets(state_type)
@@ -81,50 +93,127 @@ def write_snapshot(
         raise ValueError(f"version {version} of a snapshot: it must be from 0 to {(1 << 32) - 1}")
     payload = msgspec.msgpack.encode(state)
     check_state(state, state_type, _name_of(state_type))
-    name = _type_name(state_type)
+    declared = _state_name(state_type, name).encode()
+    if len(declared) > _MAX_NAME_LENGTH:
+        raise ValueError(f"name of {len(declared)} bytes of a snapshot: it must have up to {_MAX_NAME_LENGTH}")
     chunk_length = snapshot_publication.max_message_length
-    fields = (_MAGIC, _FORMAT_VERSION, len(name), version, len(payload), zlib.crc32(payload))
+    fields = (_MAGIC, _FORMAT_VERSION, len(declared), version, len(payload), zlib.crc32(payload))
     blank = _HEADER.pack(*fields, 0, chunk_length)
-    header = _HEADER.pack(*fields, _header_checksum(blank, name), chunk_length)
-    snapshot_publication.send(header, name)
+    header = _HEADER.pack(*fields, _header_checksum(blank, declared), chunk_length)
+    snapshot_publication.send(header, declared)
     view = memoryview(payload)
     for begin in range(0, len(payload), chunk_length):
         snapshot_publication.send(view[begin : begin + chunk_length])
     return len(payload)
 
 
-def read_snapshot[T](snapshot_image: _Image, state_type: type[T], *, version: int = 1) -> T:
-    """Reads back a state of ``state_type`` that :func:`write_snapshot` wrote with the same ``version``.
+type Upgrade = tuple[Any, Callable[[Any], Any]]
+"""The type of an old state, and a function that makes the next version's state of it."""
 
-    Raises SnapshotError, which says what was found, when the snapshot ends early, was not written by
-    :func:`write_snapshot`, holds another type or version, is damaged, or does not fit the type.
+
+def snapshot_version(snapshot_image: _PeekableImage) -> int:
+    """Return the version of the state that :func:`read_snapshot` would read next; it stays unread.
+
+    Raises SnapshotError when the snapshot ends here, or :func:`write_snapshot` did not write what follows.
     """
-    _refuse_sets(state_type)
-    messages = iter(snapshot_image)
-    header = next(messages, None)
+    header = snapshot_image.peek()
     if header is None:
-        raise SnapshotError(f"the snapshot ends where a state of type {_name_of(state_type)} should begin")
-    payload_length, checksum, chunk_length = _check_header(header, state_type, version)
-    payload = bytearray()
-    while len(payload) < payload_length:
-        chunk = next(messages, None)
-        if chunk is None:
-            raise SnapshotError(f"the snapshot ends after {len(payload)} of {payload_length} bytes of the state")
-        if len(chunk) != min(chunk_length, payload_length - len(payload)):
-            raise SnapshotError(
-                f"a part of the state has {len(chunk)} bytes where "
-                f"{min(chunk_length, payload_length - len(payload))} were written: the snapshot is damaged"
-            )
-        payload += chunk
-    if zlib.crc32(payload) != checksum:
-        raise SnapshotError(f"the checksum of the state's {payload_length} bytes is wrong: the snapshot is damaged")
+        raise SnapshotError("the snapshot ends where a state should begin")
+    return _Header.of(header).version
+
+
+def read_snapshot[T](
+    snapshot_image: _Image,
+    state_type: type[T],
+    *,
+    version: int = 1,
+    upgrades: Mapping[int, Upgrade] | None = None,
+    name: str | None = None,
+) -> T:
+    """Read back a state of ``state_type`` that :func:`write_snapshot` wrote with the same ``version`` and ``name``.
+
+    ``upgrades`` lets it read older versions too. By version, it has the type that the state had then, and a function
+    that makes the next version's state of it; the last one makes a ``state_type``::
+
+        read_snapshot(image, State, version=3, upgrades={1: (StateV1, from_1_to_2), 2: (StateV2, from_2_to_3)})
+
+    A function must depend on nothing but its argument, and do the same on all members: what it makes is the state.
+
+    Raises:
+        SnapshotError: the snapshot ends early, was not written by :func:`write_snapshot`, holds another name or
+            version, is damaged, or does not fit the type; or an upgrade raised, or made what is no state of the next
+            version.
+        ConfigurationError: a type has a set in it, or ``upgrades`` lacks a version between others.
+    """
+    steps = _steps(upgrades or {}, state_type, version)
+    messages = iter(snapshot_image)
+    expected = _state_name(state_type, name)
+    message = next(messages, None)
+    if message is None:
+        raise SnapshotError(f"the snapshot ends where a state of type {expected} should begin")
+    header = _Header.of(message)
+    header.check(expected, steps, version)
+    payload = _read_payload(messages, header)
+    kind, _ = steps[header.version]
     try:
-        return msgspec.msgpack.decode(payload, type=state_type)
+        state = msgspec.msgpack.decode(payload, type=kind)
     except msgspec.MsgspecError as error:
         raise SnapshotError(
-            f"the state in the snapshot is not a {_name_of(state_type)} of today: {error}; "
-            "raise the version when the type changes, and convert old states"
+            f"the state in the snapshot, version {header.version}, is not a {_name_of(kind)} of today: {error}; "
+            "raise the version when the type changes, and read old states with upgrades"
         ) from error
+    for number in range(header.version, version):
+        state = _upgraded(state, steps[number][1], steps[number + 1][0], number, expected)
+    return cast(T, state)
+
+
+def _steps(upgrades: Mapping[int, Upgrade], state_type: Any, version: int) -> dict[int, Upgrade]:
+    """Type and upgrade of each version that can be read, today's among them."""
+    steps = {**upgrades, version: (state_type, _keep)}
+    for number in range(min(steps), version):
+        if number not in steps:
+            raise ConfigurationError(
+                f"upgrades has no version {number}: it needs each from {min(steps)} to {version - 1}"
+            )
+    if max(steps) > version:
+        raise ConfigurationError(f"upgrades has version {max(steps)}: the version to read is {version}")
+    for kind, _ in steps.values():
+        _refuse_sets(kind)
+    return steps
+
+
+def _keep(state: Any) -> Any:
+    return state
+
+
+def _upgraded(state: Any, upgrade: Callable[[Any], Any], kind: Any, number: int, name: str) -> Any:
+    step = f"the upgrade of {name} from version {number} to {number + 1}"
+    try:
+        state = upgrade(state)
+    except Exception as error:
+        raise SnapshotError(f"{step} raised {type(error).__name__}: {error}") from error
+    try:
+        check_state(state, kind, _name_of(kind))
+    except ConfigurationError as error:
+        raise SnapshotError(f"{step} made no {_name_of(kind)} that a snapshot could hold: {error}") from error
+    return state
+
+
+def _read_payload(messages: Iterator[bytes], header: _Header) -> bytearray:
+    payload = bytearray()
+    while len(payload) < header.length:
+        chunk = next(messages, None)
+        if chunk is None:
+            raise SnapshotError(f"the snapshot ends after {len(payload)} of {header.length} bytes of the state")
+        if len(chunk) != min(header.chunk_length, header.length - len(payload)):
+            raise SnapshotError(
+                f"a part of the state has {len(chunk)} bytes where "
+                f"{min(header.chunk_length, header.length - len(payload))} were written: the snapshot is damaged"
+            )
+        payload += chunk
+    if zlib.crc32(payload) != header.checksum:
+        raise SnapshotError(f"the checksum of the state's {header.length} bytes is wrong: the snapshot is damaged")
+    return payload
 
 
 def _refuse_sets(state_type: type) -> None:
@@ -159,8 +248,12 @@ def _name_of(state_type: Any) -> str:
     return getattr(state_type, "__qualname__", None) or str(state_type)
 
 
-def _type_name(state_type: Any) -> bytes:
-    return _name_of(state_type).encode()[:256]
+def _state_name(state_type: Any, name: str | None) -> str:
+    """The name that was declared; by default that of the class, wherever it stands."""
+    if name is not None:
+        return name
+    default = getattr(state_type, "__name__", None) or str(state_type)
+    return default.encode()[:_MAX_NAME_LENGTH].decode(errors="ignore")
 
 
 def _header_checksum(header: bytes, name: bytes) -> int:
@@ -168,30 +261,52 @@ def _header_checksum(header: bytes, name: bytes) -> int:
     return zlib.crc32(name, zlib.crc32(header))
 
 
-def _check_header(message: bytes, state_type: type, version: int) -> tuple[int, int, int]:
-    if len(message) < _HEADER.size or message[:8] != _MAGIC:
-        raise SnapshotError(
-            f"not a state written by write_snapshot: the message begins with {message[:8].hex(' ') or 'nothing'}"
+class _Header(NamedTuple):
+    """The header message of a state."""
+
+    name: str
+    version: int
+    length: int
+    checksum: int
+    chunk_length: int
+
+    @classmethod
+    def of(cls, message: bytes) -> _Header:
+        """What a message says, if it is a header as :func:`write_snapshot` writes them; else raise SnapshotError."""
+        if len(message) < _HEADER.size or message[:8] != _MAGIC:
+            raise SnapshotError(
+                f"not a state written by write_snapshot: the message begins with {message[:8].hex(' ') or 'nothing'}"
+            )
+        _, found_format, name_length, version, length, checksum, own_checksum, chunk_length = _HEADER.unpack_from(
+            message
         )
-    _, found_format, name_length, found_version, length, checksum, own_checksum, chunk_length = _HEADER.unpack_from(
-        message
-    )
-    if found_format != _FORMAT_VERSION:
+        if found_format != _FORMAT_VERSION:
+            raise SnapshotError(
+                f"the state is in format {found_format}, this release reads format {_FORMAT_VERSION}: "
+                "use the release that wrote it, or a newer one"
+            )
+        name = message[_HEADER.size :]
+        blank = message[:28] + bytes(4) + message[32 : _HEADER.size]
+        if len(name) != name_length or _header_checksum(blank, name) != own_checksum:
+            raise SnapshotError("the header of the state is damaged: its checksum is wrong")
+        if chunk_length == 0:
+            raise SnapshotError("the header of the state is damaged: its chunk length is 0")
+        return cls(name.decode(errors="replace"), version, length, checksum, chunk_length)
+
+    def check(self, name: str, steps: Mapping[int, object], version: int) -> None:
+        """Raise SnapshotError unless it is a state of this name, in one of these versions."""
+        if self.name != name:
+            raise SnapshotError(
+                f"the snapshot holds a state of type {self.name}, not {name}: read the states in the order in which "
+                "they were written, and give a class that has another name today its old one with name="
+            )
+        if self.version in steps:
+            return
+        if self.version > version:
+            raise SnapshotError(
+                f"the snapshot holds version {self.version} of {name}, not {version}: start the release that wrote it, "
+                "or a newer one"
+            )
         raise SnapshotError(
-            f"the state is in format {found_format}, this release reads format {_FORMAT_VERSION}: "
-            "use the release that wrote it, or a newer one"
+            f"the snapshot holds version {self.version} of {name}, not {version}: upgrades has no way from it"
         )
-    name = message[_HEADER.size :]
-    blank = message[:28] + bytes(4) + message[32 : _HEADER.size]
-    if len(name) != name_length or _header_checksum(blank, name) != own_checksum:
-        raise SnapshotError("the header of the state is damaged: its checksum is wrong")
-    if name != _type_name(state_type):
-        raise SnapshotError(
-            f"the snapshot holds a state of type {name.decode(errors='replace')}, "
-            f"not {_type_name(state_type).decode()}: read the states in the order in which they were written"
-        )
-    if found_version != version:
-        raise SnapshotError(f"the snapshot holds version {found_version} of {name.decode()}, not {version}")
-    if chunk_length == 0:
-        raise SnapshotError("the header of the state is damaged: its chunk length is 0")
-    return length, checksum, chunk_length

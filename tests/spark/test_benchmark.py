@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from benchmarks import _harness, recorded_logs, spark_source
+from benchmarks import _harness, recorded_logs, recorded_snapshots, spark_source
 from benchmarks._harness import Report
 from benchmarks._logs import MIB, written_log
 
@@ -40,4 +40,19 @@ def test_audit_replay_and_diff_of_long_logs_are_measured(
     for row in rows.values():
         assert set(row) == {"0.00390625 GiB", "0.0078125 GiB"}
         assert min(result[name] for result in row.values() for name in recorded_logs.METRICS) > 0
+    assert not any(report.failures.values())
+
+
+@pytest.mark.slow
+def test_views_replays_and_audits_of_many_snapshots_are_measured(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_harness, "HISTORY", tmp_path / "history.jsonl")
+    report = recorded_snapshots.compare(spark, tmp_path, [3, 5], 1, 1)
+    rows = report.finish().as_json()["rows"]
+    ways = {"view", "plan of a replay", "Spark's own scan", "view in Spark", "replay in Spark", "audit in Spark"}
+    assert set(rows) == ways
+    for row in rows.values():
+        assert set(row) == {"3", "5"}
+        assert min(result[name] for result in row.values() for name in recorded_snapshots.METRICS) > 0
     assert not any(report.failures.values())

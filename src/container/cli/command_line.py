@@ -41,7 +41,24 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
         from container.pipeline.command import pipeline_parser
 
         return pipeline_parser(_Parser, f"{program} pipeline").parse_args(arguments[1:])
+    if arguments[:1] == ["replay"]:
+        from container.replay.command import replay_parser
+
+        return replay_parser(_Parser, f"{program} replay").parse_args(arguments[1:])
+    if arguments[:1] == ["check"]:
+        return _check_parser(f"{program} check").parse_args(arguments[1:])
     return _parser(program, run).parse_args(arguments)
+
+
+def _check_parser(program: str) -> argparse.ArgumentParser:
+    """Of the test kit, which is found by its entry point: what runs in production does not import it."""
+    from importlib.metadata import entry_points
+
+    found = entry_points(group="aeron_cluster.commands", name="check")
+    if not found:
+        raise ConfigurationError(f"{program}: the package is not installed, so it is not found: pip install it")
+    parser: argparse.ArgumentParser = next(iter(found)).load()(_Parser, program)
+    return parser
 
 
 def _parser(program: str, run: Callable[[Any], None]) -> argparse.ArgumentParser:
@@ -50,6 +67,8 @@ def _parser(program: str, run: Callable[[Any], None]) -> argparse.ArgumentParser
     _add_run(words, run)
     words.add_parser("client", help="send to a cluster, measure it, show what it sends", add_help=False)
     words.add_parser("pipeline", help="tables, audits and replays of what clusters recorded, on Spark", add_help=False)
+    words.add_parser("replay", help="run a service over a recorded log here, with a debugger", add_help=False)
+    words.add_parser("check", help="find what would let replicas of a service diverge", add_help=False)
     return parser
 
 

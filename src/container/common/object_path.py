@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import Any
 
 from container.common.error_texts import message_of, shorten
@@ -10,6 +12,13 @@ from container.common.values import shown
 from container.errors import ConfigurationError
 
 _MESSAGE_LENGTH = 500
+
+
+def search_current_directory() -> None:
+    """Let modules of the current directory be found, as ``python -m`` does; a console script has its own one there."""
+    directory = os.getcwd()
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
 
 
 def load_object(path: str, setting: str) -> Any:

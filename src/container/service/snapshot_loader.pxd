@@ -14,6 +14,8 @@ cdef class SnapshotStream(FragmentHandler):     # all frames of a replayed snaps
     cdef FragmentAssembler _assembler           # of the poll in progress
     cdef bint _is_single                        # the poll in progress ends after one message
     cdef bint _is_polling
+    cdef bint _is_peeking                       # the poll in progress takes a copy of one frame and leaves it
+    cdef bytes _peeked
     cdef bint _in_message
     cdef int64_t _next_position                 # where the next frame begins
     cdef int64_t position                       # after the last whole message
@@ -21,6 +23,7 @@ cdef class SnapshotStream(FragmentHandler):     # all frames of a replayed snaps
     # Never waits. Raises SnapshotError where frames are missing and when no more can come before the stop position,
     # ArchiveError, and what the handler raises. 0: nothing there yet, or has_ended().
     cdef int poll(self, FragmentAssembler assembler, int fragment_limit, bint is_single) except -1
+    cdef bytes peek(self)                       # the next frame, which stays unread; None as poll's 0
     cdef int _check_is_next(self, const FrameHeader* header) except -1
     cdef int _check_progress(self) except -1
 
@@ -50,6 +53,7 @@ cdef class SnapshotImage:                   # what on_start is given
     cdef SnapshotStream stream(self)        # raises once the callback has returned
     cdef bint has_ended(self) except -1     # every message was read
     cdef int _check_not_polling(self) except -1
+    cdef int _check_between_messages(self) except -1
     # For services in Cython: hands all messages that are left, whole, to the handler, waiting for each. Raises what the
     # handler raises, SnapshotError when a part of the snapshot is missing, ArchiveError.
     cdef int read_all(self, FragmentHandler handler) except -1

@@ -62,12 +62,32 @@ cdef class SnapshotStream(FragmentHandler):
             self._stalled_since_ns = NULL_VALUE
         return fragments
 
+    cdef bytes peek(self):
+        cdef bytes peeked
+        if self.has_ended():
+            return None
+        self._is_polling = self._is_peeking = True
+        try:
+            self._reader.image.controlled_poll(self, 1)
+        finally:
+            self._is_polling = self._is_peeking = False
+            peeked = self._peeked
+            self._peeked = None
+        if peeked is None:
+            self._check_progress()
+        else:
+            self._stalled_since_ns = NULL_VALUE
+        return peeked
+
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef int64_t position = self.position
         cdef int64_t next_position = self._next_position
         cdef bint in_message = self._in_message
         cdef int action
         self._check_is_next(header)
+        if self._is_peeking:
+            self._peeked = (<const char*> buffer)[:length]
+            return ACTION_ABORT
         if not header.flags & FRAME_FLAG_END:
             action = self._assembler.on_fragment(buffer, length, header)
             self._in_message = True
@@ -263,6 +283,26 @@ cdef class SnapshotImage:
         finally:
             self._assembler.callback = None
 
+    def peek(self):
+        """The beginning of the next message (bytes), or None; see :meth:`container.api.SnapshotImage.peek`."""
+        cdef WaitReporter waiting
+        cdef bytes peeked
+        self._check_not_polling()
+        self._check_between_messages()
+        peeked = self.stream().peek()
+        if peeked is None and not self.has_ended():
+            waiting = WaitReporter(self._cluster.clock(), "the next message of the snapshot")
+            while peeked is None:
+                self._cluster.idle_once(0)
+                waiting.tick()
+                peeked = self.stream().peek()
+        return peeked
+
+    cdef int _check_between_messages(self) except -1:
+        if self.stream()._in_message:
+            raise ClusterError("poll() has read a part of a message: call poll() until that message is whole")
+        return 0
+
     cdef int _await(self, FragmentAssembler assembler, bint is_single) except -1:
         cdef SnapshotStream stream = self.stream()
         cdef WaitReporter waiting
@@ -276,8 +316,7 @@ cdef class SnapshotImage:
     cdef int read_all(self, FragmentHandler handler) except -1:
         cdef FragmentAssembler assembler = FragmentAssembler(handler)
         self._check_not_polling()
-        if self.stream()._in_message:
-            raise ClusterError("poll() has read a part of a message: call poll() until that message is whole")
+        self._check_between_messages()
         while not self.has_ended():
             self._await(assembler, False)
         return 0

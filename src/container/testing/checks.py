@@ -20,23 +20,35 @@ import _socket
 import _thread
 import builtins
 import datetime
+import gc
 import hashlib
 import io
+import itertools
 import os
+import pickle
 import random
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 import msgspec
 
+from container.common.error_texts import message_of
 from container.common.object_path import load_object
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError
-from container.testing.memory_member import MemoryMember, MemorySnapshot, Service, ServiceFactory, state_in
+from container.testing.memory_member import (
+    MemoryMember,
+    MemorySession,
+    MemorySnapshot,
+    Service,
+    ServiceFactory,
+    state_in,
+)
 from container.testing.scripted_consensus_module import ServiceAck
 
 type Life = Callable[[MemoryMember], object]
@@ -58,6 +70,22 @@ class DivergenceError(ContainerError):
     def __init__(self, text: str, log_position: int) -> None:
         super().__init__(text)
         self.log_position = log_position
+
+
+class HostilePayloadError(ContainerError):
+    """A payload made a callback raise, or ended snapshots. ``payload`` (bytes) is the last one that was sent."""
+
+    def __init__(self, text: str, payload: bytes) -> None:
+        super().__init__(text)
+        self.payload = payload
+
+
+class MemoryGrowthError(ContainerError):
+    """The service keeps what it should not; ``growth`` is in bytes."""
+
+    def __init__(self, text: str, growth: int) -> None:
+        super().__init__(text)
+        self.growth = growth
 
 
 class ForbiddenCallError(ContainerError):
@@ -110,7 +138,7 @@ class _SnapshottingMember(MemoryMember):
         self.compared += 1
         if state != self.states[position]:
             raise DivergenceError(
-                f"replaying {self._begin}, the state at log position {position} is not that of the run.\n"
+                f"replaying {self._begin}, the state at log position {position} is not that of another run.\n"
                 f"{_events_before(self, position, self._every)}\n{_difference(self.states[position], state)}",
                 position,
             )
@@ -127,16 +155,230 @@ def check_replays(service: ServiceFactory, life: Life, *, every: int = 10, resta
             message of the snapshot that differs.
         ConfigurationError: ``every`` or ``restarts`` is not positive.
     """
-    if every < 1 or restarts < 1:
-        raise ConfigurationError(f"every={every}, restarts={restarts}: both must be at least 1")
+    _check_positive(every=every, restarts=restarts)
     with _SnapshottingMember(service, every) as member:
         life(member)
         member.take_snapshot()
         snapshots = member.snapshots[:]
-        step = max(1, len(snapshots) // restarts)
-        for snapshot in (None, *snapshots[::step]):
+        for snapshot in (None, *_some(snapshots, restarts)):
             member.restart(snapshot)
         return member.compared
+
+
+class _RestartingMember(MemoryMember):
+    """Is restarted after every so many messages of the log; keeps what clients received, as they received it."""
+
+    def __init__(self, service: ServiceFactory, every: int, *, takes_snapshots: bool) -> None:
+        self._every = every
+        self._takes_snapshots = takes_snapshots
+        self._since = 0
+        self.received: list[tuple[int, bytes]] = []
+        super().__init__(service)
+
+    def _log(self, log: Callable[[Any], object]) -> None:
+        super()._log(log)
+        self._since += 1
+        if self._since >= self._every > 0 and not self._is_replaying:
+            self._since = -2  # the snapshot and the new term are logged as well
+            self.restart(self.take_snapshot() if self._takes_snapshots else None)
+            self._since = 0
+
+    def _receive(self, session: MemorySession, payload: bytes) -> None:
+        super()._receive(session, payload)
+        self.received.append((session.id, payload))
+
+    def events(self) -> list[tuple[str, dict[str, Any]]]:
+        """What the log has of clients, timers and services, with the answers at its end."""
+        decoded = [entry.decode() for entry in self.log]
+        mentioned = [(name, fields) for name, fields in decoded if name not in _EVENTS_OF_THE_CLUSTER]
+        answers = [("answer", {"session": session_id, "payload": payload}) for session_id, payload in self.received]
+        for _, fields in mentioned:
+            fields.pop("leadership_term_id", None)
+        return mentioned + answers
+
+
+def check_restarts(service: ServiceFactory, life: Life, *, every: int = 10) -> int:
+    """Compare a run of ``service`` with others that restart meanwhile; return how many events were compared.
+
+    One more run has no restart. One restarts from a new snapshot after each ``every`` messages of the log, one from
+    the beginning of the log. All must answer the same, in the same order, and log the same timers, messages of the
+    service, and closes of sessions: nothing is missing and nothing comes twice.
+
+    Raises:
+        DivergenceError: an event is another one, is missing, or came twice; ``log_position`` is where the log of the
+            second run ended.
+        ConfigurationError: ``every`` is not positive.
+    """
+    _check_positive(every=every)
+    ways = {"run once": (0, False), "run again": (0, False)}
+    ways |= {"restarted from snapshots": (every, True), "restarted from the whole log": (every, False)}
+    compared = 0
+    expected: list[tuple[str, dict[str, Any]]] | None = None
+    for way, (count, takes_snapshots) in ways.items():
+        with _RestartingMember(service, count, takes_snapshots=takes_snapshots) as member:
+            life(member)
+            events, position = member.events(), member.log_position
+        if expected is None:
+            expected = events
+        for number, (wanted, found) in enumerate(itertools.zip_longest(expected, events)):
+            if wanted != found:
+                raise DivergenceError(
+                    f"{way}, event {number} is {_event(found)}; without a restart it is {_event(wanted)}", position
+                )
+        compared += len(events)
+    return compared - len(expected or ())
+
+
+def _event(event: tuple[str, dict[str, Any]] | None) -> str:
+    return "nothing" if event is None else f"{event[0]} {shown(event[1])}"
+
+
+def check_payloads(
+    service: ServiceFactory, payloads: Sequence[bytes] = (), *, count: int = 1_000, every: int = 100, seed: int = 1
+) -> int:
+    """Send ``count`` hostile messages, and take a snapshot and restart from it after each ``every``; return ``count``.
+
+    Messages are random bytes, and those of ``payloads`` (valid ones of your clients) with bytes changed, cut off,
+    repeated or replaced by extreme numbers. Whatever a client sends, no callback may raise, and snapshots must work.
+
+    Raises:
+        HostilePayloadError: a callback raised; the text has the payload, and the cause is what it raised.
+        ConfigurationError: ``count`` or ``every`` is not positive.
+    """
+    _check_positive(every=every, count=count)
+    draws = random.Random(seed)
+    with MemoryMember(service) as member:
+        clients = [member.open_session(b"ada"), member.open_session()]
+        payload, what = b"", "the start"
+        try:
+            for number in range(1, count + 1):
+                payload = hostile_payload(draws, payloads)
+                what = f"message {number} of seed {seed}"
+                draws.choice(clients).send(payload)
+                member.advance(draws.choice((0, 0, 1, 1_000)))
+                if number % every == 0:
+                    what = f"the snapshot after message {number} of seed {seed}, which"
+                    member.restart(member.take_snapshot())
+        except Exception as error:
+            raise HostilePayloadError(
+                f"{what} is {shown(payload)}: {type(error).__name__}: {message_of(error)}", payload
+            ) from error
+    return count
+
+
+def hostile_payload(draws: random.Random, payloads: Sequence[bytes]) -> bytes:
+    """Random bytes, or one of ``payloads`` with bytes changed, cut off, repeated or replaced by extreme numbers."""
+    if not payloads or draws.random() < 0.2:
+        return draws.randbytes(draws.choice((0, 1, 8, 40, 1_000)))
+    payload = bytearray(draws.choice(payloads))
+    for _ in range(draws.choice((1, 1, 2, 5))):
+        at = draws.randrange(len(payload) + 1)
+        match draws.randrange(5):
+            case 0 if payload:
+                payload[at % len(payload)] = draws.choice((0, 1, 0x7F, 0x80, 0xFF, draws.randrange(256)))
+            case 1:
+                del payload[at:]
+            case 2:
+                payload[at:at] = payload[at : at + 16]
+            case 3:
+                payload[at : at + 8] = draws.choice(_EXTREME_NUMBERS)
+            case _:
+                payload[at:at] = draws.randbytes(draws.choice((1, 4, 200)))
+    return bytes(payload)
+
+
+_EXTREME_NUMBERS = tuple(
+    number.to_bytes(8, "little", signed=True) for number in (0, -1, 1, 2**63 - 1, -(2**63), 2**31, 2**53)
+)
+_EVENTS_OF_THE_CLUSTER = frozenset({"NewLeadershipTermEvent", "ClusterActionRequest"})
+
+
+def check_memory(service: ServiceFactory, life: Life, *, times: int = 100, limit: int = 100_000) -> int:
+    """Run ``life`` many times over on one member; return by how many bytes Python's memory grew in the second half.
+
+    The life must end as it began: with its sessions closed, and nothing more for the service to keep. What grows then
+    is kept by mistake. Other threads should rest meanwhile.
+
+    Raises:
+        MemoryGrowthError: memory grew by more than ``limit`` bytes; the text has the lines that allocated most of it.
+        ConfigurationError: ``times`` is less than 2.
+    """
+    if times < 2:
+        raise ConfigurationError(f"times={times}: must be at least 2")
+    tracer_ran = tracemalloc.is_tracing()
+    with _ForgetfulMember(service) as member:
+        for _ in range(times // 2):
+            life(member)
+        tracemalloc.start()
+        try:
+            before = _allocations()
+            for _ in range(times - times // 2):
+                life(member)
+            after = _allocations()
+        finally:
+            if not tracer_ran:
+                tracemalloc.stop()
+    differences = after.compare_to(before, "lineno")
+    growth = sum(entry.size_diff for entry in differences)
+    if growth > limit:
+        lines = "\n  ".join(str(entry) for entry in differences[:5])
+        raise MemoryGrowthError(
+            f"{times - times // 2} lives left {growth} bytes more, and the limit is {limit}; most of it from\n"
+            f"  {lines}",
+            growth,
+        )
+    return growth
+
+
+def _allocations() -> tracemalloc.Snapshot:
+    gc.collect()
+    return tracemalloc.take_snapshot().filter_traces(
+        [tracemalloc.Filter(False, __file__), tracemalloc.Filter(False, tracemalloc.__file__)]
+    )
+
+
+class _ForgetfulMember(MemoryMember):
+    """Keeps no log, and no session that is closed."""
+
+    def _log(self, log: Callable[[Any], object]) -> None:
+        super()._log(log)
+        self._entries.clear()
+        self._all_sessions = {session.id: session for session in self.sessions}
+
+
+def check_upgrade(old: ServiceFactory, new: ServiceFactory, life: Life, *, every: int = 10, restarts: int = 10) -> int:
+    """Compare starts of ``new`` from snapshots of ``old``; return how many states were compared.
+
+    ``old`` runs through ``life`` and takes a snapshot after each ``every`` messages of the log. Then ``new`` starts
+    from ``restarts`` of these, and from nothing, and replays the log behind it, as members do in a rolling upgrade. All
+    must come to the same states.
+
+    Raises:
+        DivergenceError: two states differ; as in :func:`check_replays`.
+        SnapshotError: ``new`` cannot read a snapshot.
+        ConfigurationError: ``every`` or ``restarts`` is not positive.
+    """
+    _check_positive(every=every, restarts=restarts)
+    with _SnapshottingMember(old, every) as member:
+        life(member)
+        member.take_snapshot()
+        snapshots = member.snapshots[:]
+        member.states.clear()
+        member.compared = 0
+        for snapshot in (None, *_some(snapshots, restarts)):
+            member.restart(snapshot, service=new)
+            member.take_snapshot()  # the others replay it
+        return member.compared
+
+
+def _some(snapshots: Sequence[MemorySnapshot], count: int) -> Sequence[MemorySnapshot]:
+    return snapshots[:: max(1, len(snapshots) // count)]
+
+
+def _check_positive(**counts: int) -> None:
+    for name, count in counts.items():
+        if count < 1:
+            raise ConfigurationError(f"{name}={shown(count)}: must be at least 1")
 
 
 def check_calls(service: ServiceFactory, life: Life) -> None:
@@ -178,17 +420,27 @@ class _WatchedMember(MemoryMember):
             sys.setprofile(before)
 
 
-def check_environments(service: str, life: str, *, environments: Sequence[Mapping[str, str]] = _ENVIRONMENTS) -> int:
+def check_environments(
+    service: str | ServiceFactory, life: str | Life, *, environments: Sequence[Mapping[str, str]] = _ENVIRONMENTS
+) -> int:
     """Run ``life`` in a process for each of several environments; return how many states were compared.
 
-    ``service`` and ``life`` are given as ``package.module:name``, found from the current directory. By default the
-    environments differ in the order of sets and hashes (``PYTHONHASHSEED``), the time zone and the language.
+    ``service`` and ``life`` are ``package.module:name``, found from the current directory, or what a module has, which
+    the processes import again. By default the environments differ in the order of sets and hashes (``PYTHONHASHSEED``),
+    the time zone and the language.
 
     Raises:
         DivergenceError: two processes came to other states; the text has the position and both environments.
+        ConfigurationError: service or life cannot be imported by another process.
         ContainerError: a process failed; the text has the end of what it printed.
     """
-    outcomes = [_outcome(service, life, environment) for environment in environments]
+    try:
+        task = pickle.dumps((service, life))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ConfigurationError(
+            f"service={shown(service)}, life={shown(life)}: another process cannot import them: {error}"
+        ) from error
+    outcomes = [_outcome(task, environment) for environment in environments]
     first = outcomes[0]
     for environment, outcome in zip(environments[1:], outcomes[1:], strict=True):
         for position in sorted(first.keys() | outcome.keys()):
@@ -201,22 +453,29 @@ def check_environments(service: str, life: str, *, environments: Sequence[Mappin
     return len(first) * len(outcomes)
 
 
-def _outcome(service: str, life: str, environment: Mapping[str, str]) -> dict[int, str]:
-    command = [sys.executable, "-m", "container.testing.checks", service, life]
+def _outcome(task: bytes, environment: Mapping[str, str]) -> dict[int, str]:
     ended = subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+        [sys.executable, "-m", "container.testing.checks"],
+        input=task,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment},
+        capture_output=True,
+        timeout=_LIMIT_S,
+        check=False,
     )
     if ended.returncode != 0:
         raise ContainerError(
             f"the service failed in a process with {shown(dict(environment))}, code {ended.returncode}: "
-            f"{ended.stderr[-2000:]}"
+            f"{ended.stderr.decode(errors='replace')[-2000:]}"
         )
     return msgspec.json.decode(ended.stdout.splitlines()[-1], type=dict[int, str])
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Print the digests of a service's states by log position, as JSON."""
-    service, life = (load_object(path, setting) for path, setting in zip(arguments, ("service", "life"), strict=True))
+def main() -> None:
+    """Print the digests of a service's states by log position, as JSON; standard input has service and life."""
+    service, life = (
+        load_object(given, name) if isinstance(given, str) else given
+        for given, name in zip(pickle.load(sys.stdin.buffer), ("service", "life"), strict=True)
+    )
     with _SnapshottingMember(service, 1) as member:
         life(member)
         member.take_snapshot()
@@ -287,8 +546,8 @@ def _events_before(member: MemoryMember, position: int, count: int) -> str:
 def _difference(one: Sequence[bytes], other: Sequence[bytes]) -> str:
     for index, (left, right) in enumerate(zip(one, other, strict=False)):
         if left != right:
-            return f"Message {index} of the snapshot: {_readable(left)} in the run, {_readable(right)} in the replay."
-    return f"The snapshot has {len(one)} messages in the run, {len(other)} in the replay."
+            return f"Message {index} of the snapshot: {_readable(left)} in the other run, {_readable(right)} now."
+    return f"The snapshot has {len(one)} messages in the other run, {len(other)} now."
 
 
 def _readable(message: bytes) -> str:
@@ -299,4 +558,4 @@ def _readable(message: bytes) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

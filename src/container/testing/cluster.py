@@ -226,8 +226,19 @@ class LocalMember:
             running = ", ".join(f"{part.name} (pid {part.pid})" for part in parts if part.is_running)
             raise TimeoutError(f"{error}: still running: {running}\n{self.node.report()}") from None
 
-    def restart(self) -> Self:
-        """Kill what runs, free the mark files of the dead, and start node and services with the same files."""
+    def restart(self, *, services: Services | None = None) -> Self:
+        """Kill what runs, free the mark files of the dead, and start node and services with the same files.
+
+        Args:
+            services: as many others, which take the place of the old ones, such as a new release of each.
+
+        Raises:
+            ContainerError: their number is another one.
+        """
+        if services is not None:
+            if len(services) != len(self._services):
+                raise ContainerError(f"{len(services)} services: the node expects {len(self._services)}")
+            self._services = tuple(services)
         self.kill()
         self.node.release_mark_files()
         return self.start()

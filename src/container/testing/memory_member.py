@@ -499,8 +499,11 @@ class MemoryMember:
         for message in news:
             self._take(message)
         for answer in self._module.take_egress():
-            self._all_sessions[answer.cluster_session_id].egress.append(answer.payload)
+            self._receive(self._all_sessions[answer.cluster_session_id], answer.payload)
         return is_done or bool(news)
+
+    def _receive(self, session: MemorySession, payload: bytes) -> None:
+        session.egress.append(payload)
 
     def _fire_due(self) -> bool:
         due = [correlation_id for correlation_id, deadline in self._timers.items() if deadline <= self.cluster_time]

@@ -1,0 +1,188 @@
+"""The command ``aeron-cluster replay``: runs a service over a member's log, and stops in a debugger where asked."""
+
+from __future__ import annotations
+
+import argparse
+import pdb
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from container.api import Cluster, ClusteredService
+from container.common.object_path import search_current_directory
+from container.common.values import shown
+from container.errors import ConfigurationError, ContainerError
+from container.recordings import open_member
+from container.replay.diff import diff
+from container.replay.execution import ERROR_KIND, STATE_HASH_KIND, find_service, replay
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_PROGRESS_S = 1.0
+# Callbacks that the log leads to; a stop is in the first one at or behind its position.
+_OF_THE_LOG = (
+    "on_new_leadership_term_event",
+    "on_session_close",
+    "on_session_message",
+    "on_session_messages",
+    "on_session_open",
+    "on_take_snapshot",
+    "on_timer_event",
+)
+
+
+def replay_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
+    """The parser of the command; ``kind`` makes it, and ``command`` of its options is to be called with them."""
+    parser = kind(
+        prog=program,
+        description="Run a service over the recorded log of a member, without a cluster: see what it does, whether it "
+        "comes to the recorded states, and stop in Python's debugger at a log position. The exit status is 1 when the "
+        "service failed, or came to another state or did something else than it should.",
+    )
+    parser.add_argument("recording", metavar="DIR", help="the member's directory; it is only read")
+    parser.add_argument(
+        "service", metavar="package.module:ServiceClass", help="the service; the current directory is searched as well"
+    )
+    parser.add_argument(
+        "--other", metavar="package.module:ServiceClass", help="run this one beside it, and stop where they differ"
+    )
+    parser.add_argument("--begin", type=_position, metavar="POSITION", help="of a recorded snapshot, or 0")
+    parser.add_argument("--until", type=_position, metavar="POSITION", help="where to end (default: what is committed)")
+    parser.add_argument(
+        "--break-at",
+        type=_position,
+        metavar="POSITION",
+        help="stop in pdb in the first callback that ends there or later",
+    )
+    parser.add_argument("--archive-dir", metavar="DIR", help="where the member's archive is")
+    parser.add_argument("--committed", metavar="WHAT", help="recorded, known, or a log position; as of the pipeline")
+    parser.add_argument("--service-id", type=_position, default=0, metavar="ID", help="whose snapshots (default: 0)")
+    parser.add_argument(
+        "--mode", choices=("strict", "permissive"), default="strict", help="permissive goes on behind an exception"
+    )
+    parser.set_defaults(command=run_replay, log_level="warning")
+    return parser
+
+
+def _position(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{shown(text)}: must be a number from 0 on")
+    return int(text)
+
+
+def run_replay(options: Any) -> None:
+    """Replay as the options say; print what the service did, and where its states are.
+
+    Raises:
+        ConfigurationError: an option is wrong, or a service cannot be found.
+        RecordingError: the member's files are missing or damaged.
+        ContainerError: the service failed, came to another state than was recorded, or differs from the other one.
+    """
+    search_current_directory()
+    make = find_service(options.service)
+    if options.break_at is not None:
+        make = stopping(make, options.break_at)
+    member = open_member(options.recording, archive_dir=options.archive_dir, committed=options.committed)
+    plan = {
+        "begin_position": options.begin,
+        "end_position": options.until,
+        "service_id": options.service_id,
+        "mode": options.mode,
+    }
+    end = member.log().log_range.committed_position if options.until is None else options.until
+    if options.other is not None:
+        _compare(_with_progress(diff(member, make, find_service(options.other), **plan), end), options)
+    else:
+        _summarise(_with_progress(replay(member, make, **plan), end))
+
+
+def stopping(make: Callable[[], object], position: int) -> Callable[[], object]:
+    """Make services of ``make`` stop in pdb, once, in the first callback of the log at or behind ``position``.
+
+    Raises:
+        ConfigurationError: what is made is no :class:`~container.api.ClusteredService` in Python.
+    """
+
+    def made() -> object:
+        service = make()
+        if not isinstance(service, ClusteredService):
+            raise ConfigurationError(
+                f"break-at={position}: {type(service).__qualname__} is no ClusteredService in Python"
+            )
+        original: type[ClusteredService] = type(service)
+        cluster: Cluster | None = None
+        is_due = True
+
+        def on_start(self: ClusteredService, given: Cluster, snapshot_image: Any) -> None:
+            nonlocal cluster
+            cluster = given
+            original.on_start(self, given, snapshot_image)
+
+        def stops(name: str) -> Callable[..., None]:
+            callback = getattr(original, name)
+
+            def called(self: ClusteredService, *arguments: Any) -> None:
+                nonlocal is_due
+                if is_due and cluster is not None and cluster.log_position >= position:
+                    is_due = False
+                    pdb.Pdb().runcall(callback, self, *arguments)
+                else:
+                    callback(self, *arguments)
+
+            return called
+
+        callbacks = {name: stops(name) for name in _OF_THE_LOG if hasattr(original, name)}
+        service.__class__ = type(original.__name__, (original,), {"__slots__": (), "on_start": on_start, **callbacks})
+        return service
+
+    return made
+
+
+def _with_progress(batches: Iterator[pa.RecordBatch], end: int) -> Iterator[dict[str, Any]]:
+    """The rows of the batches, with a line a second on standard error that says how far they are."""
+    begin = said = time.monotonic()
+    count = 0
+    for batch in batches:
+        count += batch.num_rows
+        rows = batch.to_pylist()
+        if (now := time.monotonic()) - said >= _PROGRESS_S:
+            said = now
+            at = rows[-1]["log_position"]
+            print(f"log position {at} of {end}, {count / (now - begin):,.0f} rows/s", file=sys.stderr, flush=True)
+        yield from rows
+
+
+def _summarise(rows: Iterator[dict[str, Any]]) -> None:
+    kinds: Counter[str] = Counter()
+    agreed = None
+    for row in rows:
+        kinds[row["kind"]] += 1
+        if row["kind"] == ERROR_KIND:
+            raise ContainerError(f"the service failed at log position {row['log_position']}: {row['error']}")
+        if row["kind"] == STATE_HASH_KIND:
+            recorded = row["recorded_state_hash"]
+            verdict = "no snapshot is recorded" if recorded is None else "as recorded"
+            if recorded not in (None, row["state_hash"]):
+                since = "the beginning" if agreed is None else f"log position {agreed}, where it was the recorded one"
+                raise ContainerError(
+                    f"the service's state at log position {row['log_position']} is not the recorded one; it came to "
+                    f"differ behind {since}"
+                )
+            agreed = agreed if recorded is None else row["log_position"]
+            print(f"state at log position {row['log_position']}: {row['state_hash']}, {verdict}")
+    for kind, count in sorted(kinds.items()):
+        print(f"{kind}: {count}")
+
+
+def _compare(rows: Iterator[dict[str, Any]], options: Any) -> None:
+    for row in rows:
+        kind, change = row["kind"], row["change"]
+        found = {name: value for name, value in row.items() if value is not None and name not in ("kind", "change")}
+        raise ContainerError(
+            f"{options.other} differs from {options.service} from log position {row['log_position']} on: "
+            f"{kind} {change}: {shown(found)}"
+        )
+    print(f"{options.other} does what {options.service} does")

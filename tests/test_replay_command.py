@@ -1,0 +1,128 @@
+"""The command ``aeron-cluster replay``: what it prints, where it says that a state went wrong, and its debugger."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from container.__main__ import main
+from container.replay.command import stopping
+from container.testing import MemoryMember
+from container.testing.lives import RecordedLife
+from tests.replay_services import STATE
+from tests.replay_world import GENEROUS, TALLY, Tally, write_tally
+from tests.test_check_command import check
+from tests.test_checks import Adding
+
+FORGETFUL = "tests.replay_services:ForgetfulTallyService"
+
+
+@pytest.fixture(scope="module")
+def tally(tmp_path_factory: pytest.TempPathFactory) -> Tally:
+    return write_tally(tmp_path_factory.mktemp("tally") / "member")
+
+
+def replay(tally: Tally, *arguments: str) -> int:
+    """The exit status."""
+    try:
+        return main(["replay", str(tally.base_dir), *arguments])
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
+def test_a_service_that_comes_to_the_recorded_states(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay(tally, TALLY) == 0
+    lines = capsys.readouterr().out.splitlines()
+    states = [line for line in lines if line.startswith("state at log position ")]
+    assert [line.rpartition(", ")[2] for line in states] == ["as recorded", "as recorded", "no snapshot is recorded"]
+    assert f"EGRESS: {len(tally.answers)}" in lines
+
+
+def test_a_state_that_is_not_the_recorded_one_is_located(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay(tally, FORGETFUL) == 1
+    first = tally.snapshots[0]
+    assert f"the service's state at log position {first} is not the recorded one" in capsys.readouterr().err
+
+
+def test_a_divergence_that_was_recorded_is_located_between_two_snapshots(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tally = Tally(tmp_path / "member")
+    tally.open_session(1)
+    tally.number(5)
+    good = tally.take_snapshot()
+    tally.number(6)
+    bad = tally.take_snapshot(STATE.pack(tally.count, tally.sum + 1))
+    tally.finish()
+    assert replay(tally, TALLY, "--begin", "0") == 1
+    error = capsys.readouterr().err
+    assert f"state at log position {bad} is not the recorded one; it came to differ behind log position {good}" in error
+
+
+def test_the_first_difference_of_two_services_is_located(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay(tally, TALLY, "--other", TALLY, "--begin", "0") == 0
+    assert f"{TALLY} does what {TALLY} does" in capsys.readouterr().out
+    assert replay(tally, TALLY, "--other", GENEROUS, "--begin", "0") == 1
+    counted = [(at, int(answer.split()[2])) for at, _, _, answer in tally.answers if b" after " in answer]
+    tenth = next(at for at, count in counted if count >= 10)
+    assert f"{GENEROUS} differs from {TALLY} from log position {tenth} on: EGRESS CHANGED" in capsys.readouterr().err
+
+
+def test_the_debugger_stops_in_the_callback_at_a_position(
+    tally: Tally, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    position = tally.answers[5][0]
+    monkeypatch.setattr("sys.stdin", io.StringIO("p header.position, self.count\ncontinue\n"))
+    assert replay(tally, TALLY, "--begin", "0", "--break-at", str(position)) == 0
+    output = capsys.readouterr().out
+    assert "on_session_message" in output
+    assert f"({position}, " in output
+    assert output.count("(Pdb)") == 2
+
+
+def test_an_exception_of_the_service_is_the_error(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay(tally, "tests.replay_services:BrokenTallyService", "--begin", str(tally.snapshots[0])) == 1
+    assert "the service failed at log position" in capsys.readouterr().err
+
+
+def test_a_service_that_cannot_be_stopped_is_refused() -> None:
+    with pytest.raises(Exception, match=r"break-at=5: object is no ClusteredService in Python"):
+        stopping(object, 5)()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([TALLY, "--until", "-1"], "must be a number from 0 on"),
+        ([TALLY, "--begin", "3"], "begin_position=3: a replay can begin at"),
+        (["no_such_module:Service"], "module no_such_module cannot be imported"),
+        ([TALLY, "--other", "tests.replay_services:Missing"], "tests.replay_services has no Missing"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    arguments: list[str], text: str, tally: Tally, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert replay(tally, *arguments) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_a_recorded_life_is_that_of_its_clients(tally: Tally) -> None:
+    with MemoryMember(Adding) as member:
+        RecordedLife(str(tally.base_dir))(member)
+        assert [session.id for session in member.sessions] == [1]
+        names = [entry.decode()[0] for entry in member.log]
+        assert names.count("SessionOpenEvent") == 2
+        assert names.count("SessionCloseEvent") == 1
+        assert names.count("SessionMessageHeader") == sum(b" after " in answer for *_, answer in tally.answers)
+        assert member.cluster_time == tally.answers[-1][1]
+        RecordedLife(str(tally.base_dir), most_messages=3)(member)
+        assert [entry.decode()[0] for entry in member.log][len(names) :].count("SessionMessageHeader") == 1
+
+
+def test_the_checks_take_a_recorded_log(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    status = check("tests.test_checks:Adding", "--recording", str(tally.base_dir))
+    output = capsys.readouterr().out
+    assert status == 0, output
+    assert "restarts       ok" in output
