@@ -1,10 +1,11 @@
-"""A day of a client that connects again: its driver, the leader and all members die, and names do not resolve."""
+"""A day of a client that connects again: a pause, a fork, kills of driver and members, bad names, a session limit."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from container.client import AsyncReconnectingClient, ConnectionListener, ReconnectPolicy, areconnecting
 from container.errors import ClosedError, ContainerError, LeaderChangedError, RequestClosedError
 from container.testing.cluster import LocalCluster, Service
+from tests.forking import Child, not_refused
 from tests.pauses import pause
 from tests.system.harness import ECHO_SERVICE, ROOT
 from tests.threaded_members import key_of
@@ -21,6 +23,7 @@ from tests.threaded_members import key_of
 WORKERS = 100
 PAUSE_S = 0.02
 LIMIT_S = 90.0
+PAUSE_OF_LEADER_S = 3.0
 PROPERTIES = {"aeron.cluster.max.sessions": "1", "aeron.cluster.session.timeout": "4s"}
 
 
@@ -78,6 +81,7 @@ class Told(ConnectionListener):
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
         self.errors: list[str] = []
+        self.attempts: list[int] = []
 
     def on_disconnected(self, error: ContainerError) -> None:
         self.calls["disconnected"] += 1
@@ -85,6 +89,7 @@ class Told(ConnectionListener):
 
     def on_reconnected(self, attempts: int) -> None:
         self.calls["reconnected"] += 1
+        self.attempts.append(attempts)
 
     def on_leader_changed(self, *leader: Any) -> None:
         self.calls["leader"] += 1
@@ -97,6 +102,25 @@ def kill_driver(cluster: LocalCluster, driver: Any) -> None:
     driver.kill()
     shutil.rmtree(cluster.client_aeron_dir())  # a new driver need not wait until it is sure that the old one is dead
     cluster.start_client_driver()
+
+
+def pause_leader(cluster: LocalCluster) -> None:
+    """Longer than the others wait for it, and shorter than a session may be silent."""
+    leader = cluster.leader
+    assert leader is not None
+    leader.pause()
+    threading.Event().wait(PAUSE_OF_LEADER_S)
+    leader.resume()
+    cluster.await_ready()
+
+
+def fork_a_child(client: AsyncReconnectingClient) -> None:
+    """The child may do nothing with the client, and its end is nothing to it."""
+    owner_id = os.getpid()
+    with Child() as child:
+        if child.fork():
+            child.end(*not_refused({"send": lambda: asyncio.run(client.send(b"from the child"))}, owner_id))
+        assert child.outcome() == (0, [])
 
 
 def restart_leader(cluster: LocalCluster) -> None:
@@ -121,10 +145,12 @@ def test_a_day_in_the_life(cluster: LocalCluster) -> None:
     driver = cluster.start_client_driver()
     day = Day(cluster)
     told = Told()
-    steps: list[tuple[str, Callable[[], None]]] = [
-        ("the driver is killed", lambda: kill_driver(cluster, driver)),
-        ("the leader is killed", lambda: restart_leader(cluster)),
-        ("all members are killed", lambda: restart_all(cluster)),
+    steps: list[tuple[str, Callable[[AsyncReconnectingClient], None]]] = [
+        ("the leader is paused", lambda _: pause_leader(cluster)),
+        ("a child is forked", fork_a_child),
+        ("the driver is killed", lambda _: kill_driver(cluster, driver)),
+        ("the leader is killed", lambda _: restart_leader(cluster)),
+        ("all members are killed", lambda _: restart_all(cluster)),
     ]
 
     async def scenario() -> None:
@@ -144,7 +170,7 @@ def test_a_day_in_the_life(cluster: LocalCluster) -> None:
             await day.until_work_goes_on(client)
             for name, step in steps:
                 day.fail_names(2)
-                await asyncio.to_thread(step)
+                await asyncio.to_thread(step, client)
                 await day.until_work_goes_on(client)
                 print(f"{name}: {client.sessions} sessions, {dict(day.outcomes)}, {client.request_counts}")
             day.is_over = True
@@ -161,7 +187,9 @@ def test_a_day_in_the_life(cluster: LocalCluster) -> None:
                 await client.send(b"x")
 
     asyncio.run(scenario())
-    print(told.calls, told.errors)
+    print(told.calls, told.attempts, told.errors)
     assert told.calls["disconnected"] == told.calls["reconnected"] >= 2
     assert told.calls["closed"] == 1
-    assert "MediaDriver" in told.errors[0]
+    assert any("MediaDriver" in error for error in told.errors)
+    # Names failed twice, and the only session that the cluster allows was still that of before.
+    assert max(told.attempts) > 3
