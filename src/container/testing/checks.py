@@ -487,7 +487,9 @@ def main() -> None:
 
 
 # Modules whose frames stand between a user's line and a forbidden call.
-_LIBRARY = frozenset({"datetime", "random", "secrets", "socket", "tempfile", "threading", "uuid", "pathlib", "io"})
+_LIBRARY = frozenset(
+    "datetime genericpath glob io os pathlib posixpath random secrets shutil socket tempfile threading uuid".split()
+)
 # Modules that may do what they like: it does not come back to the service.
 _PARDONED = frozenset({"logging", "importlib"})
 _FUNCTIONS: dict[Any, str] = {
