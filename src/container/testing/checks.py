@@ -488,7 +488,22 @@ def main() -> None:
 
 # Modules whose frames stand between a user's line and a forbidden call.
 _LIBRARY = frozenset(
-    "datetime genericpath glob io os pathlib posixpath random secrets shutil socket tempfile threading uuid".split()
+    [
+        "datetime",
+        "genericpath",
+        "glob",
+        "io",
+        "os",
+        "pathlib",
+        "posixpath",
+        "random",
+        "secrets",
+        "shutil",
+        "socket",
+        "tempfile",
+        "threading",
+        "uuid",
+    ]
 )
 # Modules that may do what they like: it does not come back to the service.
 _PARDONED = frozenset({"logging", "importlib"})
