@@ -92,11 +92,11 @@ class World:
         self.entries: list[RecordingLogEntry] = []
         self.bases: list[int] = []
 
-    def begin_term(self) -> int:
-        """Open the next leadership term in the log and the recording log; return its id."""
+    def begin_term(self, **fields: Any) -> int:
+        """Open the next leadership term in the log and the recording log, with fields of the message; return its id."""
         term, base = len(self.bases), self.log.position
         self.bases.append(base)
-        self.log.append(new_term(term, base))
+        self.log.append(new_term(term, base, **fields))
         return term
 
     def append_some(self, rng: random.Random, count: int, term: int = 0) -> None:

@@ -359,6 +359,28 @@ def test_a_full_outbox_does_what_its_policy_says(
     run(scenario())
 
 
+def test_senders_that_wait_for_room_keep_their_order(members: ThreadedMembers, member: PatientMember) -> None:
+    async def scenario() -> None:
+        async with connecting(members, outbox_messages=1, outbox_policy=OutboxPolicy.BLOCK) as client:
+            end_session(members, member, refuse=FULL)
+            await until(lambda: client.state is not ConnectionState.CONNECTED, "the session's end")
+            tasks = []
+            for number in range(8):
+                tasks.append(asyncio.create_task(client.send(b"%d" % number)))
+                await pause(0.001)
+            tasks[0].cancel()  # it has the only room
+            tasks[3].cancel()  # it waits
+            await pause(0.001)
+            tasks.append(asyncio.create_task(client.send(b"8")))
+            accept_again(members, member)
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert [isinstance(result, asyncio.CancelledError) for result in results] == [n in (0, 3) for n in range(9)]
+            received = [bytes((await client.receive()).payload) for _ in range(7)]
+            assert received == [b"1", b"2", b"4", b"5", b"6", b"7", b"8"]
+
+    run(scenario())
+
+
 def test_what_a_closed_session_had_sent_can_still_be_received(members: ThreadedMembers, member: PatientMember) -> None:
     async def scenario() -> None:
         async with connecting(members) as client:

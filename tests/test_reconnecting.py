@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from container.client import (
+    ConnectionListener,
     ConnectionState,
     OutboxPolicy,
     ReconnectingClient,
@@ -311,6 +312,27 @@ def test_what_a_callback_raises_leaves_nobody_waiting(members: ThreadedMembers, 
         with pytest.raises(RequestClosedError, match="its outcome is unknown"):
             waiting.wait()
     assert [name for name, *_ in told.calls] == ["disconnected", "closed"]
+
+
+@pytest.mark.parametrize("call", ["send", "request"])
+def test_what_a_callback_interrupts_is_not_sent_later(
+    call: str, members: ThreadedMembers, member: PatientMember
+) -> None:
+    class Raising(ConnectionListener):
+        def on_reconnected(self, attempts: int) -> None:
+            raise RuntimeError("of the callback")
+
+    with connecting(members, callbacks=Raising()) as client:
+        lose_session(client, members, member)
+        accept_again(members, member)
+        before = len(members.do(member.payloads))
+        with pytest.raises(RuntimeError, match="of the callback"):
+            client.request(b"7:", key=7) if call == "request" else client.send(b"7:")
+        assert client.waiting == 0
+        assert client.request(b"8:", key=8) == b"8:"
+        assert members.do(member.payloads)[before:] == [b"8:"]
+        assert client.request(b"7:", key=7) == b"7:"
+        assert client.request_counts.in_flight == 0
 
 
 def test_another_thread_cannot_close_it_half(members: ThreadedMembers, member: PatientMember) -> None:

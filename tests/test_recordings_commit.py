@@ -94,6 +94,33 @@ def test_a_log_that_another_member_led_is_committed_to_what_is_known(
     assert f"is recorded to {end} and known to be committed to {base}: all that is recorded counts" in text
 
 
+@pytest.mark.parametrize("kept", [0, 1, 2])
+@pytest.mark.parametrize("count", [10, 2000])
+def test_a_recording_log_that_lost_its_end_does_not_make_a_member_alone(
+    tmp_path: Path, kept: int, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody knows any more who led, but the log itself shows that there were more terms."""
+    world = member_of(tmp_path, terms=3, count=count)
+    entries = list(read_recording_log(world.cluster_dir))
+    assert ranges(tmp_path) == [(world.log.position, world.bases[2])]
+    write_recording_log(world.cluster_dir, entries[:kept])
+    ((recorded, committed),) = ranges(tmp_path)
+    assert recorded == world.log.position
+    assert committed <= world.bases[kept]
+    (text,) = all_end_texts([open_member(tmp_path)], "strict")
+    assert "what lies between is left out" in text
+
+
+def test_a_lone_member_is_alone_in_many_terms_and_in_long_ones(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for _ in range(4):
+        world.begin_term(leader_member_id=0)
+        append(world, 2000)
+    world.close()
+    write_mark(tmp_path, 0)
+    assert ranges(tmp_path) == [(world.log.position, world.log.position)]
+
+
 def test_an_archive_alone_is_committed_to_what_is_known(tmp_path: Path) -> None:
     world = member_of(tmp_path)
     assert ranges(world.archive_dir) == [(world.log.position, 0)]

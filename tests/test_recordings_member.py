@@ -400,6 +400,19 @@ def test_damage_in_the_last_segment_of_a_crashed_log_is_found_when_it_is_read(tm
     assert row["error"].endswith(f"; {TERM_LENGTH - 96} bytes skipped, up to log position {TERM_LENGTH}")
 
 
+@pytest.mark.parametrize("number", ["9223372036854775808", "9" * 200, "\u0661\u0662", "-64", "00"])
+def test_a_segment_file_of_an_impossible_name_is_ignored(tmp_path: Path, number: str) -> None:
+    world = World(tmp_path)
+    world.begin_term()
+    world.close()
+    before = rows_of(tmp_path, "messages")
+    try:
+        (world.archive_dir / f"0-{number}.rec").write_bytes(b"")
+    except (OSError, UnicodeEncodeError):
+        pytest.skip("no such file can be made here")
+    assert rows_of(tmp_path, "messages") == before
+
+
 def test_segment_files_of_other_names_are_ignored(tmp_path: Path) -> None:
     world = small(tmp_path, stop=False)
     for name in ("0-131072.rec.del", "0-77.rec", "0-x.rec", "00-131072.rec", "0.rec", "10-131072.rec"):

@@ -149,7 +149,7 @@ class AsyncReconnectingClient(ReconnectingBase):
         self._counted: AsyncAeronCluster | None = None  # whose counts are not yet among those of all sessions
         self._round_trips = RoundTripRecorder(SystemClock())
         self._sender: OutboxEntry | None = None  # whose turn it is
-        self._blocked: dict[asyncio.Future[None], int] = {}  # who waits for room in the outbox, and how much
+        self._blocked: dict[asyncio.Future[OutboxEntry], int] = {}  # who waits for room in the outbox, and how much
         self._changed = asyncio.Event()  # set, and replaced, when the session or the state has changed
         self._supervisor: asyncio.Task[None] | None = None
         self._sent = self._answered = self._unknown = self._resent = self._unmatched = 0
@@ -294,25 +294,28 @@ class AsyncReconnectingClient(ReconnectingBase):
     async def _put(self, buffers: tuple[Buffer, ...]) -> OutboxEntry:
         length = message_length(buffers)
         self._check_open()
-        if self._outbox.policy is OutboxPolicy.BLOCK and length <= self._outbox.max_bytes:
-            await self._wait_for_room(length)
+        may_wait = self._outbox.policy is OutboxPolicy.BLOCK and length <= self._outbox.max_bytes
+        if may_wait and (self._blocked or not self._outbox.has_room(length)):
+            return await self._wait_for_room(length)
         entry, gone = self._outbox.put(length, None)
         for dropped in gone:
             _fail(dropped, OutboxFullError("the message gave its room in the outbox to a newer one; it was not sent"))
         return entry
 
-    async def _wait_for_room(self, length: int) -> None:
-        is_behind_others = bool(self._blocked)
-        while is_behind_others or not self._outbox.has_room(length):
-            is_behind_others = False
-            room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._blocked[room] = length
-            try:
-                await room
-            finally:
-                self._blocked.pop(room, None)
-                self._pump()
+    async def _wait_for_room(self, length: int) -> OutboxEntry:
+        """Wait in the order of the calls; who gives the room puts the entry, so that nobody else can have it."""
+        room: asyncio.Future[OutboxEntry] = asyncio.get_running_loop().create_future()
+        self._blocked[room] = length
+        try:
+            entry = await room
             self._check_open()
+        except BaseException:
+            self._blocked.pop(room, None)
+            if room.done() and not room.cancelled() and room.exception() is None:
+                self._outbox.remove(room.result())
+            self._pump()
+            raise
+        return entry
 
     async def _turn(self, entry: OutboxEntry) -> AsyncAeronCluster:
         self._check_open()
@@ -328,10 +331,10 @@ class AsyncReconnectingClient(ReconnectingBase):
             self._outbox.remove(entry)
             self._sender = entry
             entry.item.set_result(self._client)
-        room = next((room for room in self._blocked if not room.done()), None)
-        if room is not None and self._outbox.has_room(self._blocked[room]):
-            del self._blocked[room]
-            room.set_result(None)
+        while (room := next((room for room in self._blocked if not room.done()), None)) is not None:
+            if not self._outbox.has_room(self._blocked[room]):
+                break
+            room.set_result(self._outbox.put(self._blocked.pop(room), None)[0])
 
     def _end_turn(self, entry: OutboxEntry) -> None:
         if self._sender is entry:
@@ -501,7 +504,8 @@ class AsyncReconnectingClient(ReconnectingBase):
             _fail(entry, ClosedError(f"the client is closed: {self._machine.error}"))
         for room in list(self._blocked):
             if not room.done():
-                room.set_result(None)  # it looks whether the client is closed
+                room.set_exception(ClosedError(f"the client is closed: {self._machine.error}"))
+        self._blocked.clear()
         self._notify()
 
     def _on_leader(self, leader_member_id: int, leadership_term_id: int) -> None:

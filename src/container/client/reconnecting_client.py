@@ -195,15 +195,26 @@ class ReconnectingClient(ReconnectingBase):
         """Sends a message and returns its reply's payload; as :meth:`AeronCluster.request`.
 
         An ``idempotent`` request whose session ends is sent again in the next, in its place. Raises as that does, and
-        OutboxFullError as :meth:`send`.
+        OutboxFullError as :meth:`send`. When a callback raises, that comes out of here, and a request that was not sent
+        yet never will be.
         """
-        return self.begin_request(*buffers, key=key, timeout=timeout, idempotent=idempotent).wait()
+        request, entry = self._begin(buffers, key, timeout, idempotent)
+        try:
+            return request.wait()
+        finally:
+            if not request.is_done:
+                self._abandon(entry)
 
     def begin_request(
         self, *buffers: Buffer, key: Hashable, timeout: float | None = None, idempotent: bool | None = None
     ) -> Request:
         """Puts a request into the outbox, and returns a :class:`Request` that polls drive, so that many can be in
         flight. Raises OutboxFullError as :meth:`send`, ClosedError, and ConfigurationError without ``correlate``."""
+        return self._begin(buffers, key, timeout, idempotent)[0]
+
+    def _begin(
+        self, buffers: tuple[Buffer, ...], key: Hashable, timeout: float | None, idempotent: bool | None
+    ) -> tuple[Request, OutboxEntry]:
         if self._correlate is None:
             raise ConfigurationError("request() needs a function that finds a reply's key: reconnecting(correlate=...)")
         check_key(key)
@@ -213,7 +224,14 @@ class ReconnectingClient(ReconnectingBase):
         item.request = Request(key, timeout=item.timeout, deadline_ns=item.deadline_ns, poll=self._wait_once)
         entry = self._put(item)
         self._send_waiting(entry)
-        return item.request
+        return item.request, entry
+
+    def _abandon(self, entry: OutboxEntry) -> None:
+        """Nobody waits for a request any more: it is not sent, or not again in another session."""
+        item: _Item = entry.item
+        item.is_idempotent = False
+        if entry not in self._in_flight.values():
+            self._fail(entry, RequestClosedError(f"request with key {item.key!r}: its caller was interrupted"))
 
     def _item(self, buffers: tuple[Buffer, ...], timeout: float | None) -> _Item:
         self._check_open()

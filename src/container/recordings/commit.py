@@ -7,16 +7,19 @@ a stop or a kill left open. There the members decide together: what a majority h
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from container.common.values import shown, whole_number
 from container.errors import ConfigurationError, RecordingError
-from container.recordings.term_message import read_term_message
+from container.recordings.log_decoder import LogDecoder
+from container.recordings.term_message import TERM_TEMPLATE_ID, read_leadership_term_id, read_term_message
 
 if TYPE_CHECKING:
     from container.recordings.member import Log, Member
 
+_READ_OK = 0
 RECORDED, KNOWN = "recorded", "known"
 COUNTER, GIVEN, QUORUM = "counter", "given", "quorum"
 
@@ -69,6 +72,8 @@ def _is_alone(member: Member, log: Log) -> bool:
     """Whether nothing in a log shows that its cluster has other members: none of these has ever led it."""
     if member.cluster_dir is None or log.failure is not None:
         return False  # Who led cannot be looked up.
+    if not _names_newest_term(member, log):
+        return False  # The recording log has lost its end, and who led since then.
     places = {entry.term_base_log_position for entry in log.terms} | {log.log_range.start_position}
     leaders = {
         found.leader_member_id
@@ -77,6 +82,46 @@ def _is_alone(member: Member, log: Log) -> bool:
     }
     own = leaders if member.member_id is None else {member.member_id}
     return len(leaders) == 1 and leaders == own
+
+
+def _names_newest_term(member: Member, log: Log) -> bool:
+    """Whether the newest term of which the log has a message is one of the recording log.
+
+    Bounded: it looks at the first message of each Aeron term from the end on, and then through one Aeron term.
+    """
+    begin, end = log.log_range.start_position, log.log_range.recorded_position
+    if not log.terms:
+        return begin == end
+    newest = max(log.terms, key=lambda entry: entry.leadership_term_id)
+    begin = max(begin, newest.term_base_log_position)
+    place = (end - 1) & -log.descriptor.term_buffer_length
+    while place > begin:
+        found = read_leadership_term_id(member.archive_dir, log.descriptor, place)
+        if found is not None:
+            if found != newest.leadership_term_id:
+                return False
+            break
+        place -= log.descriptor.term_buffer_length
+    place = max(place, begin)
+    if place >= end:
+        return True
+    own = int(read_term_message(member.archive_dir, log.descriptor, place) is not None)
+    with closing(
+        LogDecoder(
+            member.archive_dir,
+            log.descriptor.layout(),
+            {},
+            batch_rows=2,
+            begin=place,
+            end=end,
+            read_end=end,
+            committed_position=end,
+            template_ids={TERM_TEMPLATE_ID},
+        )
+    ) as decoder:
+        while decoder.decode_messages() == _READ_OK and not decoder.is_full:
+            pass
+        return decoder.rows <= own
 
 
 def _of_cluster(member: Member, log: Log) -> tuple[int, str]:

@@ -52,6 +52,7 @@ _MTIME_RESOLUTION_NS = 2_000_000_000
 # Where logs end whose end only their last segment file says, by that file: its state, the descriptor, and the end. A
 # stream looks each second; without this it would walk up to a whole segment each time.
 _known_ends: dict[Path, tuple[tuple[int, ...], RecordingDescriptor, tuple[int, int | None]]] = {}
+_POSITION_DIGITS = len(str(POSITION_MAX))
 _KNOWN_ENDS_MAX = 256
 
 # Mark files may lie in a directory of their own.
@@ -404,9 +405,12 @@ def segment_positions(
     positions = []
     for name in file_names(archive_dir) if names is None else names:
         text = name.removeprefix(f"{descriptor.recording_id}-").removesuffix(".rec")
-        if not text.isdecimal() or name != segment_file_name(descriptor.recording_id, position := int(text)):
+        if not (text.isascii() and text.isdecimal()) or len(text) > _POSITION_DIGITS:
             continue
-        if first <= position <= POSITION_MAX and (position - first) & (descriptor.segment_file_length - 1) == 0:
+        position = int(text)
+        if not first <= position <= POSITION_MAX or name != segment_file_name(descriptor.recording_id, position):
+            continue
+        if (position - first) & (descriptor.segment_file_length - 1) == 0:
             positions.append(position)
     return sorted(positions)
 

@@ -18,8 +18,8 @@ from container.recordings.frame_reader import segment_file_name, segment_positio
 _FRAME = struct.Struct("<iBBHiiiiq")
 _MESSAGE = struct.Struct("<HHHH")
 _TERM = struct.Struct("<qqqqii")
-_DATA_FRAME, _UNFRAGMENTED = 1, 0xC0
-_TEMPLATE_ID, _SCHEMA_ID = 24, 111
+_DATA_FRAME, _UNFRAGMENTED, _BEGIN = 1, 0xC0, 0x80
+TERM_TEMPLATE_ID, _SCHEMA_ID = 24, 111
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +34,46 @@ class TermMessage:
     log_session_id: int
 
 
+def read_leadership_term_id(archive_dir: str | Path, descriptor: RecordingDescriptor, position: int) -> int | None:
+    """Return the leadership term of the message that begins at a log position; ``None`` where none begins.
+
+    All messages of the log have it as their first field (aeron-cluster-codecs.xml).
+    """
+    content = _content(archive_dir, descriptor, position, _FRAME.size + _MESSAGE.size + 8)
+    if content is None:
+        return None
+    _, _, flags, kind, *_ = _FRAME.unpack_from(content)
+    block_length, _, schema_id, _ = _MESSAGE.unpack_from(content, _FRAME.size)
+    if kind != _DATA_FRAME or not flags & _BEGIN or schema_id != _SCHEMA_ID or block_length < 8:
+        return None
+    return int.from_bytes(content[-8:], "little", signed=True)
+
+
 def read_term_message(archive_dir: str | Path, descriptor: RecordingDescriptor, position: int) -> TermMessage | None:
     """Return the message that begins a leadership term at a log position; ``None`` when there is none or no file."""
+    content = _content(archive_dir, descriptor, position, _FRAME.size + _MESSAGE.size + _TERM.size)
+    if content is None:
+        return None
+    length, _version, flags, kind, *_ = _FRAME.unpack_from(content)
+    block_length, template_id, schema_id, _ = _MESSAGE.unpack_from(content, _FRAME.size)
+    if (kind, flags, template_id, schema_id) != (_DATA_FRAME, _UNFRAGMENTED, TERM_TEMPLATE_ID, _SCHEMA_ID):
+        return None
+    if block_length < _TERM.size or length < len(content):
+        return None
+    return TermMessage(*_TERM.unpack_from(content, _FRAME.size + _MESSAGE.size))
+
+
+def _content(archive_dir: str | Path, descriptor: RecordingDescriptor, position: int, length: int) -> bytes | None:
+    """So many bytes of the recording at a log position; ``None`` where they cannot be had."""
     base = segment_position(
         descriptor.start_position, position, descriptor.term_buffer_length, descriptor.segment_file_length
     )
     try:
         file = open_regular(Path(archive_dir, segment_file_name(descriptor.recording_id, base)))
         try:
-            content = read_at(file, position - base, _FRAME.size + _MESSAGE.size + _TERM.size)
+            content = read_at(file, position - base, length)
         finally:
             os.close(file)
     except OSError:
         return None
-    if len(content) < _FRAME.size + _MESSAGE.size + _TERM.size:
-        return None
-    length, _version, flags, kind, *_ = _FRAME.unpack_from(content)
-    block_length, template_id, schema_id, _ = _MESSAGE.unpack_from(content, _FRAME.size)
-    if (kind, flags, template_id, schema_id) != (_DATA_FRAME, _UNFRAGMENTED, _TEMPLATE_ID, _SCHEMA_ID):
-        return None
-    if block_length < _TERM.size or length < len(content):
-        return None
-    return TermMessage(*_TERM.unpack_from(content, _FRAME.size + _MESSAGE.size))
+    return content if len(content) == length else None
