@@ -25,6 +25,9 @@ from container.api import (
 NAME = "Counter"
 """The name of the state in snapshots, whatever its classes are called."""
 MOST_NAMES = 1_000
+MOST_OF_A_MESSAGE = 1_000_000_000
+MOST = 2**63 - 1
+"""A total never grows beyond what a snapshot takes."""
 ACTIVATION = b"use rules 2"
 
 
@@ -53,7 +56,8 @@ def parse(buffer: MessageBuffer) -> tuple[str, int] | None:
     name, plus, digits = bytes(buffer[:80]).partition(b"+")
     if not plus or not name.isalnum() or not digits.isdigit() or len(buffer) > 40:
         return None
-    return name.decode(), int(digits)
+    number = int(digits)
+    return (name.decode(), number) if number <= MOST_OF_A_MESSAGE else None
 
 
 class CounterV1(ClusteredService):
@@ -73,7 +77,8 @@ class CounterV1(ClusteredService):
         self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
     ) -> None:
         answer = b"error"
-        if message := parse(buffer):
+        message = parse(buffer)
+        if message and self.state.total + message[1] <= MOST:
             name, number = message
             self.state.total += number
             answer = b"%s=%d" % (name.encode(), self.state.total)
@@ -111,6 +116,8 @@ class Counter(ClusteredService):
     def add(self, name: str, number: int) -> bytes:
         """Count, by the rules of the log's position, and return the answer."""
         state = self.state
+        if state.total + number > MOST:
+            return b"error"
         if state.rules == 1:  # exactly what the first release does, and nothing else is kept
             state.total += number
             return b"%s=%d" % (name.encode(), state.total)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
+import os
 import random
 import socket
 import threading
 import time
+import traceback
 import uuid
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -42,6 +46,7 @@ from container.testing.checks import (
     check_restarts,
     check_upgrade,
 )
+from container.testing.lives import GeneratedLife
 from examples.auction_service import AuctionService, OpenAuction, PlaceBid
 from examples.ledger_service import TRANSFER, LedgerService
 from examples.upgraded_counter import ACTIVATION, MOST_NAMES, NAME, Counter, CounterV1, State
@@ -364,7 +369,7 @@ class Storing(Adding):
 
 @pytest.mark.parametrize("service", [Adding, AuctionService, LedgerService, CounterV1, Counter])
 def test_good_services_survive_any_payload(service: type[ClusteredService]) -> None:
-    valid = [encode(OpenAuction(1, "lot", 100, 1_000)), TRANSFER.pack(1, 2, 3, 4), b"ada+12", ACTIVATION]
+    valid = [encode(OpenAuction(1, "lot", 100, 1_000)), TRANSFER.pack(1, 2, 3, 4), b"ada+12345678901", ACTIVATION]
     assert check_payloads(service, valid, count=500, every=50) == 500
 
 
@@ -452,7 +457,7 @@ def test_a_new_release_that_keeps_more_than_the_old_one_is_found() -> None:
 
 
 def test_a_new_release_that_cannot_read_the_old_state_is_found() -> None:
-    with pytest.raises(SnapshotError, match="holds version 1 of Counter, not 2: upgrades has no way from it"):
+    with pytest.raises(SnapshotError, match="holds version 1 of Counter, not 2: give upgrades the type that"):
         check_upgrade(CounterV1, Unable, counting)
 
 
@@ -486,6 +491,111 @@ def test_processes_with_other_environments_find_what_depends_on_them(name: str) 
         check_environments(f"tests.test_checks:{name}", "tests.test_checks:life")
 
 
+class Exiting(Adding):
+    """Ends its process."""
+
+    def add(self, payload: bytes) -> None:
+        print("half a line", end="")
+        os._exit(3)
+
+
 def test_a_process_that_fails_is_an_error_with_its_words() -> None:
-    with pytest.raises(ContainerError, match=r"(?s)code 1: .*has no Missing"):
-        check_environments("tests.test_checks:Missing", "tests.test_checks:life")
+    with pytest.raises(ContainerError, match=r"(?s)code 1: .*ValueError: invalid literal"):
+        check_environments(Trusting, life)
+    with pytest.raises(ContainerError, match=r"code 3: "):
+        check_environments(Exiting, life)
+
+
+def test_what_a_process_cannot_import_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError, match="tests.test_checks has no Missing"):
+        check_environments("tests.test_checks:Missing", life)
+    with pytest.raises(ConfigurationError, match="another process cannot import them"):
+        check_environments(Adding, lambda member: None)
+    monkeypatch.setattr(Adding, "__module__", "__main__")
+    with pytest.raises(ConfigurationError, match="is of __main__, which another process cannot import"):
+        check_environments(Adding, life)
+
+
+class Positions(Adding):
+    """Good: answers with the log position, and with how many terms there were, which its snapshot has."""
+
+    def on_new_leadership_term_event(self, *arguments: Any) -> None:
+        self.state.total += 1
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        if session is not None:
+            session.send(b"%d in %d" % (header.position, self.state.total))
+
+
+class Printing(Adding):
+    """Good: prints what it likes."""
+
+    def add(self, payload: bytes) -> None:
+        super().add(payload)
+        print("no line", end="")
+
+
+class Strict(Adding):
+    """Good: closes a session that sends nonsense, and its partner with it."""
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        if session is not None and bytes(buffer[:4]) != b"good":
+            session.close()
+
+    def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
+        for other in self.cluster.client_sessions:
+            if other.id == session.id + 1:
+                other.close()
+
+
+class Ring(Adding):
+    """Good: keeps the last messages, and no more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: deque[bytes] = deque(maxlen=200)
+
+    def add(self, payload: bytes) -> None:
+        super().add(payload)
+        self.last.append(payload + bytes(2_000))
+
+
+def test_more_good_services_are_not_blamed() -> None:
+    check_restarts(Positions, life, every=4)
+    check_environments(Printing, life)
+    assert check_payloads(Strict, [b"good one"]) == 1_000
+    assert check_payloads(Adding, [bytes(131_000)], count=300) == 300
+    check_replays(Strict, GeneratedLife(2))
+    check_restarts(Strict, GeneratedLife(3))
+    check_memory(Ring, coming_and_going)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [uuid.uuid1, time.ctime, lambda: time.clock_gettime(0), random.Random, Path("/dev/null/x").mkdir],
+    ids=["uuid1", "ctime", "clock_gettime", "Random", "mkdir"],
+)
+def test_more_forbidden_calls_are_found(call: Callable[[], object]) -> None:
+    class Calling(Adding):
+        def add(self, payload: bytes) -> None:
+            with contextlib.suppress(OSError):
+                call()
+
+    with pytest.raises(ForbiddenCallError):
+        check_calls(Calling, life)
+
+
+def test_a_traceback_and_a_seeded_generator_may_be_made() -> None:
+    class Calling(Adding):
+        def add(self, payload: bytes) -> None:
+            random.Random(5).random()
+            try:
+                int("x")
+            except ValueError:
+                traceback.format_exc()
+
+    check_calls(Calling, life)

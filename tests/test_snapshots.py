@@ -669,7 +669,7 @@ def test_a_version_without_an_upgrade_and_a_newer_one_are_refused() -> None:
     recording = Recording()
     write_snapshot(recording, CounterV1([]), version=1, name="Counter")
     only_last = {2: UPGRADES[2]}
-    with pytest.raises(SnapshotError, match="holds version 1 of Counter, not 3: upgrades has no way from it"):
+    with pytest.raises(SnapshotError, match="holds version 1 of Counter, not 3: give upgrades the type that"):
         read_snapshot(recording.image(), Counter, version=3, upgrades=only_last)
     newer = Recording()
     write_snapshot(newer, Counter({}, 0), version=4)
@@ -682,11 +682,14 @@ def test_a_version_without_an_upgrade_and_a_newer_one_are_refused() -> None:
     [
         ({1: UPGRADES[1]}, 3, "upgrades has no version 2: it needs each from 1 to 2"),
         ({0: UPGRADES[1], 2: UPGRADES[2]}, 3, "upgrades has no version 1: it needs each from 0 to 2"),
-        ({1: UPGRADES[1], 4: UPGRADES[2]}, 2, "upgrades has version 4: the version to read is 2"),
+        ({1: UPGRADES[1], 4: UPGRADES[2]}, 2, "upgrades has 4: must be versions below 2, the one to read"),
+        ({"1": UPGRADES[1]}, 2, "upgrades has '1': must be versions below 2"),
+        ({1: CounterV1}, 2, r"upgrades\[1\]=.*: must be the type of that version, and a function"),
+        ({1: (CounterV1, None)}, 2, r"upgrades\[1\]=.*: must be the type of that version, and a function"),
         ({1: (WithSet, count_names)}, 2, r"WithSet\.groups is a set"),
     ],
 )
-def test_upgrades_that_cannot_be_right_are_refused(upgrades: dict[int, Upgrade], version: int, text: str) -> None:
+def test_upgrades_that_cannot_be_right_are_refused(upgrades: Any, version: int, text: str) -> None:
     recording = Recording()
     write_snapshot(recording, Counter({}, 0), version=version)
     with pytest.raises(ConfigurationError, match=text):
@@ -706,6 +709,8 @@ def _raise(old: object) -> object:
             r"the upgrade of Counter from version 1 to 2 made no CounterV2 that a snapshot could hold: ",
         ),
         (lambda old: CounterV2({"a": old}), r"made no CounterV2 that a snapshot could hold: .*numbers"),
+        (lambda old: CounterV2({"a": 2**70}), "made no CounterV2 that a snapshot could hold: "),
+        (lambda old: CounterV2({"\ud800": 1}), "made no CounterV2 that a snapshot could hold: .*surrogates"),
     ],
 )
 def test_an_upgrade_that_fails_is_named(upgrade: Callable[[Any], Any], text: str) -> None:

@@ -42,6 +42,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import msgspec
 import msgspec.inspect
 
+from container.common.values import shown
 from container.errors import ConfigurationError, SnapshotError
 from container.service.state_check import check_state
 
@@ -169,14 +170,19 @@ def read_snapshot[T](
 
 def _steps(upgrades: Mapping[int, Upgrade], state_type: Any, version: int) -> dict[int, Upgrade]:
     """Type and upgrade of each version that can be read, today's among them."""
+    for number, step in upgrades.items():
+        if not isinstance(number, int) or number < 0 or number >= version:
+            raise ConfigurationError(f"upgrades has {shown(number)}: must be versions below {version}, the one to read")
+        if not isinstance(step, tuple) or len(step) != 2 or not callable(step[1]):
+            raise ConfigurationError(
+                f"upgrades[{number}]={shown(step)}: must be the type of that version, and a function that takes it"
+            )
     steps = {**upgrades, version: (state_type, _keep)}
     for number in range(min(steps), version):
         if number not in steps:
             raise ConfigurationError(
                 f"upgrades has no version {number}: it needs each from {min(steps)} to {version - 1}"
             )
-    if max(steps) > version:
-        raise ConfigurationError(f"upgrades has version {max(steps)}: the version to read is {version}")
     for kind, _ in steps.values():
         _refuse_sets(kind)
     return steps
@@ -193,8 +199,9 @@ def _upgraded(state: Any, upgrade: Callable[[Any], Any], kind: Any, number: int,
     except Exception as error:
         raise SnapshotError(f"{step} raised {type(error).__name__}: {error}") from error
     try:
+        msgspec.msgpack.encode(state)
         check_state(state, kind, _name_of(kind))
-    except ConfigurationError as error:
+    except (ConfigurationError, TypeError, ValueError, OverflowError) as error:
         raise SnapshotError(f"{step} made no {_name_of(kind)} that a snapshot could hold: {error}") from error
     return state
 
@@ -308,5 +315,6 @@ class _Header(NamedTuple):
                 "or a newer one"
             )
         raise SnapshotError(
-            f"the snapshot holds version {self.version} of {name}, not {version}: upgrades has no way from it"
+            f"the snapshot holds version {self.version} of {name}, not {version}: give upgrades the type that it had "
+            "then, and a function that makes the next version's state of it"
         )

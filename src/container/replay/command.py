@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PROGRESS_S = 1.0
+_SHOWN_ERRORS = 20
 # Callbacks that the log leads to; a stop is in the first one at or behind its position.
 _OF_THE_LOG = (
     "on_new_leadership_term_event",
@@ -83,8 +84,9 @@ def run_replay(options: Any) -> None:
     """
     search_current_directory()
     make = find_service(options.service)
+    debuggers: list[Debugger] = []
     if options.break_at is not None:
-        make = stopping(make, options.break_at)
+        make = stopping(make, options.break_at, debuggers)
     member = open_member(options.recording, archive_dir=options.archive_dir, committed=options.committed)
     plan = {
         "begin_position": options.begin,
@@ -93,14 +95,31 @@ def run_replay(options: Any) -> None:
         "mode": options.mode,
     }
     end = member.log().log_range.committed_position if options.until is None else options.until
-    if options.other is not None:
-        _compare(_with_progress(diff(member, make, find_service(options.other), **plan), end), options)
-    else:
-        _summarise(_with_progress(replay(member, make, **plan), end))
+    try:
+        if options.other is not None:
+            _compare(_with_progress(diff(member, make, find_service(options.other), **plan), end), options)
+        else:
+            _summarise(_with_progress(replay(member, make, **plan), end))
+    finally:
+        if any(debugger.was_quit for debugger in debuggers):  # what the rest of the callback was to do is missing
+            raise SystemExit("the replay was ended in the debugger")
 
 
-def stopping(make: Callable[[], object], position: int) -> Callable[[], object]:
+class Debugger(pdb.Pdb):
+    """Python's debugger, which knows afterwards whether it was quit."""
+
+    was_quit = False
+
+    def set_quit(self) -> None:
+        """Leave the callback."""
+        self.was_quit = True
+        super().set_quit()
+
+
+def stopping(make: Callable[[], object], position: int, debuggers: list[Debugger]) -> Callable[[], object]:
     """Make services of ``make`` stop in pdb, once, in the first callback of the log at or behind ``position``.
+
+    The debuggers are appended to ``debuggers``; one that is quit ends its service.
 
     Raises:
         ConfigurationError: what is made is no :class:`~container.api.ClusteredService` in Python.
@@ -128,7 +147,10 @@ def stopping(make: Callable[[], object], position: int) -> Callable[[], object]:
                 nonlocal is_due
                 if is_due and cluster is not None and cluster.log_position >= position:
                     is_due = False
-                    pdb.Pdb().runcall(callback, self, *arguments)
+                    debuggers.append(debugger := Debugger())
+                    debugger.runcall(callback, self, *arguments)
+                    if debugger.was_quit:
+                        raise SystemExit("ended in the debugger")
                 else:
                     callback(self, *arguments)
 
@@ -157,11 +179,14 @@ def _with_progress(batches: Iterator[pa.RecordBatch], end: int) -> Iterator[dict
 
 def _summarise(rows: Iterator[dict[str, Any]]) -> None:
     kinds: Counter[str] = Counter()
-    agreed = None
+    agreed = failure = None
     for row in rows:
         kinds[row["kind"]] += 1
         if row["kind"] == ERROR_KIND:
-            raise ContainerError(f"the service failed at log position {row['log_position']}: {row['error']}")
+            text = f"the service failed at log position {row['log_position']}: {row['error']}"
+            failure = failure or text  # in mode strict the last row
+            if kinds[ERROR_KIND] <= _SHOWN_ERRORS:
+                print(text)
         if row["kind"] == STATE_HASH_KIND:
             recorded = row["recorded_state_hash"]
             verdict = "no snapshot is recorded" if recorded is None else "as recorded"
@@ -175,6 +200,8 @@ def _summarise(rows: Iterator[dict[str, Any]]) -> None:
             print(f"state at log position {row['log_position']}: {row['state_hash']}, {verdict}")
     for kind, count in sorted(kinds.items()):
         print(f"{kind}: {count}")
+    if failure is not None:
+        raise ContainerError(failure)
 
 
 def _compare(rows: Iterator[dict[str, Any]], options: Any) -> None:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from container.common.error_texts import message_of
 from container.common.object_path import load_object, search_current_directory
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError
+from container.recordings import open_member
 from container.testing import checks
 from container.testing.lives import GeneratedLife, RecordedLife
 from container.testing.memory_member import ServiceFactory
+
+_FINDINGS = (
+    checks.DivergenceError,
+    checks.ForbiddenCallError,
+    checks.HostilePayloadError,
+    checks.MemoryGrowthError,
+)
+_PACKAGE = str(Path(__file__).parents[1])
 
 
 def check_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
@@ -34,6 +45,9 @@ def check_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> 
     )
     parser.add_argument("--seeds", type=_count, default=5, metavar="N", help="lives to draw (default: 5)")
     parser.add_argument("--events", type=_count, default=300, metavar="N", help="events of each of them (default: 300)")
+    parser.add_argument(
+        "--most-messages", type=_count, default=10_000, metavar="N", help="of a recording (default: 10000)"
+    )
     parser.set_defaults(command=run_checks, log_level="error")
     return parser
 
@@ -50,44 +64,72 @@ def run_checks(options: Any) -> None:
     Raises:
         SystemExit: with 1, when a check failed; the report is printed before.
         ConfigurationError: the service, the life or a file cannot be loaded.
+        RecordingError: the recording cannot be read.
     """
     search_current_directory()
     service = load_object(options.service, "service")
     payloads = _payloads(options.payloads)
+    lives = _lives(options, payloads)
     failed = 0
-    for name, check in _checks(service, options, payloads):
+    for name, check in _checks(service, options, lives, payloads):
         try:
-            print(f"{name:14} ok      {check()}", flush=True)
-        except Exception as error:  # what the service raised in a life is a finding as well
+            verdict, text = "ok", check()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a service that exits is a finding, as is what it raised
             failed += 1
-            print(f"{name:14} FAILED  {type(error).__name__}: {error}", flush=True)
+            verdict, text = "FAILED", f"{type(error).__name__}: {message_of(error)}{_place_of(error)}"
+        line = f"{name:14} {verdict:7} {text}"
+        print(line.encode(errors="backslashreplace").decode(), flush=True)
     if failed:
         raise SystemExit(1)
 
 
-def _checks(
-    service: ServiceFactory, options: Any, payloads: tuple[bytes, ...]
-) -> Iterator[tuple[str, Callable[[], str]]]:
-    lives = _lives(options, payloads)
+def _place_of(error: BaseException) -> str:
+    """The user's line that raised; nothing for a finding of a check."""
+    if isinstance(error, _FINDINGS):
+        return ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_PACKAGE)]
+    return f" in {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
+
+def _checks(
+    service: ServiceFactory, options: Any, lives: list[checks.Life], payloads: tuple[bytes, ...]
+) -> Iterator[tuple[str, Callable[[], str]]]:
     def over_lives(check: Callable[[ServiceFactory, checks.Life], int | None], what: str) -> str:
         counts = [check(service, life) for life in lives]
         return f"{sum(count or 0 for count in counts)} {what} in {len(lives)} lives" if what else f"{len(lives)} lives"
 
+    def traffic() -> str:
+        states = max(checks.count_states(service, life) for life in lives)
+        if states > 1:
+            return f"up to {states} different states in a life"
+        return "NOTHING CHANGED THE STATE, so little was tested: give --payloads, --life or --recording"
+
+    def memory() -> str:
+        if options.life is None and options.recording is None:
+            return f"{checks.check_memory(service, lives[0])} bytes more after 50 lives"
+        return "skipped: only of lives that are drawn"
+
+    yield "traffic", traffic
     yield "replays", partial(over_lives, checks.check_replays, "states compared")
     yield "restarts", partial(over_lives, checks.check_restarts, "events compared")
     yield "calls", partial(over_lives, checks.check_calls, "")
     yield "environments", lambda: f"{checks.check_environments(service, lives[0])} states compared"
     yield "payloads", lambda: f"{checks.check_payloads(service, payloads)} hostile messages"
-    if options.life is None and options.recording is None:
-        yield "memory", lambda: f"{checks.check_memory(service, lives[0])} bytes more after 50 lives"
+    yield "memory", memory
 
 
 def _lives(options: Any, payloads: tuple[bytes, ...]) -> list[checks.Life]:
     if options.life is not None:
-        return [load_object(options.life, "life")]
+        life = load_object(options.life, "life")
+        if not callable(life):
+            raise ConfigurationError(f"life={shown(options.life)}: must be a function that takes a member")
+        return [life]
     if options.recording is not None:
-        return [RecordedLife(options.recording)]
+        open_member(options.recording).log()  # a mistake is reported once, and not by each check
+        print(f"traffic is that of the first {options.most_messages} sessions and messages of {options.recording}")
+        return [RecordedLife(options.recording, options.most_messages)]
     return [GeneratedLife(seed, options.events, payloads) for seed in range(1, options.seeds + 1)]
 
 
@@ -95,12 +137,18 @@ def _payloads(path: Path | None) -> tuple[bytes, ...]:
     if path is None:
         return ()
     try:
-        lines = path.read_text(encoding="ascii").split()
-        return tuple(bytes.fromhex(line) for line in lines)
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            f"payloads={shown(str(path))}: must be a file of messages in hexadecimal: {error}"
-        ) from None
+        lines = path.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError as error:
+        raise ConfigurationError(f"payloads={shown(str(path))}: cannot be read: {error.strerror}") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(bytes.fromhex(line))
+        except ValueError as error:
+            raise ConfigurationError(
+                f"payloads={shown(str(path))}: line {number} must be a message in hexadecimal: {error}"
+            ) from None
+    return tuple(payload for payload in found if payload)
 
 
 __all__ = ["ContainerError", "check_parser", "run_checks"]

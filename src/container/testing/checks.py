@@ -31,6 +31,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any
@@ -54,6 +55,8 @@ from container.testing.scripted_consensus_module import ServiceAck
 type Life = Callable[[MemoryMember], object]
 
 _NULL_VALUE = -1
+# Stands before what a process found, behind whatever the service printed.
+_RESULT = b"\0states:"
 # What a check in another process may take, in seconds.
 _LIMIT_S = 300.0
 # Places outside the event on which Python's own behaviour may depend: order of sets and hashes, time zone, language.
@@ -166,67 +169,83 @@ def check_replays(service: ServiceFactory, life: Life, *, every: int = 10, resta
 
 
 class _RestartingMember(MemoryMember):
-    """Is restarted after every so many messages of the log; keeps what clients received, as they received it."""
+    """Logs a new term after every so many messages, with a restart before or without; keeps what clients received."""
 
-    def __init__(self, service: ServiceFactory, every: int, *, takes_snapshots: bool) -> None:
+    def __init__(self, service: ServiceFactory, every: int, *, takes_snapshots: bool, restarts: bool) -> None:
         self._every = every
         self._takes_snapshots = takes_snapshots
+        self._restarts = restarts
         self._since = 0
+        self._is_between = False
         self.received: list[tuple[int, bytes]] = []
         super().__init__(service)
 
     def _log(self, log: Callable[[Any], object]) -> None:
         super()._log(log)
+        if self._is_between:
+            return
         self._since += 1
-        if self._since >= self._every > 0 and not self._is_replaying:
-            self._since = -2  # the snapshot and the new term are logged as well
-            self.restart(self.take_snapshot() if self._takes_snapshots else None)
+        if self._since >= self._every > 0:
             self._since = 0
+            self._is_between = True
+            snapshot = self.take_snapshot() if self._takes_snapshots else None
+            if self._restarts:
+                self.restart(snapshot)
+            else:
+                self.new_term()
+            self._is_between = False
 
     def _receive(self, session: MemorySession, payload: bytes) -> None:
         super()._receive(session, payload)
         self.received.append((session.id, payload))
 
     def events(self) -> list[tuple[str, dict[str, Any]]]:
-        """What the log has of clients, timers and services, with the answers at its end."""
-        decoded = [entry.decode() for entry in self.log]
-        mentioned = [(name, fields) for name, fields in decoded if name not in _EVENTS_OF_THE_CLUSTER]
+        """What the log has, with the answers at its end."""
         answers = [("answer", {"session": session_id, "payload": payload}) for session_id, payload in self.received]
-        for _, fields in mentioned:
-            fields.pop("leadership_term_id", None)
-        return mentioned + answers
+        return [entry.decode() for entry in self.log if entry.decode()[0] != _NEW_TERM] + answers
 
 
 def check_restarts(service: ServiceFactory, life: Life, *, every: int = 10) -> int:
-    """Compare a run of ``service`` with others that restart meanwhile; return how many events were compared.
+    """Compare runs of ``service`` that restart with runs that do not; return how many events were compared.
 
-    One more run has no restart. One restarts from a new snapshot after each ``every`` messages of the log, one from
-    the beginning of the log. All must answer the same, in the same order, and log the same timers, messages of the
-    service, and closes of sessions: nothing is missing and nothing comes twice.
+    A run is compared with one more of the same; then one that restarts from a new snapshot after each ``every``
+    messages of the log, and one that restarts from the beginning of the log, each with one that logs the same and does
+    not restart. They must answer the same, in the same order, and log the same timers, messages of the service, and
+    closes of sessions: nothing is missing and nothing comes twice. In long lives ``every`` grows: a run has up to 20
+    restarts.
 
     Raises:
         DivergenceError: an event is another one, is missing, or came twice; ``log_position`` is where the log of the
-            second run ended.
+            run with restarts ended.
         ConfigurationError: ``every`` is not positive.
     """
     _check_positive(every=every)
-    ways = {"run once": (0, False), "run again": (0, False)}
-    ways |= {"restarted from snapshots": (every, True), "restarted from the whole log": (every, False)}
     compared = 0
-    expected: list[tuple[str, dict[str, Any]]] | None = None
-    for way, (count, takes_snapshots) in ways.items():
-        with _RestartingMember(service, count, takes_snapshots=takes_snapshots) as member:
-            life(member)
-            events, position = member.events(), member.log_position
-        if expected is None:
-            expected = events
+    for way, takes_snapshots, restarts in (
+        ("run again", False, False),
+        ("restarted from snapshots", True, True),
+        ("restarted from the whole log", False, True),
+    ):
+        expected, _ = _lived(service, life, every if restarts else 0, takes_snapshots, restarts=False)
+        if restarts:
+            every = max(every, len(expected) // _MOST_RESTARTS)
+            expected, _ = _lived(service, life, every, takes_snapshots, restarts=False)
+        events, position = _lived(service, life, every if restarts else 0, takes_snapshots, restarts=restarts)
         for number, (wanted, found) in enumerate(itertools.zip_longest(expected, events)):
             if wanted != found:
                 raise DivergenceError(
                     f"{way}, event {number} is {_event(found)}; without a restart it is {_event(wanted)}", position
                 )
         compared += len(events)
-    return compared - len(expected or ())
+    return compared
+
+
+def _lived(
+    service: ServiceFactory, life: Life, every: int, takes_snapshots: bool, *, restarts: bool
+) -> tuple[list[tuple[str, dict[str, Any]]], int]:
+    with _RestartingMember(service, every, takes_snapshots=takes_snapshots, restarts=restarts) as member:
+        life(member)
+        return member.events(), member.log_position
 
 
 def _event(event: tuple[str, dict[str, Any]] | None) -> str:
@@ -248,13 +267,14 @@ def check_payloads(
     _check_positive(every=every, count=count)
     draws = random.Random(seed)
     with MemoryMember(service) as member:
-        clients = [member.open_session(b"ada"), member.open_session()]
         payload, what = b"", "the start"
         try:
             for number in range(1, count + 1):
                 payload = hostile_payload(draws, payloads)
                 what = f"message {number} of seed {seed}"
-                draws.choice(clients).send(payload)
+                while len(member.sessions) < 2:  # the service may close those that send nonsense
+                    member.open_session(b"ada")
+                draws.choice(member.sessions).send(payload)
                 member.advance(draws.choice((0, 0, 1, 1_000)))
                 if number % every == 0:
                     what = f"the snapshot after message {number} of seed {seed}, which"
@@ -284,13 +304,16 @@ def hostile_payload(draws: random.Random, payloads: Sequence[bytes]) -> bytes:
                 payload[at : at + 8] = draws.choice(_EXTREME_NUMBERS)
             case _:
                 payload[at:at] = draws.randbytes(draws.choice((1, 4, 200)))
-    return bytes(payload)
+    return bytes(payload[:_LONGEST_PAYLOAD])
 
 
 _EXTREME_NUMBERS = tuple(
     number.to_bytes(8, "little", signed=True) for number in (0, -1, 1, 2**63 - 1, -(2**63), 2**31, 2**53)
 )
-_EVENTS_OF_THE_CLUSTER = frozenset({"NewLeadershipTermEvent", "ClusterActionRequest"})
+_NEW_TERM = "NewLeadershipTermEvent"
+_MOST_RESTARTS = 20
+# Less than the log takes: 128 KiB with the header of a session message.
+_LONGEST_PAYLOAD = 100_000
 
 
 def check_memory(service: ServiceFactory, life: Life, *, times: int = 100, limit: int = 100_000) -> int:
@@ -306,18 +329,18 @@ def check_memory(service: ServiceFactory, life: Life, *, times: int = 100, limit
     if times < 2:
         raise ConfigurationError(f"times={times}: must be at least 2")
     tracer_ran = tracemalloc.is_tracing()
-    with _ForgetfulMember(service) as member:
-        for _ in range(times // 2):
-            life(member)
-        tracemalloc.start()
-        try:
+    tracemalloc.start()  # before the first life: what is freed later must have been counted
+    try:
+        with _ForgetfulMember(service) as member:
+            for _ in range(times // 2):
+                life(member)
             before = _allocations()
             for _ in range(times - times // 2):
                 life(member)
             after = _allocations()
-        finally:
-            if not tracer_ran:
-                tracemalloc.stop()
+    finally:
+        if not tracer_ran:
+            tracemalloc.stop()
     differences = after.compare_to(before, "lineno")
     growth = sum(entry.size_diff for entry in differences)
     if growth > limit:
@@ -371,8 +394,16 @@ def check_upgrade(old: ServiceFactory, new: ServiceFactory, life: Life, *, every
         return member.compared
 
 
+def count_states(service: ServiceFactory, life: Life) -> int:
+    """Return how many different states the snapshots of ``service`` show over ``life``, one after each event."""
+    with _SnapshottingMember(service, 1) as member:
+        life(member)
+        member.take_snapshot()
+        return len(set(member.states.values()))
+
+
 def _some(snapshots: Sequence[MemorySnapshot], count: int) -> Sequence[MemorySnapshot]:
-    return snapshots[:: max(1, len(snapshots) // count)]
+    return snapshots[:: -(-len(snapshots) // count)]
 
 
 def _check_positive(**counts: int) -> None:
@@ -384,7 +415,8 @@ def _check_positive(**counts: int) -> None:
 def check_calls(service: ServiceFactory, life: Life) -> None:
     """Run ``life`` and look at each call that callbacks make.
 
-    Python's ``logging`` and the import of modules may do what they like.
+    Python's ``logging``, ``traceback`` and ``warnings`` and the import of modules may do what they like. What was made
+    before the first callback, such as random numbers without a seed, is not seen here: :func:`check_restarts` finds it.
 
     Raises:
         ForbiddenCallError: a callback called a clock, ``sleep``, random numbers without a seed of their own, files,
@@ -393,7 +425,8 @@ def check_calls(service: ServiceFactory, life: Life) -> None:
     found: dict[str, None] = {}
 
     def look(frame: FrameType, event: str, function: Any) -> None:
-        if event == "c_call" and (name := _forbidden(function)) is not None and (line := _line_of(frame)):
+        name = _forbidden(frame, function) if event == "c_call" else None
+        if name is not None and (line := _line_of(frame)):
             found[f"{name} in {line}"] = None
 
     with _WatchedMember(service, look) as member:
@@ -434,6 +467,11 @@ def check_environments(
         ConfigurationError: service or life cannot be imported by another process.
         ContainerError: a process failed; the text has the end of what it printed.
     """
+    for name, given in (("service", service), ("life", life)):
+        if isinstance(given, str):
+            load_object(given, name)  # a mistake is reported here, and not by a process
+        elif getattr(given, "__module__", None) == "__main__":
+            raise ConfigurationError(f"{name}={shown(given)}: is of __main__, which another process cannot import")
     try:
         task = pickle.dumps((service, life))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -454,20 +492,26 @@ def check_environments(
 
 
 def _outcome(task: bytes, environment: Mapping[str, str]) -> dict[int, str]:
-    ended = subprocess.run(
-        [sys.executable, "-m", "container.testing.checks"],
-        input=task,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment},
-        capture_output=True,
-        timeout=_LIMIT_S,
-        check=False,
-    )
-    if ended.returncode != 0:
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "container.testing.checks"],
+            input=task,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment},
+            capture_output=True,
+            timeout=_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ContainerError(
+            f"the life did not end within {_LIMIT_S:g} s in a process with {shown(dict(environment))}"
+        ) from None
+    _, is_there, last = ended.stdout.rpartition(_RESULT)
+    if ended.returncode != 0 or not is_there:
         raise ContainerError(
             f"the service failed in a process with {shown(dict(environment))}, code {ended.returncode}: "
             f"{ended.stderr.decode(errors='replace')[-2000:]}"
         )
-    return msgspec.json.decode(ended.stdout.splitlines()[-1], type=dict[int, str])
+    return msgspec.json.decode(last, type=dict[int, str])
 
 
 def main() -> None:
@@ -483,7 +527,9 @@ def main() -> None:
             position: hashlib.sha256(b"".join(len(part).to_bytes(8, "little") + part for part in state)).hexdigest()
             for position, state in member.states.items()
         }
-    print(msgspec.json.encode(digests).decode())
+    sys.stdout.flush()
+    sys.stdout.buffer.write(_RESULT + msgspec.json.encode(digests))
+    sys.stdout.flush()
 
 
 # Modules whose frames stand between a user's line and a forbidden call.
@@ -506,12 +552,21 @@ _LIBRARY = frozenset(
     ]
 )
 # Modules that may do what they like: it does not come back to the service.
-_PARDONED = frozenset({"logging", "importlib"})
+_PARDONED = frozenset({"importlib", "linecache", "logging", "tokenize", "traceback", "warnings"})
+_CLOCKS = (
+    "clock_gettime clock_gettime_ns ctime gmtime localtime monotonic monotonic_ns perf_counter perf_counter_ns "
+    "process_time process_time_ns sleep thread_time thread_time_ns time time_ns"
+)
+_OF_THE_SYSTEM = (
+    "access chmod cpu_count getcwd getloadavg getpid getppid getrandom link listdir lstat mkdir open readlink remove "
+    "rename replace rmdir scandir stat statvfs symlink system times truncate unlink urandom utime"
+)
 _FUNCTIONS: dict[Any, str] = {
     getattr(module, name): f"{module.__name__}.{name}"
     for module, names in (
-        (time, "time time_ns monotonic monotonic_ns perf_counter perf_counter_ns process_time localtime gmtime sleep"),
-        (os, "urandom getpid open stat listdir scandir system"),
+        (time, _CLOCKS),
+        (os, _OF_THE_SYSTEM),
+        (uuid, "_generate_time_safe"),
         (_socket, "getaddrinfo gethostname gethostbyname"),
         (_thread, "start_new_thread start_joinable_thread"),
         (builtins, "input"),
@@ -523,7 +578,7 @@ _FUNCTIONS: dict[Any, str] = {
 _SHARED_RANDOM = getattr(random.random, "__self__", None)
 
 
-def _forbidden(function: Any) -> str | None:
+def _forbidden(frame: FrameType, function: Any) -> str | None:
     """The name of a function of C that callbacks must not call; None for others."""
     owner = getattr(function, "__self__", None)
     name = getattr(function, "__name__", "")
@@ -536,6 +591,8 @@ def _forbidden(function: Any) -> str | None:
         return f"{owner.__name__}.{name}"
     if owner is not None and (owner is _SHARED_RANDOM or isinstance(owner, random.SystemRandom)):
         return f"random.{name}"
+    if isinstance(owner, random.Random) and name == "seed" and frame.f_locals.get("a", owner) is None:
+        return "random.Random.seed without a seed"
     if isinstance(owner, _socket.socket):
         return f"socket.{name}"
     return None

@@ -47,8 +47,8 @@ class GeneratedLife(msgspec.Struct, frozen=True):
                 member.new_term()
             else:
                 draws.choice(sessions).send(self._payload(draws))
-        for session in member.sessions:
-            session.close()
+        while member.sessions:  # the service may close others meanwhile
+            member.sessions[0].close()
 
     def _payload(self, draws: random.Random) -> bytes:
         if self.payloads and draws.random() < 0.9:
@@ -59,8 +59,9 @@ class GeneratedLife(msgspec.Struct, frozen=True):
 class RecordedLife(msgspec.Struct, frozen=True):
     """What the clients of a recorded log did; ``path`` is a member's, as :func:`container.recordings.read` takes it.
 
-    Sessions get new ids. Timers fire at the deadlines that the service sets now. Messages of the service with
-    ``service_id`` are those that it sends now; those of other services are logged as they were.
+    Sessions get new ids, and cluster time begins at the member's own. Timers fire at the deadlines that the service
+    sets now. Messages of the service with ``service_id`` are those that it sends now; those of other services are
+    logged as they were.
     """
 
     path: str
@@ -70,8 +71,11 @@ class RecordedLife(msgspec.Struct, frozen=True):
     def __call__(self, member: MemoryMember) -> None:
         """Do it all to a member, up to ``most_messages``; sessions that were open at the end stay open."""
         sessions: dict[int, MemorySession] = {}
+        before = None
         for _, row in self._rows():
-            member.advance(max(row["timestamp"] - member.cluster_time, 0))
+            now = row["timestamp"]
+            member.advance(0 if before is None else max(now - before, 0))
+            before = now
             session_id = row["cluster_session_id"]
             if "payload" not in row:
                 self._change(member, sessions, row)
@@ -89,7 +93,7 @@ class RecordedLife(msgspec.Struct, frozen=True):
         if row["event"] == "OPEN":
             sessions[session_id] = member.open_session(row["encoded_principal"] or b"")
         elif (session := sessions.get(session_id)) is not None and session.is_open:
-            session.close(CloseReason[row["close_reason"]])
+            session.close(CloseReason.__members__.get(row["close_reason"], CloseReason.CLIENT_ACTION))
 
     def _rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         views = (self._rows_of(view) for view in ("sessions", "session_messages"))

@@ -197,6 +197,7 @@ class MemoryMember:
         self._logged_of_service = 0
         self._injected = 0
         self._waiting: list[Any] = []  # what the service sent, and was not looked at yet
+        self._gone: list[int] = []  # sessions that were closed, and can be sent something until the end of the turn
         self._is_replaying = False
         self._base = snapshot
         self._end: BaseException | None = None
@@ -291,12 +292,15 @@ class MemoryMember:
             deadline, correlation_id = min(due, key=lambda timer: timer[0])  # of equal ones the first scheduled
             self._set_time(deadline)
             self.fire_timer(correlation_id)
+            if self._end is not None:
+                return
         else:
             raise ScriptError(f"{_ROUND_LIMIT} timers fired up to cluster time {end}, and more are due: {self.timers}")
         self._set_time(end)
 
     def fire_timer(self, correlation_id: int) -> None:
         """Fire a timer now, whatever its deadline, or one that was never scheduled, as a late cancel can cause."""
+        self._check_running()
         self._timers.pop(correlation_id, None)
         self._log(lambda module: module.timer_event(correlation_id))
 
@@ -350,7 +354,7 @@ class MemoryMember:
         """End the service as kill -9 does, and start a new one: from a snapshot and the log behind it.
 
         Without ``snapshot`` it replays the log from the beginning. ``service`` is another version of it, or a new
-        instance; by default the class or function that the member was made with makes one. What a replay sends to
+        instance; by default the class or function makes one that made the last one. What a replay sends to
         clients goes nowhere, as on a real member. Raises what callbacks raise.
         """
         if self._is_closed:
@@ -402,6 +406,7 @@ class MemoryMember:
         self._timers = {} if snapshot is None else dict(snapshot.timers)
         self._sent_to_cluster = 0 if snapshot is None else snapshot.service_message_count
         self._waiting.clear()
+        self._gone.clear()
         if snapshot is None:
             module.start()
         else:
@@ -494,12 +499,14 @@ class MemoryMember:
         self._clock.advance(_TICK_NS)
         is_done = bool(self._run(self._runner.do_work))
         news = self._waiting + self._module.poll()
-        self._module.received.clear()
+        self._module.forget_received()
         self._waiting = []
         for message in news:
             self._take(message)
         for answer in self._module.take_egress():
             self._receive(self._all_sessions[answer.cluster_session_id], answer.payload)
+        while self._gone:
+            self._module.disconnect_egress(self._gone.pop())
         return is_done or bool(news)
 
     def _receive(self, session: MemorySession, payload: bytes) -> None:
@@ -534,6 +541,7 @@ class MemoryMember:
 
     def _close_session(self, session: MemorySession, reason: CloseReason) -> None:
         session.is_open = False
+        self._gone.append(session.id)
         self._module.close_session(session.id, reason)
 
     def _replay(self, entries: list[LogEntry]) -> None:
@@ -572,6 +580,8 @@ class MemoryMember:
             result = action()
         except AgentTermination as end:
             self._end = end
+            if not self._raises:
+                self.errors.append(end.__cause__ or end)
         except Exception as error:
             self.errors.append(error)
         if self._raises and len(self.errors) > before:

@@ -593,6 +593,11 @@ class ScriptedConsensusModule:
             return cycles
         raise ScriptError(f"did not happen within {cycles} duty cycles: {what or repr(until)}")
 
+    def forget_received(self) -> None:
+        """Forget what the service sent so far, as a test does that runs for long."""
+        self.received.clear()
+        self._from_service.messages.clear()
+
     def _received[T](self, kind: type[T]) -> list[T]:
         self.poll()
         return [message for message in self.received if isinstance(message, kind)]
