@@ -7,6 +7,7 @@ import datetime
 import logging
 import os
 import random
+import re
 import socket
 import threading
 import time
@@ -38,6 +39,7 @@ from container.testing.checks import (
     ForbiddenCallError,
     HostilePayloadError,
     MemoryGrowthError,
+    _difference,
     check_calls,
     check_environments,
     check_memory,
@@ -179,8 +181,48 @@ def test_a_replay_finds_state_that_no_snapshot_has() -> None:
         check_replays(Forgetful, life)
     text = str(e.value)
     assert "The last events before it:\n" in text
-    assert "Message 0 of the snapshot:" in text or "Message 1 of the snapshot:" in text
+    assert re.search(r"\nTotals\.total: \d+ in the other run, \d+ now\.", text), text
+    assert re.search(r"\n  \d+: SessionMessageHeader b'[ab].* \{'leadership_term_id'", text), text
     assert e.value.log_position > 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "text"),
+    [
+        ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, "State.a[1].b: 2 in the other run, 3 now."),
+        ({"a": [1]}, {"a": [1, 2]}, "the length of State.a: 1 in the other run, 2 now."),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, "the keys of State, or their order: ['a', 'b'] in the other run, ['b'"),
+        ({"a": 1}, {"a": True}, "State.a: 1 in the other run, True now."),
+    ],
+)
+def test_a_difference_is_named_by_its_path(one: Any, other: Any, text: str) -> None:
+    written = []
+    for state in (one, other):
+        messages: list[bytes] = []
+        container.write_snapshot(Messages(messages), state, name="State")
+        written.append(messages)
+    assert _difference(*written).startswith(text)
+
+
+def test_a_difference_of_other_bytes_is_named_by_its_place() -> None:
+    same = bytes(100)
+    text = _difference([same, same + b"one"], [same, same + b"other"])
+    assert text.startswith("Message 1 of the snapshot differs from byte 101 on: b'")
+    assert "ne' in the other run" in text
+    assert _difference([same], [same, same]) == "The snapshot has 1 messages in the other run, 2 now."
+
+
+class Messages:
+    """A publication that keeps its messages."""
+
+    max_message_length = 1_000
+
+    def __init__(self, messages: list[bytes]) -> None:
+        self._messages = messages
+
+    def send(self, *buffers: bytes | memoryview) -> int:
+        self._messages.append(b"".join(buffers))
+        return 1
 
 
 def test_a_replay_finds_state_of_the_class() -> None:

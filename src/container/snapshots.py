@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
@@ -221,6 +221,22 @@ def _read_payload(messages: Iterator[bytes], header: _Header) -> bytearray:
     if zlib.crc32(payload) != header.checksum:
         raise SnapshotError(f"the checksum of the state's {header.length} bytes is wrong: the snapshot is damaged")
     return payload
+
+
+def decode_states(messages: Sequence[bytes]) -> dict[str, Any]:
+    """Return the states that :func:`write_snapshot` wrote as ``messages``, by name, as dicts and lists without types.
+
+    Raises SnapshotError when there is anything else among the messages, or they are damaged.
+    """
+    found: dict[str, Any] = {}
+    rest = iter(messages)
+    for message in rest:
+        header = _Header.of(message)
+        try:
+            found[header.name] = msgspec.msgpack.decode(_read_payload(rest, header))
+        except msgspec.MsgspecError as error:
+            raise SnapshotError(f"the state {header.name} cannot be decoded: {error}") from error
+    return found
 
 
 def _refuse_sets(state_type: type) -> None:

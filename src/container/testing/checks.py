@@ -41,7 +41,8 @@ import msgspec
 from container.common.error_texts import message_of
 from container.common.object_path import load_object
 from container.common.values import shown
-from container.errors import ConfigurationError, ContainerError
+from container.errors import ConfigurationError, ContainerError, SnapshotError
+from container.snapshots import decode_states
 from container.testing.memory_member import (
     MemoryMember,
     MemorySession,
@@ -55,6 +56,7 @@ from container.testing.scripted_consensus_module import ServiceAck
 type Life = Callable[[MemoryMember], object]
 
 _NULL_VALUE = -1
+_FIELDS_LENGTH = 200
 # Stands before what a process found, behind whatever the service printed.
 _RESULT = b"\0states:"
 # What a check in another process may take, in seconds.
@@ -613,22 +615,51 @@ def _line_of(frame: FrameType | None) -> str | None:
 
 def _events_before(member: MemoryMember, position: int, count: int) -> str:
     entries = [entry for entry in member.log if entry.position <= position][-count - 1 :]
-    lines = [f"  {entry.position}: {entry.decode()[0]} {shown(entry.decode()[1])}" for entry in entries]
+    lines = []
+    for entry in entries:
+        name, fields = entry.decode()
+        payload = f" {shown(fields.pop('payload'))}" if "payload" in fields else ""
+        lines.append(f"  {entry.position}: {name}{payload} {shown(fields, _FIELDS_LENGTH)}")
     return "The last events before it:\n" + "\n".join(lines)
 
 
 def _difference(one: Sequence[bytes], other: Sequence[bytes]) -> str:
-    for index, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return f"Message {index} of the snapshot: {_readable(left)} in the other run, {_readable(right)} now."
+    try:
+        states, other_states = decode_states(one), decode_states(other)
+    except SnapshotError:
+        states = other_states = {}  # in a format of the service's own
+    if found := _first_difference(states, other_states, ""):
+        path, left, right = found
+        return f"{path}: {left} in the other run, {right} now."
+    for index, (message, other_message) in enumerate(zip(one, other, strict=False)):
+        if message != other_message:
+            pairs = enumerate(zip(message, other_message, strict=False))
+            at = next(
+                (at for at, (byte, other_byte) in pairs if byte != other_byte), min(len(message), len(other_message))
+            )
+            begin = max(at - 16, 0)
+            return (
+                f"Message {index} of the snapshot differs from byte {at} on: {shown(message[begin:])} in the other "
+                f"run, {shown(other_message[begin:])} now, both from byte {begin} on."
+            )
     return f"The snapshot has {len(one)} messages in the other run, {len(other)} now."
 
 
-def _readable(message: bytes) -> str:
-    try:
-        return shown(msgspec.msgpack.decode(message))
-    except msgspec.MsgspecError:
-        return shown(message)
+def _first_difference(one: Any, other: Any, path: str) -> tuple[str, str, str] | None:
+    """The place of the first value that differs, and both values as text; None when there is none."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in one:
+            if key in other and (found := _first_difference(one[key], other[key], f"{path}.{key}".lstrip("."))):
+                return found
+        if list(one) != list(other):
+            return f"the keys of {path}, or their order", shown(list(one)), shown(list(other))
+        return None
+    if isinstance(one, list) and isinstance(other, list):
+        for index, (value, other_value) in enumerate(zip(one, other, strict=False)):
+            if found := _first_difference(value, other_value, f"{path}[{index}]"):
+                return found
+        return None if len(one) == len(other) else (f"the length of {path}", str(len(one)), str(len(other)))
+    return None if one == other and type(one) is type(other) else (path, shown(one), shown(other))
 
 
 if __name__ == "__main__":
