@@ -498,6 +498,36 @@ def test_a_new_release_that_keeps_more_than_the_old_one_is_found() -> None:
         check_upgrade(CounterV1, Hasty, counting)
 
 
+class Talkative(Counter):
+    """Wrong: answers twice."""
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        super().on_session_message(session, timestamp, buffer, header)
+        if session is not None:
+            session.send(b"by the way")
+
+
+class Punctual(Counter):
+    """Wrong: schedules a timer that the old release did not."""
+
+    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+        super().on_start(cluster, snapshot_image)
+        self.cluster = cluster
+
+    def add(self, name: str, number: int) -> bytes:
+        while not self.cluster.schedule_timer(number, self.cluster.time + 1_000_000):
+            self.cluster.idle()
+        return super().add(name, number)
+
+
+@pytest.mark.parametrize(("new", "what"), [(Talkative, "answer"), (Punctual, "timer")])
+def test_a_new_release_that_does_something_else_is_found(new: type[Counter], what: str) -> None:
+    with pytest.raises(DivergenceError, match=rf"with the new release, event \d+ is {what} .*; with the old one it is"):
+        check_upgrade(CounterV1, new, counting)
+
+
 def test_a_new_release_that_cannot_read_the_old_state_is_found() -> None:
     with pytest.raises(SnapshotError, match="holds version 1 of Counter, not 2: give upgrades the type that"):
         check_upgrade(CounterV1, Unable, counting)
@@ -527,10 +557,25 @@ def test_processes_with_other_environments_agree_about_a_good_service() -> None:
     assert check_environments("tests.test_checks:Adding", "tests.test_checks:life") > 100
 
 
-@pytest.mark.parametrize("name", ["Sorting", "LocalTime"])
-def test_processes_with_other_environments_find_what_depends_on_them(name: str) -> None:
-    with pytest.raises(DivergenceError, match=r"the state at log position \d+ differs between processes with"):
+class Clocking(Adding):
+    """Wrong: the clock."""
+
+    def add(self, payload: bytes) -> None:
+        self.state.total = time.time_ns()
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("Sorting", "it differs with PYTHONHASHSEED; look for sets of texts or bytes, and hash()"),
+        ("LocalTime", "it differs with TZ; look for local time"),
+        ("Clocking", "it differs in the same environment too; look for clocks, random numbers and addresses"),
+    ],
+)
+def test_processes_with_other_environments_find_what_depends_on_them(name: str, cause: str) -> None:
+    with pytest.raises(DivergenceError, match=r"the state at log position \d+ differs between processes with") as e:
         check_environments(f"tests.test_checks:{name}", "tests.test_checks:life")
+    assert cause in str(e.value)
 
 
 class Exiting(Adding):

@@ -233,13 +233,20 @@ def check_restarts(service: ServiceFactory, life: Life, *, every: int = 10) -> i
             every = max(every, len(expected) // _MOST_RESTARTS)
             expected, _ = _lived(service, life, every, takes_snapshots, restarts=False)
         events, position = _lived(service, life, every if restarts else 0, takes_snapshots, restarts=restarts)
-        for number, (wanted, found) in enumerate(itertools.zip_longest(expected, events)):
-            if wanted != found:
-                raise DivergenceError(
-                    f"{way}, event {number} is {_event(found)}; without a restart it is {_event(wanted)}", position
-                )
+        _compare_events(expected, events, way + ", event {} is {}; without a restart it is {}", position)
         compared += len(events)
     return compared
+
+
+def _compare_events(
+    expected: Sequence[tuple[str, dict[str, Any]]],
+    events: Sequence[tuple[str, dict[str, Any]]],
+    text: str,
+    position: int,
+) -> None:
+    for number, (wanted, found) in enumerate(itertools.zip_longest(expected, events)):
+        if wanted != found:
+            raise DivergenceError(text.format(number, _event(found), _event(wanted)), position)
 
 
 def _lived(
@@ -247,7 +254,8 @@ def _lived(
 ) -> tuple[list[tuple[str, dict[str, Any]]], int]:
     with _RestartingMember(service, every, takes_snapshots=takes_snapshots, restarts=restarts) as member:
         life(member)
-        return member.events(), member.log_position
+        timers = [("timer", {"correlation_id": name, "deadline": deadline}) for name, deadline in member.timers.items()]
+        return member.events() + timers, member.log_position
 
 
 def _event(event: tuple[str, dict[str, Any]] | None) -> str:
@@ -374,16 +382,20 @@ class _ForgetfulMember(MemoryMember):
 def check_upgrade(old: ServiceFactory, new: ServiceFactory, life: Life, *, every: int = 10, restarts: int = 10) -> int:
     """Compare starts of ``new`` from snapshots of ``old``; return how many states were compared.
 
-    ``old`` runs through ``life`` and takes a snapshot after each ``every`` messages of the log. Then ``new`` starts
-    from ``restarts`` of these, and from nothing, and replays the log behind it, as members do in a rolling upgrade. All
-    must come to the same states.
+    Both run through ``life``: they must answer the same, and log the same timers, messages of the service, and closes
+    of sessions. Then ``old`` takes a snapshot after each ``every`` messages of the log. ``new`` starts from
+    ``restarts`` of these, and from nothing, and replays the log behind it, as members do in a rolling upgrade. All must
+    come to the same states.
 
     Raises:
-        DivergenceError: two states differ; as in :func:`check_replays`.
+        DivergenceError: an event differs, or two states do; as in :func:`check_restarts` and :func:`check_replays`.
         SnapshotError: ``new`` cannot read a snapshot.
         ConfigurationError: ``every`` or ``restarts`` is not positive.
     """
     _check_positive(every=every, restarts=restarts)
+    expected, _ = _lived(old, life, 0, False, restarts=False)
+    events, position = _lived(new, life, 0, False, restarts=False)
+    _compare_events(expected, events, "with the new release, event {} is {}; with the old one it is {}", position)
     with _SnapshottingMember(old, every) as member:
         life(member)
         member.take_snapshot()
@@ -487,10 +499,31 @@ def check_environments(
             if first.get(position) != outcome.get(position):
                 raise DivergenceError(
                     f"the state at log position {position} differs between processes with "
-                    f"{shown(dict(environments[0]))} and {shown(dict(environment))}",
+                    f"{shown(dict(environments[0]))} and {shown(dict(environment))}: "
+                    f"{_cause(task, environments[0], environment, first)}",
                     position,
                 )
     return len(first) * len(outcomes)
+
+
+def _cause(task: bytes, environment: Mapping[str, str], other: Mapping[str, str], expected: Mapping[int, str]) -> str:
+    """Which of the variables makes the difference, by more processes."""
+    if _outcome(task, environment) != expected:
+        return "it differs in the same environment too; look for clocks, random numbers and addresses of objects"
+    alone = [
+        name
+        for name in other
+        if other[name] != environment.get(name) and _outcome(task, {**environment, name: other[name]}) != expected
+    ]
+    hints = "; ".join(_HINTS[name] for name in alone if name in _HINTS)
+    return f"it differs with {' or '.join(alone) or 'several of them together'}{'; ' * bool(hints)}{hints}"
+
+
+_HINTS = {
+    "PYTHONHASHSEED": "look for sets of texts or bytes, and hash()",
+    "TZ": "look for local time",
+    "LC_ALL": "look for sorting or formatting by language",
+}
 
 
 def _outcome(task: bytes, environment: Mapping[str, str]) -> dict[int, str]:
