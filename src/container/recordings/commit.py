@@ -6,7 +6,7 @@ a stop or a kill left open. There the members decide together: what a majority h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -87,22 +87,22 @@ def _is_alone(member: Member, log: Log) -> bool:
 def _names_newest_term(member: Member, log: Log) -> bool:
     """Whether the newest term of which the log has a message is one of the recording log.
 
-    Bounded: it looks at the first message of each Aeron term from the end on, and then through one Aeron term.
+    Bounded: it looks at the first message of each Aeron term that has a file, from the end on, and then through one
+    Aeron term.
     """
     begin, end = log.log_range.start_position, log.log_range.recorded_position
     if not log.terms:
         return begin == end
     newest = max(log.terms, key=lambda entry: entry.leadership_term_id)
     begin = max(begin, newest.term_base_log_position)
-    place = (end - 1) & -log.descriptor.term_buffer_length
-    while place > begin:
-        found = read_leadership_term_id(member.archive_dir, log.descriptor, place)
+    place = begin
+    for one in _aeron_terms(log, begin, end):
+        found = read_leadership_term_id(member.archive_dir, log.descriptor, one)
         if found is not None:
             if found != newest.leadership_term_id:
                 return False
+            place = one
             break
-        place -= log.descriptor.term_buffer_length
-    place = max(place, begin)
     if place >= end:
         return True
     own = int(read_term_message(member.archive_dir, log.descriptor, place) is not None)
@@ -122,6 +122,14 @@ def _names_newest_term(member: Member, log: Log) -> bool:
         while decoder.decode_messages() == _READ_OK and not decoder.is_full:
             pass
         return decoder.rows <= own
+
+
+def _aeron_terms(log: Log, begin: int, end: int) -> Iterator[int]:
+    """Where the Aeron terms between two positions begin that have a file, the last first."""
+    term_length, segment_length = log.descriptor.term_buffer_length, log.descriptor.segment_file_length
+    for segment in reversed(log.segment_positions):
+        last = (min(end, segment + segment_length) - 1) & -term_length
+        yield from range(last, max(begin, segment - 1), -term_length)
 
 
 def _of_cluster(member: Member, log: Log) -> tuple[int, str]:
