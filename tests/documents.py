@@ -169,6 +169,8 @@ PLAN: dict[str, Plan] = {
     "docs/settings.md: Settings (toml)": Elsewhere(
         "tests/system/test_documents.py::test_the_configuration_file_is_taken"
     ),
+    "docs/service.md: Writing a service (python)": Runs("memory"),
+    "docs/service.md: Run it (sh)": Commands(),
     "docs/testing.md: A service in memory (python)": Runs("memory", replaced=_MY_SERVICE),
     "docs/testing.md: A service in memory (python 2)": Runs("memory"),
     "docs/testing.md: Find what would diverge (sh)": Commands(),

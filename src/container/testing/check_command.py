@@ -89,7 +89,11 @@ def _place_of(error: BaseException) -> str:
     """The user's line that raised; nothing for a finding of a check."""
     if isinstance(error, _FINDINGS):
         return ""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_PACKAGE)]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((_PACKAGE, "src/container"))
+    ]
     return f" in {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
