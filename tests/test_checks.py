@@ -42,11 +42,13 @@ from container.testing.checks import (
     _difference,
     check_calls,
     check_environments,
+    check_golden_snapshots,
     check_memory,
     check_payloads,
     check_replays,
     check_restarts,
     check_upgrade,
+    write_golden_snapshot,
 )
 from container.testing.lives import GeneratedLife
 from examples.auction_service import AuctionService, OpenAuction, PlaceBid
@@ -531,6 +533,33 @@ def test_a_new_release_that_does_something_else_is_found(new: type[Counter], wha
 def test_a_new_release_that_cannot_read_the_old_state_is_found() -> None:
     with pytest.raises(SnapshotError, match="holds version 1 of Counter, not 2: give upgrades the type that"):
         check_upgrade(CounterV1, Unable, counting)
+
+
+def test_golden_snapshots_of_old_releases_are_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"has no golden snapshot \(\*\.snapshot\)"):
+        check_golden_snapshots(Counter, tmp_path)
+    write_golden_snapshot(CounterV1, counting, tmp_path / "1.0.snapshot")
+    write_golden_snapshot(Counter, switching, tmp_path / "2.0.snapshot")
+    with pytest.raises(FileExistsError):
+        write_golden_snapshot(Counter, switching, tmp_path / "2.0.snapshot")
+    assert check_golden_snapshots(Counter, tmp_path) == 2
+    with pytest.raises(SnapshotError, match="holds version 1 of Counter, not 2") as e:
+        check_golden_snapshots(Unable, tmp_path)
+    assert e.value.__notes__[-1] == f"golden snapshot: {tmp_path / '1.0.snapshot'}"
+
+
+def test_a_golden_snapshot_that_does_not_stay_or_is_none_is_found(tmp_path: Path) -> None:
+    class Growing(Adding):
+        def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+            super().on_start(cluster, snapshot_image)
+            self.state.total += 1
+
+    write_golden_snapshot(Adding, life, tmp_path / "a.snapshot")
+    with pytest.raises(DivergenceError, match=r"a restart changes the state: Totals\.total: \d+ in"):
+        check_golden_snapshots(Growing, tmp_path)
+    (tmp_path / "a.snapshot").write_bytes(b"nothing")
+    with pytest.raises(SnapshotError, match="not written by write_golden_snapshot"):
+        check_golden_snapshots(Adding, tmp_path)
 
 
 def test_the_old_release_refuses_the_new_state_by_name() -> None:

@@ -33,6 +33,7 @@ import time
 import tracemalloc
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -406,6 +407,55 @@ def check_upgrade(old: ServiceFactory, new: ServiceFactory, life: Life, *, every
             member.restart(snapshot, service=new)
             member.take_snapshot()  # the others replay it
         return member.compared
+
+
+def write_golden_snapshot(service: ServiceFactory, life: Life, path: str | Path) -> None:
+    """Write the snapshot that ``service`` takes after ``life`` to a file, for :func:`check_golden_snapshots`.
+
+    Raises FileExistsError: a golden snapshot is never written again, as a release may have taken it.
+    """
+    with MemoryMember(service) as member:
+        life(member)
+        data = msgspec.msgpack.encode(member.take_snapshot())
+    with Path(path).open("xb") as file:
+        file.write(data)
+
+
+def check_golden_snapshots(service: ServiceFactory, directory: str | Path) -> int:
+    """Start ``service`` from each ``*.snapshot`` of a directory; return how many there are.
+
+    Each start must come to a state from which another snapshot can be taken and loaded, with the same state again.
+
+    Raises:
+        DivergenceError: a state is another one after that.
+        SnapshotError: ``service`` cannot read a snapshot, or a file is no golden snapshot; a note names the file.
+        ConfigurationError: the directory has none.
+    """
+    paths = sorted(Path(directory).glob("*.snapshot"))
+    if not paths:
+        raise ConfigurationError(f"directory={shown(str(directory))}: has no golden snapshot (*.snapshot)")
+    for path in paths:
+        try:
+            _check_golden(service, path.read_bytes())
+        except Exception as error:
+            error.add_note(f"golden snapshot: {path}")
+            raise
+    return len(paths)
+
+
+def _check_golden(service: ServiceFactory, data: bytes) -> None:
+    try:
+        golden = msgspec.msgpack.decode(data, type=MemorySnapshot)
+    except msgspec.MsgspecError as error:
+        raise SnapshotError(f"not written by write_golden_snapshot: {error}") from error
+    with MemoryMember(service, snapshot=golden) as member:
+        first = member.take_snapshot()
+        member.restart(first)
+        second = member.take_snapshot()
+        if second.state != first.state:
+            raise DivergenceError(
+                f"a restart changes the state: {_difference(first.state, second.state)}", second.log_position
+            )
 
 
 def count_states(service: ServiceFactory, life: Life) -> int:
