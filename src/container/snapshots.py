@@ -108,7 +108,7 @@ def write_snapshot(
     return len(payload)
 
 
-type Upgrade = tuple[Any, Callable[[Any], Any]]
+Upgrade = tuple[Any, Callable[[Any], Any]]
 """The type of an old state, and a function that makes the next version's state of it."""
 
 
