@@ -37,7 +37,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import msgspec.inspect
@@ -165,7 +165,7 @@ def read_snapshot[T](
         ) from error
     for number in range(header.version, version):
         state = _upgraded(state, steps[number][1], steps[number + 1][0], number, expected)
-    return cast(T, state)
+    return state  # type: ignore[no-any-return]
 
 
 def _steps(upgrades: Mapping[int, Upgrade], state_type: Any, version: int) -> dict[int, Upgrade]:
