@@ -39,7 +39,7 @@ MODULES = {
     "session": _module("service/container_client_session.pyx", *AGENT, "client_sessions", "cython_service"),
     "session_messages": _module("service/session_messages.pyx", "session_messages", *AGENT),
     "batch_delivery": _module("service/batch_delivery.pyx", "session_messages", *AGENT),
-    "client": _module("client/aeron_cluster.pyx", *CLIENT, "cython_client", "forks"),
+    "client": _module("client/aeron_cluster.pyx", *CLIENT, "client_requests", "cython_client", "forks"),
     "egress_poller": _module("client/egress_poller.pyx", *CLIENT),
     "egress_handler": _module("client/egress_handler.pyx", *CLIENT, "session_pool"),
     "archive": _module("archive/archive_client.pyx", "archive", "agent_details"),
