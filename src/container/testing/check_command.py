@@ -12,7 +12,7 @@ from typing import Any
 from container.common.error_texts import message_of
 from container.common.object_path import load_object, search_current_directory
 from container.common.values import shown
-from container.errors import ConfigurationError, ContainerError
+from container.errors import ConfigurationError
 from container.recordings import open_member
 from container.testing import checks
 from container.testing.lives import GeneratedLife, RecordedLife
@@ -153,6 +153,3 @@ def _payloads(path: Path | None) -> tuple[bytes, ...]:
                 f"payloads={shown(str(path))}: line {number} must be a message in hexadecimal: {error}"
             ) from None
     return tuple(payload for payload in found if payload)
-
-
-__all__ = ["ContainerError", "check_parser", "run_checks"]

@@ -205,7 +205,8 @@ class _RestartingMember(MemoryMember):
     def events(self) -> list[tuple[str, dict[str, Any]]]:
         """What the log has, with the answers at its end."""
         answers = [("answer", {"session": session_id, "payload": payload}) for session_id, payload in self.received]
-        return [entry.decode() for entry in self.log if entry.decode()[0] != _NEW_TERM] + answers
+        logged = [entry.decode() for entry in self.log]
+        return [(name, fields) for name, fields in logged if name != _NEW_TERM] + answers
 
 
 def check_restarts(service: ServiceFactory, life: Life, *, every: int = 10) -> int:
@@ -224,16 +225,16 @@ def check_restarts(service: ServiceFactory, life: Life, *, every: int = 10) -> i
     """
     _check_positive(every=every)
     compared = 0
-    for way, takes_snapshots, restarts in (
-        ("run again", False, False),
-        ("restarted from snapshots", True, True),
-        ("restarted from the whole log", False, True),
+    expected, _ = _lived(service, life, 0, False, restarts=False)
+    every = max(every, len(expected) // _MOST_RESTARTS)
+    for way, interval, takes_snapshots in (
+        ("run again", 0, False),
+        ("restarted from snapshots", every, True),
+        ("restarted from the whole log", every, False),
     ):
-        expected, _ = _lived(service, life, every if restarts else 0, takes_snapshots, restarts=False)
-        if restarts:
-            every = max(every, len(expected) // _MOST_RESTARTS)
-            expected, _ = _lived(service, life, every, takes_snapshots, restarts=False)
-        events, position = _lived(service, life, every if restarts else 0, takes_snapshots, restarts=restarts)
+        if interval:
+            expected, _ = _lived(service, life, interval, takes_snapshots, restarts=False)
+        events, position = _lived(service, life, interval, takes_snapshots, restarts=True)
         _compare_events(expected, events, way + ", event {} is {}; without a restart it is {}", position)
         compared += len(events)
     return compared
@@ -460,10 +461,15 @@ def _check_golden(service: ServiceFactory, data: bytes) -> None:
 
 def count_states(service: ServiceFactory, life: Life) -> int:
     """Return how many different states the snapshots of ``service`` show over ``life``, one after each event."""
+    return len(set(_states(service, life).values()))
+
+
+def _states(service: ServiceFactory, life: Life) -> dict[int, tuple[bytes, ...]]:
+    """The state after each event, by log position."""
     with _SnapshottingMember(service, 1) as member:
         life(member)
         member.take_snapshot()
-        return len(set(member.states.values()))
+        return member.states
 
 
 def _some(snapshots: Sequence[MemorySnapshot], count: int) -> Sequence[MemorySnapshot]:
@@ -605,13 +611,10 @@ def main() -> None:
         load_object(given, name) if isinstance(given, str) else given
         for given, name in zip(pickle.load(sys.stdin.buffer), ("service", "life"), strict=True)
     )
-    with _SnapshottingMember(service, 1) as member:
-        life(member)
-        member.take_snapshot()
-        digests = {
-            position: hashlib.sha256(b"".join(len(part).to_bytes(8, "little") + part for part in state)).hexdigest()
-            for position, state in member.states.items()
-        }
+    digests = {
+        position: hashlib.sha256(b"".join(len(part).to_bytes(8, "little") + part for part in state)).hexdigest()
+        for position, state in _states(service, life).items()
+    }
     sys.stdout.flush()
     sys.stdout.buffer.write(_RESULT + msgspec.json.encode(digests))
     sys.stdout.flush()
