@@ -199,7 +199,8 @@ class BuildExtensions(build_ext):
         for extension in self.extensions:
             extension.sources = sources[extension.name]
             extension.depends = [*extension.depends, "setup.py"]
-            extension.extra_compile_args = build.c_flags
+            # Flags behind ours: with "-O0" the C compiler takes a third of the time, where nothing is measured.
+            extension.extra_compile_args = [*build.c_flags, *os.environ.get("CONTAINER_CFLAGS", "").split()]
             extension.define_macros = build.macros
         super().run()
 

@@ -130,7 +130,7 @@ def build_aeron_go(source: str) -> Path:
 def add_peer_options(parser: argparse.ArgumentParser) -> None:
     """The options ``--aeron-go`` and ``--peer``."""
     parser.add_argument(
-        "--aeron-go", metavar="VERSION", help="aeron-go's container, too: a version of its module, or its sources"
+        "--aeron-go", metavar="VERSION", help="aeron-go's container as well: a version of its module, or its sources"
     )
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help="another container")
 

@@ -167,7 +167,7 @@ class CythonPeer:
 
 
 class JavaPeer:
-    """Java's client, as a process that is told of each turn in a file, and holds its session by itself."""
+    """Java's client, as a process that reads each turn from a file, and holds its session by itself."""
 
     def __init__(self, node: Node, ipc: bool, orders: Path) -> None:
         self._reader = ThreadPoolExecutor(1)

@@ -26,10 +26,10 @@ from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
 from container.service.service_handler import ServiceHandler
 from container.testing.node import Node
+from container.testing.scripted_member import ScriptedMember
 from container.testing.scripted_messages import encode
 from tests.cython_module import compile_cython, load_module
 from tests.instruction_counts import BatchService
-from tests.member import Member
 
 _LENGTH = 32
 _CHUNK = 100_000
@@ -66,7 +66,7 @@ class ReadingService(CountingService):
 def from_memory(make: Callable[[], ClusteredService | ServiceHandler], messages: int) -> Result:
     """CPU nanoseconds of a message; the service's own count is checked."""
     service = make()
-    member = Member(service, log_term_length=16 * 1024 * 1024).follow()
+    member = ScriptedMember(service, log_term_length=16 * 1024 * 1024).follow()
     agent, payload, spent = member.agent, bytes(_LENGTH), 0.0
     header = encode("SessionMessageHeader", leadership_term_id=0, cluster_session_id=1, timestamp=1_000)
     member.cm.open_session(1)

@@ -12,23 +12,13 @@ import sys
 import time
 from pathlib import Path
 
-from container.api import Header, MessageBuffer
-from container.client import EgressListener, SessionPool
+from container.client import SessionPool
 from container.testing.node import Node
+from tests.client_world import Counting
 
 ECHO_SERVICE = Path(__file__).resolve().parents[1] / "examples" / "echo_service.py"
 LIMIT_S = 120.0
 KEEP_ALIVE_INTERVAL_S = 1.0
-
-
-class Counting(EgressListener):
-    """Counts messages."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
-        self.count += 1
 
 
 def resident_bytes() -> int:

@@ -16,7 +16,7 @@ from functools import partial
 from benchmarks._harness import Report, RoundFailed, run_rounds
 from benchmarks._verdicts import Goal, Result
 from container.api import ClientSession, Cluster, ClusteredService, Header, MessageBuffer, SnapshotImage
-from tests.member import Member
+from container.testing.scripted_member import ScriptedMember
 
 SESSIONS = (1, 100, 10_000, 100_000)
 TIMERS = (1_000, 100_000, 1_000_000)
@@ -44,11 +44,11 @@ class Service(ClusteredService):
         self.timers += 1
 
 
-def _new_member() -> Member:
-    return Member(Service(), log_term_length=16 * 1024 * 1024).follow()
+def _new_member() -> ScriptedMember:
+    return ScriptedMember(Service(), log_term_length=16 * 1024 * 1024).follow()
 
 
-def _work(member: Member, end: int) -> float:
+def _work(member: ScriptedMember, end: int) -> float:
     """CPU seconds of the duty cycles up to a position."""
     begin = time.process_time()
     while member.agent.cluster.log_position < end:

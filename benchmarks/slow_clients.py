@@ -16,11 +16,11 @@ from typing import Any
 
 from benchmarks._harness import Report, RoundFailed, run_rounds
 from benchmarks._verdicts import Goal, Result
-from container.api import Header, MessageBuffer
-from container.client import AeronCluster, EgressListener, SessionPool
+from container.client import AeronCluster, SessionPool
 from container.client.round_trips import percentile_us
 from container.errors import ContainerError
 from container.testing.node import Node
+from tests.client_world import Counting
 
 ECHO_SERVICE = Path(__file__).resolve().parents[1] / "examples" / "echo_service.py"
 LIMIT_S = 60.0
@@ -33,16 +33,6 @@ PATIENCE = {
     "aeron.cluster.session.timeout": "120s",
     "aeron.cluster.max.sessions": "10000",
 }
-
-
-class Counting(EgressListener):
-    """Counts answers."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
-        self.count += 1
 
 
 def measure(sessions: int, messages: int, *, is_stuck: bool) -> Result:

@@ -25,7 +25,7 @@ from benchmarks._harness import Report, RoundFailed, cpu_seconds, peak_mib, run_
 from benchmarks._logs import GIB, MIB, Log, written_log
 from benchmarks._verdicts import Goal, Result
 from container.recordings import open_members, plan
-from container.recordings.source import read_partition
+from container.recordings.partitions import read_partition
 from container.spark import FORMAT, open_session
 from container.spark.options import DEFAULT_BATCH_ROWS, SourceOptions
 from container.spark.source import arrow_schema, spark_schema

@@ -83,7 +83,7 @@ def _await_program(service: Process) -> float:
 
 def _check(begin: float, what: str) -> None:
     if time.perf_counter() - begin > LIMIT_S:
-        raise RoundFailed(f"waited {LIMIT_S:g} s for {what}, in vain")
+        raise RoundFailed(f"waited {LIMIT_S:g} s for {what}")
     time.sleep(_POLL_S)
 
 

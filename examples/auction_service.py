@@ -113,7 +113,7 @@ class AuctionState(msgspec.Struct, tag=True, frozen=True):
 
 
 class AuctionClosed(msgspec.Struct, tag=True, frozen=True):
-    """Told to every client when an auction closes; ``winner`` is empty when the reserve price was not met."""
+    """Sent to every client when an auction closes; ``winner`` is empty when the reserve price was not met."""
 
     auction_id: int
     item: str

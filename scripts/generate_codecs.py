@@ -3,7 +3,7 @@
     python scripts/generate_codecs.py [--check] [--output DIRECTORY]
 
 Needs nothing but Python 3.12, runs from anywhere, gives the same output for the same input, and leaves
-a file that would not change untouched, so that nothing is compiled again in vain.
+a file that would not change untouched, so that nothing is compiled again without need.
 
 What does not depend on the messages is in schema/templates/: sbe.pxd, messages.pyi and the beginning of
 messages.pyx.

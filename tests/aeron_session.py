@@ -14,6 +14,7 @@ from container.transport.seam import Image, Publication, Subscription
 
 LIMIT_S = 20.0
 IPC = "aeron:ipc"
+_PUBLISHER_LIMIT = 1  # type of the counter that a driver has for it
 _STREAM_IDS = itertools.count(2001)
 
 
@@ -67,5 +68,22 @@ def connect(
     subscription = probe.add_subscription(client, channel, stream_id)
     publication = probe.add_publication(client, channel, stream_id, exclusive)
     image = until(client, lambda: probe.image(subscription, publication.session_id), "an image")
-    until(client, lambda: probe.is_connected(publication), "the publication to be connected")
+    until_open(client, publication)
     return Stream(client, publication, subscription, image)
+
+
+def until_open(client: AeronClient, publication: Publication) -> None:
+    """Wait until the publication is connected and the driver, a moment later on its own thread, lets it send."""
+    until(client, lambda: probe.is_connected(publication), "the publication to be connected")
+    until(client, lambda: _limit(client, publication) > probe.position(publication), "the publication to have a window")
+
+
+def _limit(client: AeronClient, publication: Publication) -> int:
+    """Up to where a publication may send, from the driver's counter (upstream: PublisherLimit.java); -1 without one."""
+    end = f" {publication.session_id} {publication.stream_id} {publication.channel}"
+    limits = (
+        value
+        for _, type_id, label, value in probe.counters(client).read()
+        if type_id == _PUBLISHER_LIMIT and label.endswith(end)
+    )
+    return max(limits, default=-1)

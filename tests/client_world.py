@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from container.api import Header, MessageBuffer
 from container.client import AeronCluster, ClientContext, ClientState, EgressListener
 from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver, SteppingIdleStrategy
 from container.transport.seam import Publication
-from tests.scripted_member import ScriptedMember
+from tests.ingress_member import IngressMember
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -45,6 +46,16 @@ class Collecting(EgressListener):
     def on_admin_response(self, *event: Any) -> None:
         self.events.append(("admin", *event))
         self.on_any()
+
+
+class Counting(EgressListener):
+    """Counts messages."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
+        self.count += 1
 
 
 class World:
@@ -84,10 +95,10 @@ class World:
         return [publication.channel for publication in added if publication.stream_id == 101]
 
 
-def elect(world: World, old: ScriptedMember) -> ScriptedMember:
+def elect(world: World, old: IngressMember) -> IngressMember:
     """Member 1 leads now and has told the client, whose egress channel the old leader knows."""
     assert old.egress is not None
-    leader = ScriptedMember(world.driver, 1, MEMBER_1)
+    leader = IngressMember(world.driver, 1, MEMBER_1)
     leader.leadership_term_id = old.leadership_term_id + 1
     leader.open_egress(old.egress.channel)
     leader.new_leader(ENDPOINTS)

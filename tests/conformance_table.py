@@ -27,7 +27,7 @@ def names_of_tests() -> frozenset[str]:
         f"{path.relative_to(TESTS).as_posix()}::{node.name}"
         for path in TESTS.rglob("test_*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     )
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from container.testing.manual_time import ManualClock
 from container.testing.memory_transport import MemoryClient, MemoryDriver
+from tests.client_world import World
+from tests.pauses import run
+from tests.threaded_members import ThreadedMembers
 
 # A run in the background of a shell has Ctrl-C ignored, and so would every process that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -38,6 +44,17 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine: by its fixture ``run`` where it has one, else in a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    run_test: Any = pyfuncitem.funcargs.get("run", run)
+    run_test(pyfuncitem.obj(**arguments))
+    return True
+
+
 @pytest.fixture
 def clock() -> ManualClock:
     """The driver's clock."""
@@ -54,3 +71,16 @@ def driver(clock: ManualClock) -> MemoryDriver:
 def client(driver: MemoryDriver) -> MemoryClient:
     """A client of ``driver`` in invoker mode."""
     return driver.connect("test")
+
+
+@pytest.fixture
+def world() -> World:
+    """A client of the cluster over memory, with what it needs."""
+    return World()
+
+
+@pytest.fixture
+def members() -> Iterator[ThreadedMembers]:
+    """A media driver in this process, for scripted members in a thread of their own."""
+    with ThreadedMembers() as members:
+        yield members

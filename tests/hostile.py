@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from container.testing.scripted_consensus_module import ScriptedConsensusModule
-from tests.member import Member
+from container.testing.scripted_member import ScriptedMember
 
 COMMANDS = 10_000
 LOG_TERM_LENGTH = 16 * 1024 * 1024
@@ -57,8 +57,8 @@ class Members:
     def __init__(self, make_service: Callable[[], Any], seed: int) -> None:
         self.make_service = make_service
         self.chance = random.Random(seed)
-        self.leader = Member(make_service(), log_fragment_limit=1, log_term_length=LOG_TERM_LENGTH).lead()
-        self.follower = Member(make_service(), log_fragment_limit=64, log_term_length=LOG_TERM_LENGTH).follow()
+        self.leader = ScriptedMember(make_service(), log_fragment_limit=1, log_term_length=LOG_TERM_LENGTH).lead()
+        self.follower = ScriptedMember(make_service(), log_fragment_limit=64, log_term_length=LOG_TERM_LENGTH).follow()
         self.sessions: list[int] = []
         self.fired = 0
         self._next_session_id = 1
@@ -115,18 +115,14 @@ class Members:
         """What each member writes into a snapshot; a third one must load it and write the same."""
         written = []
         for member in (self.leader, self.follower):
-            position = member.cm.snapshot()
-            member.commit()
+            written.append(member.take_snapshot())
             assert [error for error in member.errors if "is dropped: " not in str(error)] == []
-            written.append(member.store.messages(member.store.recording_ids[-1]))
-        third = Member(self.make_service(), log_position=position)
-        third.start(recording_ids=[third.store.add_recording(written[0])], leadership_term_id=0)
+        third = ScriptedMember(self.make_service(), log_position=self.follower.cm.log_position)
+        third.start(written[0], leadership_term_id=0)
         third.cm.join_as_leader()
         third.work()
-        third.cm.snapshot()
-        third.commit()
+        written.append(third.take_snapshot())
         assert third.errors == []
-        written.append(third.store.messages(third.store.recording_ids[-1]))
         return written
 
 

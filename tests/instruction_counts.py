@@ -19,7 +19,7 @@ from pathlib import Path
 
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer, SessionMessages
 from container.service.service_handler import ServiceHandler
-from tests.member import Member
+from container.testing.scripted_member import ScriptedMember
 
 ROOT = Path(__file__).resolve().parents[1]
 FEW, MANY = 50, 300
@@ -72,9 +72,8 @@ SERVICES: dict[str, Callable[[], ClusteredService | ServiceHandler]] = {
 
 def feed(service: ClusteredService | ServiceHandler, messages: int) -> None:
     """Log, commit and let the agent have the messages, poll after poll; egress is drained, so that nothing waits."""
-    member = Member(service, log_fragment_limit=BATCH, log_term_length=1024 * 1024).lead()
-    member.cm.open_session(1)
-    member.commit()
+    member = ScriptedMember(service, log_fragment_limit=BATCH, log_term_length=1024 * 1024).lead()
+    member.open_session()
     end = answered = 0
     for _ in range(messages // BATCH):
         for _ in range(BATCH):

@@ -32,6 +32,9 @@ ROOMS = {
         "transport",
         "common codecs",
     ),
+    "storage": Room(
+        "the seam for files that must survive a crash, and its side over the operating system", "storage", "common"
+    ),
     "settings": Room("every setting and where its value comes from", "settings", "common transport"),
     "libaeron": Room("the declarations of Aeron's C library", "aeron.libaeron"),
     "aeron": Room("the seam over Aeron's C client, and the media driver", "aeron", "common transport libaeron"),
@@ -61,15 +64,23 @@ ROOMS = {
     ),
     "memory": Room(
         "for tests: a member in memory: the seam over memory, and a scripted consensus module",
-        "testing.checks testing.manual_time testing.memory_channel testing.memory_log testing.memory_member "
-        "testing.memory_stores testing.memory_stream testing.memory_transport testing.scripted_consensus_module "
-        "testing.scripted_messages testing.transport_probe",
+        "testing.checks testing.environment_process testing.environments testing.findings testing.forbidden_calls "
+        "testing.manual_time testing.memory_channel testing.memory_log testing.memory_member "
+        "testing.memory_stores testing.memory_stream testing.memory_transport testing.recording_service "
+        "testing.scripted_consensus_module testing.scripted_life testing.scripted_member "
+        "testing.scripted_messages testing.set_iteration testing.set_uses testing.snapshotting_member "
+        "testing.strategies testing.transport_probe",
         "interface common settings codecs transport service",
+    ),
+    "simulation": Room(
+        "for tests: a cluster in one thread, from one seed, in virtual time",
+        "testing.simulation",
+        "interface common settings transport storage service memory",
     ),
     "testing": Room(
         "for tests: nodes and clusters of real processes, recordings that are written",
         "testing",
-        "interface common codecs transport aeron files recordings memory",
+        "interface common codecs transport aeron files recordings memory simulation",
     ),
     "front": Room(
         "launching, running and closing a container; the command `aeron-cluster`",
@@ -98,34 +109,56 @@ def module_of(path: Path) -> str:
 
 
 _CYTHON = re.compile(
-    r"^[ \t]*(?:from[ \t]+(container[\w.]*)[ \t]+c?import[ \t]+(\([^)]*\)|[^#\n]*)|c?import[ \t]+(container[\w.]*))",
-    re.M,
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+c?import[ \t]*(\([^)]*\)|[^\n;]*)|c?import[ \t]+([^\n;]*))", re.M
 )
+_NAMED = re.compile(r"container\.[a-z_]\w*(?:\.\w+)*")
 
 
-def imported_by(path: Path) -> Iterator[str]:
-    """The names that a file imports or cimports, wherever in the file, also for type checkers alone."""
+def imported_by(path: Path, package: str = "container") -> Iterator[str]:
+    """The names that a file of ``package`` imports or cimports, wherever in the file, also for type checkers alone.
+
+    A string that names a module, or something in one, counts: it is for ``import_module``, or for a process.
+    """
     text = path.read_text(encoding="utf-8")
-    if path.suffix == ".py":
+    if path.suffix in {".py", ".pyi"}:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                source = _absolute("." * node.level + (node.module or ""), package)
+                yield from (f"{source}.{alias.name}" for alias in node.names)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield from _named(node.value)
         return
-    for source, names, module in _CYTHON.findall(text):
-        if module:
-            yield module
-        for name in re.sub(r"[()\s]+|#.*", " ", names).split(","):
+    text = re.sub(r"\\\n", " ", text)
+    for string in re.findall(r"[\"']([\w.:]+)[\"']", text):
+        yield from _named(string)
+    text = re.sub(r"#[^\n]*", "", text)
+    for source, names, plain in _CYTHON.findall(text):
+        for name in re.sub(r"[()\s]+", " ", names or plain).split(","):
             if name.strip():
-                yield f"{source}.{name.split()[0]}"
+                yield f"{_absolute(source, package)}.{name.split()[0]}" if source else name.split()[0]
+
+
+def _absolute(source: str, package: str) -> str:
+    name = source.lstrip(".")
+    if name == source:
+        return source
+    parts = package.split(".")
+    return ".".join([*parts[: len(parts) - (len(source) - len(name)) + 1], *filter(None, [name])])
+
+
+def _named(string: str) -> Iterator[str]:
+    module = string.partition(":")[0]
+    if _NAMED.fullmatch(module):
+        yield module
 
 
 def modules() -> dict[str, list[Path]]:
     """The files of each module."""
     found: dict[str, list[Path]] = {}
     for path in sorted(PACKAGE.rglob("*")):
-        if path.suffix in {".py", ".pyx", ".pxd"}:
+        if path.suffix in {".py", ".pyi", ".pyx", ".pxd"}:
             found.setdefault(module_of(path), []).append(path)
     return found
 
@@ -134,7 +167,8 @@ def uses() -> Iterator[tuple[str, str]]:
     """Each import of a module of the package by another, as the names of both."""
     files = modules()
     for module, paths in files.items():
-        for name in sorted({name for path in paths for name in imported_by(path)}):
+        package = module if paths[0].stem == "__init__" else module.rpartition(".")[0]
+        for name in sorted({name for path in paths for name in imported_by(path, package)}):
             parts = name.split(".")
             if parts[0] != "container":
                 continue

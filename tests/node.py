@@ -13,9 +13,9 @@ from container.files.error_log import read_error_log
 from container.testing.manual_time import ManualClock
 from container.testing.memory_stores import MemorySnapshotStore
 from container.testing.memory_transport import MemoryDriver
+from container.testing.recording_service import RecordingService
 from container.testing.scripted_consensus_module import ScriptedConsensusModule
 from container.transport.idle_strategy import NoOpIdleStrategy
-from tests.member import RecordingService
 
 TICK_NS = 1_100_000
 TERMINATED = -1

@@ -1,8 +1,13 @@
-"""Pauses of asyncio tests: one turn of the loop, or a short time between two looks at a condition that has a limit."""
+"""What asyncio tests share: a limit on their time, pauses, and waiting for a condition."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+LIMIT_S = 20.0
 
 
 async def pause(seconds: float = 0.0) -> None:
@@ -14,3 +19,21 @@ async def pause(seconds: float = 0.0) -> None:
         await over
     finally:
         handle.cancel()
+
+
+async def until(predicate: Callable[[], object], what: str) -> None:
+    """Wait until the condition is true."""
+    deadline = time.monotonic() + LIMIT_S
+    while not predicate():
+        assert time.monotonic() < deadline, f"waited {LIMIT_S:g} s for {what}"
+        await pause(0.002)
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end in a loop of its own."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(LIMIT_S):
+            await test
+
+    asyncio.run(limited())

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from container.aeron import AeronClient, MediaDriver
 from container.api import ClusteredService
@@ -105,7 +105,7 @@ class RealConsensusModule(ScriptedConsensusModule):
 
 
 class RealMember:
-    """The container of one service over a driver of its own, driven by :meth:`work`."""
+    """The container of one service over a driver of its own, driven by :meth:`work`; ``with`` awaits its first ack."""
 
     def __init__(self, service: ClusteredService, directory: Path) -> None:
         self.service: Any = service
@@ -165,6 +165,17 @@ class RealMember:
         position = self.cm.commit()
         cluster = self.container._agent.cluster
         self.until(lambda: cluster.log_position >= position, f"the service to reach position {position}")
+
+    def __enter__(self) -> Self:
+        try:
+            self.until(lambda: self.cm.acks, "the first ack")
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Ends the container, the scripted parts and the driver."""

@@ -25,7 +25,7 @@ SEGMENT_LENGTH = 2 * TERM_LENGTH
 @contextmanager
 def without_warnings() -> Iterator[None]:
     """Reading recordings logs no warning meanwhile, where each of very many damages would be one."""
-    logger = logging.getLogger("container.recordings.source")
+    logger = logging.getLogger("container.recordings.partitions")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:

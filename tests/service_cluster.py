@@ -16,9 +16,10 @@ from typing import Any
 
 from container.api import ClientSession, Cluster, Header, MessageBuffer, Role, SnapshotImage, SnapshotPublication
 from container.testing.memory_transport import MemoryDriver
+from container.testing.recording_service import RecordingService
 from container.testing.scripted_consensus_module import ScriptedConsensusModule
+from container.testing.scripted_member import ScriptedMember
 from container.testing.scripted_messages import ServiceAck, SessionMessage
-from tests.member import Member, RecordingService
 
 CLIENT_SESSION_ID = 1
 NODES = 3
@@ -159,7 +160,7 @@ class Node:
     def __init__(self, services: list[ChattyService], log_position: int = 0, *, is_one_queue: bool = False) -> None:
         self.driver = MemoryDriver()
         self.cm = ScriptedConsensusModule(self.driver, log_position=log_position)
-        self.members = [Member(service, service_id=number, cm=self.cm) for number, service in enumerate(services)]
+        self.members = [ScriptedMember(each, service_id=number, cm=self.cm) for number, each in enumerate(services)]
         self.trackers = [Tracker(number) for number in range(len(services))]
         self.appended = 0
         self.applied = 0

@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from container.testing import transport_probe as probe
 from container.testing.endpoints import PortReservation
 from container.transport.fragment_assembler import FragmentAssembler
 from container.transport.seam import Image
-from tests.aeron_session import IPC, LIMIT_S, Stream, connect, until
+from tests.aeron_session import IPC, LIMIT_S, Stream, connect, until, until_open
 
 TERM_LENGTH = 64 * 1024
 MTU_PAYLOAD = 1376
@@ -292,7 +291,7 @@ def test_an_error_in_a_subscriptions_poll_leaves_the_other_images_frames(invoker
     first = connect(invoker, exclusive=True)
     second = probe.add_publication(invoker, IPC, first.publication.stream_id, exclusive=True)
     until(invoker, lambda: probe.image(first.subscription, second.session_id), "the second image")
-    until(invoker, lambda: probe.is_connected(second), "the second publication to be connected")
+    until_open(invoker, second)
     assert probe.offer(first.publication, b"first") > 0
     assert probe.offer(second, b"second") > 0
     seen: list[bytes] = []
@@ -313,7 +312,7 @@ def test_the_images_of_a_subscription_take_turns(invoker: AeronClient) -> None:
     publications = [probe.add_publication(invoker, IPC, 1006, exclusive=True) for _ in range(3)]
     until(invoker, lambda: probe.image_count(subscription) == 3, "three images")
     for publication in publications:
-        until(invoker, partial(probe.is_connected, publication), "a connection")
+        until_open(invoker, publication)
         for _ in range(2):
             assert probe.offer(publication, b"%d" % publication.session_id) > 0
     firsts = {probe.poll(subscription, 1)[0][1]["session_id"] for _ in range(3)}

@@ -9,8 +9,8 @@ import pytest
 
 from container.errors import ClusterTermination, MarkFileError, RegistrationError
 from container.testing import transport_probe as seam
+from container.testing.scripted_member import ScriptedMember
 from tests.cython_module import compile_module
-from tests.member import Member
 
 SOURCE = '''
 from libc.stdint cimport int32_t, int64_t
@@ -97,10 +97,13 @@ def nothing() -> None:
 
 
 def member_with(
-    module: ModuleType, *, adding: Callable[[Member], object] | None = None, removing: Callable[[], object] = nothing
-) -> Member:
+    module: ModuleType,
+    *,
+    adding: Callable[[ScriptedMember], object] | None = None,
+    removing: Callable[[], object] = nothing,
+) -> ScriptedMember:
     """A member that has not started, with such a client."""
-    member = Member()
+    member = ScriptedMember()
     client = module.Between(member.client, nothing if adding is None else lambda: adding(member), removing)
     member.context.client = client
     member.agent = type(member.agent)(member.context)
@@ -109,7 +112,7 @@ def member_with(
 
 @pytest.mark.timeout(300)
 def test_a_commit_counter_that_goes_just_before_the_agent_listens_is_noticed(module: ModuleType) -> None:
-    def go(member: Member) -> None:
+    def go(member: ScriptedMember) -> None:
         member.cm.remove_commit_counter()
         seam.invoke(member.client)  # which tells those that listen now
 
@@ -140,7 +143,7 @@ def test_a_mark_file_that_can_not_be_freed_and_a_context_that_can_not_be_closed_
     def close() -> None:
         raise errors[1]
 
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.context.close = close
     member.mark_file.error = errors[0]
     member.agent.on_close()

@@ -11,14 +11,16 @@ import pytest
 
 from container.api import CloseReason, Role, SessionMessages, TimeUnit
 from container.archive.archive_client import ArchiveContext, ArchiveSnapshotStore
-from container.errors import AgentTermination, ArchiveError, ContainerError
+from container.errors import AgentTermination, ArchiveError, ConfigurationError, ContainerError
 from container.service.agent_events import AgentListener
+from container.service.agent_runner import AgentRunner
 from container.testing import transport_probe as seam
 from container.testing.manual_time import SteppingIdleStrategy
+from container.testing.recording_service import RecordingService
 from container.testing.scripted_consensus_module import ScriptedConsensusModule
+from container.testing.scripted_member import ScriptedMember
 from container.transport.message_buffer import BufferClaim
 from container.transport.seam import Publication, Subscription
-from tests.member import Member, RecordingService
 from tests.scripted_archive import ERROR, Recording, ScriptedArchive
 
 BACK_PRESSURED = -2
@@ -46,7 +48,7 @@ class Batches(RecordingService):
 class SlowArchive(ScriptedArchive):
     """Replays one message each time that it is asked to with ``release``, and closes the replay with the last."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: ScriptedMember) -> None:
         super().__init__(member.driver)
         self.replays: list[tuple[Publication, list[bytes]]] = []
         member.context.snapshot_store = ArchiveSnapshotStore(member.client, ArchiveContext.for_service(0, 0))
@@ -82,28 +84,26 @@ class SlowArchive(ScriptedArchive):
         self.respond(session, -1, ArchiveError.STORAGE_SPACE, code=ERROR, error_message=text)
 
 
-def open_streams(member: Member, stream_id: int) -> int:
+def open_streams(member: ScriptedMember, stream_id: int) -> int:
     """How many streams with this id the agent has open."""
     return sum(getattr(each, "stream_id", 0) == stream_id for each in member.client.open_resources)
 
 
 def snapshot_messages(*state: bytes) -> list[bytes]:
     """What a member writes when it has no sessions."""
-    member = Member().lead()
+    member = ScriptedMember().lead()
 
     def write(publication: Any) -> None:
         for message in state:
             publication.send(message)
 
     member.in_callback(write, "on_take_snapshot")
-    member.cm.snapshot()
-    member.commit()
-    return member.store.messages(member.store.recording_ids[-1])
+    return member.take_snapshot()
 
 
-def with_slow_archive(*state: bytes) -> tuple[Member, SlowArchive]:
+def with_slow_archive(*state: bytes) -> tuple[ScriptedMember, SlowArchive]:
     """A member that finds a snapshot whose replay is slow."""
-    member = Member()
+    member = ScriptedMember()
     archive = SlowArchive(member)
     member.cm.start(recording_ids=[archive.add(snapshot_messages(*state))], leadership_term_id=1)
     return member, archive
@@ -158,7 +158,7 @@ def test_an_archive_error_while_a_slow_snapshot_is_loaded_fails_the_start(releas
 
 @pytest.mark.parametrize("is_restored", [False, True])
 def test_an_ack_of_a_start_that_can_not_be_sent_fails_the_start(*, is_restored: bool) -> None:
-    member = Member()
+    member = ScriptedMember()
     if is_restored:  # from a snapshot that is not there: then that is the reason
         member.cm.start(recording_ids=[99], leadership_term_id=1)
     else:
@@ -173,7 +173,7 @@ def test_an_ack_of_a_start_that_can_not_be_sent_fails_the_start(*, is_restored: 
 
 
 def test_a_start_that_leaves_a_part_of_the_snapshot_unread_says_where(caplog: pytest.LogCaptureFixture) -> None:
-    member = Member()
+    member = ScriptedMember()
     member.service.actions["on_start"] = lambda *_: None
     recording = member.store.add_recording(snapshot_messages(b"one", b"two"))
     with caplog.at_level("WARNING", "container"):
@@ -186,18 +186,16 @@ def test_a_start_that_leaves_a_part_of_the_snapshot_unread_says_where(caplog: py
 
 
 def test_the_replay_of_a_snapshot_is_closed_when_it_was_read() -> None:
-    member = Member()
+    member = ScriptedMember()
     replays = member.in_callback(lambda *_: open_streams(member, 103), "on_start")
-    recording = member.store.add_recording(snapshot_messages(b"one"))
-    member.start(recording_ids=[recording], leadership_term_id=1)
+    member.start(snapshot_messages(b"one"))
     assert (replays, open_streams(member, 103)) == ([1], 0)
 
 
 def test_a_snapshot_that_is_all_there_is_read_before_the_archive_is_asked_about_it() -> None:
-    member = Member()
+    member = ScriptedMember()
     member.store.script("check", [ArchiveError("the disk is gone")])
-    recording = member.store.add_recording(snapshot_messages(b"one", b"two"))
-    member.start(recording_ids=[recording], leadership_term_id=1)
+    member.start(snapshot_messages(b"one", b"two"))
     assert member.service.snapshot == [b"one", b"two"]
 
 
@@ -209,13 +207,10 @@ def test_the_version_validator_is_asked_for_the_containers_version_and_then_for_
         asked.append(versions)
         return True
 
-    taken = Member(app_version=version).lead()
-    taken.cm.snapshot()
-    taken.commit()
-    member = Member(app_version=5)
+    messages = ScriptedMember(app_version=version).lead().take_snapshot()
+    member = ScriptedMember(app_version=5)
     member.context.app_version_validator = validator
-    recording = member.store.add_recording(taken.store.messages(taken.store.recording_ids[-1]))
-    member.start(recording_ids=[recording], leadership_term_id=1)
+    member.start(messages)
     member.cm.join_as_leader()
     member.cm.new_leadership_term(app_version=version + 1)
     member.commit()
@@ -226,7 +221,7 @@ def test_the_version_validator_is_asked_for_the_containers_version_and_then_for_
 
 
 def test_the_first_duty_cycle_updates_the_mark_file_at_once() -> None:
-    member = Member()
+    member = ScriptedMember()
     member.cm.start()
     begin_ns = member.clock.now_ns
     member.agent.on_start()
@@ -237,9 +232,8 @@ def test_the_first_duty_cycle_updates_the_mark_file_at_once() -> None:
 
 @pytest.mark.parametrize("kind", ["offer", "try_claim"])
 def test_a_message_before_the_first_term_carries_the_term_of_the_snapshot(kind: str) -> None:
-    member = Member()
-    recording = member.store.add_recording(snapshot_messages(b"one"))
-    member.start(recording_ids=[recording], leadership_term_id=6)
+    member = ScriptedMember()
+    member.start(snapshot_messages(b"one"), leadership_term_id=6)
     member.cm.join_as_leader()
 
     def send(*_: Any) -> None:
@@ -257,7 +251,7 @@ def test_a_message_before_the_first_term_carries_the_term_of_the_snapshot(kind: 
 
 
 def test_the_first_message_to_the_cluster_has_no_timestamp() -> None:
-    member = Member(service_id=2).follow()
+    member = ScriptedMember(service_id=2).follow()
     results = member.in_callback(lambda *_: member.service.cluster.offer(b"x"), "on_timer_event")
     member.cm.timer_event(1)
     member.commit()
@@ -266,7 +260,7 @@ def test_the_first_message_to_the_cluster_has_no_timestamp() -> None:
 
 
 def test_a_stop_ends_the_wait_for_the_consensus_module() -> None:
-    member = Member()
+    member = ScriptedMember()
     member.after_idles(3, member.agent.stop)
     with pytest.raises(AgentTermination, match="interrupted"):
         member.agent.on_start()
@@ -274,7 +268,7 @@ def test_a_stop_ends_the_wait_for_the_consensus_module() -> None:
 
 
 def test_a_stop_does_not_end_an_idle_loop_of_a_callback() -> None:
-    member = Member().start()
+    member = ScriptedMember().start()
 
     def idles(_role: Role) -> int:
         member.agent.stop()
@@ -289,7 +283,7 @@ def test_a_stop_does_not_end_an_idle_loop_of_a_callback() -> None:
     assert member.errors == []
 
 
-def listens(member: Member) -> bool:
+def listens(member: ScriptedMember) -> bool:
     """Whether the client tells the agent what happens."""
     return any(
         isinstance(each, AgentListener)
@@ -300,7 +294,7 @@ def listens(member: Member) -> bool:
 
 
 def test_the_agent_listens_to_its_client_from_its_start_to_its_end() -> None:
-    member = Member()
+    member = ScriptedMember()
     assert not listens(member)
     member.start()
     assert listens(member)
@@ -309,7 +303,7 @@ def test_the_agent_listens_to_its_client_from_its_start_to_its_end() -> None:
 
 
 def test_no_background_work_is_done_from_the_end_on() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     background: list[int] = []
 
     def idles(_cluster: Any) -> int:
@@ -325,9 +319,8 @@ def test_no_background_work_is_done_from_the_end_on() -> None:
 
 @pytest.mark.parametrize("owns_client", [False, True])
 def test_streams_are_left_to_a_client_that_is_the_agents_own(owns_client: bool) -> None:
-    member = Member().lead()
-    member.cm.open_session(1)
-    member.commit()
+    member = ScriptedMember().lead()
+    member.open_session()
     member.context.owns_client = owns_client
     member.agent.on_close()
     left = {each.stream_id for each in member.client.open_resources if hasattr(each, "stream_id")}
@@ -335,7 +328,7 @@ def test_streams_are_left_to_a_client_that_is_the_agents_own(owns_client: bool) 
 
 
 def test_the_end_of_the_log_is_told_when_its_image_is_closed_before_its_end() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.session_message(1, b"never committed")
     (log,) = [each for each in member.client.open_resources if getattr(each, "stream_id", 0) == 100]
     assert isinstance(log, Subscription)
@@ -346,7 +339,7 @@ def test_the_end_of_the_log_is_told_when_its_image_is_closed_before_its_end() ->
 
 
 def test_a_member_is_closed_once() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     closed: list[bool] = []
     member.context.close = lambda: closed.append(True)
     member.agent.on_close()
@@ -359,7 +352,7 @@ def test_a_member_is_closed_once() -> None:
 
 
 def test_an_ack_that_waits_long_is_reported(caplog: pytest.LogCaptureFixture) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.idle_ns = 1_000_000_000
     member.results(*[BACK_PRESSURED] * 8)
     member.cm.request_service_ack(member.service.cluster.log_position)
@@ -371,7 +364,7 @@ def test_an_ack_that_waits_long_is_reported(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_an_ack_that_can_not_be_sent_uses_up_its_id() -> None:
-    member = Member().start()
+    member = ScriptedMember().start()
     member.results(-1)
     member.cm.join_as_follower()
     assert "ack 1 at logPosition=0 cannot be sent: publication is not connected" in str(member.terminated())
@@ -381,7 +374,7 @@ def test_an_ack_that_can_not_be_sent_uses_up_its_id() -> None:
 
 
 def test_a_requested_ack_at_the_position_is_no_event() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.request_service_ack(member.service.cluster.log_position)
     member.work()
     assert len(member.cm.acks) == 3
@@ -392,7 +385,7 @@ def test_a_requested_ack_at_the_position_is_no_event() -> None:
 
 
 def test_the_snapshot_store_idles_with_the_cluster() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     background: list[int] = []
     member.service.actions["do_background_work"] = background.append
     member.store.script("create", [7])
@@ -407,22 +400,21 @@ def test_the_snapshot_store_idles_with_the_cluster() -> None:
 
 @pytest.mark.parametrize(("result", "text"), [(-1, "is not connected"), (-4, "is closed"), (-5, "at max position")])
 def test_a_send_to_a_snapshot_that_can_not_succeed_raises_and_is_not_tried_again(result: int, text: str) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
 
     def write(publication: Any) -> None:
         member.driver.publication_results("aeron:ipc?alias=snapshot", 106, [result])
         publication.send(b"state")
 
     member.in_callback(write, "on_take_snapshot")
-    member.cm.snapshot()
-    member.commit()
+    member.take_snapshot()
     assert [text in str(error) for error in member.errors] == [True]
     assert member.cm.acks[-1].relevant_id == NULL_VALUE
     assert b"state" not in member.store.messages(member.store.recording_ids[-1])
 
 
 def test_the_first_frames_of_a_snapshot_wait_with_the_whole_agent_idling() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     background: list[int] = []
     member.service.actions["do_background_work"] = background.append
     member.driver.publication_results("aeron:ipc?alias=snapshot", 106, [BACK_PRESSURED] * 4)
@@ -436,7 +428,7 @@ def test_the_first_frames_of_a_snapshot_wait_with_the_whole_agent_idling() -> No
 
 @pytest.mark.parametrize("name", ["send", "offer"])
 def test_what_was_written_to_a_snapshot_is_the_services_own_again(name: str) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     buffer = bytearray(b"state")
 
     def write(publication: Any) -> None:
@@ -444,17 +436,15 @@ def test_what_was_written_to_a_snapshot_is_the_services_own_again(name: str) -> 
         buffer.append(1)  # raises BufferError while somebody holds it
 
     member.in_callback(write, "on_take_snapshot")
-    member.cm.snapshot()
-    member.commit()
+    member.take_snapshot()
     assert (member.errors, len(buffer)) == ([], 6)
 
 
 def test_a_snapshot_whose_streams_fail_to_close_is_given_up() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     error = ArchiveError("the session is gone")
     member.store.script("close", [error])
-    member.cm.snapshot()
-    member.commit()
+    member.take_snapshot()
     assert member.errors == [error]
     assert member.cm.acks[-1].relevant_id == NULL_VALUE
 
@@ -462,27 +452,10 @@ def test_a_snapshot_whose_streams_fail_to_close_is_given_up() -> None:
 # sessions
 
 
-def test_a_new_client_has_one_second_to_connect() -> None:
-    member = Member().lead()
+@pytest.mark.parametrize(("waited_ns", "expected"), [(0, 10), (899_999_999, 2), (999_999_999, 1), (1_000_000_000, 0)])
+def test_a_new_client_has_one_second_to_connect(waited_ns: int, expected: int) -> None:
+    member = ScriptedMember().lead()
     member.idle_ns = 100_000_000
-    idles: list[int] = []
-
-    def send(session: Any, _timestamp: int) -> int:
-        before = member.idle_strategy.idle_count
-        result = session.send(b"x")
-        idles.append(member.idle_strategy.idle_count - before)
-        return int(result)
-
-    results = member.in_callback(send, "on_session_open")
-    member.cm.open_session(1, connect_egress=False)
-    member.commit()
-    assert results == [-1]
-    assert idles == [10]
-
-
-@pytest.mark.parametrize(("waited_ns", "expected"), [(999_999_999, 1), (1_000_000_000, 0)])
-def test_a_client_that_has_had_its_second_is_not_waited_for(waited_ns: int, expected: int) -> None:
-    member = Member().lead()
     idles: list[int] = []
 
     def send(session: Any, _timestamp: int) -> int:
@@ -493,16 +466,14 @@ def test_a_client_that_has_had_its_second_is_not_waited_for(waited_ns: int, expe
         return int(result)
 
     results = member.in_callback(send, "on_session_open")
-    member.cm.open_session(1, connect_egress=False)
-    member.commit()
+    member.open_session(1, connect_egress=False)
     assert results == [-1]
     assert idles == [expected]
 
 
 def test_a_send_under_back_pressure_lasts_one_second() -> None:
-    member = Member().lead()
-    member.cm.open_session(1)
-    member.commit()
+    member = ScriptedMember().lead()
+    member.open_session()
     member.idle_ns = 100_000_000
     session = member.service.cluster.get_client_session(1)
     member.driver.publication_results(session.response_channel, 102, [BACK_PRESSURED] * 100)
@@ -522,10 +493,8 @@ def test_a_send_under_back_pressure_lasts_one_second() -> None:
 
 @pytest.mark.parametrize(("excess", "results"), [(0, [True, True]), (1, [False, False])])
 def test_the_longest_message_and_claim_are_what_the_egress_carries(excess: int, results: list[bool]) -> None:
-    member = Member().lead()
-    member.cm.open_session(1)
-    member.commit()
-    session = member.service.cluster.get_client_session(1)
+    member = ScriptedMember().lead()
+    session = member.open_session()
 
     def send(*_: Any) -> list[bool]:
         with BufferClaim() as claim:
@@ -542,7 +511,7 @@ class Waits:
     """Sends inside a callback to clients that are slow, and counts for how many idles each send waits."""
 
     def __init__(self, sessions: int, idle_ns: int) -> None:
-        self.member = Member().lead()
+        self.member = ScriptedMember().lead()
         for number in range(1, sessions + 1):
             self.member.cm.open_session(number)
         self.member.commit()
@@ -568,7 +537,7 @@ class Waits:
 
 @pytest.mark.parametrize("count", [64, 65, 1_000])
 def test_sessions_close_in_any_order(count: int) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     ids = list(range(1, count + 1))
     for number in ids:
         member.cm.open_session(number, connect_egress=False)
@@ -585,12 +554,11 @@ def test_sessions_close_in_any_order(count: int) -> None:
 
 
 def test_each_wait_of_a_send_begins_with_the_shortest_idling() -> None:
-    member = Member()
+    member = ScriptedMember()
     member.context.idle_strategy = SteppingIdleStrategy(max_idles=5)  # more in a row end the agent
     member.agent = type(member.agent)(member.context)
     member.lead()
-    member.cm.open_session(1)
-    member.commit()
+    member.open_session()
 
     def steps(session: Any, *_: Any) -> list[bool]:
         sent = []
@@ -656,9 +624,8 @@ def test_a_client_that_was_waited_for_a_millisecond_is_backed_off(waited_ns: int
 @pytest.mark.parametrize("more", [(), (b"y",)])
 @pytest.mark.parametrize("name", ["session.offer", "session.send", "cluster.offer", "cluster.send"])
 def test_what_was_sent_is_the_services_own_again(name: str, more: tuple[bytes, ...]) -> None:
-    member = Member().lead()
-    member.cm.open_session(1)
-    member.commit()
+    member = ScriptedMember().lead()
+    member.open_session()
     buffer = bytearray(b"message")
     target, _, method = name.partition(".")
 
@@ -676,9 +643,8 @@ def test_what_was_sent_is_the_services_own_again(name: str, more: tuple[bytes, .
 
 @pytest.mark.parametrize("role", ["lead", "follow"])
 def test_a_claim_for_a_client_may_be_empty_and_not_less(role: str) -> None:
-    member: Member = getattr(Member(), role)()
-    member.cm.open_session(1)
-    member.commit()
+    member: ScriptedMember = getattr(ScriptedMember(), role)()
+    member.open_session()
 
     def claim(session: Any, *_: Any) -> tuple[int, int]:
         with BufferClaim() as claim:
@@ -693,7 +659,7 @@ def test_a_claim_for_a_client_may_be_empty_and_not_less(role: str) -> None:
     ((result, length),) = results
     assert result > 0
     assert length == 0
-    assert [message.payload for message in member.cm.egress(1)] == [b""] * (role == "lead")
+    assert member.answers() == [b""] * (role == "lead")
 
 
 def test_an_offer_never_waits() -> None:
@@ -711,7 +677,7 @@ def test_an_offer_never_waits() -> None:
 
 
 def test_an_incompatible_term_leaves_the_position_where_it_was() -> None:
-    member = Member(app_version=0x010000).start()
+    member = ScriptedMember(app_version=0x010000).start()
     member.cm.join_as_leader()
     member.work()
     member.cm.new_leadership_term(app_version=0x020000)
@@ -721,7 +687,7 @@ def test_an_incompatible_term_leaves_the_position_where_it_was() -> None:
 
 
 def test_a_poll_ends_with_the_message_after_which_it_has_lasted_just_100_ms() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.service.actions["on_session_message"] = lambda *_: member.clock.advance(50_000_000)
     for _ in range(4):
         member.cm.session_message(1, b"x")
@@ -731,7 +697,7 @@ def test_a_poll_ends_with_the_message_after_which_it_has_lasted_just_100_ms() ->
 
 
 def test_the_first_claim_to_the_cluster_carries_the_service_id() -> None:
-    member = Member(service_id=3).lead()
+    member = ScriptedMember(service_id=3).lead()
 
     def claims(*_: Any) -> None:
         with BufferClaim() as claim:
@@ -745,7 +711,7 @@ def test_the_first_claim_to_the_cluster_carries_the_service_id() -> None:
 
 
 def test_a_claim_to_the_cluster_may_be_empty() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
 
     def claim(*_: Any) -> int:
         with BufferClaim() as claim:
@@ -758,7 +724,7 @@ def test_a_claim_to_the_cluster_may_be_empty() -> None:
 
 
 def test_each_callback_gets_the_fields_of_its_event() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.timer_event(7, timestamp=5_001)
     end = member.cm.new_leadership_term(
         11,
@@ -780,9 +746,8 @@ def test_each_callback_gets_the_fields_of_its_event() -> None:
 
 
 def test_a_session_that_closes_has_no_egress_any_more() -> None:
-    member = Member().lead()
-    member.cm.open_session(1)
-    member.commit()
+    member = ScriptedMember().lead()
+    member.open_session()
     results = member.in_callback(lambda session, *_: (session.is_connected, session.offer(b"x")), "on_session_close")
     member.cm.close_session(1)
     member.commit()
@@ -791,7 +756,7 @@ def test_a_session_that_closes_has_no_egress_any_more() -> None:
 
 def test_a_batch_is_delivered_before_a_term_that_ends_the_member() -> None:
     service = Batches()
-    member = Member(service).lead()
+    member = ScriptedMember(service).lead()
     member.cm.session_message(1, b"before")
     member.cm.new_leadership_term(app_version=0x020000)
     member.cm.commit()
@@ -801,11 +766,10 @@ def test_a_batch_is_delivered_before_a_term_that_ends_the_member() -> None:
 
 def test_what_a_batch_sends_belongs_to_the_term_before_the_next() -> None:
     service = Batches()
-    member = Member(service).lead()
+    member = ScriptedMember(service).lead()
     member.cm.session_message(1, b"before")
     member.cm.new_leadership_term(7)
-    member.cm.session_message(1, b"after")
-    member.commit()
+    member.deliver(b"after")
     assert [message.payload for message in member.cm.service_messages] == [b"before", b"after"]
     assert [message.leadership_term_id for message in member.cm.service_messages] == [1, 7]
 
@@ -824,9 +788,8 @@ def test_what_a_batch_sends_belongs_to_the_term_before_the_next() -> None:
 def test_an_offer_that_was_lost_is_reported_with_the_event_that_lost_it(
     name: str, event: Callable[[ScriptedConsensusModule], int]
 ) -> None:
-    member = Member().lead()
-    member.cm.open_session(2)
-    member.commit()
+    member = ScriptedMember().lead()
+    member.open_session(2)
 
     def loses(*_: Any) -> int:
         member.results(BACK_PRESSURED)
@@ -848,7 +811,7 @@ def test_an_offer_that_was_lost_is_reported_with_the_event_that_lost_it(
 
 
 def test_a_replay_of_a_gap_that_begins_elsewhere_ends_the_agent() -> None:
-    member = Member(log_fragment_limit=1)
+    member = ScriptedMember(log_fragment_limit=1)
     archive = SlowArchive(member)
     member.start()
     member.cm.begin_log("follower")
@@ -873,7 +836,7 @@ def test_a_replay_of_a_gap_that_begins_elsewhere_ends_the_agent() -> None:
 
 
 def test_a_join_that_takes_the_place_of_one_behind_a_gap_closes_its_log() -> None:
-    member = Member(log_fragment_limit=1).start()
+    member = ScriptedMember(log_fragment_limit=1).start()
     member.cm.begin_log("follower")
     assert member.cm.log is not None
     member.store.record_log(member.cm.log)
@@ -899,7 +862,7 @@ def test_a_join_that_takes_the_place_of_one_behind_a_gap_closes_its_log() -> Non
 
 
 def test_the_end_at_a_termination_position_comes_once() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.termination_position()
     member.terminated()
     member.work(5)
@@ -908,9 +871,34 @@ def test_the_end_at_a_termination_position_comes_once() -> None:
 
 
 def test_a_termination_ack_that_can_not_be_sent_is_an_error_and_the_end_goes_on() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.results(-1)
     member.cm.termination_position()
     assert isinstance(member.terminated(), AgentTermination)
     assert ["is not connected" in str(error) for error in member.errors] == [True]
     assert len(member.cm.acks) == 2
+
+
+# --- the context
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        *((name, None, f"{name} must be of type ") for name in ("service_handler", "client", "clock", "idle_strategy")),
+        *((name, None, f"{name} must be of type ") for name in ("mark_file", "snapshot_store", "duty_cycle_tracker")),
+        (
+            "snapshot_duration_tracker",
+            object(),
+            "snapshot_duration_tracker must be of type DurationTracker, not <object",
+        ),
+        ("callback_error_policy", "hlt", "callback_error_policy='hlt': must be halt or skip"),
+    ],
+)
+def test_a_context_with_a_wrong_attribute_makes_no_agent(name: str, value: object, text: str) -> None:
+    context = ScriptedMember().context
+    setattr(context, name, value)
+    with pytest.raises(ConfigurationError, match=text):
+        AgentRunner(context)
+    with pytest.raises(AttributeError):
+        context.clokc = value  # type: ignore[attr-defined]

@@ -10,7 +10,8 @@ import pytest
 
 from container.api import Role
 from container.errors import AgentTermination
-from tests.member import Member, RecordingService
+from container.testing.recording_service import RecordingService
+from container.testing.scripted_member import ScriptedMember
 from tests.real_member import RealMember
 
 COUNT = 300
@@ -18,9 +19,9 @@ NOT_CONNECTED = -1
 NEVER = 10**9
 
 
-def new_leader(session_count: int = COUNT, delay: int = NEVER) -> Member:
+def new_leader(session_count: int = COUNT, delay: int = NEVER) -> ScriptedMember:
     """A member that follows with so many sessions, and whose driver will answer for egress after so many invokes."""
-    member = Member().start()
+    member = ScriptedMember().start()
     member.cm.join_as_follower()
     member.work()
     for session_id in range(1, session_count + 1):
@@ -34,7 +35,7 @@ def new_leader(session_count: int = COUNT, delay: int = NEVER) -> Member:
     return member
 
 
-def listen(member: Member, *session_ids: int) -> None:
+def listen(member: ScriptedMember, *session_ids: int) -> None:
     """Those clients are there."""
     for session_id in session_ids:
         member.cm.connect_egress(session_id, f"aeron:udp?endpoint=localhost:{20_000 + session_id}")
@@ -113,11 +114,10 @@ def test_an_offer_to_a_session_without_egress_yet_is_not_connected_and_a_send_wa
     member.work(1)
     member.driver.delay_next_add("publication", 20)
     results = member.in_callback(lambda session, _: (session.offer(b"tried"), session.send(b"sent")), "on_session_open")
-    member.cm.open_session(2)
-    member.commit()
+    member.open_session(2)
     assert results[0][0] == NOT_CONNECTED
     assert results[0][1] > 0
-    assert [message.payload for message in member.cm.egress(2)] == [b"sent"]
+    assert member.answers(2) == [b"sent"]
     assert member.errors == []
 
 
@@ -178,12 +178,8 @@ def test_an_end_gives_up_what_is_still_waited_for(end: str) -> None:
 
 @pytest.fixture
 def real_member(tmp_path: Path) -> Iterator[RealMember]:
-    member = RealMember(RecordingService(), tmp_path)
-    try:
-        member.until(lambda: member.cm.acks, "the first ack")
+    with RealMember(RecordingService(), tmp_path) as member:
         yield member
-    finally:
-        member.close()
 
 
 def open_dead_sessions(member: RealMember, endpoint: str) -> None:

@@ -16,14 +16,14 @@ from container.errors import (
     ClusterTermination,
 )
 from container.testing.manual_time import SteppingIdleStrategy
-from tests.member import TICK_NS, Member
+from container.testing.scripted_member import TICK_NS, ScriptedMember
 
 NULL_VALUE = -1
 BACK_PRESSURED = -2
 
 
 def test_s48_abort_calls_on_terminate_once_acks_at_the_position_and_runs_the_hook_once() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.deliver(b"x")
     position = member.service.cluster.log_position
     member.cm.termination_position(position)
@@ -40,7 +40,7 @@ def test_s48_abort_calls_on_terminate_once_acks_at_the_position_and_runs_the_hoo
 
 
 def test_s48_nothing_happens_before_the_position_is_reached() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     end = member.cm.session_message(1, b"x")
     member.cm.termination_position(end)
     member.work(5)
@@ -51,7 +51,7 @@ def test_s48_nothing_happens_before_the_position_is_reached() -> None:
 
 
 def test_s49_shutdown_acks_the_snapshot_and_the_termination_with_consecutive_ids() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     position = member.cm.snapshot()
     member.cm.termination_position(position)
     member.cm.commit()
@@ -67,7 +67,7 @@ def test_s49_shutdown_acks_the_snapshot_and_the_termination_with_consecutive_ids
     [(16, None, True), (12, None, True), (17, False, False), (17, True, True), (17, None, True)],
 )
 def test_s50_only_an_explicit_false_suppresses_the_ack(version: int, ack_required: bool | None, is_acked: bool) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.termination_position(ack_required=ack_required, version=version)
     member.terminated()
     assert len(member.cm.acks) == (3 if is_acked else 2)
@@ -75,7 +75,7 @@ def test_s50_only_an_explicit_false_suppresses_the_ack(version: int, ack_require
 
 
 def test_s51_a_position_that_has_passed_is_an_event_an_unexpected_end_and_acked_all_the_same() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     position = member.service.cluster.log_position
     member.cm.termination_position(position - 32)
     termination = member.terminated()
@@ -88,14 +88,14 @@ def test_s51_a_position_that_has_passed_is_an_event_an_unexpected_end_and_acked_
 
 
 def test_the_termination_ack_is_tried_five_times() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.results(*[BACK_PRESSURED] * 5)
     before = member.idle_strategy.idle_count
     member.cm.termination_position()
     assert member.terminated().is_expected  # type: ignore[attr-defined]
     assert member.idle_strategy.idle_count - before == 4
     assert len(member.cm.acks) == 2
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.results(*[BACK_PRESSURED] * 4)
     member.cm.termination_position()
     member.terminated()
@@ -103,7 +103,7 @@ def test_the_termination_ack_is_tried_five_times() -> None:
 
 
 def test_an_exception_in_on_terminate_is_logged_and_the_end_goes_on() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.in_callback(lambda _cluster: 1 // 0, "on_terminate")
     member.cm.termination_position()
     assert member.terminated().is_expected  # type: ignore[attr-defined]
@@ -112,7 +112,7 @@ def test_an_exception_in_on_terminate_is_logged_and_the_end_goes_on() -> None:
 
 
 def test_an_exception_in_the_termination_hook_is_logged() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.context.termination_hook = lambda: 1 // 0
     member.cm.termination_position()
     member.terminated()
@@ -120,7 +120,7 @@ def test_an_exception_in_the_termination_hook_is_logged() -> None:
 
 
 def test_s52_a_closed_commit_counter_is_an_event_and_an_expected_end() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.remove_commit_counter()
     termination = member.terminated()
     assert isinstance(termination, ClusterTermination)
@@ -136,7 +136,7 @@ def test_s52_a_closed_commit_counter_is_an_event_and_an_expected_end() -> None:
 
 
 def test_s52_a_commit_counter_that_was_seen_half_made_is_missed_when_it_goes() -> None:
-    member = Member()
+    member = ScriptedMember()
     counter = member.cm.add_commit_counter()
     # A driver writes the registration id, by which it tells of the counter's end, after it has shown the counter.
     member.driver.set_counter_registration_id(counter.counter_id, 0)
@@ -151,7 +151,7 @@ def test_s52_a_commit_counter_that_was_seen_half_made_is_missed_when_it_goes() -
 
 
 def test_another_commit_counter_may_go() -> None:
-    member = Member()
+    member = ScriptedMember()
     other = member.cm.add_commit_counter(cluster_id=9)
     member.lead()
     other.close()
@@ -161,7 +161,7 @@ def test_another_commit_counter_may_go() -> None:
 
 
 def test_a_log_that_ends_with_the_consensus_module_makes_a_follower_first() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.end_log()
     member.work(1)
     member.cm.remove_commit_counter()
@@ -173,9 +173,8 @@ def test_a_log_that_ends_with_the_consensus_module_makes_a_follower_first() -> N
 
 @pytest.mark.parametrize("is_invoker", [True, False])
 def test_s53_a_dead_driver_ends_the_agent_without_on_terminate(is_invoker: bool) -> None:
-    member = Member(is_invoker=is_invoker).lead()
-    member.cm.open_session(1)
-    member.commit()
+    member = ScriptedMember(is_invoker=is_invoker).lead()
+    member.open_session()
     member.driver.kill()
     termination = member.terminated()
     assert str(termination) == "unexpected Aeron close"
@@ -188,7 +187,7 @@ def test_s53_a_dead_driver_ends_the_agent_without_on_terminate(is_invoker: bool)
 
 
 def test_s53_a_driver_that_closes_images_first_is_survived() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.client.force_close_resources()
     member.work(2)
     member.driver.kill()
@@ -202,7 +201,7 @@ def test_s53_a_driver_that_closes_images_first_is_survived() -> None:
 def test_s53_an_error_handler_of_the_client_that_raises_does_not_hide_the_drivers_end(
     error: BaseException, is_closed_before: bool
 ) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.deliver(b"before")
     if is_closed_before:
         member.driver.kill()
@@ -218,7 +217,7 @@ def test_s53_an_error_handler_of_the_client_that_raises_does_not_hide_the_driver
 
 
 def test_s53_nor_does_it_while_the_agent_idles() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     error = ValueError("handler")
 
     def idles(*_: object) -> None:
@@ -234,7 +233,7 @@ def test_s53_nor_does_it_while_the_agent_idles() -> None:
 
 
 def test_an_error_handler_of_the_client_that_raises_leaves_the_duty_cycle_whole() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     error = ValueError("handler")
     member.cm.session_message(1, b"x")
     member.cm.commit()
@@ -248,9 +247,8 @@ def test_an_error_handler_of_the_client_that_raises_leaves_the_duty_cycle_whole(
 
 
 def test_s54_a_close_calls_on_terminate_once_and_closes_what_the_agent_opened() -> None:
-    member = Member().lead()
-    member.cm.open_session(1)
-    member.commit()
+    member = ScriptedMember().lead()
+    member.open_session()
     member.agent.on_close()
     member.agent.on_close()
     assert member.service.of("on_terminate") == [()]
@@ -262,14 +260,14 @@ def test_s54_a_close_calls_on_terminate_once_and_closes_what_the_agent_opened() 
 
 
 def test_the_close_of_an_agent_that_did_not_start_calls_nothing() -> None:
-    member = Member()
+    member = ScriptedMember()
     member.agent.on_close()
     assert member.service.names() == []
     assert member.mark_file.is_terminated
 
 
 def test_an_exception_in_on_terminate_does_not_stop_the_close() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.in_callback(lambda _cluster: 1 // 0, "on_terminate")
     member.agent.on_close()
     assert [type(error) for error in member.errors] == [ZeroDivisionError]
@@ -277,7 +275,7 @@ def test_an_exception_in_on_terminate_does_not_stop_the_close() -> None:
 
 
 def test_s55_a_requested_ack_is_sent_when_the_position_is_reached() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     end = member.cm.session_message(1, b"x")
     member.cm.request_service_ack(end)
     member.work(5)
@@ -289,7 +287,7 @@ def test_s55_a_requested_ack_is_sent_when_the_position_is_reached() -> None:
 
 
 def test_s55_a_requested_position_that_has_passed_is_an_event_and_acked() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     position = member.service.cluster.log_position
     member.cm.request_service_ack(0)
     member.work()
@@ -299,7 +297,7 @@ def test_s55_a_requested_position_that_has_passed_is_an_event_and_acked() -> Non
 
 
 def test_s58_an_ack_under_back_pressure_is_tried_until_sent_and_ticks_go_on() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.results(*[BACK_PRESSURED] * 50)
     member.idle_ns = 100_000_000
     marks = len(member.mark_file.activity_timestamps)
@@ -310,7 +308,7 @@ def test_s58_an_ack_under_back_pressure_is_tried_until_sent_and_ticks_go_on() ->
 
 
 def test_s11_the_activity_timestamp_advances_once_per_second() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     begin = len(member.mark_file.activity_timestamps)
     for _ in range(10_000):
         member.clock.advance(TICK_NS)
@@ -322,7 +320,7 @@ def test_s11_the_activity_timestamp_advances_once_per_second() -> None:
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, -5_000, 3_600_000])
 def test_s11_it_follows_a_time_of_day_that_jumps_with_the_next_tick(jump_ms: int) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.clock.set_epoch_ms(member.clock.now_ms + jump_ms)
     begin = len(member.mark_file.activity_timestamps)
     member.work(1)
@@ -333,7 +331,7 @@ def test_s11_it_follows_a_time_of_day_that_jumps_with_the_next_tick(jump_ms: int
 
 
 def test_s11_it_advances_during_long_idles_of_the_user() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     begin = len(member.mark_file.activity_timestamps)
 
     def idles(*_: object) -> None:
@@ -348,7 +346,7 @@ def test_s11_it_advances_during_long_idles_of_the_user() -> None:
 
 @pytest.mark.parametrize("count", [1, 5])
 def test_the_duty_cycle_is_measured(count: int) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     tracker = member.context.duty_cycle_tracker
     for _ in range(count):
         member.clock.advance(2_000_000_000)
@@ -360,7 +358,7 @@ def test_the_duty_cycle_is_measured(count: int) -> None:
 # the runner
 
 
-def running(member: Member, step: Callable[[], object]) -> threading.Thread:
+def running(member: ScriptedMember, step: Callable[[], object]) -> threading.Thread:
     """Runs the agent's whole life on a thread, calling ``step`` whenever it idles."""
     thread = threading.Thread(target=lambda: member.agent.run(SteppingIdleStrategy(step, max_idles=100_000)))
     thread.start()
@@ -368,7 +366,7 @@ def running(member: Member, step: Callable[[], object]) -> threading.Thread:
 
 
 def test_run_is_the_whole_life_and_counts_errors() -> None:
-    member = Member()
+    member = ScriptedMember()
     member.cm.start()
     member.service.actions["on_role_change"] = lambda _role: 1 // 0
     steps = iter(
@@ -399,7 +397,7 @@ def test_run_is_the_whole_life_and_counts_errors() -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, AgentTermination("why")])
 def test_run_ends_with_what_is_no_exception(error: BaseException | type[BaseException]) -> None:
-    member = Member()
+    member = ScriptedMember()
     member.cm.start()
 
     def raises(_now: int) -> int:
@@ -415,7 +413,7 @@ def test_run_ends_with_what_is_no_exception(error: BaseException | type[BaseExce
 
 
 def test_run_that_can_not_start_closes_in_order() -> None:
-    member = Member()
+    member = ScriptedMember()
     member.cm.start()
     member.service.actions["on_start"] = lambda *_: 1 // 0
     member.agent.run(SteppingIdleStrategy())

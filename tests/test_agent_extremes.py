@@ -10,8 +10,8 @@ import pytest
 
 from container.api import ClusteredService
 from container.errors import ClusterError
+from container.testing.scripted_member import TICK_NS, ScriptedMember
 from container.transport.message_buffer import BufferClaim
-from tests.member import TICK_NS, Member
 
 MANY = 10_000
 HOUR_NS = 3_600 * 10**9
@@ -23,7 +23,7 @@ MOCKED = 1
 # many sessions
 
 
-def deliver_all(member: Member, log: Callable[[int], object], ids: range) -> None:
+def deliver_all(member: ScriptedMember, log: Callable[[int], object], ids: range) -> None:
     """Logs one message for each of ``ids``, and lets the member have them in parts."""
     for begin in range(0, len(ids), 200):
         for session_id in ids[begin : begin + 200]:
@@ -35,7 +35,7 @@ def deliver_all(member: Member, log: Callable[[int], object], ids: range) -> Non
 def test_ten_thousand_sessions_open_send_are_in_a_snapshot_come_back_and_close() -> None:
     ids = range(1, MANY + 1)
     channel = "aeron:udp?endpoint=localhost:20001"
-    member = Member().follow()
+    member = ScriptedMember().follow()
 
     def opens(session_id: int) -> None:
         principal = b"%d" % session_id
@@ -44,17 +44,14 @@ def test_ten_thousand_sessions_open_send_are_in_a_snapshot_come_back_and_close()
     deliver_all(member, opens, ids)
     deliver_all(member, lambda session_id: member.cm.session_message(session_id, b"to %d" % session_id), ids)
     assert member.service.messages == [b"to %d" % session_id for session_id in ids]
-    member.cm.snapshot()
-    member.commit()
+    snapshot = member.take_snapshot()
     assert member.errors == []
     assert member.cm.acks[-1].relevant_id != NULL_VALUE
-    snapshot = member.store.messages(member.store.recording_ids[-1])
     assert len(snapshot) == MANY + 2
 
-    restored = Member(log_position=member.service.cluster.log_position)
+    restored = ScriptedMember(log_position=member.service.cluster.log_position)
     restored.start(
-        recording_ids=[restored.store.add_recording([(message, 0xC0) for message in snapshot])],
-        leadership_term_id=1,
+        [(message, 0xC0) for message in snapshot],
         log_position=member.service.cluster.log_position,
     )
     sessions = restored.service.cluster.client_sessions
@@ -85,7 +82,7 @@ SENDS: dict[str, Callable[[Any, Any], Any]] = {
     "session.close": lambda cluster, session: session.close(),
 }
 
-EVENTS: dict[str, Callable[[Member], object]] = {
+EVENTS: dict[str, Callable[[ScriptedMember], object]] = {
     "on_session_open": lambda member: member.cm.open_session(1),
     "on_session_message": lambda member: member.cm.session_message(2, b"go"),
     "on_timer_event": lambda member: member.cm.timer_event(5),
@@ -93,7 +90,7 @@ EVENTS: dict[str, Callable[[Member], object]] = {
     "on_new_leadership_term_event": lambda member: member.cm.new_leadership_term(),
 }
 
-REFUSING: dict[str, Callable[[Member], object]] = {
+REFUSING: dict[str, Callable[[ScriptedMember], object]] = {
     "on_start": lambda member: restarted(member),
     "on_role_change": lambda member: member.cm.end_log(),
     "on_terminate": lambda member: member.cm.termination_position(),
@@ -102,16 +99,13 @@ REFUSING: dict[str, Callable[[Member], object]] = {
 }
 
 
-def restarted(member: Member) -> None:
+def restarted(member: ScriptedMember) -> None:
     """Starts another member, with the same service, from a snapshot with session 2."""
-    member.cm.snapshot()
-    member.commit()
-    messages = member.store.messages(member.store.recording_ids[-1])
+    messages = member.take_snapshot()
     position = member.service.cluster.log_position
-    again = Member(member.service, log_position=position)
+    again = ScriptedMember(member.service, log_position=position)
     again.start(
-        recording_ids=[again.store.add_recording([(message, 0xC0) for message in messages])],
-        leadership_term_id=1,
+        [(message, 0xC0) for message in messages],
         log_position=position,
     )
     (session,) = again.service.cluster.client_sessions
@@ -137,7 +131,7 @@ def claimed(target: Any) -> int:
     return result
 
 
-def sent(member: Member) -> dict[str, int]:
+def sent(member: ScriptedMember) -> dict[str, int]:
     """How much of each kind has left the member."""
     cm = member.cm
     return {
@@ -167,10 +161,9 @@ KINDS = {
 @pytest.mark.parametrize("send", list(SENDS))
 @pytest.mark.parametrize("name", list(EVENTS))
 def test_each_callback_of_the_log_may_send_everything_once(name: str, send: str, *, is_leader: bool) -> None:
-    member = Member().lead() if is_leader else Member().follow()
+    member = ScriptedMember().lead() if is_leader else ScriptedMember().follow()
     member.cm.open_session(2)
-    member.cm.open_session(3)
-    member.commit()
+    member.open_session(3)
     cluster = member.service.cluster
     before = sent(member)
     results = member.in_callback(lambda *_: SENDS[send](cluster, cluster.get_client_session(2)), name)
@@ -191,9 +184,8 @@ def test_each_callback_of_the_log_may_send_everything_once(name: str, send: str,
 @pytest.mark.parametrize("send", list(SENDS))
 @pytest.mark.parametrize("name", list(REFUSING))
 def test_a_refused_send_leaves_nothing_behind(name: str, send: str, *, is_leader: bool) -> None:
-    member = Member().lead() if is_leader else Member().follow()
-    member.cm.open_session(2)
-    member.commit()
+    member = ScriptedMember().lead() if is_leader else ScriptedMember().follow()
+    member.open_session(2)
     before = sent(member)
 
     def attempt(*_: Any) -> int:
@@ -222,7 +214,7 @@ def test_a_refused_send_leaves_nothing_behind(name: str, send: str, *, is_leader
 
 @pytest.mark.parametrize("jump_ns", [HOUR_NS, 24 * HOUR_NS, 100 * 365 * 24 * HOUR_NS])
 def test_a_monotonic_clock_that_jumps_forward_neither_ends_nor_holds_up_a_member(jump_ns: int) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.open_session(1)
     member.deliver(b"before")
     ticks = len(member.mark_file.activity_timestamps)
@@ -237,10 +229,8 @@ def test_a_monotonic_clock_that_jumps_forward_neither_ends_nor_holds_up_a_member
 
 
 def test_a_send_during_which_the_clock_jumps_forward_ends_with_that_try() -> None:
-    member = Member().lead()
-    member.cm.open_session(1)
-    member.commit()
-    session = member.service.cluster.get_client_session(1)
+    member = ScriptedMember().lead()
+    session = member.open_session()
     member.driver.publication_results(session.response_channel, 102, [-2] * 100)
     member.after_idles(1, lambda: member.clock.advance(HOUR_NS))
     before = member.idle_strategy.idle_count
@@ -252,7 +242,7 @@ def test_a_send_during_which_the_clock_jumps_forward_ends_with_that_try() -> Non
 
 
 def test_a_monotonic_clock_that_jumped_back_holds_up_the_log_not_at_all_and_control_until_it_caught_up() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.clock.advance(HOUR_NS)
     member.work()
     member.clock.advance(-HOUR_NS)
@@ -267,7 +257,7 @@ def test_a_monotonic_clock_that_jumped_back_holds_up_the_log_not_at_all_and_cont
 
 @pytest.mark.parametrize("jump_ms", [3_600_000, -3_600_000, 10**12])
 def test_the_time_of_day_may_jump_while_a_member_works(jump_ms: int) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.deliver(b"before")
     cluster_time = member.service.cluster.time
     member.clock.set_epoch_ms(member.clock.now_ms + jump_ms)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from container.testing.recording_service import RecordingService
 from container.testing.scripted_messages import encode
 from tests.fuzz.__main__ import run_episode
 from tests.fuzz.cases import EPISODE_LENGTH, control_messages, log_messages
@@ -18,7 +19,6 @@ from tests.fuzz.sabotage import SABOTAGES
 from tests.fuzz.snapshot_cases import MARK_BEGIN, MARK_END, SnapshotEpisode, client_session, laid_out, load, marker
 from tests.fuzz.wire import Refused
 from tests.fuzz.world import Disagreement, World
-from tests.member import RecordingService
 
 ROOT = Path(__file__).parent.parent
 EPISODES = 25

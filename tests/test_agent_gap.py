@@ -13,30 +13,30 @@ import pytest
 from container.api import Role
 from container.errors import ArchiveError
 from container.testing.memory_log import MemoryLog
-from tests.member import TICK_NS, Member
+from container.testing.scripted_member import TICK_NS, ScriptedMember
 
-JOIN_KINDS: dict[str, Callable[[Member], None]] = {
+JOIN_KINDS: dict[str, Callable[[ScriptedMember], None]] = {
     "follower": lambda member: member.cm.join_as_follower(),
     "leader": lambda member: member.cm.join_as_leader(),
     "replay": lambda member: _join_replay(member),
 }
 
 
-def _join_replay(member: Member) -> None:
+def _join_replay(member: ScriptedMember) -> None:
     member.cm.begin_replay()
     member.store.record_log(log_of(member))
     member.cm.join_replay(max_log_position=member.cm.log_position + 32)
 
 
-def log_of(member: Member) -> MemoryLog:
+def log_of(member: ScriptedMember) -> MemoryLog:
     """The log that the consensus module began last."""
     assert member.cm.log is not None
     return member.cm.log
 
 
-def following(**settings: Any) -> Member:
+def following(**settings: Any) -> ScriptedMember:
     """A follower that takes one fragment of its log in a duty cycle, and whose archive records the log."""
-    member = Member(log_fragment_limit=1, **settings).start()
+    member = ScriptedMember(log_fragment_limit=1, **settings).start()
     member.cm.begin_log("follower")
     member.store.record_log(log_of(member))
     member.cm.join_log(role=Role.FOLLOWER)
@@ -46,12 +46,12 @@ def following(**settings: Any) -> Member:
     return member
 
 
-def log_messages(member: Member, *payloads: bytes) -> list[int]:
+def log_messages(member: ScriptedMember, *payloads: bytes) -> list[int]:
     """Logs messages of a client, each at a time of its own, and returns the positions behind them."""
     return [member.cm.session_message(1, payload, timestamp=2_000 + number) for number, payload in enumerate(payloads)]
 
 
-def lag(member: Member, *payloads: bytes, cycles: int) -> int:
+def lag(member: ScriptedMember, *payloads: bytes, cycles: int) -> int:
     """Commits messages of which the service has only what ``cycles`` polls give it when the log is gone; their end."""
     end = log_messages(member, *payloads)[-1]
     member.cm.commit()
@@ -61,7 +61,7 @@ def lag(member: Member, *payloads: bytes, cycles: int) -> int:
     return end
 
 
-def settle(member: Member) -> None:
+def settle(member: ScriptedMember) -> None:
     """Runs duty cycles until the agent has nothing more to do."""
     for _cycle in range(2_000):
         if not member.work(1) and not member.work(2):
@@ -103,8 +103,7 @@ def test_its_callbacks_are_those_of_a_member_that_did_not_lag(kind: str) -> None
         JOIN_KINDS[kind](member)
         settle(member)
         member.cm.new_leadership_term()
-        member.cm.session_message(1, b"in the next log")
-        member.commit()
+        member.deliver(b"in the next log")
         settle(member)
         assert member.errors == []
         assert [session.id for session in member.service.cluster.client_sessions] == [1]
@@ -136,8 +135,7 @@ def test_what_was_not_committed_is_not_delivered() -> None:
     member.cm.lose_log(committed)
     member.cm.join_as_follower()
     settle(member)
-    member.cm.session_message(1, b"another")
-    member.commit()
+    member.deliver(b"another")
     settle(member)
     assert member.service.messages == [*PAYLOADS, b"another"]
     assert member.errors == []
@@ -344,7 +342,7 @@ def test_an_agent_that_is_closed_in_the_gap_leaves_nothing() -> None:
     close_leaves_nothing(member)
 
 
-def close_leaves_nothing(member: Member) -> None:
+def close_leaves_nothing(member: ScriptedMember) -> None:
     """Closes the agent, after which its client has nothing open."""
     member.agent.on_close()
     left = [resource for resource in member.client.open_resources if "Counter" not in type(resource).__name__]
@@ -352,7 +350,7 @@ def close_leaves_nothing(member: Member) -> None:
     assert member.errors == []
 
 
-def state_hash(member: Member) -> str:
+def state_hash(member: ScriptedMember) -> str:
     """Of all that the log has given to a service: what its replicated state is made of."""
     told = [call for call in member.service.calls if call[0] not in ("on_role_change", "on_terminate")]
     return hashlib.sha256(repr(told).encode()).hexdigest()
@@ -393,7 +391,7 @@ def test_members_that_lag_at_each_election_have_the_state_of_one_that_never_does
     assert [error for member in members for error in member.errors] == []
 
 
-def append_any(member: Member, choice: random.Random, number: int) -> int:
+def append_any(member: ScriptedMember, choice: random.Random, number: int) -> int:
     """Logs one of the events that there are; the position behind it."""
     match choice.randrange(6):
         case 0:

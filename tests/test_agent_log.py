@@ -15,15 +15,15 @@ from container.errors import (
     CodecError,
     ConfigurationError,
 )
+from container.testing.scripted_member import TICK_NS, ScriptedMember
 from container.testing.scripted_messages import encode
 from container.transport.seam import Subscription
-from tests.member import TICK_NS, Member
 
 NULL_VALUE = -1
 
 
 def test_s18_nothing_beyond_the_commit_position_is_delivered() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     first = member.cm.session_message(1, b"one")
     second = member.cm.session_message(1, b"two")
     member.work(5)
@@ -36,7 +36,7 @@ def test_s18_nothing_beyond_the_commit_position_is_delivered() -> None:
 
 
 def test_s18_a_message_that_spans_the_limit_is_delivered_once_later() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     begin = member.cm.log_position
     end = member.cm.session_message(1, b"x" * 3000)
     for limit in range(begin, end, 32):
@@ -49,7 +49,7 @@ def test_s18_a_message_that_spans_the_limit_is_delivered_once_later() -> None:
 
 
 def test_s18_the_max_log_position_is_no_limit_of_a_poll() -> None:
-    member = Member().start()
+    member = ScriptedMember().start()
     member.cm.join_as_leader(max_log_position=0)
     member.cm.session_message(1, b"x")
     member.cm.commit()
@@ -59,7 +59,7 @@ def test_s18_the_max_log_position_is_no_limit_of_a_poll() -> None:
 
 @pytest.mark.parametrize("version", [12, 13, 14, 15, 16, 17])
 def test_s19_join_log_of_every_version_is_understood(version: int) -> None:
-    member = Member().start()
+    member = ScriptedMember().start()
     member.cm.join_as_follower(version=version)
     member.work()
     member.cm.new_leadership_term()
@@ -71,7 +71,7 @@ def test_s19_join_log_of_every_version_is_understood(version: int) -> None:
 
 
 def test_s20_the_alias_of_the_log_channel_is_replaced_and_the_rest_kept() -> None:
-    member = Member(service_id=3).start()
+    member = ScriptedMember(service_id=3).start()
     channels: list[str] = []
     member.in_callback(lambda *_: channels.extend(_subscribed(member)), "on_role_change")
     member.cm.join_as_leader()
@@ -84,17 +84,16 @@ def test_s20_the_alias_of_the_log_channel_is_replaced_and_the_rest_kept() -> Non
     )
 
 
-def _subscribed(member: Member) -> list[str]:
+def _subscribed(member: ScriptedMember) -> list[str]:
     return [resource.channel for resource in member.client.open_resources if isinstance(resource, Subscription)]
 
 
 def test_s21_join_acks_carry_the_position_and_minus_one_and_ids_have_no_gaps() -> None:
-    member = Member(log_position=640).start()
+    member = ScriptedMember(log_position=640).start()
     for _ in range(3):
         member.cm.join_as_follower()
         member.work()
-        member.cm.session_message(1, b"x" * 100)
-        member.commit()
+        member.deliver(b"x" * 100)
     positions = [640 + index * 192 for index in range(3)]
     assert [ack.log_position for ack in member.cm.acks] == [640, *positions]
     assert [ack.ack_id for ack in member.cm.acks] == [0, 1, 2, 3]
@@ -102,7 +101,7 @@ def test_s21_join_acks_carry_the_position_and_minus_one_and_ids_have_no_gaps() -
 
 
 def test_s22_a_join_log_in_mid_image_waits_until_the_image_is_drained() -> None:
-    member = Member().start()
+    member = ScriptedMember().start()
     member.cm.begin_replay()
     for index in range(10):
         member.cm.session_message(1, b"%d" % index)
@@ -123,7 +122,7 @@ def test_s22_a_join_log_in_mid_image_waits_until_the_image_is_drained() -> None:
 
 
 def test_s22_an_image_at_another_position_is_refused() -> None:
-    member = Member(log_position=320).start()
+    member = ScriptedMember(log_position=320).start()
     member.cm.begin_replay()
     member.cm.session_message(1, b"x")
     start = member.cm.log_position
@@ -156,7 +155,7 @@ CONTROL_MESSAGES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", CONTROL_MESSAGES)
 @pytest.mark.parametrize("block_length", [0, 4, 7])
 def test_a_control_message_without_its_block_is_counted_and_changes_nothing(name: str, block_length: int) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     acks = len(member.cm.acks)
     message = encode(name, **CONTROL_MESSAGES[name])
     member.cm.control_message(block_length.to_bytes(2, "little") + message[2:])
@@ -199,7 +198,7 @@ LOG_MESSAGES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", LOG_MESSAGES)
 @pytest.mark.parametrize("block_length", [0, 8, 20])
 def test_a_message_of_the_log_without_its_block_is_counted_and_skipped(name: str, block_length: int) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cluster = member.service.cluster
     before = (member.service.names(), cluster.log_position, cluster.time, len(member.cm.acks))
     member.cm.log_message(block_length.to_bytes(2, "little") + encode(name, **LOG_MESSAGES[name])[2:])
@@ -213,7 +212,7 @@ def test_a_message_of_the_log_without_its_block_is_counted_and_skipped(name: str
 
 
 def test_s22_an_event_at_another_position_is_refused() -> None:
-    member = Member(log_position=320).start()
+    member = ScriptedMember(log_position=320).start()
     member.cm.join_as_follower(log_position=288)
     assert str(member.terminated().__cause__) == (
         "Cluster log must be contiguous for active log event: expectedPosition=320 eventPosition=288"
@@ -223,7 +222,7 @@ def test_s22_an_event_at_another_position_is_refused() -> None:
 
 def test_a_log_image_that_never_comes_ends_the_agent_after_30_s() -> None:
     """The consensus module waits for our ack and asks no second time: only our end gets the member out of this."""
-    member = Member().start()
+    member = ScriptedMember().start()
     member.cm.begin_log("follower")
     member.cm.join_log(role=0, log_session_id=99)
     member.idle_ns = 100_000_000
@@ -240,7 +239,7 @@ def test_a_log_image_that_never_comes_ends_the_agent_after_30_s() -> None:
 
 
 def test_s23_replay_then_leader_gives_callbacks_in_upstreams_order() -> None:
-    member = Member().start()
+    member = ScriptedMember().start()
     member.cm.begin_replay()
     member.cm.new_leadership_term()
     member.cm.open_session(1)
@@ -267,7 +266,7 @@ def test_s23_replay_then_leader_gives_callbacks_in_upstreams_order() -> None:
 
 
 def test_s24_log_positions_come_from_the_header_or_from_the_message() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cluster = member.service.cluster
     seen: list[tuple[str, int]] = []
     for name in ("on_session_open", "on_session_message", "on_timer_event", "on_session_close"):
@@ -290,7 +289,7 @@ def test_s24_log_positions_come_from_the_header_or_from_the_message() -> None:
 
 
 def test_s24_membership_changes_and_unknown_templates_leave_the_position() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     before = member.service.cluster.log_position
     member.cm.membership_change()
     member.cm.log_message(encode("CancelTimer", correlation_id=1))
@@ -301,7 +300,7 @@ def test_s24_membership_changes_and_unknown_templates_leave_the_position() -> No
 
 @pytest.mark.parametrize("length", [0, 1, 1344, 1345, 5000, 8000])
 def test_s25_a_message_of_any_length_is_one_callback_with_the_end_of_its_last_fragment(length: int) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     payload = bytes(index % 251 for index in range(length))
     end = member.cm.session_message(1, payload)
     lengths = member.in_callback(lambda _s, _t, _b, header: (header.frame_length, header.flags))
@@ -312,14 +311,14 @@ def test_s25_a_message_of_any_length_is_one_callback_with_the_end_of_its_last_fr
 
 @pytest.mark.parametrize("session_id", [2, -5, 0, 1 - 2**63, 2**63 - 1])
 def test_s26_a_message_of_an_unknown_or_negative_session_has_no_session(session_id: int) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.open_session(1)
     member.deliver(b"x", session_id=session_id)
     assert member.service.of("on_session_message")[0][0] is None
 
 
 def test_s26_the_session_of_a_message_is_the_one_that_was_opened() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     opened: list[object] = []
     member.service.actions["on_session_open"] = lambda session, _timestamp: opened.append(session)
     for session_id in (5, 3, 4, 2**62, 1):
@@ -333,7 +332,7 @@ def test_s26_the_session_of_a_message_is_the_one_that_was_opened() -> None:
 
 
 def test_s27_a_second_open_of_a_session_is_counted_and_the_next_message_processed() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.open_session(1)
     member.cm.open_session(1)
     member.deliver(b"x")
@@ -345,7 +344,7 @@ def test_s27_a_second_open_of_a_session_is_counted_and_the_next_message_processe
 
 
 def test_s27_the_close_of_an_unknown_session_is_an_event_and_no_exception() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.close_session(4)
     member.deliver(b"x")
     (event,) = member.errors
@@ -357,7 +356,7 @@ def test_s27_the_close_of_an_unknown_session_is_an_event_and_no_exception() -> N
 
 @pytest.mark.parametrize("reason", list(CloseReason))
 def test_a_close_tells_its_reason(reason: CloseReason) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.open_session(1)
     member.cm.close_session(1, reason, timestamp=1_234)
     member.commit()
@@ -367,7 +366,7 @@ def test_a_close_tells_its_reason(reason: CloseReason) -> None:
 
 
 def test_s28_an_exception_in_on_session_message_is_counted_once_and_that_message_skipped() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.in_callback(lambda *_: 1 // 0)
     member.deliver(b"one", b"two", b"three")
     assert [type(error) for error in member.errors] == [ZeroDivisionError]
@@ -376,7 +375,7 @@ def test_s28_an_exception_in_on_session_message_is_counted_once_and_that_message
 
 @pytest.mark.parametrize("length", [10, 4000])
 def test_s28_an_exception_in_the_last_fragment_does_not_spoil_the_next_message(length: int) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.in_callback(lambda *_: 1 // 0)
     member.deliver(b"a" * length, b"b" * length)
     assert member.service.messages == [b"a" * length, b"b" * length]
@@ -387,7 +386,7 @@ def test_s28_an_exception_in_the_last_fragment_does_not_spoil_the_next_message(l
     "name", ["on_session_open", "on_session_close", "on_timer_event", "on_new_leadership_term_event"]
 )
 def test_an_exception_in_any_callback_of_the_log_is_counted_and_the_service_lives_on(name: str) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.in_callback(lambda *_: 1 // 0, name)
     member.cm.open_session(1)
     member.cm.timer_event(1)
@@ -405,14 +404,14 @@ def test_an_exception_in_any_callback_of_the_log_is_counted_and_the_service_live
 
 
 def test_an_exception_in_background_work_is_counted() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.service.actions["do_background_work"] = lambda _now: 1 // 0
     member.work(2)
     assert [type(error) for error in member.errors] == [ZeroDivisionError] * 2
 
 
 def test_s29_a_new_term_sets_the_egress_term_and_the_time_unit() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.open_session(1)
     member.cm.new_leadership_term(42, time_unit=TimeUnit.NANOS, timestamp=5)
     member.commit()
@@ -427,7 +426,7 @@ def test_s29_a_new_term_sets_the_egress_term_and_the_time_unit() -> None:
 
 @pytest.mark.parametrize("version", [3, 12])
 def test_s29_an_older_term_event_means_milliseconds(version: int) -> None:
-    member = Member(app_version=1).lead()
+    member = ScriptedMember(app_version=1).lead()
     if version < 4:
         member.context.app_version_validator = lambda _own, _other: True
     member.cm.new_leadership_term(version=version)
@@ -436,7 +435,7 @@ def test_s29_an_older_term_event_means_milliseconds(version: int) -> None:
 
 
 def test_s29_an_incompatible_app_version_is_logged_and_ends_the_agent_with_the_hook() -> None:
-    member = Member(app_version=0x010000).start()
+    member = ScriptedMember(app_version=0x010000).start()
     member.cm.join_as_leader()
     member.work()
     member.cm.new_leadership_term(app_version=0x020304)
@@ -449,9 +448,8 @@ def test_s29_an_incompatible_app_version_is_logged_and_ends_the_agent_with_the_h
 
 
 def test_s30_the_end_of_a_log_closes_the_egress_and_makes_a_follower() -> None:
-    member = Member().lead()
-    member.cm.open_session(1)
-    member.commit()
+    member = ScriptedMember().lead()
+    member.open_session()
     session = member.service.cluster.client_sessions[0]
     assert session.is_connected
     member.cm.end_log()
@@ -462,14 +460,14 @@ def test_s30_the_end_of_a_log_closes_the_egress_and_makes_a_follower() -> None:
 
 
 def test_s30_a_follower_whose_log_ends_is_told_nothing() -> None:
-    member = Member().follow()
+    member = ScriptedMember().follow()
     member.cm.end_log()
     member.work()
     assert member.service.of("on_role_change") == []
 
 
 def test_s30_the_log_position_after_the_end_is_the_images() -> None:
-    member = Member().follow()
+    member = ScriptedMember().follow()
     end = member.cm.log_message(encode("CancelTimer", correlation_id=1))
     member.commit()
     assert member.service.cluster.log_position < end
@@ -479,7 +477,7 @@ def test_s30_the_log_position_after_the_end_is_the_images() -> None:
 
 
 def test_during_on_role_change_the_role_is_the_new_one() -> None:
-    member = Member().start()
+    member = ScriptedMember().start()
     seen: list[tuple[Role, Role]] = []
     member.service.actions["on_role_change"] = lambda role: seen.append((role, member.service.cluster.role))
     member.cm.join_as_leader()
@@ -490,7 +488,7 @@ def test_during_on_role_change_the_role_is_the_new_one() -> None:
 
 
 def test_an_exception_in_on_role_change_leaves_the_role_changed() -> None:
-    member = Member().start()
+    member = ScriptedMember().start()
     member.in_callback(lambda *_: 1 // 0, "on_role_change")
     member.cm.join_as_leader()
     member.work()
@@ -500,7 +498,7 @@ def test_an_exception_in_on_role_change_leaves_the_role_changed() -> None:
 
 
 def test_the_member_id_is_set_by_the_join_and_written_to_the_mark_file() -> None:
-    member = Member(member_id=4)
+    member = ScriptedMember(member_id=4)
     member.start()
     assert member.mark_file.member_id == NULL_VALUE
     member.cm.join_as_follower()
@@ -510,7 +508,7 @@ def test_the_member_id_is_set_by_the_join_and_written_to_the_mark_file() -> None
 
 
 def test_a_later_join_log_replaces_one_that_waits() -> None:
-    member = Member().follow()
+    member = ScriptedMember().follow()
     end = member.cm.session_message(1, b"x")
     member.cm.begin_log("follower")
     member.cm.join_log(role=0, log_channel="aeron:ipc?alias=never")
@@ -525,7 +523,7 @@ def test_a_later_join_log_replaces_one_that_waits() -> None:
 
 @pytest.mark.parametrize("role", [-1, 3, 2**31 - 1])
 def test_an_unknown_role_in_join_log_is_counted(role: int) -> None:
-    member = Member().start()
+    member = ScriptedMember().start()
     member.cm.begin_log("follower")
     member.cm.join_log(role=role)
     member.work()
@@ -543,7 +541,7 @@ def test_an_unknown_role_in_join_log_is_counted(role: int) -> None:
     ],
 )
 def test_unknown_values_of_enums_are_counted_and_skipped(name: str, fields: dict[str, int], text: str) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.log_message(encode(name, leadership_term_id=1, timestamp=1, **fields))
     member.deliver(b"x")
     assert [str(error) for error in member.errors] == [text]
@@ -554,7 +552,7 @@ def test_unknown_values_of_enums_are_counted_and_skipped(name: str, fields: dict
     "frame", [b"", b"\1\2\3", b"\0" * 7, b"\x18\0\1\0\x65\0\x10\0" + bytes(24), b"\x18\0\1\0\x6f\0\x10\0" + bytes(23)]
 )
 def test_frames_that_are_no_cluster_messages_are_counted_and_skipped(frame: bytes) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.log_message(frame)
     member.deliver(b"x")
     (error,) = member.errors
@@ -563,14 +561,14 @@ def test_frames_that_are_no_cluster_messages_are_counted_and_skipped(frame: byte
 
 
 def test_a_foreign_schema_in_the_log_is_named() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.log_message(b"\x18\0\1\0\x65\0\x10\0" + bytes(24))
     member.commit()
     assert [str(error) for error in member.errors] == ["expected schemaId=111, actual=101"]
 
 
 def test_s56_unknown_messages_on_the_control_stream_are_passed_over() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     for message in (
         encode("ClusterMembersQuery", correlation_id=1, extended=1),
         encode("ClusterMembersResponse", correlation_id=1, leader_member_id=0, active_members="", passive_followers=""),
@@ -582,14 +580,14 @@ def test_s56_unknown_messages_on_the_control_stream_are_passed_over() -> None:
 
 
 def test_a_foreign_schema_on_the_control_stream_is_counted() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.control_message(b"\x08\0\x28\0\x01\0\0\0" + bytes(40))
     member.work()
     assert [str(error) for error in member.errors] == ["expected schemaId=111, actual=1"]
 
 
 def test_one_control_message_is_taken_per_slow_tick() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     for _ in range(3):
         member.cm.control_message(encode("CancelTimer", correlation_id=1))
     member.clock.advance(TICK_NS)
@@ -600,7 +598,7 @@ def test_one_control_message_is_taken_per_slow_tick() -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 50])
 def test_the_fragment_limit_bounds_a_duty_cycle(limit: int) -> None:
-    member = Member(log_fragment_limit=limit).lead()
+    member = ScriptedMember(log_fragment_limit=limit).lead()
     for index in range(100):
         member.cm.session_message(1, b"%d" % index)
     member.cm.commit()
@@ -609,7 +607,7 @@ def test_the_fragment_limit_bounds_a_duty_cycle(limit: int) -> None:
 
 def test_a_duty_cycle_takes_no_more_messages_when_they_have_lasted_100_ms() -> None:
     """Else callbacks that are slow one by one keep the agent from its driver, fifty in a row for too long."""
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.service.actions["on_session_message"] = lambda *_: member.clock.advance(40_000_000)
     payloads = [b"%d" % index for index in range(10)]
     for payload in payloads:
@@ -625,16 +623,15 @@ def test_a_duty_cycle_takes_no_more_messages_when_they_have_lasted_100_ms() -> N
 
 
 def test_messages_across_term_ends_are_delivered_in_order() -> None:
-    member = Member(log_term_length=64 * 1024, log_initial_term_id=2**31 - 1).lead()
+    member = ScriptedMember(log_term_length=64 * 1024, log_initial_term_id=2**31 - 1).lead()
     payloads = [b"%d" % index * (index % 700) for index in range(600)]
     member.deliver(*payloads)
     assert member.service.messages == payloads
 
 
 def test_join_as_leader_connects_sessions_unless_it_is_startup_and_resets_closing() -> None:
-    member = Member().lead()
-    member.cm.open_session(1)
-    member.commit()
+    member = ScriptedMember().lead()
+    member.open_session()
     session = member.service.cluster.client_sessions[0]
     member.in_callback(lambda session, *_: session.close())
     member.deliver(b"x")
@@ -656,7 +653,7 @@ def test_join_as_leader_connects_sessions_unless_it_is_startup_and_resets_closin
 
 @pytest.mark.parametrize("code", [3, 11])
 def test_a_failed_egress_is_counted_and_the_session_is_open_all_the_same(code: int) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.driver.fail_next_add("publication", code, "invalid channel")
     member.cm.open_session(1)
     results = member.in_callback(lambda session, *_: session.offer(b"answer"))
@@ -669,7 +666,7 @@ def test_a_failed_egress_is_counted_and_the_session_is_open_all_the_same(code: i
 
 
 def test_a_channel_that_the_client_library_refuses_by_itself_does_not_keep_the_session_from_opening() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     refusal = ConfigurationError("channel 'aeron:ipc?alias=a\0b' has a NUL character in it")
     member.driver.fail_next_add("publication", error=refusal)
     member.cm.open_session(1, response_channel="aeron:ipc?alias=a\0b", connect_egress=False)

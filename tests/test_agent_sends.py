@@ -11,24 +11,18 @@ import pytest
 
 from container.api import Role
 from container.codecs import messages as codecs
+from container.common.aeron_defaults import CONTROL_CHANNEL
 from container.errors import AgentTermination, ClosedError, ClusterError, ClusterEvent, MessageTooLongError
 from container.testing import transport_probe as seam
+from container.testing.scripted_member import ScriptedMember
 from container.transport.message_buffer import BufferClaim
 from container.transport.seam import Publication
-from tests.member import CHANNEL, Member
 
 NOT_CONNECTED, BACK_PRESSURED, ADMIN_ACTION, CLOSED, MAX_POSITION_EXCEEDED = -1, -2, -3, -4, -5
 MOCKED = 1
 
 
-def opened(member: Member, session_id: int = 1) -> Any:
-    """Opens a session; the service's object for it."""
-    member.cm.open_session(session_id)
-    member.commit()
-    return member.service.cluster.get_client_session(session_id)
-
-
-def inside(member: Member, action: Callable[[], Any]) -> Any:
+def inside(member: ScriptedMember, action: Callable[[], Any]) -> Any:
     """What ``action`` returns inside on_session_message; raises what it raises."""
     outcome: list[Any] = []
 
@@ -56,8 +50,8 @@ def claim_and_commit(target: Any, data: bytes) -> int:
 
 
 def test_s31_a_followers_egress_is_a_mocked_success() -> None:
-    member = Member().follow()
-    session = opened(member)
+    member = ScriptedMember().follow()
+    session: Any = member.open_session()
     assert inside(member, lambda: session.offer(b"x")) == MOCKED
     assert inside(member, lambda: session.send(b"x")) == MOCKED
     assert inside(member, lambda: claim_and_commit(session, b"x" * 60_000)) == MOCKED
@@ -66,7 +60,7 @@ def test_s31_a_followers_egress_is_a_mocked_success() -> None:
 
 
 def test_s31_a_follower_sends_to_the_cluster_and_schedules_timers_all_the_same() -> None:
-    member = Member().follow()
+    member = ScriptedMember().follow()
     cluster = member.service.cluster
     assert inside(member, lambda: cluster.offer(b"x")) > 0
     assert inside(member, lambda: cluster.schedule_timer(5, 99)) is True
@@ -78,16 +72,16 @@ def test_s31_a_follower_sends_to_the_cluster_and_schedules_timers_all_the_same()
 
 @pytest.mark.parametrize("length", [-1, 65_441])
 def test_a_mocked_claim_out_of_range_is_refused(length: int) -> None:
-    member = Member().follow()
-    session = opened(member)
+    member = ScriptedMember().follow()
+    session = member.open_session()
     with pytest.raises(ValueError, match=f"a claim of {length} bytes"):
         inside(member, lambda: session.try_claim(length, BufferClaim()))
 
 
 @pytest.mark.parametrize("send", ["offer", "send", "try_claim"])
 def test_s32_a_leaders_egress_is_a_header_and_the_payload(send: str) -> None:
-    member = Member(leadership_term_id=6).lead()
-    session = opened(member)
+    member = ScriptedMember(leadership_term_id=6).lead()
+    session = member.open_session()
     action = {
         "offer": lambda: session.offer(b"answer"),
         "send": lambda: session.send(b"answer"),
@@ -99,35 +93,35 @@ def test_s32_a_leaders_egress_is_a_header_and_the_payload(send: str) -> None:
 
 
 def test_s32_egress_of_several_buffers_is_one_message() -> None:
-    member = Member().lead()
-    session = opened(member)
+    member = ScriptedMember().lead()
+    session = member.open_session()
     parts = (b"one", bytearray(b"-two-"), memoryview(b"xthreex")[1:-1], b"")
     inside(member, lambda: session.offer(*parts))
     inside(member, lambda: session.send())
-    assert [message.payload for message in member.cm.egress(1)] == [b"one-two-three", b""]
+    assert member.answers() == [b"one-two-three", b""]
 
 
 @pytest.mark.parametrize("length", [1344, 1345, 5_000, 8_000])
 def test_long_egress_is_fragmented(length: int) -> None:
-    member = Member().lead()
-    session = opened(member)
+    member = ScriptedMember().lead()
+    session = member.open_session()
     data = bytes(index % 256 for index in range(length))
     assert inside(member, lambda: session.offer(data)) > 0
     assert member.cm.egress(1)[0].payload == data
 
 
 def test_too_many_buffers_are_refused() -> None:
-    member = Member().lead()
-    session = opened(member)
+    member = ScriptedMember().lead()
+    session = member.open_session()
     assert inside(member, lambda: session.offer(*[b"x"] * 15)) > 0
     with pytest.raises(ValueError, match="16 buffers in one call: at most 15"):
         inside(member, lambda: session.offer(*[b"x"] * 16))
 
 
 @pytest.mark.parametrize("wrong", ["text", 5, None, object()])
-def test_what_is_no_buffer_is_refused(wrong: object) -> None:
-    member = Member().lead()
-    session = opened(member)
+def test_what_is_no_buffer_is_refused(wrong: Any) -> None:
+    member = ScriptedMember().lead()
+    session = member.open_session()
     for call in (session.offer, session.send, member.service.cluster.offer, member.service.cluster.send):
         with pytest.raises(TypeError, match="bytes-like"):
             inside(member, partial(call, b"x", wrong))
@@ -138,35 +132,33 @@ def test_what_is_no_buffer_is_refused(wrong: object) -> None:
 
 
 def test_s33_without_responding_service_nothing_is_connected() -> None:
-    member = Member(is_responding_service=False).lead()
-    session = opened(member)
+    member = ScriptedMember(is_responding_service=False).lead()
+    session = member.open_session()
     assert inside(member, lambda: session.offer(b"x")) == NOT_CONNECTED
     assert inside(member, lambda: session.send(b"x")) == NOT_CONNECTED
     assert inside(member, lambda: session.try_claim(1, BufferClaim())) == NOT_CONNECTED
 
 
 def test_s33_a_failed_registration_is_not_connected() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.driver.fail_next_add("publication", 2, "no such host")
-    session = opened(member)
+    session = member.open_session()
     assert inside(member, lambda: session.send(b"x")) == NOT_CONNECTED
 
 
 def test_s34_egress_is_a_shared_publication_on_the_unmodified_channel() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     channel = "aeron:udp?endpoint=localhost:7777|mtu=1408"
     shared = seam.add_publication(member.cm.client, channel, 102)
-    member.cm.open_session(1, response_channel=channel)
-    member.commit()
-    session = member.service.cluster.get_client_session(1)
+    session = member.open_session(1, response_channel=channel)
     inside(member, lambda: session.send(b"x"))
     own = [resource for resource in member.client.open_resources if isinstance(resource, Publication)]
     assert [publication.session_id for publication in own if publication.channel == channel] == [shared.session_id]
 
 
 def test_s35_sessions_opened_as_follower_are_connected_by_the_next_leader_join() -> None:
-    member = Member().follow()
-    session = opened(member)
+    member = ScriptedMember().follow()
+    session: Any = member.open_session()
     assert not session.is_connected
     member.cm.join_as_leader()
     member.work()
@@ -175,11 +167,9 @@ def test_s35_sessions_opened_as_follower_are_connected_by_the_next_leader_join()
 
 def one_session() -> list[bytes]:
     """A snapshot with session 1."""
-    member = Member().lead()
-    opened(member)
-    member.cm.snapshot()
-    member.commit()
-    return member.store.messages(member.store.recording_ids[-1])
+    member = ScriptedMember().lead()
+    member.open_session()
+    return member.take_snapshot()
 
 
 @pytest.mark.parametrize("name", ["on_start", "on_role_change", "do_background_work", "on_terminate"])
@@ -198,7 +188,7 @@ def one_session() -> list[bytes]:
     ],
 )
 def test_s36_the_guard_raises_in_the_callbacks_that_must_not_send(name: str, send: str) -> None:
-    member = Member()
+    member = ScriptedMember()
     refused: list[str] = []
 
     def attempt(*_: Any) -> int:
@@ -222,7 +212,7 @@ def test_s36_the_guard_raises_in_the_callbacks_that_must_not_send(name: str, sen
 
     if name == "on_start":
         member.service.actions[name] = attempt
-        member.start(recording_ids=[member.store.add_recording(one_session())], leadership_term_id=1)
+        member.start(one_session())
     member.follow()
     if name != "on_start":
         member.cm.open_session(1)
@@ -240,7 +230,7 @@ def test_s36_the_guard_raises_in_the_callbacks_that_must_not_send(name: str, sen
 
 
 def test_s36_the_guard_holds_after_idling_inside_on_role_change() -> None:
-    member = Member().start()
+    member = ScriptedMember().start()
     member.service.actions["do_background_work"] = lambda _now: 0
 
     def on_role_change(_role: Role) -> None:
@@ -259,7 +249,7 @@ def test_s36_the_guard_holds_after_idling_inside_on_role_change() -> None:
     "name", ["on_session_open", "on_session_close", "on_timer_event", "on_new_leadership_term_event"]
 )
 def test_the_other_callbacks_may_send(name: str) -> None:
-    member = Member().follow()
+    member = ScriptedMember().follow()
     results = member.in_callback(lambda *_: member.service.cluster.offer(b"x"), name)
     member.cm.open_session(1)
     member.cm.timer_event(1)
@@ -271,14 +261,14 @@ def test_the_other_callbacks_may_send(name: str) -> None:
 
 
 def test_s37_closing_an_unknown_session_raises() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     with pytest.raises(ClusterError, match="unknown clusterSessionId: 5"):
         inside(member, lambda: member.service.cluster.close_client_session(5))
 
 
 def test_s37_a_second_close_is_true_without_a_second_message() -> None:
-    member = Member().lead()
-    session = opened(member)
+    member = ScriptedMember().lead()
+    session = member.open_session()
     cluster = member.service.cluster
     assert inside(member, lambda: cluster.close_client_session(1)) is True
     assert session.is_closing
@@ -288,8 +278,8 @@ def test_s37_a_second_close_is_true_without_a_second_message() -> None:
 
 
 def test_s37_a_close_under_back_pressure_is_tried_three_times() -> None:
-    member = Member().lead()
-    session = opened(member)
+    member = ScriptedMember().lead()
+    session = member.open_session()
     cluster = member.service.cluster
     member.results(BACK_PRESSURED, ADMIN_ACTION, BACK_PRESSURED)
     before = member.idle_strategy.idle_count
@@ -302,8 +292,8 @@ def test_s37_a_close_under_back_pressure_is_tried_three_times() -> None:
 
 
 def test_closing_a_session_that_is_gone_does_nothing() -> None:
-    member = Member().lead()
-    session = opened(member)
+    member = ScriptedMember().lead()
+    session = member.open_session()
     member.cm.close_session(1)
     member.commit()
     inside(member, session.close)
@@ -312,7 +302,7 @@ def test_closing_a_session_that_is_gone_does_nothing() -> None:
 
 @pytest.mark.parametrize("result", [BACK_PRESSURED, ADMIN_ACTION])
 def test_s38_timers_return_false_under_back_pressure(result: int) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cluster = member.service.cluster
     member.results(result, result)
     assert inside(member, lambda: (cluster.schedule_timer(1, 2), cluster.cancel_timer(1))) == (False, False)
@@ -328,7 +318,7 @@ def test_s38_timers_return_false_under_back_pressure(result: int) -> None:
     ],
 )
 def test_s38_what_can_not_be_sent_any_more_raises(result: int, text: str) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cluster = member.service.cluster
     for call in (
         lambda: cluster.schedule_timer(1, 2),
@@ -344,20 +334,20 @@ def test_s38_what_can_not_be_sent_any_more_raises(result: int, text: str) -> Non
 
 @pytest.mark.parametrize("arguments", [(2**63 - 1, 1), (1, 2**63 - 1)])
 def test_a_timer_with_the_consensus_modules_none_is_refused(arguments: tuple[int, int]) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     with pytest.raises(ValueError, match="2\\*\\*63 - 1 is no correlation id"):
         inside(member, lambda: member.service.cluster.schedule_timer(*arguments))
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1])
 def test_numbers_beyond_64_bits_are_refused(value: int) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     with pytest.raises(OverflowError):
         inside(member, lambda: member.service.cluster.schedule_timer(value, 1))
 
 
 def test_s39_a_message_to_the_cluster_may_have_16352_bytes() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cluster = member.service.cluster
     assert inside(member, lambda: cluster.offer(b"x" * 16_352)) > 0
     with pytest.raises(
@@ -368,7 +358,7 @@ def test_s39_a_message_to_the_cluster_may_have_16352_bytes() -> None:
 
 
 def test_s39_a_claim_to_the_cluster_may_have_1344_bytes() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cluster = member.service.cluster
     assert inside(member, lambda: claim_and_commit(cluster, b"y" * 1_344)) > 0
     with pytest.raises(MessageTooLongError, match="of 1345 bytes is longer than the max_payload_length of 1344 bytes"):
@@ -379,7 +369,7 @@ def test_s39_a_claim_to_the_cluster_may_have_1344_bytes() -> None:
 
 
 def test_s40_a_service_message_comes_back_without_a_session() -> None:
-    member = Member().follow()
+    member = ScriptedMember().follow()
     member.cm.open_session(1)
     member.cm.service_message(0, 1, b"from a service")
     member.commit()
@@ -387,12 +377,11 @@ def test_s40_a_service_message_comes_back_without_a_session() -> None:
 
 
 def test_s41_outbound_messages_are_the_reference_vectors() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cluster = member.service.cluster
-    member.cm.open_session(9)
-    member.commit()
+    member.open_session(9)
     member.cm.poll()
-    subscription = seam.add_subscription(member.cm.client, CHANNEL, 105)
+    subscription = seam.add_subscription(member.cm.client, CONTROL_CHANNEL, 105)
     inside(member, lambda: cluster.schedule_timer(77, 1000))
     inside(member, lambda: cluster.cancel_timer(77))
     inside(member, lambda: cluster.close_client_session(9))
@@ -406,7 +395,7 @@ def test_s41_outbound_messages_are_the_reference_vectors() -> None:
 
 
 def test_a_message_to_the_cluster_carries_the_service_id_as_session() -> None:
-    member = Member(service_id=3).lead()
+    member = ScriptedMember(service_id=3).lead()
     inside(member, lambda: member.service.cluster.offer(b"x"))
     (message,) = member.cm.service_messages
     assert (message.leadership_term_id, message.cluster_session_id) == (1, 3)
@@ -416,7 +405,7 @@ def test_a_message_to_the_cluster_carries_the_service_id_as_session() -> None:
 
 
 def test_cluster_send_keeps_offering_until_sent() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cluster = member.service.cluster
     member.results(*[BACK_PRESSURED, ADMIN_ACTION] * 20)
     marks = len(member.mark_file.activity_timestamps)
@@ -428,7 +417,7 @@ def test_cluster_send_keeps_offering_until_sent() -> None:
 
 
 def test_cluster_send_ends_when_the_consensus_module_goes() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.results(*[BACK_PRESSURED] * 1_000)
     member.after_idles(5, member.cm.remove_commit_counter)
     member.in_callback(lambda *_: member.service.cluster.send(b"x"))
@@ -439,19 +428,17 @@ def test_cluster_send_ends_when_the_consensus_module_goes() -> None:
 
 
 def test_session_send_waits_out_back_pressure() -> None:
-    member = Member().lead()
-    session = opened(member)
+    member = ScriptedMember().lead()
+    session = member.open_session()
     member.driver.publication_results(session.response_channel, 102, [BACK_PRESSURED, ADMIN_ACTION] * 3)
     assert inside(member, lambda: session.send(b"x")) > 0
-    assert [message.payload for message in member.cm.egress(1)] == [b"x"]
+    assert member.answers() == [b"x"]
 
 
 def test_session_send_waits_for_a_new_client_to_connect() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     channel = "aeron:udp?endpoint=localhost:8888"
-    member.cm.open_session(1, response_channel=channel, connect_egress=False)
-    member.commit()
-    session = member.service.cluster.get_client_session(1)
+    session = member.open_session(1, response_channel=channel, connect_egress=False)
     member.idle_ns = 1_000_000
     member.after_idles(10, lambda: member.cm.connect_egress(1, channel))
     assert inside(member, lambda: session.send(b"hello")) > 0
@@ -459,8 +446,8 @@ def test_session_send_waits_for_a_new_client_to_connect() -> None:
 
 
 def test_session_send_to_a_client_that_is_gone_returns_not_connected_at_once() -> None:
-    member = Member().lead()
-    session = opened(member)
+    member = ScriptedMember().lead()
+    session = member.open_session()
     member.clock.advance(2_000_000_000)
     member.cm.disconnect_egress(1)
     before = member.idle_strategy.idle_count
@@ -473,7 +460,7 @@ def test_session_send_to_a_client_that_is_gone_returns_not_connected_at_once() -
 
 @pytest.mark.parametrize("call", ["offer", "try_claim"])
 def test_a_failed_offer_to_the_cluster_that_is_not_retried_is_reported(call: str) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cluster = member.service.cluster
     member.results(BACK_PRESSURED)
     actions: dict[str, Callable[[], int]] = {
@@ -492,7 +479,7 @@ def test_a_failed_offer_to_the_cluster_that_is_not_retried_is_reported(call: str
 
 
 def test_a_failed_offer_that_is_looked_at_and_given_up_is_reported() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.results(ADMIN_ACTION)
     member.in_callback(lambda *_: (member.service.cluster.offer(b"x") < 0, None)[1])
     member.deliver(b"go")
@@ -502,7 +489,7 @@ def test_a_failed_offer_that_is_looked_at_and_given_up_is_reported() -> None:
 @pytest.mark.parametrize("retry", ["offer", "send", "try_claim"])
 @pytest.mark.parametrize("first", ["offer", "try_claim"])
 def test_a_failed_offer_that_is_retried_is_not_reported(first: str, retry: str) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cluster = member.service.cluster
     actions: dict[str, Callable[[], int]] = {
         "offer": lambda: cluster.offer(b"x"),
@@ -527,7 +514,7 @@ def claimed(cluster: Any) -> int:
 
 
 def test_a_message_equal_to_one_that_was_accepted_is_to_be_accepted_as_well() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.results(BACK_PRESSURED, None, BACK_PRESSURED)
     member.in_callback(lambda *_: [member.service.cluster.offer(b"x") for _ in range(3)].clear())
     member.deliver(b"go")
@@ -535,7 +522,7 @@ def test_a_message_equal_to_one_that_was_accepted_is_to_be_accepted_as_well() ->
 
 
 def test_another_message_is_no_retry() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cluster = member.service.cluster
 
     def blindly(*_: Any) -> None:
@@ -552,8 +539,8 @@ def test_another_message_is_no_retry() -> None:
 
 
 def test_a_claim_is_sent_by_commit_and_not_by_abort() -> None:
-    member = Member().lead()
-    session = opened(member)
+    member = ScriptedMember().lead()
+    session = member.open_session()
 
     def claims() -> None:
         claim = BufferClaim()
@@ -571,12 +558,12 @@ def test_a_claim_is_sent_by_commit_and_not_by_abort() -> None:
         kept[:] = b"late"
 
     inside(member, claims)
-    assert [message.payload for message in member.cm.egress(1)] == [b"sent"]
+    assert member.answers() == [b"sent"]
 
 
 def test_a_claim_is_aborted_by_an_exception_and_when_it_is_dropped() -> None:
-    member = Member().lead()
-    session = opened(member)
+    member = ScriptedMember().lead()
+    session = member.open_session()
 
     def raises() -> None:
         with BufferClaim() as claim:
@@ -590,12 +577,12 @@ def test_a_claim_is_aborted_by_an_exception_and_when_it_is_dropped() -> None:
         inside(member, raises)
     inside(member, drops)
     inside(member, lambda: session.send(b"next"))
-    assert [message.payload for message in member.cm.egress(1)] == [b"next"]
+    assert member.answers() == [b"next"]
 
 
 def test_a_claim_that_is_misused_says_so() -> None:
-    member = Member().lead()
-    session = opened(member)
+    member = ScriptedMember().lead()
+    session = member.open_session()
     claim = BufferClaim()
     with pytest.raises(ClusterError, match="nothing is claimed"):
         claim.commit()
@@ -607,8 +594,8 @@ def test_a_claim_that_is_misused_says_so() -> None:
 
 
 def test_a_claim_outlives_its_publication_without_harm() -> None:
-    member = Member().lead()
-    session = opened(member)
+    member = ScriptedMember().lead()
+    session = member.open_session()
 
     def claims() -> None:
         claim = BufferClaim()
@@ -626,12 +613,8 @@ def test_a_claim_outlives_its_publication_without_harm() -> None:
 @pytest.mark.parametrize("ending", ["returns", "raises", "of a timer"])
 @pytest.mark.parametrize("is_leader", [True, False])
 def test_a_claim_that_is_open_when_its_callback_ends_is_aborted_and_reported(ending: str, *, is_leader: bool) -> None:
-    member = Member()
-    if is_leader:
-        member.lead()
-    else:
-        member.follow()
-    session = opened(member)
+    member = ScriptedMember().lead() if is_leader else ScriptedMember().follow()
+    session = member.open_session()
     cluster = member.service.cluster
     claims = [BufferClaim(), BufferClaim(), BufferClaim()]
 
@@ -673,7 +656,7 @@ def test_a_claim_that_is_open_when_its_callback_ends_is_aborted_and_reported(end
     assert inside(member, lambda: cluster.send(b"z")) > 0
     assert [message.payload for message in member.cm.service_messages] == [b"z"]
     if is_leader:
-        assert [message.payload for message in member.cm.egress(1)] == [bytes(3), bytes(2), b"y"]
+        assert member.answers() == [bytes(3), bytes(2), b"y"]
     assert member.errors == []
 
 
@@ -698,14 +681,8 @@ SHORT_TERM = "aeron:udp?endpoint=localhost:7777|term-length=64k|mtu=1408"
 def test_a_message_that_its_channel_cannot_carry_is_refused_on_every_member(
     channel: str, longest: int, *, is_leader: bool
 ) -> None:
-    member = Member()
-    if is_leader:
-        member.lead()
-    else:
-        member.follow()
-    member.cm.open_session(1, response_channel=channel, connect_egress=False)
-    member.commit()
-    session = member.service.cluster.get_client_session(1)
+    member = ScriptedMember().lead() if is_leader else ScriptedMember().follow()
+    session = member.open_session(1, response_channel=channel, connect_egress=False)
     for call in (session.offer, session.send):
         with pytest.raises(MessageTooLongError, match=f"a message of {longest + 1} bytes to session 1: .* {longest} "):
             inside(member, partial(call, bytes(longest), b"x"))
@@ -725,14 +702,8 @@ def test_a_message_that_its_channel_cannot_carry_is_refused_on_every_member(
 def test_a_claim_that_its_channel_cannot_carry_is_refused_on_every_member(
     channel: str, longest: int, *, is_leader: bool
 ) -> None:
-    member = Member()
-    if is_leader:
-        member.lead()
-    else:
-        member.follow()
-    member.cm.open_session(1, response_channel=channel, connect_egress=False)
-    member.commit()
-    session = member.service.cluster.get_client_session(1)
+    member = ScriptedMember().lead() if is_leader else ScriptedMember().follow()
+    session = member.open_session(1, response_channel=channel, connect_egress=False)
     with pytest.raises(ValueError, match=f"a claim of {longest + 1} bytes: it must be 0 to {longest}"):
         inside(member, lambda: session.try_claim(longest + 1, BufferClaim()))
     inside(member, lambda: claim_and_commit(session, bytes(longest)))
@@ -740,11 +711,11 @@ def test_a_claim_that_its_channel_cannot_carry_is_refused_on_every_member(
 
 @pytest.mark.parametrize("call", ["offer", "send", "try_claim"])
 def test_a_message_that_only_this_members_driver_cannot_carry_is_reported_and_raises_nothing(call: str) -> None:
-    leader, follower = Member().lead(), Member().follow()
+    leader, follower = ScriptedMember().lead(), ScriptedMember().follow()
     length = {"offer": 8_161, "send": 8_161, "try_claim": 1_345}[call]
     results = []
     for member in (leader, follower):
-        session = opened(member)
+        session = member.open_session()
         actions: dict[str, Callable[[], int]] = {
             "offer": lambda session=session: session.offer(bytes(length)),  # type: ignore[misc]
             "send": lambda session=session: session.send(bytes(length)),  # type: ignore[misc]
@@ -762,7 +733,7 @@ def test_a_message_that_only_this_members_driver_cannot_carry_is_reported_and_ra
 
 
 def test_the_cluster_is_refused_on_another_thread() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cluster = member.service.cluster
     errors: list[BaseException] = []
 
@@ -780,7 +751,7 @@ def test_the_cluster_is_refused_on_another_thread() -> None:
 
 
 def test_idling_in_a_callback_runs_background_work_and_ticks_but_neither_log_nor_control() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     background: list[int] = []
     member.service.actions["do_background_work"] = background.append
     member.cm.session_message(1, b"first")
@@ -805,7 +776,7 @@ def test_idling_in_a_callback_runs_background_work_and_ticks_but_neither_log_nor
 
 
 def test_idling_inside_background_work_does_not_run_it_again() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     depth: list[int] = [0]
 
     def background(_now: int) -> int:
@@ -822,13 +793,13 @@ def test_idling_inside_background_work_does_not_run_it_again() -> None:
 
 @pytest.mark.parametrize(("returned", "work"), [(None, 0), (0, 0), (3, 3), (-5, 0)])
 def test_background_work_counts(returned: int | None, work: int) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.service.actions["do_background_work"] = lambda _now: returned
     assert member.work(1) == work
 
 
 def test_an_interrupt_ends_an_idle_loop_in_a_callback() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
 
     def waits(*_: Any) -> None:
         while True:
@@ -844,7 +815,7 @@ def test_an_interrupt_ends_an_idle_loop_in_a_callback() -> None:
 
 
 def test_sessions_are_told_in_upstreams_order() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     for session_id in (30, 10, 20):
         member.cm.open_session(session_id)
     member.commit()
@@ -859,7 +830,7 @@ def test_sessions_are_told_in_upstreams_order() -> None:
 
 
 def test_a_session_tells_about_itself() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.open_session(
         7, response_channel="aeron:udp?endpoint=localhost:1", response_stream_id=5, encoded_principal=b"me"
     )

@@ -14,7 +14,7 @@ from container.codecs import messages as codecs
 from container.errors import AgentTermination, ArchiveError, ClusterError, SnapshotError, TimedOutError
 from container.snapshots import read_snapshot, write_snapshot
 from container.testing import transport_probe as seam
-from tests.member import Member
+from container.testing.scripted_member import ScriptedMember
 
 NULL_VALUE = -1
 type Operation = Literal["create", "check", "complete"]
@@ -22,21 +22,21 @@ BACK_PRESSURED, NOT_CONNECTED, CLOSED = -2, -1, -4
 SNAPSHOT_CHANNEL = "aeron:ipc?alias=snapshot"
 
 
-def take(member: Member, **fields: Any) -> int:
+def take(member: ScriptedMember, **fields: Any) -> int:
     """Has a snapshot taken; its log position."""
     position = member.cm.snapshot(**fields)
     member.commit()
     return position
 
 
-def saved(member: Member, recording_id: int | None = None) -> list[bytes]:
+def saved(member: ScriptedMember, recording_id: int | None = None) -> list[bytes]:
     """The messages of a snapshot, the newest unless given."""
     return member.store.messages(member.store.recording_ids[-1] if recording_id is None else recording_id)
 
 
 @pytest.mark.parametrize("role", ["lead", "follow"])
 def test_s42_a_snapshot_is_acked_with_its_recording_id(role: str) -> None:
-    member: Member = getattr(Member(), role)()
+    member: ScriptedMember = getattr(ScriptedMember(), role)()
     position = take(member)
     ack = member.cm.acks[-1]
     assert (ack.log_position, ack.ack_id, ack.relevant_id) == (position, 2, member.store.recording_ids[-1])
@@ -44,7 +44,7 @@ def test_s42_a_snapshot_is_acked_with_its_recording_id(role: str) -> None:
 
 
 def test_s42_it_holds_begin_sessions_in_upstreams_order_end_and_the_users_messages() -> None:
-    member = Member(app_version=0x010203).start()
+    member = ScriptedMember(app_version=0x010203).start()
     member.context.app_version_validator = lambda _own, _other: True
     member.lead()
     for session_id in (9, 4, 6):
@@ -76,24 +76,22 @@ def test_s42_it_holds_begin_sessions_in_upstreams_order_end_and_the_users_messag
 
 
 def test_a_session_longer_than_a_frame_is_written_whole() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     principal = bytes(range(256)) * 16
-    member.cm.open_session(1, encoded_principal=principal)
-    member.commit()
+    member.open_session(1, encoded_principal=principal)
     take(member)
     assert codecs.decode("cluster", saved(member)[1])[1]["encoded_principal"] == principal
 
 
 def test_s17_what_was_written_is_loaded_by_the_next_start() -> None:
-    member = Member().lead()
-    member.cm.open_session(1, encoded_principal=b"who")
-    member.commit()
+    member = ScriptedMember().lead()
+    member.open_session(1, encoded_principal=b"who")
     state = {"a": list(range(10_000)), "b": [1]}
     member.in_callback(lambda publication: write_snapshot(publication, state, version=4), "on_take_snapshot")
     position = take(member)
     messages = saved(member)
 
-    second = Member(log_position=position)
+    second = ScriptedMember(log_position=position)
     recording_id = second.store.add_recording(messages)
     loaded = second.in_callback(
         lambda _cluster, image: (read_snapshot(image, dict, version=4), image.is_end_of_stream), "on_start"
@@ -104,19 +102,18 @@ def test_s17_what_was_written_is_loaded_by_the_next_start() -> None:
 
 
 def test_the_log_is_not_consumed_while_a_snapshot_is_taken() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.session_message(1, b"before")
     seen = member.in_callback(lambda _publication: list(member.service.messages), "on_take_snapshot")
     member.cm.snapshot()
-    member.cm.session_message(1, b"after")
-    member.commit()
+    member.deliver(b"after")
     assert seen == [[b"before"]]
     assert member.service.messages == [b"before", b"after"]
 
 
 @pytest.mark.parametrize("not_yet", [1, 20])
 def test_the_ack_waits_until_everything_is_recorded(not_yet: int) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.store.script("complete", [0] * not_yet)
     before = member.idle_strategy.idle_count
     take(member)
@@ -125,7 +122,7 @@ def test_the_ack_waits_until_everything_is_recorded(not_yet: int) -> None:
 
 
 def test_s44_an_exception_in_on_take_snapshot_is_acked_with_minus_one_and_counted() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.in_callback(lambda _publication: 1 // 0, "on_take_snapshot")
     position = take(member)
     assert member.cm.acks[-1] == (position, 1_000, 2, NULL_VALUE, 0)
@@ -144,7 +141,7 @@ def test_s44_an_exception_in_on_take_snapshot_is_acked_with_minus_one_and_counte
 
 @pytest.mark.parametrize("operation", ["create", "check", "complete"])
 def test_an_archive_error_is_acked_with_minus_one(operation: Operation) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.store.script(operation, [ArchiveError("generic trouble", code=0)])
     take(member)
     assert member.cm.acks[-1].relevant_id == NULL_VALUE
@@ -157,7 +154,7 @@ def test_an_archive_error_is_acked_with_minus_one(operation: Operation) -> None:
 def test_s45_an_archive_without_space_is_acked_and_ends_the_agent_with_the_hook(
     operation: Operation,
 ) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.store.script(operation, [ArchiveError("no space", code=ArchiveError.STORAGE_SPACE)])
     member.cm.snapshot()
     member.cm.commit()
@@ -168,7 +165,7 @@ def test_s45_an_archive_without_space_is_acked_and_ends_the_agent_with_the_hook(
 
 
 def test_a_recording_that_stops_is_an_error() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.store.script("complete", [0, 0, ClusterError("recording stopped unexpectedly: 7")])
     take(member)
     assert [str(error) for error in member.errors] == ["recording stopped unexpectedly: 7"]
@@ -190,7 +187,7 @@ def test_a_recording_that_stops_is_an_error() -> None:
 def test_s46_standby_flags_decide_whether_a_snapshot_is_taken(
     is_standby: bool, flags: int | None, is_taken: bool
 ) -> None:
-    member = Member().start()
+    member = ScriptedMember().start()
     member.cm.join_as_follower(is_standby=is_standby)
     member.work()
     member.cm.new_leadership_term()
@@ -201,7 +198,7 @@ def test_s46_standby_flags_decide_whether_a_snapshot_is_taken(
 
 
 def test_an_action_without_flags_is_a_default_one() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.cluster_action(2, version=10)
     member.commit()
     assert len(member.service.of("on_take_snapshot")) == 1
@@ -209,7 +206,7 @@ def test_an_action_without_flags_is_a_default_one() -> None:
 
 @pytest.mark.parametrize("action", [0, 1])
 def test_suspend_and_resume_are_passed_over(action: int) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.cluster_action(action)
     member.commit()
     assert len(member.cm.acks) == 2
@@ -218,7 +215,7 @@ def test_suspend_and_resume_are_passed_over(action: int) -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_s47_the_duration_is_measured_for_failed_snapshots_as_well(fails: bool) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     tracker = member.context.snapshot_duration_tracker
 
     def slow(_publication: object) -> None:
@@ -235,7 +232,7 @@ def test_s47_the_duration_is_measured_for_failed_snapshots_as_well(fails: bool) 
 
 
 def test_s58_the_snapshots_ack_is_tried_until_sent() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.results(*[BACK_PRESSURED] * 30)
     ticks = len(member.mark_file.activity_timestamps)
     member.idle_ns = 500_000_000
@@ -245,9 +242,8 @@ def test_s58_the_snapshots_ack_is_tried_until_sent() -> None:
 
 
 def test_the_containers_own_frames_wait_out_back_pressure() -> None:
-    member = Member().lead()
-    member.cm.open_session(1)
-    member.commit()
+    member = ScriptedMember().lead()
+    member.open_session()
     scripted: list[int] = [BACK_PRESSURED, -3] * 10
     created = member.in_callback(lambda _publication: None, "on_take_snapshot")
     member.driver.publication_results(SNAPSHOT_CHANNEL, 106, scripted)
@@ -261,7 +257,7 @@ def test_the_containers_own_frames_wait_out_back_pressure() -> None:
     ("result", "text"), [(NOT_CONNECTED, "is not connected"), (CLOSED, "is closed"), (-5, "at max position")]
 )
 def test_a_dead_snapshot_publication_fails_the_snapshot(result: int, text: str) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.driver.publication_results(SNAPSHOT_CHANNEL, 106, [result])
     take(member)
     assert member.cm.acks[-1].relevant_id == NULL_VALUE
@@ -269,7 +265,7 @@ def test_a_dead_snapshot_publication_fails_the_snapshot(result: int, text: str) 
 
 
 def test_the_users_send_waits_out_back_pressure_and_sees_archive_errors() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
 
     def on_take_snapshot(publication: Any) -> None:
         member.driver.publication_results(SNAPSHOT_CHANNEL, 106, [BACK_PRESSURED] * 5)
@@ -285,7 +281,7 @@ def test_the_users_send_waits_out_back_pressure_and_sees_archive_errors() -> Non
 
 
 def test_a_raw_offer_to_a_snapshot_gives_its_result() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     results: list[int] = []
 
     def on_take_snapshot(publication: Any) -> None:
@@ -304,7 +300,7 @@ def test_a_raw_offer_to_a_snapshot_gives_its_result() -> None:
 
 
 def test_a_snapshot_publication_is_of_no_use_after_the_callback() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     kept = member.in_callback(lambda publication: publication, "on_take_snapshot")
     take(member)
     uses: list[Callable[[], Any]] = [
@@ -319,7 +315,7 @@ def test_a_snapshot_publication_is_of_no_use_after_the_callback() -> None:
 
 @pytest.mark.parametrize("ending", ["interrupt", "driver", "consensus module"])
 def test_an_end_in_the_middle_of_a_snapshot_ends_the_agent_in_order(ending: str) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     end = {
         "interrupt": member.agent.interrupt,
         "driver": member.driver.kill,
@@ -341,7 +337,7 @@ def test_an_end_in_the_middle_of_a_snapshot_ends_the_agent_in_order(ending: str)
 
 
 def test_the_time_unit_of_the_term_is_in_the_markers() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.cm.new_leadership_term(time_unit=2)
     member.commit()
     take(member)
@@ -350,12 +346,12 @@ def test_the_time_unit_of_the_term_is_in_the_markers() -> None:
 
 
 def test_a_time_unit_that_is_not_known_yet_is_null_in_the_markers_and_read_as_milliseconds() -> None:
-    member = Member().start()
+    member = ScriptedMember().start()
     member.cm.join_as_follower()
     position = take(member)
     assert codecs.decode("cluster", saved(member)[0])[1]["time_unit"] is None
-    second = Member(log_position=position)
-    second.start(recording_ids=[second.store.add_recording(saved(member))], leadership_term_id=0)
+    second = ScriptedMember(log_position=position)
+    second.start(saved(member), leadership_term_id=0)
     assert second.service.cluster.time_unit is TimeUnit.MILLIS
 
 
@@ -366,7 +362,7 @@ def test_a_time_unit_that_is_not_known_yet_is_null_in_the_markers_and_read_as_mi
 def test_an_archive_that_records_nothing_for_60_s_fails_the_snapshot_alone(
     what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.idle_ns = 500_000_000
     begin = member.clock.now_ns
 
@@ -396,7 +392,7 @@ def test_an_archive_that_records_nothing_for_60_s_fails_the_snapshot_alone(
 
 @pytest.mark.parametrize("what", ["completion", "a message"])
 def test_a_member_that_stands_still_while_it_waits_does_not_blame_the_archive(what: str) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
 
     def write(publication: Any) -> None:
         member.after_idles(2, lambda: member.clock.advance(90_000_000_000))
@@ -413,7 +409,7 @@ def test_a_member_that_stands_still_while_it_waits_does_not_blame_the_archive(wh
 
 
 def test_an_archive_that_is_slow_is_waited_for() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.idle_ns = 500_000_000
     begin = member.clock.now_ns
 
@@ -432,7 +428,7 @@ def test_an_archive_that_is_slow_is_waited_for() -> None:
 
 
 def test_a_recording_that_stops_ends_a_send_as_well() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
 
     def sends(publication: Any) -> None:
         member.driver.publication_results(SNAPSHOT_CHANNEL, 106, [BACK_PRESSURED, CLOSED])
@@ -448,7 +444,7 @@ def test_a_recording_that_stops_ends_a_send_as_well() -> None:
 
 
 def test_a_failed_offer_to_a_snapshot_that_nobody_looks_at_fails_the_snapshot() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
 
     def loses_one(publication: Any) -> None:
         member.driver.publication_results(SNAPSHOT_CHANNEL, 106, [BACK_PRESSURED])
@@ -468,7 +464,7 @@ def test_a_failed_offer_to_a_snapshot_that_nobody_looks_at_fails_the_snapshot() 
 
 @pytest.mark.parametrize("retry", ["offer", "send"])
 def test_a_failed_offer_to_a_snapshot_that_is_retried_does_not(retry: str) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
 
     def repeats(publication: Any) -> None:
         member.driver.publication_results(SNAPSHOT_CHANNEL, 106, [BACK_PRESSURED])
@@ -489,10 +485,10 @@ def test_a_snapshot_is_not_read_inside_the_handler_of_a_poll(inner: str) -> None
     class State(msgspec.Struct):
         pass
 
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.in_callback(lambda publication: [publication.send(b"%d" % index) for index in range(30)], "on_take_snapshot")
     position = take(member)
-    again = Member(log_position=position)
+    again = ScriptedMember(log_position=position)
     recording = again.store.add_recording([(message, 0xC0) for message in saved(member)])
     refused: list[str] = []
 

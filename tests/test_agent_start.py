@@ -19,7 +19,7 @@ from container.errors import (
     SnapshotError,
     TimedOutError,
 )
-from tests.member import Member
+from container.testing.scripted_member import ScriptedMember
 
 NULL_VALUE = -1
 TYPE_ID = 2
@@ -54,9 +54,9 @@ def client_session(
     )
 
 
-def recovering(*messages: bytes, **options: object) -> Member:
+def recovering(*messages: bytes, **options: object) -> ScriptedMember:
     """A member that finds a snapshot of these messages, at position 4096 of term 3."""
-    member = Member(log_position=4096, **options)  # type: ignore[arg-type]
+    member = ScriptedMember(log_position=4096, **options)  # type: ignore[arg-type]
     recording_id = member.store.add_recording(list(messages))
     member.cm.start(recording_ids=[recording_id], leadership_term_id=3, log_position=4096, timestamp=77)
     return member
@@ -66,7 +66,7 @@ BEGIN, END = marker(0), marker(2)
 
 
 def test_s12_a_container_started_before_the_consensus_module_waits_then_proceeds() -> None:
-    member = Member()
+    member = ScriptedMember()
     idles = 20
     member.after_idles(idles, member.cm.start)
     member.agent.on_start()
@@ -75,7 +75,7 @@ def test_s12_a_container_started_before_the_consensus_module_waits_then_proceeds
 
 
 def test_s12_it_waits_for_the_recovery_counter_as_well() -> None:
-    member = Member()
+    member = ScriptedMember()
     member.cm.add_commit_counter()
     member.after_idles(7, member.cm.add_recovery_counter)
     member.agent.on_start()
@@ -84,7 +84,7 @@ def test_s12_it_waits_for_the_recovery_counter_as_well() -> None:
 
 @pytest.mark.parametrize("counter", ["commit position", "recovery state"])
 def test_a_long_wait_says_what_it_waits_for(counter: str, caplog: pytest.LogCaptureFixture) -> None:
-    member = Member(cluster_id=4)
+    member = ScriptedMember(cluster_id=4)
     if counter == "recovery state":
         member.cm.add_commit_counter()
     member.idle_ns = 1_000_000_000
@@ -101,14 +101,14 @@ def _give_up() -> None:
 
 
 def test_s13_without_a_snapshot_on_start_has_no_image_and_ack_0_is_at_position_0_with_the_client_id() -> None:
-    member = Member().start()
+    member = ScriptedMember().start()
     assert member.service.calls == [("on_start", False)]
     (ack,) = member.cm.acks
     assert ack == (0, 0, 0, member.client_id, 0)
 
 
 def test_during_on_start_the_role_is_follower_and_the_rest_is_unknown() -> None:
-    member = Member()
+    member = ScriptedMember()
     seen = member.in_callback(
         lambda cluster, _image: (
             cluster.role,
@@ -191,7 +191,7 @@ def test_a_session_of_a_snapshot_gets_its_egress_when_the_member_leads() -> None
     assert session.is_connected
 
 
-def failing(member: Member) -> AgentTermination:
+def failing(member: ScriptedMember) -> AgentTermination:
     """Starts a member that cannot start; what the agent raised."""
     with pytest.raises(AgentTermination) as raised:
         member.agent.on_start()
@@ -199,7 +199,7 @@ def failing(member: Member) -> AgentTermination:
 
 
 def test_s16_an_exception_in_on_start_is_acked_with_minus_one_and_ends_the_agent() -> None:
-    member = Member()
+    member = ScriptedMember()
     member.service.actions["on_start"] = lambda *_: 1 // 0
     member.cm.start()
     termination = failing(member)
@@ -256,14 +256,14 @@ def test_a_compatible_app_version_may_differ_in_minor_and_patch() -> None:
 
 @pytest.mark.parametrize(("service_count", "service_id"), [(1, 1), (2, 5), (0, 0)])
 def test_a_service_that_the_node_does_not_count_is_refused(service_count: int, service_id: int) -> None:
-    member = Member(service_id=service_id)
+    member = ScriptedMember(service_id=service_id)
     member.cm.start(recording_ids=[7] * service_count, leadership_term_id=1)
     termination = failing(member)
     assert f"invalid serviceId {service_id} for serviceCount {service_count}" in str(termination)
 
 
 def test_each_service_loads_its_own_snapshot() -> None:
-    member = Member(service_id=1)
+    member = ScriptedMember(service_id=1)
     other = member.store.add_recording([BEGIN, END, b"of service 0"])
     own = member.store.add_recording([BEGIN, END, b"of service 1"])
     member.cm.start(recording_ids=[other, own], leadership_term_id=1)
@@ -285,7 +285,7 @@ def test_an_archive_error_while_loading_fails_the_start(
 
 
 def test_s60_counters_of_another_cluster_are_ignored() -> None:
-    member = Member(cluster_id=2)
+    member = ScriptedMember(cluster_id=2)
     member.cm.add_commit_counter(cluster_id=1)
     member.cm.add_recovery_counter(cluster_id=3)
     member.after_idles(5, member.cm.add_commit_counter)
@@ -297,7 +297,7 @@ def test_s60_counters_of_another_cluster_are_ignored() -> None:
 
 @pytest.mark.parametrize("mark", ["interrupt", "driver", "consensus module"])
 def test_an_end_while_waiting_is_not_acknowledged_as_a_failed_start(mark: str) -> None:
-    member = Member()
+    member = ScriptedMember()
     member.cm.add_commit_counter()
     ending = {
         "interrupt": member.agent.interrupt,
@@ -312,7 +312,7 @@ def test_an_end_while_waiting_is_not_acknowledged_as_a_failed_start(mark: str) -
 
 
 def test_nothing_may_be_sent_from_on_start() -> None:
-    member = Member()
+    member = ScriptedMember()
     tried = member.in_callback(_sends_refused, "on_start")
     member.start()
     assert tried == [5]
@@ -380,7 +380,7 @@ def test_a_poll_of_a_snapshot_for_no_fragments_is_refused() -> None:
 
 
 def test_the_first_ack_is_tried_until_sent() -> None:
-    member = Member()
+    member = ScriptedMember()
     member.cm.start()
     member.results(*[-2, -3] * 10)
     member.agent.on_start()
@@ -389,7 +389,7 @@ def test_the_first_ack_is_tried_until_sent() -> None:
 
 
 def test_a_failed_add_of_the_control_subscription_closes_the_publication() -> None:
-    member = Member()
+    member = ScriptedMember()
     before = member.client.open_resources
     member.driver.fail_next_add("subscription", 1, "mismatched term length")
     with pytest.raises(RegistrationError, match="mismatched term length"):
@@ -399,7 +399,7 @@ def test_a_failed_add_of_the_control_subscription_closes_the_publication() -> No
 
 @pytest.mark.parametrize("is_invoker", [True, False])
 def test_the_agent_conducts_the_client_only_in_invoker_mode(is_invoker: bool) -> None:
-    member = Member(is_invoker=is_invoker).start()
+    member = ScriptedMember(is_invoker=is_invoker).start()
     before = member.client.invoke_count
     member.work(5)
     assert member.client.invoke_count - before == (5 if is_invoker else 0)

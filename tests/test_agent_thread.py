@@ -14,7 +14,7 @@ import pytest
 from container.errors import ConfigurationError
 from container.service.agent_thread import pin_to_cpu, set_timer_slack, timer_slack
 from container.testing.process import wait_until
-from tests.member import RecordingService
+from container.testing.recording_service import RecordingService
 from tests.node import TICK_NS, Node
 
 LIMIT_S = 20.0

@@ -23,13 +23,13 @@ from container.errors import ConfigurationError
 from container.settings.arguments import number, path, seconds
 from container.settings.sources import load_settings
 from container.settings.table import Setting, settings_table
+from container.testing.recording_service import RecordingService
 from container.transport.idle_strategy import (
     BackoffIdleStrategy,
     SleepingIdleStrategy,
     parse_duration_ns,
     parse_idle_strategy,
 )
-from tests.member import RecordingService
 
 TABLE = settings_table()
 

@@ -43,9 +43,9 @@ from container.errors import (
     Outcome,
     TimedOutError,
 )
-from tests import scripted_member
-from tests.pauses import pause
-from tests.scripted_member import Request
+from tests import ingress_member
+from tests.ingress_member import Request
+from tests.pauses import pause, until
 from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers, key_of
 
 type Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -68,12 +68,6 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
 
 
 @pytest.fixture
-def members() -> Iterator[ThreadedMembers]:
-    with ThreadedMembers() as members:
-        yield members
-
-
-@pytest.fixture
 def member(members: ThreadedMembers) -> PatientMember:
     return members.member(0, "aeron:ipc", PatientMember.echo)
 
@@ -93,218 +87,180 @@ def settings(members: ThreadedMembers, **more: Any) -> dict[str, Any]:
     return channels | {"aeron_dir": members.aeron_dir, "message_timeout": LIMIT_S} | more
 
 
-async def until(predicate: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not predicate():
-        assert time.monotonic() < deadline, f"waited {LIMIT_S:g} s for {what}"
-        await asyncio.wait([asyncio.ensure_future(asyncio.to_thread(lambda: None))])
-
-
-def test_messages_are_sent_and_received_in_order(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
-    async def scenario() -> None:
-        async with aconnect(**settings(members)) as client:
-            assert client.cluster_session_id == 8
-            assert (client.leader_member_id, client.leadership_term_id) == (0, 3)
-            assert client.state == ClientState.CONNECTED
-            assert client.max_message_length > 5000
-            sent = [b"%d" % number * (number % 700) for number in range(2000)]
-
-            async def send_all() -> None:
-                for message in sent:
-                    assert await client.send(message[:3], message[3:]) > 0
-
-            sending = asyncio.create_task(send_all())
-            received = []
-            async for message in client:
-                assert message.timestamp == 1000
-                received.append(message.payload)
-                if len(received) == len(sent):
-                    break
-            await sending
-            assert received == sent
-        assert client.is_closed
-        assert client.close_reason == "closed by this client"
-        await until(lambda: members.do(lambda: member.received("SessionCloseRequest")), "the close request")
-
-    run(scenario())
-
-
-def test_requests_get_their_own_replies(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
-    async def scenario() -> None:
-        async with aconnect(**settings(members), correlate=key_of) as client:
-            replies = await asyncio.gather(*(client.request(b"%d:" % n, b"hello", key=n) for n in range(500)))
-            assert replies == [b"%d:hello" % n for n in range(500)]
-            await client.send(b"no reply")
-            assert (await client.receive()).payload == b"no reply"
-            assert client.unmatched_replies == 0
-
-    run(scenario())
-
-
-def test_a_request_without_a_reply_times_out_and_a_late_reply_is_dropped(
+async def test_messages_are_sent_and_received_in_order(
     members: ThreadedMembers, member: PatientMember, run: Run
 ) -> None:
-    async def scenario() -> None:
-        members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
-        async with aconnect(**settings(members), correlate=key_of) as client:
-            with pytest.raises(TimedOutError, match="no reply with key 7 within 0.05 s"):
-                await client.request(b"7:x", key=7, timeout=0.05)
-            members.do(lambda: member.message(b"7:late"))
-            await until(lambda: client.unmatched_replies == 1, "the late reply")
-            assert client._requests == {}
-            assert not client._inbox
+    async with aconnect(**settings(members)) as client:
+        assert client.cluster_session_id == 8
+        assert (client.leader_member_id, client.leadership_term_id) == (0, 3)
+        assert client.state == ClientState.CONNECTED
+        assert client.max_message_length > 5000
+        sent = [b"%d" % number * (number % 700) for number in range(2000)]
 
-    run(scenario())
+        async def send_all() -> None:
+            for message in sent:
+                assert await client.send(message[:3], message[3:]) > 0
 
-
-def test_a_cancelled_request_leaves_nothing(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
-    async def scenario() -> None:
-        members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
-        async with aconnect(**settings(members), correlate=key_of) as client:
-            requests = [asyncio.create_task(client.request(b"%d:" % n, key=n)) for n in range(50)]
-            await until(lambda: len(client._requests) == 50, "the requests to be sent")
-            for request in requests:
-                request.cancel()
-            results = await asyncio.gather(*requests, return_exceptions=True)
-            assert all(isinstance(result, asyncio.CancelledError) for result in results)
-            assert client._requests == {}
-
-    run(scenario())
+        sending = asyncio.create_task(send_all())
+        received = []
+        async for message in client:
+            assert message.timestamp == 1000
+            received.append(message.payload)
+            if len(received) == len(sent):
+                break
+        await sending
+        assert received == sent
+    assert client.is_closed
+    assert client.close_reason == "closed by this client"
+    await until(lambda: members.do(lambda: member.received("SessionCloseRequest")), "the close request")
 
 
-def test_requests_need_correlate_and_keys_of_their_own(
+async def test_requests_get_their_own_replies(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    async with aconnect(**settings(members), correlate=key_of) as client:
+        replies = await asyncio.gather(*(client.request(b"%d:" % n, b"hello", key=n) for n in range(500)))
+        assert replies == [b"%d:hello" % n for n in range(500)]
+        await client.send(b"no reply")
+        assert (await client.receive()).payload == b"no reply"
+        assert client.unmatched_replies == 0
+
+
+async def test_a_request_without_a_reply_times_out_and_a_late_reply_is_dropped(
     members: ThreadedMembers, member: PatientMember, run: Run
 ) -> None:
-    async def scenario() -> None:
-        async with aconnect(**settings(members)) as client:
-            with pytest.raises(ConfigurationError, match="correlate="):
-                await client.request(b"x", key=1)
-        members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
-        async with aconnect(**settings(members), correlate=key_of) as client:
-            first = asyncio.create_task(client.request(b"1:", key=1))
-            await until(lambda: client._requests, "the request")
-            with pytest.raises(ClusterError, match="a request with key 1 waits for its reply already"):
-                await client.request(b"1:", key=1)
-            members.do(lambda: member.message(b"1:done"))
-            assert await first == b"1:done"
-
-    run(scenario())
+    members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
+    async with aconnect(**settings(members), correlate=key_of) as client:
+        with pytest.raises(TimedOutError, match="no reply with key 7 within 0.05 s"):
+            await client.request(b"7:x", key=7, timeout=0.05)
+        members.do(lambda: member.message(b"7:late"))
+        await until(lambda: client.unmatched_replies == 1, "the late reply")
+        assert client._requests == {}
+        assert not client._inbox
 
 
-def test_a_correlate_that_fails_is_reported(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+async def test_a_cancelled_request_leaves_nothing(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
+    async with aconnect(**settings(members), correlate=key_of) as client:
+        requests = [asyncio.create_task(client.request(b"%d:" % n, key=n)) for n in range(50)]
+        await until(lambda: len(client._requests) == 50, "the requests to be sent")
+        for request in requests:
+            request.cancel()
+        results = await asyncio.gather(*requests, return_exceptions=True)
+        assert all(isinstance(result, asyncio.CancelledError) for result in results)
+        assert client._requests == {}
+
+
+async def test_requests_need_correlate_and_keys_of_their_own(
+    members: ThreadedMembers, member: PatientMember, run: Run
+) -> None:
+    async with aconnect(**settings(members)) as client:
+        with pytest.raises(ConfigurationError, match="correlate="):
+            await client.request(b"x", key=1)
+    members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
+    async with aconnect(**settings(members), correlate=key_of) as client:
+        first = asyncio.create_task(client.request(b"1:", key=1))
+        await until(lambda: client._requests, "the request")
+        with pytest.raises(ClusterError, match="a request with key 1 waits for its reply already"):
+            await client.request(b"1:", key=1)
+        members.do(lambda: member.message(b"1:done"))
+        assert await first == b"1:done"
+
+
+async def test_a_correlate_that_fails_is_reported(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
     def fail(payload: bytes) -> None:
         raise ZeroDivisionError
 
-    async def scenario() -> None:
-        reported: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
-        async with aconnect(**settings(members), correlate=fail) as client:
-            await client.send(b"x")
-            assert (await client.receive()).payload == b"x"
-        assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
-
-    run(scenario())
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+    async with aconnect(**settings(members), correlate=fail) as client:
+        await client.send(b"x")
+        assert (await client.receive()).payload == b"x"
+    assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
 
 
-def test_send_waits_out_back_pressure_in_order(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
-    async def scenario() -> None:
-        async with aconnect(**settings(members, ingress_channel="aeron:ipc")) as client:
-            members.do(lambda: members.remove_task(member.work))  # the member reads nothing any more
-            message = bytes(60_000)
-            while client.offer(message) > 0:
-                pass
-            assert client.offer(message) == BACK_PRESSURED
-            with pytest.raises(TimedOutError, match="message was not accepted within 0.05 s: last result -2"):
-                await client.send(message, timeout=0.05)
-            waiting = [asyncio.create_task(client.send(b"%d" % n, bytes(50_000))) for n in range(10)]
-            cancelled = asyncio.create_task(client.send(b"never"))
-            await asyncio.wait([*waiting, cancelled], timeout=0.02)
-            cancelled.cancel()
-            members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
-            members.do(lambda: members.add_task(member.work))
-            positions = await asyncio.gather(*waiting)
-            assert positions == sorted(positions)
-            await client.send(b"last")
-            await until(lambda: members.do(member.payloads)[-1:] == [b"last"], "the last message")
-            payloads = [payload[:1] for payload in members.do(member.payloads) if len(payload) == 50_001]
-            assert payloads == [b"%d" % n for n in range(10)]
-            assert b"never" not in members.do(member.payloads)
-            assert not client._sending.locked()
-
-    run(scenario())
+async def test_send_waits_out_back_pressure_in_order(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    async with aconnect(**settings(members, ingress_channel="aeron:ipc")) as client:
+        members.do(lambda: members.remove_task(member.work))  # the member reads nothing any more
+        message = bytes(60_000)
+        while client.offer(message) > 0:
+            pass
+        assert client.offer(message) == BACK_PRESSURED
+        with pytest.raises(TimedOutError, match="message was not accepted within 0.05 s: last result -2"):
+            await client.send(message, timeout=0.05)
+        waiting = [asyncio.create_task(client.send(b"%d" % n, bytes(50_000))) for n in range(10)]
+        cancelled = asyncio.create_task(client.send(b"never"))
+        await asyncio.wait([*waiting, cancelled], timeout=0.02)
+        cancelled.cancel()
+        members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
+        members.do(lambda: members.add_task(member.work))
+        positions = await asyncio.gather(*waiting)
+        assert positions == sorted(positions)
+        await client.send(b"last")
+        await until(lambda: members.do(member.payloads)[-1:] == [b"last"], "the last message")
+        payloads = [payload[:1] for payload in members.do(member.payloads) if len(payload) == 50_001]
+        assert payloads == [b"%d" % n for n in range(10)]
+        assert b"never" not in members.do(member.payloads)
+        assert not client._sending.locked()
 
 
-def test_too_long_a_message_is_refused(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
-    async def scenario() -> None:
-        async with aconnect(**settings(members)) as client:
-            with pytest.raises(MessageTooLongError, match="max_message_length"):
-                await client.send(bytes(client.max_message_length + 1))
-
-    run(scenario())
+async def test_too_long_a_message_is_refused(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    async with aconnect(**settings(members)) as client:
+        with pytest.raises(MessageTooLongError, match="max_message_length"):
+            await client.send(bytes(client.max_message_length + 1))
 
 
-def test_nothing_more_is_read_while_nobody_takes_messages(
+async def test_nothing_more_is_read_while_nobody_takes_messages(
     members: ThreadedMembers, member: PatientMember, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        async with aconnect(**settings(members), max_waiting=100) as client:
-            for number in range(1000):
-                await client.send(b"%d" % number)
-            await until(lambda: client._poller.is_held_back, "the poller to be held back")
-            await until(lambda: client._poller.waiting >= 100, "the loop to have taken what was read")
-            assert client._poller.waiting < 400
-            received = [(await client.receive()).payload for _ in range(1000)]
-            assert received == [b"%d" % number for number in range(1000)]
-        assert re.search(r"1\d\d messages of \d+ bytes wait to be taken from session 8", caplog.text)
-
-    run(scenario())
+    async with aconnect(**settings(members), max_waiting=100) as client:
+        for number in range(1000):
+            await client.send(b"%d" % number)
+        await until(lambda: client._poller.is_held_back, "the poller to be held back")
+        await until(lambda: client._poller.waiting >= 100, "the loop to have taken what was read")
+        assert client._poller.waiting < 400
+        received = [(await client.receive()).payload for _ in range(1000)]
+        assert received == [b"%d" % number for number in range(1000)]
+    assert re.search(r"1\d\d messages of \d+ bytes wait to be taken from session 8", caplog.text)
 
 
-def test_several_tasks_share_the_messages(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
-    async def scenario() -> None:
-        taken: list[bytes] = []
+async def test_several_tasks_share_the_messages(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    taken: list[bytes] = []
 
-        async def take(client: AsyncAeronCluster) -> None:
-            async for message in client:
-                taken.append(message.payload)
+    async def take(client: AsyncAeronCluster) -> None:
+        async for message in client:
+            taken.append(message.payload)
 
-        async with aconnect(**settings(members)) as client:
-            takers = [asyncio.create_task(take(client)) for _ in range(4)]
-            impatient = asyncio.create_task(client.receive())
-            await asyncio.wait([impatient], timeout=0.01)
-            impatient.cancel()
-            for number in range(200):
-                await client.send(b"%d" % number)
-            await until(lambda: len(taken) == 200, "all messages")
-        await asyncio.gather(*takers)
-        assert sorted(taken) == sorted(b"%d" % number for number in range(200))
-        assert client._receivers == set()
-
-    run(scenario())
+    async with aconnect(**settings(members)) as client:
+        takers = [asyncio.create_task(take(client)) for _ in range(4)]
+        impatient = asyncio.create_task(client.receive())
+        await asyncio.wait([impatient], timeout=0.01)
+        impatient.cancel()
+        for number in range(200):
+            await client.send(b"%d" % number)
+        await until(lambda: len(taken) == 200, "all messages")
+    await asyncio.gather(*takers)
+    assert sorted(taken) == sorted(b"%d" % number for number in range(200))
+    assert client._receivers == set()
 
 
-def test_a_close_ends_what_waits(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
-    async def scenario() -> None:
-        members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
-        client = await aconnect(**settings(members), correlate=key_of)
-        request = asyncio.create_task(client.request(b"1:", key=1))
-        receive = asyncio.create_task(client.receive())
-        admin = asyncio.create_task(client.request_snapshot())
-        await until(lambda: client._requests and client._receivers and client._admin_requests, "all to wait")
-        await client.aclose()
-        await client.aclose()
-        for task in (request, receive, admin):
-            with pytest.raises(ClosedError, match="the client is closed: closed by this client"):
-                await task
-        for call in (client.send(b"x"), client.request(b"x", key=1), client.receive(), client.request_snapshot()):
-            with pytest.raises(ClosedError):
-                await call
-        assert [message async for message in client] == []
-
-    run(scenario())
+async def test_a_close_ends_what_waits(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
+    client = await aconnect(**settings(members), correlate=key_of)
+    request = asyncio.create_task(client.request(b"1:", key=1))
+    receive = asyncio.create_task(client.receive())
+    admin = asyncio.create_task(client.request_snapshot())
+    await until(lambda: client._requests and client._receivers and client._admin_requests, "all to wait")
+    await client.aclose()
+    await client.aclose()
+    for task in (request, receive, admin):
+        with pytest.raises(ClosedError, match="the client is closed: closed by this client"):
+            await task
+    for call in (client.send(b"x"), client.request(b"x", key=1), client.receive(), client.request_snapshot()):
+        with pytest.raises(ClosedError):
+            await call
+    assert [message async for message in client] == []
 
 
-def test_the_cluster_closes_the_client(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+async def test_the_cluster_closes_the_client(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
     events: list[tuple[Any, ...]] = []
 
     class Listening(EgressListener):
@@ -312,24 +268,21 @@ def test_the_cluster_closes_the_client(members: ThreadedMembers, member: Patient
             events.append(event)
             raise ZeroDivisionError
 
-    async def scenario() -> None:
-        reported: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
-        async with aconnect(**settings(members), listener=Listening()) as client:
-            members.do(lambda: member.message(b"last words"))
-            members.do(lambda: member.session_event(5, scripted_member.CLOSED, "SERVICE_ACTION"))
-            assert (await client.receive()).payload == b"last words"
-            with pytest.raises(ClosedError, match="closed by the cluster: SERVICE_ACTION"):
-                await anext(client.__aiter__())
-            assert client.is_closed
-            assert client.close_reason == "closed by the cluster: SERVICE_ACTION"
-        assert events == [(5, 8, 3, 0, EventCode.CLOSED, "SERVICE_ACTION")]
-        assert reported[0]["message"] == "on_session_event() of the listener failed"
-
-    run(scenario())
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+    async with aconnect(**settings(members), listener=Listening()) as client:
+        members.do(lambda: member.message(b"last words"))
+        members.do(lambda: member.session_event(5, ingress_member.CLOSED, "SERVICE_ACTION"))
+        assert (await client.receive()).payload == b"last words"
+        with pytest.raises(ClosedError, match="closed by the cluster: SERVICE_ACTION"):
+            await anext(client.__aiter__())
+        assert client.is_closed
+        assert client.close_reason == "closed by the cluster: SERVICE_ACTION"
+    assert events == [(5, 8, 3, 0, EventCode.CLOSED, "SERVICE_ACTION")]
+    assert reported[0]["message"] == "on_session_event() of the listener failed"
 
 
-def test_a_snapshot_is_requested_and_answered(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+async def test_a_snapshot_is_requested_and_answered(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
     def answer(request: Request) -> None:
         member.send(
             "AdminResponse",
@@ -340,47 +293,38 @@ def test_a_snapshot_is_requested_and_answered(members: ThreadedMembers, member: 
             message="not you",
         )
 
-    async def scenario() -> None:
-        members.do(lambda: member.hooks.update(AdminRequest=answer))
-        async with aconnect(**settings(members)) as client:
-            response = await client.request_snapshot()
-            assert (response.response_code, response.message) == (AdminResponseCode.UNAUTHORISED_ACCESS, "not you")
-            members.do(lambda: member.hooks.update(AdminRequest=lambda request: None))
-            with pytest.raises(TimedOutError, match="no answer to the request for a snapshot within 0.05 s"):
-                await client.request_snapshot(timeout=0.05)
-            assert client._admin_requests == {}
-
-    run(scenario())
+    members.do(lambda: member.hooks.update(AdminRequest=answer))
+    async with aconnect(**settings(members)) as client:
+        response = await client.request_snapshot()
+        assert (response.response_code, response.message) == (AdminResponseCode.UNAUTHORISED_ACCESS, "not you")
+        members.do(lambda: member.hooks.update(AdminRequest=lambda request: None))
+        with pytest.raises(TimedOutError, match="no answer to the request for a snapshot within 0.05 s"):
+            await client.request_snapshot(timeout=0.05)
+        assert client._admin_requests == {}
 
 
-def test_an_idle_session_is_kept_alive_while_the_loop_is_busy(
+async def test_an_idle_session_is_kept_alive_while_the_loop_is_busy(
     members: ThreadedMembers, member: PatientMember, run: Run
 ) -> None:
-    async def scenario() -> None:
-        async with aconnect(**settings(members), keep_alive_interval=0.02):
-            # The loop's thread waits here, in C, for keep alives that only the poller can send.
-            deadline = time.monotonic() + LIMIT_S
-            while len(members.do(lambda: member.received("SessionKeepAlive"))) < 5:
-                assert time.monotonic() < deadline
-
-    run(scenario())
+    async with aconnect(**settings(members), keep_alive_interval=0.02):
+        # The loop's thread waits here, in C, for keep alives that only the poller can send.
+        deadline = time.monotonic() + LIMIT_S
+        while len(members.do(lambda: member.received("SessionKeepAlive"))) < 5:
+            assert time.monotonic() < deadline
 
 
-def test_an_idle_client_does_not_wake_the_loop(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
-    async def scenario() -> None:
-        async with aconnect(**settings(members), keep_alive_interval=0.02) as client:
-            await until(lambda: len(member.received("SessionKeepAlive")) >= 3, "some keep alives")
-            assert client._poller.wake_count == 0
-            polls = client._poller.poll_count
-            begin = time.monotonic()
-            await asyncio.wait([asyncio.create_task(client.receive())], timeout=0.2)
-            parked = (client._poller.poll_count - polls) / (time.monotonic() - begin)
-            assert parked < 5000, "an idle poller waits about a millisecond between polls"
-
-    run(scenario())
+async def test_an_idle_client_does_not_wake_the_loop(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    async with aconnect(**settings(members), keep_alive_interval=0.02) as client:
+        await until(lambda: len(member.received("SessionKeepAlive")) >= 3, "some keep alives")
+        assert client._poller.wake_count == 0
+        polls = client._poller.poll_count
+        begin = time.monotonic()
+        await asyncio.wait([asyncio.create_task(client.receive())], timeout=0.2)
+        parked = (client._poller.poll_count - polls) / (time.monotonic() - begin)
+        assert parked < 5000, "an idle poller waits about a millisecond between polls"
 
 
-def test_a_new_leader_is_followed(members: ThreadedMembers, run: Run) -> None:
+async def test_a_new_leader_is_followed(members: ThreadedMembers, run: Run) -> None:
     endpoints = [members.take_endpoint(), members.take_endpoint()]
     ingress_endpoints = ",".join(f"{number}={endpoint}" for number, endpoint in enumerate(endpoints))
     old = members.member(0, f"aeron:udp?endpoint={endpoints[0]}", PatientMember.echo)
@@ -398,22 +342,19 @@ def test_a_new_leader_is_followed(members: ThreadedMembers, run: Run) -> None:
         old.stop()
         leader.new_leader(ingress_endpoints)
 
-    async def scenario() -> None:
-        async with aconnect(
-            **settings(members, ingress_channel="aeron:udp", egress_channel="aeron:udp?endpoint=localhost:0"),
-            ingress_endpoints=ingress_endpoints,
-            listener=Listening(),
-        ) as client:
-            await client.send(b"before")
-            assert (await client.receive()).payload == b"before"
-            await asyncio.to_thread(members.member, 1, f"aeron:udp?endpoint={endpoints[1]}", take_over)
-            await until(lambda: client.leader_member_id == 1, "the new leader")
-            await client.send(b"after")
-            while (await client.receive()).payload != b"after":
-                pass
-            assert led == [4]
-
-    run(scenario())
+    async with aconnect(
+        **settings(members, ingress_channel="aeron:udp", egress_channel="aeron:udp?endpoint=localhost:0"),
+        ingress_endpoints=ingress_endpoints,
+        listener=Listening(),
+    ) as client:
+        await client.send(b"before")
+        assert (await client.receive()).payload == b"before"
+        await asyncio.to_thread(members.member, 1, f"aeron:udp?endpoint={endpoints[1]}", take_over)
+        await until(lambda: client.leader_member_id == 1, "the new leader")
+        await client.send(b"after")
+        while (await client.receive()).payload != b"after":
+            pass
+        assert led == [4]
 
 
 class TwoMembers:
@@ -441,72 +382,61 @@ class TwoMembers:
         return await asyncio.to_thread(self.members.member, 1, f"aeron:udp?endpoint={self.endpoints[1]}", take_over)
 
 
-def test_requests_in_flight_end_or_are_sent_again_when_the_leader_changes(members: ThreadedMembers, run: Run) -> None:
-    async def scenario() -> None:
-        two = TwoMembers(members)
-        async with aconnect(**two.settings()) as client:
-            once = [asyncio.create_task(client.request(b"%d:" % n, key=n)) for n in range(500)]
-            again = [asyncio.create_task(client.request(b"%d:" % n, key=n, idempotent=True)) for n in range(500, 1000)]
-            snapshot = asyncio.create_task(client.request_snapshot())
-            await until(lambda: client.request_counts.in_flight == 1001, "all to be in flight")
-            leader = await two.elect()
-            assert await asyncio.gather(*again) == [b"%d:" % n for n in range(500, 1000)]
-            begin = time.monotonic()
-            ended = await asyncio.gather(*once, snapshot, return_exceptions=True)
-            assert time.monotonic() - begin < 1.0
-            for error in ended:
-                assert isinstance(error, LeaderChangedError)
-                assert error.outcome == Outcome.UNKNOWN
-            assert members.do(leader.payloads) == [b"%d:" % n for n in range(500, 1000)]
-            assert client.request_counts == RequestCounts(
-                sent=1001, answered=500, resent=500, unknown=501, unmatched=0, in_flight=0
-            )
-            assert await client.request(b"7:", key=7) == b"7:"
-
-    run(scenario())
-
-
-def test_requests_end_when_the_leader_is_given_up_and_those_that_may_be_sent_again_wait(
+async def test_requests_in_flight_end_or_are_sent_again_when_the_leader_changes(
     members: ThreadedMembers, run: Run
 ) -> None:
-    async def scenario() -> None:
-        two = TwoMembers(members)
-        async with aconnect(**two.settings(resend=True)) as client:
-            once = asyncio.create_task(client.request(b"1:", key=1, idempotent=False))
-            again = asyncio.create_task(client.request(b"2:", key=2))
-            cancelled = asyncio.create_task(client.request(b"3:", key=3))
-            await until(lambda: client.request_counts.in_flight == 3, "all to be in flight")
-            members.do(lambda: two.old.egress and two.old.egress.close())
-            with pytest.raises(LeaderChangedError, match="the leader, member 0, is lost"):
-                await once
-            assert client.state == ClientState.AWAIT_NEW_LEADER
-            assert not again.done()
-            cancelled.cancel()
-            await asyncio.wait([cancelled])
-            leader = await two.elect()
-            assert await again == b"2:"
-            assert members.do(leader.payloads) == [b"2:"]
-
-    run(scenario())
-
-
-def test_without_a_cluster_the_connect_ends_and_leaves_nothing(members: ThreadedMembers, run: Run) -> None:
-    async def scenario() -> None:
-        with pytest.raises(TimedOutError, match="s for a member that listens on ingress"):
-            async with aconnect(**settings(members, message_timeout=0.1)):
-                pass
-
-    run(scenario())
+    two = TwoMembers(members)
+    async with aconnect(**two.settings()) as client:
+        once = [asyncio.create_task(client.request(b"%d:" % n, key=n)) for n in range(500)]
+        again = [asyncio.create_task(client.request(b"%d:" % n, key=n, idempotent=True)) for n in range(500, 1000)]
+        snapshot = asyncio.create_task(client.request_snapshot())
+        await until(lambda: client.request_counts.in_flight == 1001, "all to be in flight")
+        leader = await two.elect()
+        assert await asyncio.gather(*again) == [b"%d:" % n for n in range(500, 1000)]
+        begin = time.monotonic()
+        ended = await asyncio.gather(*once, snapshot, return_exceptions=True)
+        assert time.monotonic() - begin < 1.0
+        for error in ended:
+            assert isinstance(error, LeaderChangedError)
+            assert error.outcome == Outcome.UNKNOWN
+        assert members.do(leader.payloads) == [b"%d:" % n for n in range(500, 1000)]
+        assert client.request_counts == RequestCounts(
+            sent=1001, answered=500, resent=500, unknown=501, unmatched=0, in_flight=0
+        )
+        assert await client.request(b"7:", key=7) == b"7:"
 
 
-def test_a_refusal_is_raised(members: ThreadedMembers, run: Run) -> None:
-    members.member(0, "aeron:ipc", lambda made: made.refuse(scripted_member.AUTHENTICATION_REJECTED, "no"))
+async def test_requests_end_when_the_leader_is_given_up_and_those_that_may_be_sent_again_wait(
+    members: ThreadedMembers, run: Run
+) -> None:
+    two = TwoMembers(members)
+    async with aconnect(**two.settings(resend=True)) as client:
+        once = asyncio.create_task(client.request(b"1:", key=1, idempotent=False))
+        again = asyncio.create_task(client.request(b"2:", key=2))
+        cancelled = asyncio.create_task(client.request(b"3:", key=3))
+        await until(lambda: client.request_counts.in_flight == 3, "all to be in flight")
+        members.do(lambda: two.old.egress and two.old.egress.close())
+        with pytest.raises(LeaderChangedError, match="the leader, member 0, is lost"):
+            await once
+        assert client.state == ClientState.AWAIT_NEW_LEADER
+        assert not again.done()
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+        leader = await two.elect()
+        assert await again == b"2:"
+        assert members.do(leader.payloads) == [b"2:"]
 
-    async def scenario() -> None:
-        with pytest.raises(AuthenticationError, match="AUTHENTICATION_REJECTED: no"):
-            await aconnect(**settings(members))
 
-    run(scenario())
+async def test_without_a_cluster_the_connect_ends_and_leaves_nothing(members: ThreadedMembers, run: Run) -> None:
+    with pytest.raises(TimedOutError, match="s for a member that listens on ingress"):
+        async with aconnect(**settings(members, message_timeout=0.1)):
+            pass
+
+
+async def test_a_refusal_is_raised(members: ThreadedMembers, run: Run) -> None:
+    members.member(0, "aeron:ipc", lambda made: made.refuse(ingress_member.AUTHENTICATION_REJECTED, "no"))
+    with pytest.raises(AuthenticationError, match="AUTHENTICATION_REJECTED: no"):
+        await aconnect(**settings(members))
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.001, 0.02, 0.05])
@@ -524,72 +454,60 @@ def test_a_cancelled_connect_leaves_nothing(members: ThreadedMembers, run: Run, 
     run(scenario())
 
 
-def test_without_a_driver_the_loop_goes_on_and_the_connect_fails(tmp_path: Path, run: Run) -> None:
+async def test_without_a_driver_the_loop_goes_on_and_the_connect_fails(tmp_path: Path, run: Run) -> None:
     turns: list[float] = []
 
     def turn() -> None:
         turns.append(time.monotonic())
         asyncio.get_running_loop().call_later(0.001, turn)
 
-    async def scenario() -> None:
-        turn()
-        with pytest.raises(DriverTimeoutError):
-            await aconnect(
-                aeron_dir=str(tmp_path / "none"),
-                driver_timeout=0.5,
-                ingress_channel="aeron:ipc",
-                egress_channel="aeron:ipc",
-            )
-        assert len(turns) > 10
-
-    run(scenario())
+    turn()
+    with pytest.raises(DriverTimeoutError):
+        await aconnect(
+            aeron_dir=str(tmp_path / "none"),
+            driver_timeout=0.5,
+            ingress_channel="aeron:ipc",
+            egress_channel="aeron:ipc",
+        )
+    assert len(turns) > 10
 
 
-def test_a_driver_that_dies_ends_the_client(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
-    async def scenario() -> None:
-        with AeronClient(members.aeron_dir) as shared:
-            context = ClientContext(
-                ingress_channel="aeron:ipc",
-                egress_channel="aeron:ipc?alias=egress",
-                client=shared,
-                message_timeout=LIMIT_S,
-            )
-            asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
-            async with aconnect(context) as client:
-                await asyncio.to_thread(shared.close)
-                with pytest.raises(ClosedError):
-                    async for _ in client:
-                        pass
-                assert client.is_closed
-
-    run(scenario())
+async def test_a_driver_that_dies_ends_the_client(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    with AeronClient(members.aeron_dir) as shared:
+        context = ClientContext(
+            ingress_channel="aeron:ipc",
+            egress_channel="aeron:ipc?alias=egress",
+            client=shared,
+            message_timeout=LIMIT_S,
+        )
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        async with aconnect(context) as client:
+            await asyncio.to_thread(shared.close)
+            with pytest.raises(ClosedError):
+                async for _ in client:
+                    pass
+            assert client.is_closed
 
 
-def test_another_thread_is_refused(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
-    async def scenario() -> None:
-        async with aconnect(**settings(members)) as client:
-            with pytest.raises(ClusterError, match="run_coroutine_threadsafe"):
-                await asyncio.to_thread(client.offer, b"x")
-            with pytest.raises(ClusterError, match="run_coroutine_threadsafe"):
-                await asyncio.to_thread(lambda: asyncio.run(client.send(b"x")))
-            loop = asyncio.get_running_loop()
-            position = await asyncio.to_thread(
-                lambda: asyncio.run_coroutine_threadsafe(client.send(b"x"), loop).result(LIMIT_S)
-            )
-            assert position > 0
-
-    run(scenario())
+async def test_another_thread_is_refused(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    async with aconnect(**settings(members)) as client:
+        with pytest.raises(ClusterError, match="run_coroutine_threadsafe"):
+            await asyncio.to_thread(client.offer, b"x")
+        with pytest.raises(ClusterError, match="run_coroutine_threadsafe"):
+            await asyncio.to_thread(lambda: asyncio.run(client.send(b"x")))
+        loop = asyncio.get_running_loop()
+        position = await asyncio.to_thread(
+            lambda: asyncio.run_coroutine_threadsafe(client.send(b"x"), loop).result(LIMIT_S)
+        )
+        assert position > 0
 
 
-def test_a_client_that_is_forgotten_is_closed_with_a_warning(
+async def test_a_client_that_is_forgotten_is_closed_with_a_warning(
     members: ThreadedMembers, member: PatientMember, run: Run
 ) -> None:
-    async def scenario() -> None:
-        clients = [await aconnect(**settings(members))]
-        with pytest.warns(ResourceWarning, match="unclosed <AsyncAeronCluster"):
-            clients.clear()
-
-    run(scenario())
+    clients = [await aconnect(**settings(members))]
+    with pytest.warns(ResourceWarning, match="unclosed <AsyncAeronCluster"):
+        clients.clear()
 
 
 def test_a_loop_that_ends_first_ends_the_client(members: ThreadedMembers, member: PatientMember) -> None:
@@ -606,21 +524,18 @@ async def _connect(members: ThreadedMembers) -> AsyncAeronCluster:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, True, "5", 10**400], ids=shown)
-def test_what_is_no_timeout_is_refused_before_anything_is_sent(
+async def test_what_is_no_timeout_is_refused_before_anything_is_sent(
     members: ThreadedMembers, member: PatientMember, run: Run, value: Any
 ) -> None:
-    async def scenario() -> None:
-        async with aconnect(**settings(members), correlate=key_of) as client:
-            for call in (
-                lambda: client.send(b"x", timeout=value),
-                lambda: client.request(b"7:x", key=7, timeout=value),
-                lambda: client.request_snapshot(timeout=value),
-            ):
-                with pytest.raises(ConfigurationError, match="^timeout must be None or a number of seconds from 0 to"):
-                    await call()
-            assert members.do(member.payloads) == []
-
-    run(scenario())
+    async with aconnect(**settings(members), correlate=key_of) as client:
+        for call in (
+            lambda: client.send(b"x", timeout=value),
+            lambda: client.request(b"7:x", key=7, timeout=value),
+            lambda: client.request_snapshot(timeout=value),
+        ):
+            with pytest.raises(ConfigurationError, match="^timeout must be None or a number of seconds from 0 to"):
+                await call()
+        assert members.do(member.payloads) == []
 
 
 def test_bad_settings_are_refused_at_once() -> None:
@@ -630,24 +545,21 @@ def test_bad_settings_are_refused_at_once() -> None:
         aconnect(ingress_channel="")
 
 
-def test_a_connect_is_a_coroutine_for_tasks_and_groups(
+async def test_a_connect_is_a_coroutine_for_tasks_and_groups(
     members: ThreadedMembers, member: PatientMember, run: Run
 ) -> None:
-    async def scenario() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            grouped = tasks.create_task(aconnect(**settings(members)))
-        async with grouped.result():
-            pass
-        client = await asyncio.create_task(aconnect(**settings(members)), name="connect")
-        await client.aclose()
-        connecting = aconnect(**settings(members))
-        async with connecting as client:
-            assert not client.is_closed
-        with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
-            await connecting
-        aconnect(**settings(members)).close()
-
-    run(scenario())
+    async with asyncio.TaskGroup() as tasks:
+        grouped = tasks.create_task(aconnect(**settings(members)))
+    async with grouped.result():
+        pass
+    client = await asyncio.create_task(aconnect(**settings(members)), name="connect")
+    await client.aclose()
+    connecting = aconnect(**settings(members))
+    async with connecting as client:
+        assert not client.is_closed
+    with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+        await connecting
+    aconnect(**settings(members)).close()
 
 
 class Unhashable:
@@ -667,94 +579,82 @@ class Incomparable:
 
 
 @pytest.mark.parametrize("key", [Unhashable(), Incomparable()], ids=lambda key: type(key).__name__)
-def test_a_key_that_cannot_be_one_costs_its_message_only(
+async def test_a_key_that_cannot_be_one_costs_its_message_only(
     members: ThreadedMembers, member: PatientMember, run: Run, key: Any
 ) -> None:
     def correlate(payload: bytes) -> Any:
         return key if payload == b"odd" else key_of(payload)
 
-    async def scenario() -> None:
-        reported: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
-        members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
-        async with aconnect(**settings(members), correlate=correlate) as client:
-            requests = [asyncio.create_task(client.request(b"%d:" % n, key=n)) for n in range(190)]
-            await until(lambda: client.request_counts.in_flight == 190, "all to be in flight")
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+    members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
+    async with aconnect(**settings(members), correlate=correlate) as client:
+        requests = [asyncio.create_task(client.request(b"%d:" % n, key=n)) for n in range(190)]
+        await until(lambda: client.request_counts.in_flight == 190, "all to be in flight")
 
-            def answer() -> None:
-                for payload in (b"first", b"odd", *(b"%d:" % n for n in range(190)), b"last"):
-                    member.message(payload)
+        def answer() -> None:
+            for payload in (b"first", b"odd", *(b"%d:" % n for n in range(190)), b"last"):
+                member.message(payload)
 
-            members.do(answer)
-            assert await asyncio.gather(*requests) == [b"%d:" % n for n in range(190)]
-            assert [(await client.receive()).payload for _ in range(3)] == [b"first", b"odd", b"last"]
-        assert len(reported) == 1
-        assert "correlate() failed" in reported[0]["message"]
-
-    run(scenario())
+        members.do(answer)
+        assert await asyncio.gather(*requests) == [b"%d:" % n for n in range(190)]
+        assert [(await client.receive()).payload for _ in range(3)] == [b"first", b"odd", b"last"]
+    assert len(reported) == 1
+    assert "correlate() failed" in reported[0]["message"]
 
 
-def test_unread_messages_do_not_stop_replies_and_those_without_room_are_dropped_and_counted(
+async def test_unread_messages_do_not_stop_replies_and_those_without_room_are_dropped_and_counted(
     members: ThreadedMembers, member: PatientMember, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        async with aconnect(**settings(members), max_waiting=100, correlate=key_of) as client:
-            for number in range(1000):
-                await client.send(b"%d" % number)
-            await until(lambda: client._poller.is_held_back, "the poller to be held back")
-            assert client.dropped_messages == 0
-            assert await client.request(b"7:", key=7) == b"7:"
-            assert 0 < client.dropped_messages <= 900
-            taken = [await client.receive() for _ in range(1000 - client.dropped_messages)]
-            assert [message.payload for message in taken] == [b"%d" % number for number in range(len(taken))]
-            assert {message.missed for message in taken} == {0}
-            await client.send(b"after")
-            after = await client.receive()
-            assert (after.payload, after.missed) == (b"after", client.dropped_messages)
-            await client.send(b"and after")
-            assert (await client.receive()).missed == 0
-        assert caplog.text.count("wait to be taken from session 8") == 1
-
-    run(scenario())
+    async with aconnect(**settings(members), max_waiting=100, correlate=key_of) as client:
+        for number in range(1000):
+            await client.send(b"%d" % number)
+        await until(lambda: client._poller.is_held_back, "the poller to be held back")
+        assert client.dropped_messages == 0
+        assert await client.request(b"7:", key=7) == b"7:"
+        assert 0 < client.dropped_messages <= 900
+        taken = [await client.receive() for _ in range(1000 - client.dropped_messages)]
+        assert [message.payload for message in taken] == [b"%d" % number for number in range(len(taken))]
+        assert {message.missed for message in taken} == {0}
+        await client.send(b"after")
+        after = await client.receive()
+        assert (after.payload, after.missed) == (b"after", client.dropped_messages)
+        await client.send(b"and after")
+        assert (await client.receive()).missed == 0
+    assert caplog.text.count("wait to be taken from session 8") == 1
 
 
-def test_unread_messages_do_not_hide_a_new_leader(members: ThreadedMembers, run: Run) -> None:
-    async def scenario() -> None:
-        two = TwoMembers(members)
-        async with aconnect(**two.settings(new_leader_timeout=LIMIT_S), max_waiting=10) as client:
+async def test_unread_messages_do_not_hide_a_new_leader(members: ThreadedMembers, run: Run) -> None:
+    two = TwoMembers(members)
+    async with aconnect(**two.settings(new_leader_timeout=LIMIT_S), max_waiting=10) as client:
 
-            def flood() -> None:
-                for number in range(200):
-                    two.old.message(b"%d" % number)
+        def flood() -> None:
+            for number in range(200):
+                two.old.message(b"%d" % number)
 
-            members.do(flood)
-            await until(lambda: client._poller.is_held_back, "the poller to be held back")
-            await two.elect()
-            await until(lambda: client.leader_member_id == 1, "the new leader")
-            assert await client.request(b"7:", key=7) == b"7:"
-
-    run(scenario())
+        members.do(flood)
+        await until(lambda: client._poller.is_held_back, "the poller to be held back")
+        await two.elect()
+        await until(lambda: client.leader_member_id == 1, "the new leader")
+        assert await client.request(b"7:", key=7) == b"7:"
 
 
-def test_bytes_that_wait_are_limited(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
-    async def scenario() -> None:
-        async with aconnect(**settings(members), max_waiting_bytes=100_000, correlate=key_of) as client:
+async def test_bytes_that_wait_are_limited(members: ThreadedMembers, member: PatientMember, run: Run) -> None:
+    async with aconnect(**settings(members), max_waiting_bytes=100_000, correlate=key_of) as client:
 
-            async def send_all() -> None:
-                for number in range(64):
-                    await client.send(b"%d" % number, bytes(50_000))
-
-            sending = asyncio.create_task(send_all())
-            await until(lambda: client._poller.is_held_back, "the poller to be held back")
-            await until(lambda: len(client._inbox) == client._poller.waiting, "the loop to have looked at them")
-            assert 100_000 <= client._poller.waiting_bytes < 300_000
+        async def send_all() -> None:
             for number in range(64):
-                assert (await client.receive()).payload.startswith(b"%d\0" % number)
-            await sending
-            assert client._poller.waiting_bytes == client._inbox._bytes == 0
-            assert client.dropped_messages == 0
+                await client.send(b"%d" % number, bytes(50_000))
 
-    run(scenario())
+        sending = asyncio.create_task(send_all())
+        await until(lambda: client._poller.is_held_back, "the poller to be held back")
+        await until(lambda: len(client._inbox) == client._poller.waiting, "the loop to have looked at them")
+        assert 100_000 <= client._poller.waiting_bytes < 300_000
+        for number in range(64):
+            assert (await client.receive()).payload.startswith(b"%d\0" % number)
+        await sending
+        assert client._poller.waiting_bytes == client._inbox._bytes == 0
+        assert client.dropped_messages == 0
 
 
 def test_an_inbox_keeps_the_newest_of_earlier_sessions() -> None:
@@ -791,7 +691,7 @@ def test_a_listener_whose_messages_nobody_would_give_it_is_refused(connect: Any,
         connect(**channels, listener=one)
 
 
-def test_an_idle_client_costs_next_to_nothing_and_rests_no_longer_than_it_may(
+async def test_an_idle_client_costs_next_to_nothing_and_rests_no_longer_than_it_may(
     members: ThreadedMembers, member: PatientMember, run: Run
 ) -> None:
     async def polled(client: AsyncAeronCluster, seconds: float) -> float:
@@ -799,19 +699,16 @@ def test_an_idle_client_costs_next_to_nothing_and_rests_no_longer_than_it_may(
         await pause(seconds)
         return (client._poller.poll_count - before) / (time.monotonic() - begin)
 
-    async def scenario() -> None:
-        async with aconnect(**settings(members), correlate=key_of) as client:
-            await pause(1.2)
-            assert await polled(client, 0.5) <= 45, "polls of a second: a fiftieth of the quiet time between two"
-            members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
-            request = asyncio.create_task(client.request(b"7:", key=7))
-            await pause(1.2)
-            busy = await polled(client, 0.5)
-            members.do(lambda: member.message(b"7:done"))
-            assert await request == b"7:done"
-            assert busy > 100, "a reply is awaited: a millisecond between two polls"
-
-    run(scenario())
+    async with aconnect(**settings(members), correlate=key_of) as client:
+        await pause(1.2)
+        assert await polled(client, 0.5) <= 45, "polls of a second: a fiftieth of the quiet time between two"
+        members.do(lambda: member.hooks.update(SessionMessageHeader=lambda request: None))
+        request = asyncio.create_task(client.request(b"7:", key=7))
+        await pause(1.2)
+        busy = await polled(client, 0.5)
+        members.do(lambda: member.message(b"7:done"))
+        assert await request == b"7:done"
+        assert busy > 100, "a reply is awaited: a millisecond between two polls"
 
 
 def test_a_message_shows_itself() -> None:
@@ -834,39 +731,31 @@ class Agent:
         return 0
 
 
-def test_an_agent_that_always_fails_is_reported_and_takes_no_core(
+async def test_an_agent_that_always_fails_is_reported_and_takes_no_core(
     run: Run, members: ThreadedMembers, member: PatientMember
 ) -> None:
     agent = Agent(ZeroDivisionError("agent"))
-
-    async def scenario() -> None:
-        reported: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
-        async with aconnect(**settings(members, agent_invoker=agent.invoke)) as client:
-            agent.is_failing = True
-            threading.Event().wait(0.5)  # the loop's thread: what it does not look at is not collected without limit
-            assert 0 < agent.invocations < 2_000
-            agent.is_failing = False
-            await client.send(b"goes on")
-            assert (await client.receive()).payload == b"goes on"
-        assert {type(error) for error in reported} == {ZeroDivisionError}
-
-    run(scenario())
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
+    async with aconnect(**settings(members, agent_invoker=agent.invoke)) as client:
+        agent.is_failing = True
+        threading.Event().wait(0.5)  # the loop's thread: what it does not look at is not collected without limit
+        assert 0 < agent.invocations < 2_000
+        agent.is_failing = False
+        await client.send(b"goes on")
+        assert (await client.receive()).payload == b"goes on"
+    assert {type(error) for error in reported} == {ZeroDivisionError}
 
 
-def test_a_thread_that_is_ended_from_within_closes_its_client_and_says_why(
+async def test_a_thread_that_is_ended_from_within_closes_its_client_and_says_why(
     run: Run, members: ThreadedMembers, member: PatientMember
 ) -> None:
     agent = Agent(SystemExit("agent"))
-
-    async def scenario() -> None:
-        async with aconnect(**settings(members, agent_invoker=agent.invoke)) as client:
-            agent.is_failing = True
-            with pytest.raises(ClosedError, match=r"its thread ended: SystemExit\('agent'\)"):
-                await client.receive()
-            assert client.is_closed
-            with pytest.raises(ClosedError, match="its thread ended"):
-                await client.send(b"x")
-        await until(lambda: members.do(lambda: member.received("SessionCloseRequest")), "the session's close request")
-
-    run(scenario())
+    async with aconnect(**settings(members, agent_invoker=agent.invoke)) as client:
+        agent.is_failing = True
+        with pytest.raises(ClosedError, match=r"its thread ended: SystemExit\('agent'\)"):
+            await client.receive()
+        assert client.is_closed
+        with pytest.raises(ClosedError, match="its thread ended"):
+            await client.send(b"x")
+    await until(lambda: members.do(lambda: member.received("SessionCloseRequest")), "the session's close request")

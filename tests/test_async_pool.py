@@ -6,9 +6,8 @@ import asyncio
 import gc
 import logging
 import threading
-import time
 import warnings
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -35,14 +34,14 @@ from container.errors import (
     SessionLimitError,
     TimedOutError,
 )
-from tests import scripted_member
-from tests.pauses import pause
-from tests.scripted_member import OK, Request
+from tests import ingress_member
+from tests.ingress_member import OK, Request
+from tests.pauses import pause, run, until
 from tests.test_session_pool import Told
 from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers, key_of
 
 QUICK = ReconnectPolicy(first_delay=0.02, max_delay=0.1)
-FULL = (scripted_member.ERROR, "concurrent session limit")
+FULL = (ingress_member.ERROR, "concurrent session limit")
 
 
 class Gateway(PatientMember):
@@ -82,21 +81,6 @@ def connecting(members: ThreadedMembers, **more: Any) -> AsyncSessionPool:
     return AsyncSessionPool.connect(**members.settings(**{"correlate": key_of, "policy": QUICK} | more))
 
 
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(LIMIT_S):
-            await scenario
-
-    asyncio.run(limited())
-
-
-async def until(predicate: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not predicate():
-        assert time.monotonic() < deadline, f"waited {LIMIT_S:g} s for {what}"
-        await pause(0.002)
-
-
 def end_session(
     members: ThreadedMembers, member: Gateway, session_id: int, *, refuse: tuple[int, str] | None = None
 ) -> None:
@@ -108,7 +92,7 @@ def end_session(
             member.hooks["SessionConnectRequest"] = lambda request: member.session_event(
                 request["correlation_id"], *refuse, session_id=-1
             )
-        member.session_event(0, scripted_member.CLOSED, "TIMEOUT", session_id=session_id)
+        member.session_event(0, ingress_member.CLOSED, "TIMEOUT", session_id=session_id)
 
     members.do(end)
 
@@ -125,216 +109,180 @@ def is_back(session: AsyncPooledSession, sessions: int = 2) -> Callable[[], bool
     return lambda: session.sessions == sessions and session.state is PooledSessionState.CONNECTED
 
 
-def test_sessions_send_ask_and_receive(members: GatewayMembers, member: Gateway) -> None:
+async def test_sessions_send_ask_and_receive(members: GatewayMembers, member: Gateway) -> None:
     told = Told()
-
-    async def scenario() -> None:
-        async with connecting(members, callbacks=told) as pool:
-            sessions = await pool.open_all(100)
-            assert sorted(session.cluster_session_id for session in sessions) == list(range(101, 201))
-            assert {call[0] for call in told.calls} == {"opened"}
-            assert len(pool) == 100
-            for session in sessions:
-                await session.send(b"to %d" % session.cluster_session_id)
-            for session in sessions:
-                assert (await session.receive()).payload == b"to %d" % session.cluster_session_id
-            # The keys are of each session.
-            replies = await asyncio.gather(*(session.request(b"7:%d" % n, key=7) for n, session in enumerate(sessions)))
-            assert replies == [b"7:%d" % n for n in range(100)]
-            counts = pool.request_counts
-            assert counts is not None
-            assert (counts.sent, counts.answered, counts.in_flight) == (100, 100, 0)
-            assert sessions[0].offer(b"x") > 0
-        assert pool.is_closed
-        assert pool.close_reason == "closed by this client"
-        assert all(session.is_closed for session in sessions)
-        assert [message.payload async for message in sessions[1]] == []
-
-    run(scenario())
+    async with connecting(members, callbacks=told) as pool:
+        sessions = await pool.open_all(100)
+        assert sorted(session.cluster_session_id for session in sessions) == list(range(101, 201))
+        assert {call[0] for call in told.calls} == {"opened"}
+        assert len(pool) == 100
+        for session in sessions:
+            await session.send(b"to %d" % session.cluster_session_id)
+        for session in sessions:
+            assert (await session.receive()).payload == b"to %d" % session.cluster_session_id
+        # The keys are of each session.
+        replies = await asyncio.gather(*(session.request(b"7:%d" % n, key=7) for n, session in enumerate(sessions)))
+        assert replies == [b"7:%d" % n for n in range(100)]
+        counts = pool.request_counts
+        assert counts is not None
+        assert (counts.sent, counts.answered, counts.in_flight) == (100, 100, 0)
+        assert sessions[0].offer(b"x") > 0
+    assert pool.is_closed
+    assert pool.close_reason == "closed by this client"
+    assert all(session.is_closed for session in sessions)
+    assert [message.payload async for message in sessions[1]] == []
     assert told.calls[-1] == ("pool", "closed by this client")
 
 
-def test_one_lost_session_is_replaced_and_the_rest_goes_on(members: GatewayMembers, member: Gateway) -> None:
+async def test_one_lost_session_is_replaced_and_the_rest_goes_on(members: GatewayMembers, member: Gateway) -> None:
     told = Told()
-
-    async def scenario() -> None:
-        async with connecting(members, callbacks=told) as pool:
-            sessions = await pool.open_all(10)
-            lost, *rest = sorted(sessions, key=lambda session: session.cluster_session_id)
-            told.calls.clear()
-            for round_ in range(3):
-                end_session(members, member, lost.cluster_session_id)
-                await until(is_back(lost, round_ + 2), "the session to be back")
-                replies = await asyncio.gather(*(session.request(b"7:", key=7) for session in sessions))
-                assert replies == [b"7:"] * 10
-            assert [session.sessions for session in rest] == [1] * 9
-            assert (pool.lost, lost.error, lost.close_reason) == (0, None, None)
-            text = "the session ended: closed by the cluster: TIMEOUT"
-            assert told.calls == [("lost", lost, text), ("replaced", lost, 1)] * 3
-
-    run(scenario())
-
-
-def test_requests_of_a_lost_session_end_with_an_unknown_outcome(members: GatewayMembers, member: Gateway) -> None:
-    async def scenario() -> None:
-        async with connecting(members, resend=True) as pool:
-            lost, other = await pool.open_all(2)
-            be_silent(members, member)
-            asking = [asyncio.create_task(session.request(b"7:", key=7)) for session in (lost, other)]
-            await until(lambda: len(members.do(member.payloads)) == 2, "both to be in flight")
+    async with connecting(members, callbacks=told) as pool:
+        sessions = await pool.open_all(10)
+        lost, *rest = sorted(sessions, key=lambda session: session.cluster_session_id)
+        told.calls.clear()
+        for round_ in range(3):
             end_session(members, member, lost.cluster_session_id)
-            with pytest.raises(RequestClosedError, match="closed by the cluster: TIMEOUT") as ended:
-                await asking[0]
-            assert ended.value.outcome == Outcome.UNKNOWN
-            members.do(lambda: member.message(b"7:there", session_id=other.cluster_session_id))
-            assert await asking[1] == b"7:there"
-            counts = pool.request_counts
-            assert counts is not None
-            assert (counts.answered, counts.unknown, counts.in_flight) == (1, 1, 0)
-
-    run(scenario())
+            await until(is_back(lost, round_ + 2), "the session to be back")
+            replies = await asyncio.gather(*(session.request(b"7:", key=7) for session in sessions))
+            assert replies == [b"7:"] * 10
+        assert [session.sessions for session in rest] == [1] * 9
+        assert (pool.lost, lost.error, lost.close_reason) == (0, None, None)
+        text = "the session ended: closed by the cluster: TIMEOUT"
+        assert told.calls == [("lost", lost, text), ("replaced", lost, 1)] * 3
 
 
-def test_what_is_sent_meanwhile_waits_for_the_session(members: GatewayMembers, member: Gateway) -> None:
-    async def scenario() -> None:
-        async with connecting(members) as pool:
-            lost, other = await pool.open_all(2)
-            end_session(members, member, lost.cluster_session_id, refuse=FULL)
-            await until(lambda: isinstance(lost.error, SessionLimitError), "the refusal")
-            assert pool.lost == 1
-            waiting = [asyncio.create_task(lost.send(b"%d" % number)) for number in range(20)]
-            asking = asyncio.create_task(lost.request(b"7:", key=7))
-            with pytest.raises(SendTimedOutError):
-                await lost.send(b"too late", timeout=0.05)
-            with pytest.raises(SendTimedOutError):
-                await lost.request(b"8:", key=8, timeout=0.05)
-            assert await other.request(b"7:", key=7) == b"7:"
-            accept_again(members, member)
-            await asyncio.gather(*waiting)
-            assert await asking == b"7:"
-            assert [(await lost.receive()).payload for _ in range(20)] == [b"%d" % number for number in range(20)]
-
-    run(scenario())
+async def test_requests_of_a_lost_session_end_with_an_unknown_outcome(members: GatewayMembers, member: Gateway) -> None:
+    async with connecting(members, resend=True) as pool:
+        lost, other = await pool.open_all(2)
+        be_silent(members, member)
+        asking = [asyncio.create_task(session.request(b"7:", key=7)) for session in (lost, other)]
+        await until(lambda: len(members.do(member.payloads)) == 2, "both to be in flight")
+        end_session(members, member, lost.cluster_session_id)
+        with pytest.raises(RequestClosedError, match="closed by the cluster: TIMEOUT") as ended:
+            await asking[0]
+        assert ended.value.outcome == Outcome.UNKNOWN
+        members.do(lambda: member.message(b"7:there", session_id=other.cluster_session_id))
+        assert await asking[1] == b"7:there"
+        counts = pool.request_counts
+        assert counts is not None
+        assert (counts.answered, counts.unknown, counts.in_flight) == (1, 1, 0)
 
 
-def test_a_session_that_is_given_up_ends_what_waits(members: GatewayMembers, member: Gateway) -> None:
+async def test_what_is_sent_meanwhile_waits_for_the_session(members: GatewayMembers, member: Gateway) -> None:
+    async with connecting(members) as pool:
+        lost, other = await pool.open_all(2)
+        end_session(members, member, lost.cluster_session_id, refuse=FULL)
+        await until(lambda: isinstance(lost.error, SessionLimitError), "the refusal")
+        assert pool.lost == 1
+        waiting = [asyncio.create_task(lost.send(b"%d" % number)) for number in range(20)]
+        asking = asyncio.create_task(lost.request(b"7:", key=7))
+        with pytest.raises(SendTimedOutError):
+            await lost.send(b"too late", timeout=0.05)
+        with pytest.raises(SendTimedOutError):
+            await lost.request(b"8:", key=8, timeout=0.05)
+        assert await other.request(b"7:", key=7) == b"7:"
+        accept_again(members, member)
+        await asyncio.gather(*waiting)
+        assert await asking == b"7:"
+        assert [(await lost.receive()).payload for _ in range(20)] == [b"%d" % number for number in range(20)]
+
+
+async def test_a_session_that_is_given_up_ends_what_waits(members: GatewayMembers, member: Gateway) -> None:
     told = Told()
-
-    async def scenario() -> None:
-        async with connecting(members, callbacks=told) as pool:
-            lost, other = await pool.open_all(2)
-            receiving = asyncio.create_task(lost.receive())
-            await pause()
-            rejected = (scripted_member.AUTHENTICATION_REJECTED, "no")
-            end_session(members, member, lost.cluster_session_id, refuse=rejected)
-            await until(lambda: lost.state is not PooledSessionState.CONNECTED, "the end of the session")
-            with pytest.raises(ClosedError, match="AUTHENTICATION_REJECTED: no"):
-                await lost.send(b"x")
-            with pytest.raises(ClosedError, match="AUTHENTICATION_REJECTED: no"):
-                await receiving
-            with pytest.raises(ClosedError, match="AUTHENTICATION_REJECTED: no"):
-                lost.offer(b"x")
-            assert lost.is_closed
-            assert await other.request(b"7:", key=7) == b"7:"
-            assert len(pool) == 1
-            assert told.calls[-1] == ("closed", lost, str(lost.error))
-
-    run(scenario())
+    async with connecting(members, callbacks=told) as pool:
+        lost, other = await pool.open_all(2)
+        receiving = asyncio.create_task(lost.receive())
+        await pause()
+        rejected = (ingress_member.AUTHENTICATION_REJECTED, "no")
+        end_session(members, member, lost.cluster_session_id, refuse=rejected)
+        await until(lambda: lost.state is not PooledSessionState.CONNECTED, "the end of the session")
+        with pytest.raises(ClosedError, match="AUTHENTICATION_REJECTED: no"):
+            await lost.send(b"x")
+        with pytest.raises(ClosedError, match="AUTHENTICATION_REJECTED: no"):
+            await receiving
+        with pytest.raises(ClosedError, match="AUTHENTICATION_REJECTED: no"):
+            lost.offer(b"x")
+        assert lost.is_closed
+        assert await other.request(b"7:", key=7) == b"7:"
+        assert len(pool) == 1
+        assert told.calls[-1] == ("closed", lost, str(lost.error))
 
 
-def test_a_first_connect_that_fails_raises(members: GatewayMembers, member: Gateway) -> None:
-    async def scenario() -> None:
-        async with connecting(members) as pool:
-            (session,) = await pool.open_all(1)
-            end_session(members, member, -5, refuse=FULL)
-            with pytest.raises(SessionLimitError):
-                await pool.open()
-            with pytest.raises(SessionLimitError):
-                await pool.open_all(5)
-            assert len(pool) == 1
-            assert await session.request(b"7:", key=7) == b"7:"
-
-    run(scenario())
+async def test_a_first_connect_that_fails_raises(members: GatewayMembers, member: Gateway) -> None:
+    async with connecting(members) as pool:
+        (session,) = await pool.open_all(1)
+        end_session(members, member, -5, refuse=FULL)
+        with pytest.raises(SessionLimitError):
+            await pool.open()
+        with pytest.raises(SessionLimitError):
+            await pool.open_all(5)
+        assert len(pool) == 1
+        assert await session.request(b"7:", key=7) == b"7:"
 
 
-def test_a_cancelled_open_leaves_nothing(members: GatewayMembers, member: Gateway) -> None:
-    async def scenario() -> None:
-        async with connecting(members, max_connecting=2) as pool:
-            members.do(lambda: member.hooks.update(SessionConnectRequest=lambda request: None))
-            opening = [asyncio.create_task(pool.open()) for _ in range(5)]
-            await until(lambda: len(pool) == 2, "two to be under way")
-            for task in opening:
-                task.cancel()
-            await asyncio.wait(opening)
-            assert all(task.cancelled() for task in opening)
-            assert len(pool) == 0
-            accept_again(members, member)
-
-    run(scenario())
+async def test_a_cancelled_open_leaves_nothing(members: GatewayMembers, member: Gateway) -> None:
+    async with connecting(members, max_connecting=2) as pool:
+        members.do(lambda: member.hooks.update(SessionConnectRequest=lambda request: None))
+        opening = [asyncio.create_task(pool.open()) for _ in range(5)]
+        await until(lambda: len(pool) == 2, "two to be under way")
+        for task in opening:
+            task.cancel()
+        await asyncio.wait(opening)
+        assert all(task.cancelled() for task in opening)
+        assert len(pool) == 0
+        accept_again(members, member)
 
 
-def test_a_session_closes_alone(members: GatewayMembers, member: Gateway) -> None:
-    async def scenario() -> None:
-        async with connecting(members) as pool:
-            one, other = await pool.open_all(2)
-            be_silent(members, member)
-            asking = asyncio.create_task(one.request(b"7:", key=7))
-            await until(lambda: members.do(member.payloads), "the request to be in flight")
-            session_id = one.cluster_session_id
-            one.close()
-            one.close()
-            with pytest.raises(RequestClosedError, match="closed by this client"):
-                await asking
-            with pytest.raises(ClosedError, match="closed by this client"):
-                await one.send(b"x")
-            assert [message async for message in one] == []
-            assert (len(pool), other.is_closed) == (1, False)
+async def test_a_session_closes_alone(members: GatewayMembers, member: Gateway) -> None:
+    async with connecting(members) as pool:
+        one, other = await pool.open_all(2)
+        be_silent(members, member)
+        asking = asyncio.create_task(one.request(b"7:", key=7))
+        await until(lambda: members.do(member.payloads), "the request to be in flight")
+        session_id = one.cluster_session_id
+        one.close()
+        one.close()
+        with pytest.raises(RequestClosedError, match="closed by this client"):
+            await asking
+        with pytest.raises(ClosedError, match="closed by this client"):
+            await one.send(b"x")
+        assert [message async for message in one] == []
+        assert (len(pool), other.is_closed) == (1, False)
 
-            def closed() -> list[int]:
-                return [request["cluster_session_id"] for request in member.received("SessionCloseRequest")]
+        def closed() -> list[int]:
+            return [request["cluster_session_id"] for request in member.received("SessionCloseRequest")]
 
-            await until(lambda: members.do(closed) == [session_id], "the close request")
-
-    run(scenario())
+        await until(lambda: members.do(closed) == [session_id], "the close request")
 
 
-def test_all_are_connected_again_when_their_streams_are_lost(members: GatewayMembers, member: Gateway) -> None:
-    async def scenario() -> None:
-        async with connecting(members, new_leader_timeout=0.2) as pool:
-            sessions = await pool.open_all(20)
-            members.do(member.stop)
-            await until(lambda: pool.lost == 20, "the end of all sessions")
-            waiting = [asyncio.create_task(session.request(b"7:", key=7)) for session in sessions]
-            members.gateway(0, "aeron:ipc")
-            assert await asyncio.gather(*waiting) == [b"7:"] * 20
-            assert [session.sessions for session in sessions] == [2] * 20
-            assert pool.lost == 0
-
-    run(scenario())
+async def test_all_are_connected_again_when_their_streams_are_lost(members: GatewayMembers, member: Gateway) -> None:
+    async with connecting(members, new_leader_timeout=0.2) as pool:
+        sessions = await pool.open_all(20)
+        members.do(member.stop)
+        await until(lambda: pool.lost == 20, "the end of all sessions")
+        waiting = [asyncio.create_task(session.request(b"7:", key=7)) for session in sessions]
+        members.gateway(0, "aeron:ipc")
+        assert await asyncio.gather(*waiting) == [b"7:"] * 20
+        assert [session.sessions for session in sessions] == [2] * 20
+        assert pool.lost == 0
 
 
-def test_a_pool_that_is_given_up_ends_all_that_waits(members: GatewayMembers, member: Gateway) -> None:
+async def test_a_pool_that_is_given_up_ends_all_that_waits(members: GatewayMembers, member: Gateway) -> None:
     told = Told()
-
-    async def scenario() -> None:
-        policy = ReconnectPolicy(first_delay=0.01, max_delay=0.02, max_seconds=0.3)
-        async with connecting(
-            members, callbacks=told, new_leader_timeout=0.1, message_timeout=0.2, policy=policy
-        ) as pool:
-            (session,) = await pool.open_all(1)
-            members.do(member.stop)
-            await until(lambda: session.state is not PooledSessionState.CONNECTED, "the end of the session")
-            receiving = asyncio.create_task(session.receive())
-            sending = asyncio.create_task(session.send(b"x", timeout=LIMIT_S))
-            for waiting in (receiving, sending):
-                with pytest.raises(ClosedError, match="no session within 0.3 s"):
-                    await waiting
-            await until(lambda: pool.is_closed, "the end of the pool")
-            assert "no session within 0.3 s" in str(pool.close_reason)
+    policy = ReconnectPolicy(first_delay=0.01, max_delay=0.02, max_seconds=0.3)
+    async with connecting(members, callbacks=told, new_leader_timeout=0.1, message_timeout=0.2, policy=policy) as pool:
+        (session,) = await pool.open_all(1)
+        members.do(member.stop)
+        await until(lambda: session.state is not PooledSessionState.CONNECTED, "the end of the session")
+        receiving = asyncio.create_task(session.receive())
+        sending = asyncio.create_task(session.send(b"x", timeout=LIMIT_S))
+        for waiting in (receiving, sending):
             with pytest.raises(ClosedError, match="no session within 0.3 s"):
-                await pool.open()
-
-    run(scenario())
+                await waiting
+        await until(lambda: pool.is_closed, "the end of the pool")
+        assert "no session within 0.3 s" in str(pool.close_reason)
+        with pytest.raises(ClosedError, match="no session within 0.3 s"):
+            await pool.open()
     assert told.calls[-1][0] == "pool"
 
 
@@ -360,102 +308,84 @@ def test_messages_that_nobody_takes_are_dropped_and_stop_no_other(
     assert sum("wait to be taken from session" in record.message for record in caplog.records) == 1
 
 
-def test_waiting_messages_are_limited_by_bytes_too(members: GatewayMembers, member: Gateway) -> None:
-    async def scenario() -> None:
-        async with connecting(members, max_waiting_bytes=1000) as pool:
-            (session,) = await pool.open_all(1)
-            for _ in range(5):
-                await session.send(bytes(300))
-            await until(lambda: session.dropped == 2, "two to be dropped")
-
-    run(scenario())
+async def test_waiting_messages_are_limited_by_bytes_too(members: GatewayMembers, member: Gateway) -> None:
+    async with connecting(members, max_waiting_bytes=1000) as pool:
+        (session,) = await pool.open_all(1)
+        for _ in range(5):
+            await session.send(bytes(300))
+        await until(lambda: session.dropped == 2, "two to be dropped")
 
 
-def test_a_correlate_that_fails_costs_that_message_alone(members: GatewayMembers, member: Gateway) -> None:
+async def test_a_correlate_that_fails_costs_that_message_alone(members: GatewayMembers, member: Gateway) -> None:
     def correlate(payload: bytes) -> Any:
         if payload == b"bad":
             raise ZeroDivisionError
         return [] if payload == b"unhashable" else key_of(payload)
 
-    async def scenario() -> None:
-        reported: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
-        async with connecting(members, correlate=correlate) as pool:
-            (session,) = await pool.open_all(1)
-            for payload in (b"bad", b"unhashable"):
-                await session.send(payload)
-                assert (await session.receive()).payload == payload
-            assert await session.request(b"7:", key=7) == b"7:"
-            assert [type(error) for error in reported] == [ZeroDivisionError, TypeError]
-
-    run(scenario())
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
+    async with connecting(members, correlate=correlate) as pool:
+        (session,) = await pool.open_all(1)
+        for payload in (b"bad", b"unhashable"):
+            await session.send(payload)
+            assert (await session.receive()).payload == payload
+        assert await session.request(b"7:", key=7) == b"7:"
+        assert [type(error) for error in reported] == [ZeroDivisionError, TypeError]
 
 
-def test_what_a_callback_raises_goes_to_the_loops_handler(members: GatewayMembers, member: Gateway) -> None:
+async def test_what_a_callback_raises_goes_to_the_loops_handler(members: GatewayMembers, member: Gateway) -> None:
     class Failing(PoolListener):
         def on_session_opened(self, session: object) -> None:
             raise ZeroDivisionError
 
-    async def scenario() -> None:
-        reported: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
-        async with connecting(members, callbacks=Failing()) as pool:
-            (session,) = await pool.open_all(1)
-            assert await session.request(b"7:", key=7) == b"7:"
-        assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
-        assert "on_session_opened() of the pool's listener failed" in reported[0]["message"]
-
-    run(scenario())
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+    async with connecting(members, callbacks=Failing()) as pool:
+        (session,) = await pool.open_all(1)
+        assert await session.request(b"7:", key=7) == b"7:"
+    assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
+    assert "on_session_opened() of the pool's listener failed" in reported[0]["message"]
 
 
-def test_requests_time_out_and_keys_are_not_taken_twice(members: GatewayMembers, member: Gateway) -> None:
-    async def scenario() -> None:
-        async with connecting(members) as pool:
-            (session,) = await pool.open_all(1)
-            be_silent(members, member)
-            with pytest.raises(RequestTimedOutError, match="no reply with key 7 within 0.05 s"):
-                await session.request(b"7:", key=7, timeout=0.05)
-            asking = asyncio.create_task(session.request(b"7:", key=7))
-            await until(lambda: len(members.do(member.payloads)) == 2, "the request to be in flight")
-            with pytest.raises(ClusterError, match="a request with key 7 waits for its reply already"):
-                await session.request(b"7:", key=7)
-            asking.cancel()
-            await asyncio.wait([asking])
-            counts = pool.request_counts
-            assert counts is not None
-            assert (counts.sent, counts.unknown, counts.in_flight) == (2, 2, 0)
-
-    run(scenario())
+async def test_requests_time_out_and_keys_are_not_taken_twice(members: GatewayMembers, member: Gateway) -> None:
+    async with connecting(members) as pool:
+        (session,) = await pool.open_all(1)
+        be_silent(members, member)
+        with pytest.raises(RequestTimedOutError, match="no reply with key 7 within 0.05 s"):
+            await session.request(b"7:", key=7, timeout=0.05)
+        asking = asyncio.create_task(session.request(b"7:", key=7))
+        await until(lambda: len(members.do(member.payloads)) == 2, "the request to be in flight")
+        with pytest.raises(ClusterError, match="a request with key 7 waits for its reply already"):
+            await session.request(b"7:", key=7)
+        asking.cancel()
+        await asyncio.wait([asking])
+        counts = pool.request_counts
+        assert counts is not None
+        assert (counts.sent, counts.unknown, counts.in_flight) == (2, 2, 0)
 
 
-def test_without_correlate_there_are_no_requests(members: GatewayMembers, member: Gateway) -> None:
-    async def scenario() -> None:
-        async with connecting(members, correlate=None) as pool:
-            (session,) = await pool.open_all(1)
-            assert pool.request_counts is None
-            with pytest.raises(ConfigurationError, match="correlate"):
-                await session.request(b"7:", key=7)
-            await session.send(b"7:")
-            assert (await session.receive()).payload == b"7:"
-            with pytest.raises(MessageTooLongError):
-                await session.send(bytes(100_000_000))
-
-    run(scenario())
+async def test_without_correlate_there_are_no_requests(members: GatewayMembers, member: Gateway) -> None:
+    async with connecting(members, correlate=None) as pool:
+        (session,) = await pool.open_all(1)
+        assert pool.request_counts is None
+        with pytest.raises(ConfigurationError, match="correlate"):
+            await session.request(b"7:", key=7)
+        await session.send(b"7:")
+        assert (await session.receive()).payload == b"7:"
+        with pytest.raises(MessageTooLongError):
+            await session.send(bytes(100_000_000))
 
 
-def test_a_connect_that_fails_says_why(members: GatewayMembers) -> None:
-    async def scenario() -> None:
-        with pytest.raises(TimedOutError, match="cluster connect: waited 0.3 s for"):
-            async with connecting(members, message_timeout=0.3):
-                pass
-        connect = asyncio.create_task(connecting(members).__aenter__())
-        await pause(0.05)
-        connect.cancel()
-        await asyncio.wait([connect], timeout=LIMIT_S)
-        assert connect.cancelled()
-        await until(lambda: "cluster-pool" not in [t.name for t in threading.enumerate()], "the end of the threads")
-
-    run(scenario())
+async def test_a_connect_that_fails_says_why(members: GatewayMembers) -> None:
+    with pytest.raises(TimedOutError, match="cluster connect: waited 0.3 s for"):
+        async with connecting(members, message_timeout=0.3):
+            pass
+    connect = asyncio.create_task(connecting(members).__aenter__())
+    await pause(0.05)
+    connect.cancel()
+    await asyncio.wait([connect], timeout=LIMIT_S)
+    assert connect.cancelled()
+    await until(lambda: "cluster-pool" not in [t.name for t in threading.enumerate()], "the end of the threads")
 
 
 def test_wrong_settings_are_refused_at_once(members: GatewayMembers) -> None:
@@ -481,81 +411,70 @@ def test_wrong_settings_are_refused_at_once(members: GatewayMembers) -> None:
         )
 
 
-def test_another_thread_and_an_unconnected_pool_are_refused(members: GatewayMembers, member: Gateway) -> None:
-    async def scenario() -> None:
-        unused = connecting(members)
-        with pytest.raises(ClusterError, match="not connected"):
-            await unused.open()
-        async with connecting(members) as pool:
-            (session,) = await pool.open_all(1)
+async def test_another_thread_and_an_unconnected_pool_are_refused(members: GatewayMembers, member: Gateway) -> None:
+    unused = connecting(members)
+    with pytest.raises(ClusterError, match="not connected"):
+        await unused.open()
+    async with connecting(members) as pool:
+        (session,) = await pool.open_all(1)
 
-            def offer() -> str:
-                with pytest.raises(ClusterError) as refused:
-                    session.offer(b"x")
-                return str(refused.value)
+        def offer() -> str:
+            with pytest.raises(ClusterError) as refused:
+                session.offer(b"x")
+            return str(refused.value)
 
-            assert "belongs to the event loop of another thread" in await asyncio.to_thread(offer)
-
-    run(scenario())
+        assert "belongs to the event loop of another thread" in await asyncio.to_thread(offer)
 
 
-def test_a_pool_that_is_forgotten_ends_its_thread(members: GatewayMembers, member: Gateway) -> None:
-    async def scenario() -> None:
-        pool = await connecting(members).__aenter__()
-        await pool.open_all(2)
-        await pause(0.01)  # the loop lets go of the tasks that it ran
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            del pool
-            gc.collect()
-        assert ["unclosed" in str(warning.message) for warning in caught] == [True]
-        await until(lambda: "cluster-pool" not in [t.name for t in threading.enumerate()], "the end of the thread")
-
-    run(scenario())
+async def test_a_pool_that_is_forgotten_ends_its_thread(members: GatewayMembers, member: Gateway) -> None:
+    pool = await connecting(members).__aenter__()
+    await pool.open_all(2)
+    await pause(0.01)  # the loop lets go of the tasks that it ran
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del pool
+        gc.collect()
+    assert ["unclosed" in str(warning.message) for warning in caught] == [True]
+    await until(lambda: "cluster-pool" not in [t.name for t in threading.enumerate()], "the end of the thread")
 
 
-def test_a_loop_that_is_busy_keeps_its_sessions(members: GatewayMembers, member: Gateway) -> None:
-    async def scenario() -> None:
-        async with connecting(members, keep_alive_interval=0.05) as pool:
-            sessions = await pool.open_all(3)
-            before = len(members.do(lambda: member.received("SessionKeepAlive")))
-            threading.Event().wait(0.6)  # the loop's thread, and not the pool's
-            kept = members.do(lambda: member.received("SessionKeepAlive"))[before:]
-            ids = {request["cluster_session_id"] for request in kept}
-            assert {session.cluster_session_id for session in sessions} <= ids
-
-    run(scenario())
+async def test_a_loop_that_is_busy_keeps_its_sessions(members: GatewayMembers, member: Gateway) -> None:
+    async with connecting(members, keep_alive_interval=0.05) as pool:
+        sessions = await pool.open_all(3)
+        before = len(members.do(lambda: member.received("SessionKeepAlive")))
+        threading.Event().wait(0.6)  # the loop's thread, and not the pool's
+        kept = members.do(lambda: member.received("SessionKeepAlive"))[before:]
+        ids = {request["cluster_session_id"] for request in kept}
+        assert {session.cluster_session_id for session in sessions} <= ids
 
 
 @pytest.mark.parametrize("limit", ["_MAX_ARRIVED", "_MAX_ARRIVED_BYTES"])
-def test_a_loop_that_is_behind_keeps_its_sessions(
+async def test_a_loop_that_is_behind_keeps_its_sessions(
     members: GatewayMembers, member: Gateway, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     """It has not looked at so much that nothing more is read."""
     monkeypatch.setattr(f"container.client.async_pool.{limit}", 10)
+    async with connecting(members, keep_alive_interval=0.05) as pool:
+        (session,) = await pool.open_all(1)
+        session_id = session.cluster_session_id
 
-    async def scenario() -> None:
-        async with connecting(members, keep_alive_interval=0.05) as pool:
-            (session,) = await pool.open_all(1)
-            session_id = session.cluster_session_id
+        def send_all() -> None:
+            for number in range(100):
+                member.message(b"%d" % number, session_id=session_id)
 
-            def send_all() -> None:
-                for number in range(100):
-                    member.message(b"%d" % number, session_id=session_id)
-
-            members.do(send_all)
-            threading.Event().wait(0.2)
-            before = len(members.do(lambda: member.received("SessionKeepAlive")))
-            threading.Event().wait(0.6)  # the loop's thread, and not the pool's
-            kept = members.do(lambda: member.received("SessionKeepAlive"))[before:]
-            assert session_id in {request["cluster_session_id"] for request in kept}
-            assert pool._thread.arrived.is_full
-            assert [(await session.receive()).payload for _ in range(100)] == [b"%d" % i for i in range(100)]
-
-    run(scenario())
+        members.do(send_all)
+        threading.Event().wait(0.2)
+        before = len(members.do(lambda: member.received("SessionKeepAlive")))
+        threading.Event().wait(0.6)  # the loop's thread, and not the pool's
+        kept = members.do(lambda: member.received("SessionKeepAlive"))[before:]
+        assert session_id in {request["cluster_session_id"] for request in kept}
+        assert pool._thread.arrived.is_full
+        assert [(await session.receive()).payload for _ in range(100)] == [b"%d" % i for i in range(100)]
 
 
-def test_a_callback_that_closes_a_session_keeps_the_order_of_messages(members: GatewayMembers, member: Gateway) -> None:
+async def test_a_callback_that_closes_a_session_keeps_the_order_of_messages(
+    members: GatewayMembers, member: Gateway
+) -> None:
     class Closing(PoolListener):
         def on_session_lost(self, session: object, error: ContainerError) -> None:
             members.do(lambda: member.message(b"1", session_id=102))
@@ -563,23 +482,19 @@ def test_a_callback_that_closes_a_session_keeps_the_order_of_messages(members: G
             sessions[2].close()
 
     sessions: list[AsyncPooledSession] = []
+    async with connecting(members, callbacks=Closing()) as pool:
+        sessions.extend(sorted(await pool.open_all(3), key=lambda session: session.cluster_session_id))
+        kept = sessions[1]
+        assert kept.cluster_session_id == 102
 
-    async def scenario() -> None:
-        async with connecting(members, callbacks=Closing()) as pool:
-            sessions.extend(sorted(await pool.open_all(3), key=lambda session: session.cluster_session_id))
-            kept = sessions[1]
-            assert kept.cluster_session_id == 102
-
-            members.do(lambda: member.session_event(0, scripted_member.CLOSED, "TIMEOUT", session_id=101))
-            threading.Event().wait(0.2)  # the loop's thread: both have come when it looks
-            members.do(lambda: member.message(b"0", session_id=102))
-            threading.Event().wait(0.2)
-            assert [(await kept.receive()).payload for _ in range(2)] == [b"0", b"1"]
-
-    run(scenario())
+        members.do(lambda: member.session_event(0, ingress_member.CLOSED, "TIMEOUT", session_id=101))
+        threading.Event().wait(0.2)  # the loop's thread: both have come when it looks
+        members.do(lambda: member.message(b"0", session_id=102))
+        threading.Event().wait(0.2)
+        assert [(await kept.receive()).payload for _ in range(2)] == [b"0", b"1"]
 
 
-def test_the_end_of_the_thread_ends_all_that_waits(
+async def test_the_end_of_the_thread_ends_all_that_waits(
     members: GatewayMembers, member: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken(Exception):
@@ -588,24 +503,21 @@ def test_the_end_of_the_thread_ends_all_that_waits(
     def fail(*arguments: object) -> None:
         raise Broken
 
-    async def scenario() -> None:
-        reported: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
-        be_silent(members, member)
-        async with connecting(members) as pool:
-            (session,) = await pool.open_all(1)
-            receiving = asyncio.create_task(session.receive())
-            asking = asyncio.create_task(session.request(b"7:", key=7))
-            await until(lambda: members.do(member.payloads), "the request to be in flight")
-            monkeypatch.setattr(pool._thread, "_poll", fail)
-            await asyncio.wait([receiving, asking], timeout=5)
-            assert isinstance(receiving.exception(), ClosedError)
-            assert isinstance(asking.exception(), RequestClosedError)
-            assert pool.is_closed
-            assert "Broken" in str(pool.close_reason)
-            with pytest.raises(ClosedError):
-                await session.send(b"x")
-        assert [type(error) for error in reported] == [Broken]
-        await until(lambda: members.do(lambda: member.received("SessionCloseRequest")), "the end of the session")
-
-    run(scenario())
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
+    be_silent(members, member)
+    async with connecting(members) as pool:
+        (session,) = await pool.open_all(1)
+        receiving = asyncio.create_task(session.receive())
+        asking = asyncio.create_task(session.request(b"7:", key=7))
+        await until(lambda: members.do(member.payloads), "the request to be in flight")
+        monkeypatch.setattr(pool._thread, "_poll", fail)
+        await asyncio.wait([receiving, asking], timeout=5)
+        assert isinstance(receiving.exception(), ClosedError)
+        assert isinstance(asking.exception(), RequestClosedError)
+        assert pool.is_closed
+        assert "Broken" in str(pool.close_reason)
+        with pytest.raises(ClosedError):
+            await session.send(b"x")
+    assert [type(error) for error in reported] == [Broken]
+    await until(lambda: members.do(lambda: member.received("SessionCloseRequest")), "the end of the session")

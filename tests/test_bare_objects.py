@@ -52,6 +52,9 @@ OPEN = {
         "transport.seam.SnapshotReader",
         "transport.seam.SnapshotStore",
         "transport.seam.MarkFile",
+        "storage.seam.StorageMap",
+        "storage.seam.StorageFile",
+        "storage.seam.Storage",
     ]
 }
 """The types that classes in Python may derive from: safe to use whatever a derived __init__ leaves out."""

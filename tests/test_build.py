@@ -102,6 +102,7 @@ def test_a_whole_build_stops_at_hints_from_worker_processes(tmp_path: Path) -> N
     package = tmp_path / "src" / "container"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text('"""A package."""\n')
+    shutil.copy(ROOT / "src" / "container" / "version.py", package)
     (package / "one.pyx").write_text(TAKES_THE_GIL)
     (package / "two.pyx").write_text(TAKES_THE_GIL)
 
@@ -133,7 +134,7 @@ def test_a_wheel_carries_declarations_and_stubs_but_neither_cython_nor_c(tmp_pat
         for path in (ROOT / "src" / "container").rglob("*")
         if path.suffix in {".py", ".pxd", ".pyi", ".h"} or path.name == "py.typed"
     }
-    assert shipped == wanted | {Path("aeron_cluster_command.py")}
+    assert shipped == wanted | {Path("aeron_cluster_command.py"), Path("aeron_cluster_pytest.py")}
     assert Path("container/py.typed") in shipped
     assert Path("container/codecs/cluster.pxd") in shipped
 

@@ -15,11 +15,13 @@ import pytest
 
 from container.api import Cluster, Role, SessionMessages
 from container.common import error_texts
+from container.common.aeron_defaults import CONTROL_CHANNEL
 from container.errors import AgentTermination, ArchiveError, ClusterError, ContainerError
 from container.service.agent_runner import AgentRunner
 from container.settings.callback_errors import HALT, SKIP, is_foreign
 from container.testing.manual_time import SteppingIdleStrategy
-from tests.member import CHANNEL, TICK_NS, Member, RecordingService
+from container.testing.recording_service import RecordingService
+from container.testing.scripted_member import TICK_NS, ScriptedMember
 from tests.node import Node
 
 CLUSTER_NAMES = {
@@ -81,7 +83,7 @@ class Batches(Total):
             self.total += int(payload)
 
 
-def logged(member: Member, *payloads: bytes) -> list[int]:
+def logged(member: ScriptedMember, *payloads: bytes) -> list[int]:
     """Logs and commits messages, with no duty cycle; the positions after them."""
     positions = []
     for payload in payloads:
@@ -102,9 +104,9 @@ def refusal(kind: type[Exception], action: Callable[[], object]) -> str:
 
 
 def test_a_service_is_given_a_cluster_and_none_of_the_agents_methods() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cluster = member.service.cluster
-    assert {name for name in dir(cluster) if not name.startswith("_")} == CLUSTER_NAMES
+    assert {name for name in dir(cluster) if not name.startswith("__")} == CLUSTER_NAMES
     with pytest.raises(TypeError, match="made by the container"):
         type(cluster)()
     with pytest.raises(TypeError, match="is not safe"):
@@ -112,7 +114,7 @@ def test_a_service_is_given_a_cluster_and_none_of_the_agents_methods() -> None:
 
 
 def test_a_duty_cycle_inside_a_callback_is_refused_and_nothing_is_delivered_twice() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     raised = member.in_callback(lambda *_: refusal(ContainerError, member.agent.do_work))
     member.deliver(b"1", b"2", b"3")
     assert member.service.messages == [b"1", b"2", b"3"]
@@ -121,7 +123,7 @@ def test_a_duty_cycle_inside_a_callback_is_refused_and_nothing_is_delivered_twic
 
 
 def test_a_duty_cycle_inside_on_start_is_refused() -> None:
-    member = Member()
+    member = ScriptedMember()
     raised = member.in_callback(lambda *_: refusal(ContainerError, member.agent.do_work), "on_start")
     member.start()
     assert len(raised) == 1
@@ -129,7 +131,7 @@ def test_a_duty_cycle_inside_on_start_is_refused() -> None:
 
 # --- callbacks of the log
 
-EVENTS: dict[str, Callable[[Member], object]] = {
+EVENTS: dict[str, Callable[[ScriptedMember], object]] = {
     "on_session_message": lambda member: member.cm.session_message(1, b"1"),
     "on_timer_event": lambda member: member.cm.timer_event(1),
     "on_session_open": lambda member: member.cm.open_session(8),
@@ -138,11 +140,10 @@ EVENTS: dict[str, Callable[[Member], object]] = {
 }
 
 
-def failing_at(callback: str, error: BaseException, policy: str) -> Member:
+def failing_at(callback: str, error: BaseException, policy: str) -> ScriptedMember:
     """A leader that is about to fail in a callback, with an event behind the failing one."""
-    member = Member(callback_error_policy=policy).lead()
-    member.cm.open_session(7)
-    member.commit()
+    member = ScriptedMember(callback_error_policy=policy).lead()
+    member.open_session(7)
 
     def fails(*_: Any) -> None:
         raise error
@@ -200,7 +201,7 @@ def _no_memory(*_: object) -> str:
 def test_a_member_without_the_memory_to_end_or_to_skip_ends_all_the_same(
     monkeypatch: pytest.MonkeyPatch, policy: str, *, in_batches: bool
 ) -> None:
-    member = Member(Batches() if in_batches else Total(), callback_error_policy=policy).lead()
+    member = ScriptedMember(Batches() if in_batches else Total(), callback_error_policy=policy).lead()
     member.service.failing[b"2"] = ValueError("a bug")
     logged(member, b"1", b"2")
     monkeypatch.setattr(error_texts, "type_name" if policy == HALT else "report_with", _no_memory)
@@ -212,14 +213,14 @@ def test_a_member_without_the_memory_to_end_or_to_skip_ends_all_the_same(
 
 
 def test_an_end_without_the_memory_to_report_takes_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    member = Member(RaisingAtEnd()).lead()
+    member = ScriptedMember(RaisingAtEnd()).lead()
     monkeypatch.setattr(error_texts, "report_with", _no_memory)
     member.agent.on_close()
     assert member.mark_file.is_terminated
 
 
 def test_no_memory_in_a_duty_cycle_ends_the_run() -> None:
-    member = Member(Total())
+    member = ScriptedMember(Total())
     member.cm.start()
     errors = [MemoryError(), AssertionError("it went on")]
 
@@ -246,15 +247,15 @@ def test_what_an_error_comes_through_makes_no_functions(function: Callable[..., 
 
 def test_one_member_that_fails_alone_ends_and_agrees_again_after_its_replay() -> None:
     payloads = [b"%d" % number for number in range(1, 21)]
-    others = Member(Total(), callback_error_policy=HALT).lead()
+    others = ScriptedMember(Total(), callback_error_policy=HALT).lead()
     others.deliver(*payloads)
-    alone = Member(Total(), callback_error_policy=HALT).follow()
+    alone = ScriptedMember(Total(), callback_error_policy=HALT).follow()
     alone.service.failing[b"11"] = MemoryError()
     logged(alone, *payloads)
     alone.terminated()
     alone.agent.on_close()
     assert alone.service.total == sum(range(1, 11)), "nothing behind the failed event is applied"
-    again = Member(Total(), callback_error_policy=HALT).follow()
+    again = ScriptedMember(Total(), callback_error_policy=HALT).follow()
     again.deliver(*payloads)
     assert again.service.total == others.service.total == 210
 
@@ -263,7 +264,7 @@ BAD_FRAME = b"\x08\x00\x01\x00\x05\x00\x10\x00" + bytes(40)
 
 
 def test_with_skip_a_bad_frame_is_counted_and_skipped() -> None:
-    member = Member(callback_error_policy=SKIP).lead()
+    member = ScriptedMember(callback_error_policy=SKIP).lead()
     member.cm.log_message(BAD_FRAME)
     logged(member, b"1")
     member.work()
@@ -272,7 +273,7 @@ def test_with_skip_a_bad_frame_is_counted_and_skipped() -> None:
 
 
 def test_with_halt_a_bad_frame_ends_the_member_because_the_others_may_have_a_good_one() -> None:
-    member = Member(callback_error_policy=HALT).lead()
+    member = ScriptedMember(callback_error_policy=HALT).lead()
     member.cm.log_message(BAD_FRAME)
     logged(member, b"1")
     assert "the container raised container.errors.ClusterError in the event" in str(member.terminated())
@@ -281,7 +282,7 @@ def test_with_halt_a_bad_frame_ends_the_member_because_the_others_may_have_a_goo
 
 @pytest.mark.parametrize("callback", EVENTS)
 def test_a_bad_frame_is_not_put_down_to_the_callback_before_it(callback: str) -> None:
-    member = Member(callback_error_policy=HALT).lead()
+    member = ScriptedMember(callback_error_policy=HALT).lead()
     member.cm.open_session(7)
     EVENTS[callback](member)
     member.cm.log_message(BAD_FRAME)
@@ -290,7 +291,7 @@ def test_a_bad_frame_is_not_put_down_to_the_callback_before_it(callback: str) ->
 
 
 def test_a_clash_that_the_log_says_is_no_reason_to_end() -> None:
-    member = Member(callback_error_policy=HALT).lead()
+    member = ScriptedMember(callback_error_policy=HALT).lead()
     member.cm.open_session(3)
     member.cm.open_session(3)
     logged(member, b"1")
@@ -337,7 +338,7 @@ def test_with_skip_a_foreign_cause_ends_the_member_as_well(cause: Exception) -> 
 
 
 def test_with_skip_a_consensus_module_that_is_gone_ends_the_member() -> None:
-    member = Member(callback_error_policy=SKIP).lead()
+    member = ScriptedMember(callback_error_policy=SKIP).lead()
     member.in_callback(lambda *_: member.service.cluster.offer(b"x"))
     member.cm.session_message(1, b"1")
     member.results(-1)
@@ -347,7 +348,7 @@ def test_with_skip_a_consensus_module_that_is_gone_ends_the_member() -> None:
 
 @pytest.mark.parametrize("result", [-2, 1])
 def test_a_message_to_the_cluster_that_is_too_long_raises_whatever_the_back_pressure(result: int) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
 
     def sends(*_: Any) -> str:
         if result < 0:
@@ -360,14 +361,14 @@ def test_a_message_to_the_cluster_that_is_too_long_raises_whatever_the_back_pres
 
 
 def test_a_join_that_cannot_be_made_ends_the_member() -> None:
-    member = Member().start()
+    member = ScriptedMember().start()
     member.driver.fail_next_add("subscription", text="no space")
     member.cm.join_as_leader()
     assert "failed to join the log" in str(member.terminated())
 
 
 def test_a_mark_file_that_does_not_take_the_member_id_leaves_no_join_half_done() -> None:
-    member = Member().start()
+    member = ScriptedMember().start()
     member.mark_file.error = OSError(5, "I/O")
     member.cm.join_as_leader()
     member.work()
@@ -376,7 +377,7 @@ def test_a_mark_file_that_does_not_take_the_member_id_leaves_no_join_half_done()
 
 
 def test_idling_on_another_thread_is_refused() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     texts: list[str] = []
 
     def elsewhere(*_: Any) -> None:
@@ -390,7 +391,7 @@ def test_idling_on_another_thread_is_refused() -> None:
 
 
 def test_a_version_validator_that_fails_ends_the_member() -> None:
-    member = Member(callback_error_policy=HALT).start()
+    member = ScriptedMember(callback_error_policy=HALT).start()
     member.cm.join_as_leader()
     member.work()
     cause = KeyError("no such version")
@@ -406,10 +407,9 @@ def test_a_version_validator_that_fails_ends_the_member() -> None:
 
 @pytest.mark.parametrize("error", [ValueError("x"), MemoryError(), KeyError(1)])
 def test_an_egress_that_can_not_be_added_for_any_reason_leaves_the_session_open(error: Exception) -> None:
-    member = Member(callback_error_policy=HALT).lead()
+    member = ScriptedMember(callback_error_policy=HALT).lead()
     member.driver.fail_next_add("publication", error=error)
-    member.cm.open_session(9)
-    member.commit()
+    member.open_session(9)
     assert [session.id for session in member.service.cluster.client_sessions] == [9]
     assert "failed to connect session response publication" in str(member.errors[0])
 
@@ -417,7 +417,7 @@ def test_an_egress_that_can_not_be_added_for_any_reason_leaves_the_session_open(
 @pytest.mark.parametrize("policy", [HALT, SKIP])
 @pytest.mark.parametrize("error", [ValueError("x"), MemoryError()])
 def test_on_role_change_is_no_event_of_the_log(policy: str, error: Exception) -> None:
-    member = Member(callback_error_policy=policy)
+    member = ScriptedMember(callback_error_policy=policy)
 
     def fails(*_: Any) -> None:
         raise error
@@ -432,7 +432,7 @@ def test_on_role_change_is_no_event_of_the_log(policy: str, error: Exception) ->
 
 @pytest.mark.parametrize("error", [ValueError("x"), MemoryError(), OSError(5, "I/O")])
 def test_a_snapshot_that_fails_is_given_up_and_the_log_goes_on(error: Exception) -> None:
-    member = Member(callback_error_policy=HALT).lead()
+    member = ScriptedMember(callback_error_policy=HALT).lead()
 
     def fails(*_: Any) -> None:
         raise error
@@ -487,14 +487,14 @@ def test_with_halt_the_event_is_named_as_well(callback: str) -> None:
 
 
 def test_a_skipped_message_of_a_batch_is_named() -> None:
-    member = Member(Batches()).lead()
+    member = ScriptedMember(Batches()).lead()
     member.service.failing[b"2"] = ValueError("a bug")
     positions = logged(member, b"1", b"2", b"3")
     member.work()
     assert len(member.remarks) == 1
     assert member.remarks[0].startswith(f"on_session_messages raised this in the event at logPosition={positions[1]} ")
     assert member.remarks[0].endswith(" clusterSessionId=1, which this member skips")
-    member = Member(Batches(), callback_error_policy=HALT).lead()
+    member = ScriptedMember(Batches(), callback_error_policy=HALT).lead()
     member.service.failing[b"2"] = ValueError("a bug")
     logged(member, b"1", b"2", b"3")
     assert " clusterSessionId=1: this member ends" in str(member.terminated())
@@ -507,7 +507,7 @@ TIMER_WITHOUT_BLOCK = b"\x00\x00\x14\x00\x6f\x00\x10\x00" + bytes(40)
 @pytest.mark.parametrize(("frame", "name"), [(UNKNOWN_SCHEMA, "unknown"), (TIMER_WITHOUT_BLOCK, "TimerEvent")])
 @pytest.mark.parametrize("policy", [HALT, SKIP])
 def test_a_bad_frame_is_named_with_its_own_position(frame: bytes, name: str, policy: str) -> None:
-    member = Member(callback_error_policy=policy).lead()
+    member = ScriptedMember(callback_error_policy=policy).lead()
     member.cm.log_message(frame)
     position = member.cm.log_position
     logged(member, b"1")
@@ -522,7 +522,7 @@ def test_a_bad_frame_is_named_with_its_own_position(frame: bytes, name: str, pol
 
 
 def test_what_else_a_callback_raises_is_named() -> None:
-    member = Member().start()
+    member = ScriptedMember().start()
     for callback in ("on_role_change", "on_terminate"):
         member.service.actions[callback] = raising(ValueError("x"))
     member.cm.join_as_leader()
@@ -542,10 +542,9 @@ def test_what_else_a_callback_raises_is_named() -> None:
 
 
 def test_a_failed_snapshot_says_that_there_is_none_and_what_to_do() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.service.actions["on_take_snapshot"] = raising(ValueError("x"))
-    member.cm.snapshot()
-    member.commit()
+    member.take_snapshot()
     position = member.service.cluster.log_position
     assert member.remarks == [
         f"no snapshot was taken at logPosition={position} leadershipTermId=1: the state is as it was and the log goes "
@@ -559,7 +558,7 @@ def test_a_failed_snapshot_says_that_there_is_none_and_what_to_do() -> None:
 
 
 def test_an_archive_without_space_says_that_there_is_no_snapshot_and_what_to_do() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.service.actions["on_take_snapshot"] = raising(ArchiveError("no space", code=ArchiveError.STORAGE_SPACE))
     member.cm.snapshot()
     member.cm.commit()
@@ -603,7 +602,7 @@ def work(node: Node, container: Any) -> None:
 
 @pytest.mark.parametrize("error", [SystemExit(), KeyboardInterrupt(), GeneratorExit(), MemoryError()])
 def test_what_leaves_a_batch_delivers_nothing_twice(error: BaseException) -> None:
-    member = Member(Batches()).lead()
+    member = ScriptedMember(Batches()).lead()
     member.service.failing[b"2"] = error
     logged(member, b"1", b"2", b"3")
     termination = member.terminated()
@@ -613,7 +612,7 @@ def test_what_leaves_a_batch_delivers_nothing_twice(error: BaseException) -> Non
 
 
 def test_agent_termination_out_of_a_batch_delivers_nothing_twice() -> None:
-    member = Member(Batches()).lead()
+    member = ScriptedMember(Batches()).lead()
     member.service.failing[b"2"] = AgentTermination("enough")
     logged(member, b"1", b"2", b"3")
     assert str(member.terminated()) == "enough"
@@ -622,7 +621,7 @@ def test_agent_termination_out_of_a_batch_delivers_nothing_twice() -> None:
 
 
 def test_a_batch_with_halt_ends_at_the_message_of_the_iteration() -> None:
-    member = Member(Batches(), callback_error_policy=HALT).lead()
+    member = ScriptedMember(Batches(), callback_error_policy=HALT).lead()
     member.service.failing[b"2"] = ValueError("bug")
     positions = logged(member, b"1", b"2", b"3")
     assert f"on_session_messages raised ValueError in the event at logPosition={positions[1]} " in str(
@@ -632,7 +631,7 @@ def test_a_batch_with_halt_ends_at_the_message_of_the_iteration() -> None:
 
 
 def test_a_bad_frame_in_the_middle_of_a_batch_delivers_all_around_it_once() -> None:
-    member = Member(Batches()).lead()
+    member = ScriptedMember(Batches()).lead()
     member.cm.session_message(1, b"1")
     member.cm.log_message(b"\x08\x00\x01\x00\x05\x00\x10\x00" + bytes(40))
     logged(member, b"2")
@@ -648,7 +647,7 @@ def test_an_iteration_that_is_left_early_ends_the_member() -> None:
                 if messages.payload(index) == b"2":
                     break
 
-    member = Member(Leaves()).lead()
+    member = ScriptedMember(Leaves()).lead()
     logged(member, b"1", b"2", b"3")
     assert "left its iteration at message 1 of 3" in str(member.terminated())
 
@@ -661,7 +660,7 @@ def test_a_batch_that_is_kept_does_not_move_the_cluster() -> None:
             self.kept = self.kept or messages
             super().on_session_messages(messages)
 
-    member = Member(Keeps()).lead()
+    member = ScriptedMember(Keeps()).lead()
     member.deliver(b"1", b"2")
     cluster = member.service.cluster
     before = (cluster.log_position, cluster.time)
@@ -683,7 +682,7 @@ def test_a_batch_on_another_thread_skips_nothing() -> None:
                     thread.join(20)
                 self.total += int(messages.payload(index))
 
-    member = Member(Hands()).lead()
+    member = ScriptedMember(Hands()).lead()
     logged(member, b"1", b"2", b"3")
     member.work()
     assert member.service.total == 6
@@ -692,7 +691,7 @@ def test_a_batch_on_another_thread_skips_nothing() -> None:
 # --- what runs inside an idle
 
 
-def idling(member: Member, times: int = 3) -> list[str]:
+def idling(member: ScriptedMember, times: int = 3) -> list[str]:
     """A message whose callback idles: first half, idles, second half."""
     halves: list[str] = []
 
@@ -716,7 +715,7 @@ def raising(error: BaseException) -> Callable[..., int]:
 
 @pytest.mark.parametrize("policy", [HALT, SKIP])
 def test_background_work_that_fails_does_not_leave_an_idle(policy: str) -> None:
-    member = Member(callback_error_policy=policy).lead()
+    member = ScriptedMember(callback_error_policy=policy).lead()
     halves = idling(member)
     error = ValueError("metrics are gone")
     member.service.actions["do_background_work"] = raising(error)
@@ -727,7 +726,7 @@ def test_background_work_that_fails_does_not_leave_an_idle(policy: str) -> None:
 
 
 def test_an_interrupt_in_background_work_inside_a_callback_ends_the_member() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     halves = idling(member)
     error = KeyboardInterrupt()
     member.service.actions["do_background_work"] = lambda _now: raising(error)() if halves else 0
@@ -739,10 +738,8 @@ def test_an_interrupt_in_background_work_inside_a_callback_ends_the_member() -> 
 
 
 def test_background_work_that_fails_does_not_leave_a_send_that_waits() -> None:
-    member = Member(Total()).lead()
-    member.cm.open_session(5)
-    member.commit()
-    session = member.service.cluster.get_client_session(5)
+    member = ScriptedMember(Total()).lead()
+    session = member.open_session(5)
     member.driver.publication_results(session.response_channel, session.response_stream_id, [-2, -2, -2])
     results = member.in_callback(lambda *_: session.send(b"answer"))
     member.service.actions["do_background_work"] = raising(ValueError("x"))
@@ -753,7 +750,7 @@ def test_background_work_that_fails_does_not_leave_a_send_that_waits() -> None:
 
 
 def test_background_work_that_fails_does_not_lose_a_join() -> None:
-    member = Member().start()
+    member = ScriptedMember().start()
     member.service.actions["do_background_work"] = raising(ValueError("x"))
     member.results(-2, -2)
     member.cm.join_as_leader()
@@ -763,18 +760,17 @@ def test_background_work_that_fails_does_not_lose_a_join() -> None:
 
 
 def test_background_work_that_fails_does_not_lose_the_ack_of_a_snapshot() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     acks = len(member.cm.acks)
     member.service.actions["do_background_work"] = raising(ValueError("x"))
     member.in_callback(lambda _publication: member.results(-2, -2), "on_take_snapshot")
-    member.cm.snapshot()
-    member.commit()
+    member.take_snapshot()
     assert len(member.cm.acks) == acks + 1
     assert member.cm.acks[-1].relevant_id >= 0
 
 
 def test_a_mark_file_that_fails_leaves_no_idle() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     halves = idling(member)
     error = OSError(28, "No space left on device")
 
@@ -790,7 +786,7 @@ def test_a_mark_file_that_fails_leaves_no_idle() -> None:
 
 
 def test_a_mark_file_that_fails_for_ever_does_not_keep_the_control_stream_from_being_polled() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     error = OSError(28, "No space left on device")
     acks = len(member.cm.acks)
     member.cm.request_service_ack(member.service.cluster.log_position)
@@ -815,7 +811,7 @@ class Odd:
      float("-inf"), float("nan"), Decimal(3), Fraction(1, 3)],
 )  # fmt: skip
 def test_any_number_of_background_work_is_safe(returned: Any) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.service.actions["do_background_work"] = lambda _now: returned
     assert member.work(2) >= 0
     member.deliver(b"1") if not (returned or 0) > 0 else logged(member, b"1")
@@ -826,7 +822,7 @@ def test_any_number_of_background_work_is_safe(returned: Any) -> None:
 
 @pytest.mark.parametrize("returned", ["3", b"", [], Odd(), 1j, object])
 def test_what_is_no_number_is_a_type_error_that_names_it(returned: Any) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.service.actions["do_background_work"] = lambda _now: returned
     logged(member, b"1")
     member.work(2)
@@ -839,7 +835,7 @@ def test_what_is_no_number_is_a_type_error_that_names_it(returned: Any) -> None:
 
 
 def test_the_cause_of_a_failed_start_survives_an_ack_that_fails_too() -> None:
-    member = Member()
+    member = ScriptedMember()
     member.cm.start()
     cause = ValueError("a bad state")
 
@@ -856,7 +852,7 @@ def test_the_cause_of_a_failed_start_survives_an_ack_that_fails_too() -> None:
 
 
 def test_the_cause_of_a_failed_snapshot_survives_an_ack_that_fails_too() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cause = ArchiveError("no", code=0)
 
     def fails(*_: Any) -> None:
@@ -877,7 +873,7 @@ WAYS = [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), AgentTermination("x
 
 @pytest.mark.parametrize("error", WAYS, ids=repr)
 def test_whatever_on_terminate_raises_the_termination_is_acknowledged(error: BaseException) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.service.actions["on_terminate"] = raising(error)
     acks = len(member.cm.acks)
     member.cm.termination_position(member.service.cluster.log_position)
@@ -892,7 +888,7 @@ def test_whatever_on_terminate_raises_the_termination_is_acknowledged(error: Bas
 
 @pytest.mark.parametrize("error", WAYS, ids=repr)
 def test_whatever_on_terminate_raises_the_close_goes_on(error: BaseException) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.service.actions["on_terminate"] = raising(error)
     member.agent.on_close()
     assert member.mark_file.is_terminated
@@ -902,7 +898,7 @@ def test_whatever_on_terminate_raises_the_close_goes_on(error: BaseException) ->
 
 @pytest.mark.parametrize("error", WAYS, ids=repr)
 def test_whatever_the_termination_hook_raises_the_end_goes_on(error: BaseException) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     member.context.termination_hook = raising(error)
     member.cm.termination_position(member.service.cluster.log_position)
     assert getattr(member.terminated(), "is_expected", False)
@@ -912,7 +908,7 @@ def test_whatever_the_termination_hook_raises_the_end_goes_on(error: BaseExcepti
 
 
 def test_an_interrupt_while_on_terminate_idles_closes_in_order() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
 
     def waits(*_: Any) -> None:
         member.agent.interrupt()
@@ -925,7 +921,7 @@ def test_an_interrupt_while_on_terminate_idles_closes_in_order() -> None:
 
 
 def test_nothing_may_be_sent_from_on_terminate_of_a_close() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     raised = member.in_callback(
         lambda cluster: refusal(ClusterError, lambda: cluster.schedule_timer(1, 2)), "on_terminate"
     )
@@ -934,7 +930,7 @@ def test_nothing_may_be_sent_from_on_terminate_of_a_close() -> None:
 
 
 def test_an_idle_strategy_that_fails_ends_the_member() -> None:
-    member = Member()
+    member = ScriptedMember()
     error = ValueError("a strategy of its own")
     member.after_idles(2, raising(error))
     with pytest.raises(AgentTermination, match="a strategy of its own") as raised:
@@ -950,7 +946,7 @@ def test_a_runner_is_whole_or_not_there() -> None:
 
 
 def test_run_halts_and_closes() -> None:
-    member = Member(Total(), callback_error_policy=HALT)
+    member = ScriptedMember(Total(), callback_error_policy=HALT)
     member.service.failing[b"2"] = ValueError("bug")
     member.cm.start()
 
@@ -971,4 +967,4 @@ def test_run_halts_and_closes() -> None:
 
 def test_the_stream_of_the_consensus_module_is_named() -> None:
     """What these tests script is the stream that the agent sends on."""
-    assert Member().context.control_channel == CHANNEL
+    assert ScriptedMember().context.control_channel == CONTROL_CHANNEL

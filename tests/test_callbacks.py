@@ -15,8 +15,9 @@ from container.context import Context
 from container.errors import ConfigurationError
 from container.service.service_handler import PythonServiceHandler, check_service
 from container.testing.memory_stores import MemoryMarkFile, MemorySnapshotStore
+from container.testing.recording_service import RecordingService
+from container.testing.scripted_member import ScriptedMember
 from tests.cython_module import compile_module
-from tests.member import Member, RecordingService
 
 ROOT = Path(__file__).parents[1]
 
@@ -138,7 +139,7 @@ def test_a_callback_that_can_not_be_called_is_refused_with_its_signature(index: 
 
 def test_a_context_refuses_it_before_anything_of_the_log_is_read(tmp_path: Path) -> None:
     service = with_callback("on_session_message", function(3))
-    client, mark_file = Member().client, MemoryMarkFile()
+    client, mark_file = ScriptedMember().client, MemoryMarkFile()
     store = MemorySnapshotStore(client)
     context = Context(
         service, client=client, mark_file=mark_file, snapshot_store=store, cluster_dir=tmp_path, environ={}

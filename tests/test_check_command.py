@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from container.__main__ import main
-from container.testing import MemoryMember
+from container.testing import MemoryMember, check_command
 from container.testing.lives import GeneratedLife
+from tests.test_check_environments import wrapper
 from tests.test_checks import Adding
+
+pytestmark = pytest.mark.timeout(240)  # several processes, or a machine that is busy
 
 
 def check(*arguments: str) -> int:
     """The exit status."""
     try:
-        return main(["check", *arguments])
+        return main(["check", "--simulations", "10", *arguments])
     except SystemExit as end:
         return int(end.code or 0)
 
@@ -30,7 +34,8 @@ def report(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
 def test_a_good_service_passes_all_checks(capsys: pytest.CaptureFixture[str]) -> None:
     assert check("examples.upgraded_counter:Counter", "--seeds", "2", "--events", "60") == 0
     verdicts = report(capsys)
-    assert set(verdicts) == {"traffic", "replays", "restarts", "calls", "environments", "payloads", "memory"}
+    names = {"traffic", "replays", "restarts", "calls", "environments", "payloads", "memory", "simulations"}
+    assert set(verdicts) == names
     assert set(verdicts.values()) == {"ok"}
 
 
@@ -43,7 +48,11 @@ def test_the_messages_of_a_file_are_sent(tmp_path: Path, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize(
     ("service", "failed"),
-    [("Lucky", {"restarts", "calls"}), ("Chatty", {"restarts"}), ("Trusting", {"payloads"})],
+    [
+        ("Lucky", {"restarts", "calls", "simulations"}),
+        ("Chatty", {"restarts", "simulations"}),
+        ("Trusting", {"payloads", "simulations"}),
+    ],
 )
 def test_a_wrong_service_fails_its_checks(service: str, failed: set[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert check(f"tests.test_checks:{service}", "--life", "tests.test_checks:numbers") == 1
@@ -78,7 +87,7 @@ def test_a_recording_that_is_none_is_reported_once(tmp_path: Path, capsys: pytes
 
 @pytest.mark.parametrize("name", ["Counter", "Timing"])
 def test_services_of_the_documents_pass_with_no_payloads(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(f"tests.test_check_command:{name}", "--seeds", "1") == 0, capsys.readouterr().out
+    assert check(f"tests.test_check_command:{name}", "--seeds", "1", "--events", "100") == 0, capsys.readouterr().out
     found = "NOTHING CHANGED THE STATE" in capsys.readouterr().out
     assert found == (name == "Counter")
 
@@ -99,6 +108,51 @@ class Timing(Adding):
         super().add(payload)
         while not self.cluster.schedule_timer(self.state.total, self.cluster.time + 50):
             self.cluster.idle()
+
+
+def test_the_service_of_the_readme_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (Path(__file__).parent.parent / "README.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.S)
+    code = next(block for block in blocks if "class Counter(ClusteredService)" in block)
+    (tmp_path / "counter_of_the_readme.py").write_text(code)
+    (tmp_path / "payloads").write_text(f"{b'one+40'.hex()}\n{b'two+2'.hex()}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    payloads = str(tmp_path / "payloads")
+    assert check("counter_of_the_readme:Counter", "--payloads", payloads, "--seeds", "2", "--events", "100") == 0
+    assert "NOTHING CHANGED" not in capsys.readouterr().out
+
+
+def test_the_memory_of_so_many_messages_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--seeds", "1", "--events", "50", "--memory-messages", "20000"]
+    assert check("tests.test_checks:Adding", *few) == 0
+    assert re.search(r"memory +ok +\d+ bytes more in the second half of 20000 messages", capsys.readouterr().out)
+    life = ["--life", "tests.test_checks:coming_and_going", "--memory-messages", "20000"]
+    assert check("tests.test_checks:Counting", *life) == 1
+    assert re.search(r"memory +FAILED +MemoryGrowthError: after \d+ lives", capsys.readouterr().out)
+
+
+def test_other_interpreters_run_the_life_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = wrapper(tmp_path, "import sys; sys.hexversion = 0x036300F0")
+    few = ["--life", "tests.test_checks:numbers", "--python", other, "--python", sys.executable]
+    assert check("tests.test_check_environments:Versioned", *few) == 1
+    assert "environments   FAILED  DivergenceError: " in (output := capsys.readouterr().out)
+    assert "it differs with Python; look for what changed between the versions" in output
+    assert check("tests.test_checks:Adding", *few) == 0
+    capsys.readouterr()
+    assert check("tests.test_checks:Adding", "--life", "tests.test_checks:numbers", "--python", "/no/python") == 1
+    assert "python='/no/python': cannot be run: No such file or directory" in capsys.readouterr().out
+
+
+def test_without_its_extra_the_wall_clock_is_left_out_and_that_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(check_command, "has_time_machine", lambda: False)
+    assert check("tests.test_check_environments:Year", "--life", "tests.test_checks:numbers") == 1  # of its calls
+    output = capsys.readouterr().out
+    assert re.search(r'environments +ok .*the wall clock was left out: pip install "aeron.*\[testing\]"', output)
+    assert "calls          FAILED  ForbiddenCallError" in output
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from container.api import (
     ClusteredService,
     Header,
     MessageBuffer,
+    Role,
     SnapshotImage,
     SnapshotPublication,
 )
@@ -39,7 +40,6 @@ from container.testing.checks import (
     ForbiddenCallError,
     HostilePayloadError,
     MemoryGrowthError,
-    _difference,
     check_calls,
     check_environments,
     check_golden_snapshots,
@@ -51,9 +51,12 @@ from container.testing.checks import (
     write_golden_snapshot,
 )
 from container.testing.lives import GeneratedLife
+from container.testing.snapshotting_member import state_difference
 from examples.auction_service import AuctionService, OpenAuction, PlaceBid
 from examples.ledger_service import TRANSFER, LedgerService
 from examples.upgraded_counter import ACTIVATION, MOST_NAMES, NAME, Counter, CounterV1, State
+
+pytestmark = pytest.mark.timeout(240)  # several processes, or a machine that is busy
 
 
 class Totals(msgspec.Struct):
@@ -197,21 +200,21 @@ def test_a_replay_finds_state_that_no_snapshot_has() -> None:
         ({"a": 1}, {"a": True}, "State.a: 1 in the other run, True now."),
     ],
 )
-def test_a_difference_is_named_by_its_path(one: Any, other: Any, text: str) -> None:
+def test_astate_difference_is_named_by_its_path(one: Any, other: Any, text: str) -> None:
     written = []
     for state in (one, other):
         messages: list[bytes] = []
         container.write_snapshot(Messages(messages), state, name="State")
         written.append(messages)
-    assert _difference(*written).startswith(text)
+    assert state_difference(*written).startswith(text)
 
 
-def test_a_difference_of_other_bytes_is_named_by_its_place() -> None:
+def test_astate_difference_of_other_bytes_is_named_by_its_place() -> None:
     same = bytes(100)
-    text = _difference([same, same + b"one"], [same, same + b"other"])
+    text = state_difference([same, same + b"one"], [same, same + b"other"])
     assert text.startswith("Message 1 of the snapshot differs from byte 101 on: b'")
     assert "ne' in the other run" in text
-    assert _difference([same], [same, same]) == "The snapshot has 1 messages in the other run, 2 now."
+    assert state_difference([same], [same, same]) == "The snapshot has 1 messages in the other run, 2 now."
 
 
 class Messages:
@@ -396,6 +399,71 @@ def test_a_restart_that_clients_notice_is_found(service: type[Adding], text: str
         check_restarts(Answering, life)
 
 
+class Repeating(Adding):
+    """Wrong: gives the last answer of the log again when it has replayed it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = b""
+        self.is_due = False
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        super().on_session_message(session, timestamp, buffer, header)
+        if session is not None:
+            if self.is_due:
+                session.send(self.last)
+                self.is_due = False
+            self.last = b"%d" % self.state.total
+            session.send(self.last)
+
+    def on_role_change(self, role: Role) -> None:
+        self.is_due = role is Role.LEADER and self.last != b""
+
+
+class Rescheduling(Adding):
+    """Wrong: schedules a timer for the last message, and after a start one more for the same."""
+
+    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+        super().on_start(cluster, snapshot_image)
+        self.has_started = snapshot_image is not None
+
+    def add(self, payload: bytes) -> None:
+        self.state.total += 1
+        self.schedule(self.state.total)
+        if self.has_started:
+            self.schedule(self.state.total + 1_000_000)
+            self.has_started = False
+
+    def schedule(self, number: int) -> None:
+        """Repeat the request until it is made."""
+        while not self.cluster.schedule_timer(number, self.cluster.time + 500):
+            self.cluster.idle()
+
+
+class Scheduling(Rescheduling):
+    """Good: schedules one timer for each message."""
+
+    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+        super().on_start(cluster, None)
+        if snapshot_image is not None:
+            self.state = container.read_snapshot(snapshot_image, Totals)
+
+
+def test_an_answer_that_comes_again_after_a_replay_is_found() -> None:
+    with pytest.raises(DivergenceError, match=r"restarted from the whole log, event \d+ is answer .*; without a"):
+        check_restarts(Repeating, life)
+    check_replays(Repeating, life)  # its state is right
+
+
+def test_a_timer_that_is_scheduled_twice_after_a_restart_is_found() -> None:
+    with pytest.raises(DivergenceError, match=r"restarted from snapshots, event \d+ is (TimerEvent|timer) .*10000"):
+        check_restarts(Rescheduling, life)
+    check_restarts(Scheduling, life)
+    check_restarts(Scheduling, GeneratedLife(1))
+
+
 class Trusting(Adding):
     """Wrong: raises for what is no number."""
 
@@ -438,6 +506,18 @@ def numbers(member: MemoryMember) -> None:
         client.send(b"%d" % number)
 
 
+class Ring(Adding):
+    """Good: keeps the last messages, and no more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: deque[bytes] = deque(maxlen=200)
+
+    def add(self, payload: bytes) -> None:
+        super().add(payload)
+        self.last.append(payload + bytes(2_000))
+
+
 class Hoarding(Adding):
     """Wrong: keeps each session that was ever open."""
 
@@ -462,15 +542,66 @@ def test_memory_of_a_good_service_does_not_grow() -> None:
 
 
 def test_what_is_kept_of_sessions_that_are_gone_is_found() -> None:
-    with pytest.raises(MemoryGrowthError, match=r"\d+ lives left \d+ bytes more") as e:
+    with pytest.raises(MemoryGrowthError, match=r"after 200 lives, 200 more left \d+ bytes more") as e:
         check_memory(Hoarding, coming_and_going, times=400)
     assert e.value.growth > 100_000
     assert "test_checks.py" in str(e.value)
 
 
-def test_memory_needs_two_lives() -> None:
+def test_memory_needs_two_lives_or_messages() -> None:
     with pytest.raises(ConfigurationError, match="times=1: must be at least 2"):
         check_memory(Adding, coming_and_going, times=1)
+    with pytest.raises(ConfigurationError, match="messages=1: must be at least 2"):
+        check_memory(Adding, coming_and_going, messages=1)
+    with pytest.raises(ConfigurationError, match="messages=10: the life logs no message"):
+        check_memory(Adding, lambda member: None, messages=10)
+
+
+class Counting(Adding):
+    """Wrong: keeps a number of each message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.totals: list[int] = []
+
+    def add(self, payload: bytes) -> None:
+        super().add(payload)
+        self.totals.append(self.state.total)
+
+
+class Marking(Adding):
+    """Wrong: keeps a byte of each message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marks = bytearray()
+
+    def add(self, payload: bytes) -> None:
+        super().add(payload)
+        self.marks.append(len(payload) % 256)
+
+
+def test_a_number_of_each_message_is_found() -> None:
+    assert check_memory(Adding, coming_and_going, messages=20_000) < 50_000
+    with pytest.raises(MemoryGrowthError, match="most of it from\n  .*test_checks.py"):
+        check_memory(Counting, coming_and_going, messages=20_000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("service", [AuctionService, LedgerService, Ring, Adding])
+def test_memory_of_good_services_does_not_grow_over_a_million_messages(service: type[ClusteredService]) -> None:
+    valid = (encode(PlaceBid(1, 1, "bob", 100)), TRANSFER.pack(1, 2, 3, 4))
+    assert check_memory(service, GeneratedLife(1, 300, valid), messages=1_000_000) < 100_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("service", [Counting, Marking])
+def test_a_little_of_each_of_a_million_messages_is_found(service: type[Adding]) -> None:
+    with pytest.raises(MemoryGrowthError, match="most of it from\n  .*test_checks.py") as e:
+        check_memory(service, coming_and_going, messages=1_000_000)
+    assert e.value.growth > 300_000
 
 
 class Hasty(Counter):
@@ -666,18 +797,6 @@ class Strict(Adding):
         for other in self.cluster.client_sessions:
             if other.id == session.id + 1:
                 other.close()
-
-
-class Ring(Adding):
-    """Good: keeps the last messages, and no more."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last: deque[bytes] = deque(maxlen=200)
-
-    def add(self, payload: bytes) -> None:
-        super().add(payload)
-        self.last.append(payload + bytes(2_000))
 
 
 def test_more_good_services_are_not_blamed() -> None:

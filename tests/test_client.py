@@ -39,25 +39,20 @@ from container.errors import (
 )
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import SteppingIdleStrategy
-from tests import scripted_member
+from tests import ingress_member
 from tests.client_world import EGRESS, ENDPOINTS, MEMBER_0, MEMBER_1, MS, Collecting, S, World, elect
-from tests.scripted_member import ERROR, OK, Request, ScriptedMember
+from tests.ingress_member import ERROR, OK, IngressMember, Request
 
 ABORT, BREAK = 1, 2
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def member(world: World) -> IngressMember:
+    return IngressMember(world.driver, 0, MEMBER_0)
 
 
 @pytest.fixture
-def member(world: World) -> ScriptedMember:
-    return ScriptedMember(world.driver, 0, MEMBER_0)
-
-
-@pytest.fixture
-def client(world: World, member: ScriptedMember) -> AeronCluster:
+def client(world: World, member: IngressMember) -> AeronCluster:
     connected = world.connect()
     world.poll(connected, 1)
     return connected
@@ -133,7 +128,7 @@ def test_ingress_that_names_no_address_is_refused(world: World) -> None:
         world.context(ingress_channel="aeron:udp", ingress_endpoints=["a:1"])
 
 
-def test_settings_given_to_connect_replace_those_of_a_context(world: World, member: ScriptedMember) -> None:
+def test_settings_given_to_connect_replace_those_of_a_context(world: World, member: IngressMember) -> None:
     with AeronCluster.connect(world.context(), client_name="other") as client:
         assert client.context.client_name == "other"
     with pytest.raises(ConfigurationError, match="egress_channel must be set"):
@@ -143,7 +138,7 @@ def test_settings_given_to_connect_replace_those_of_a_context(world: World, memb
 # Connect
 
 
-def test_connect_says_what_upstream_says(world: World, member: ScriptedMember) -> None:
+def test_connect_says_what_upstream_says(world: World, member: IngressMember) -> None:
     client = world.connect(client_name="tester")
     (request,) = member.received("SessionConnectRequest")
     assert request["response_stream_id"] == 102
@@ -159,7 +154,7 @@ def test_connect_says_what_upstream_says(world: World, member: ScriptedMember) -
 
 
 def test_connect_over_ipc_needs_no_endpoints(world: World) -> None:
-    member = ScriptedMember(world.driver, 0, "aeron:ipc")
+    member = IngressMember(world.driver, 0, "aeron:ipc")
     with world.connect(ingress_channel="aeron:ipc", ingress_endpoints=None, egress_channel="aeron:ipc") as client:
         assert client.offer(b"x") > 0
         assert member.received("SessionConnectRequest")[0]["response_channel"] == b"aeron:ipc"
@@ -167,21 +162,21 @@ def test_connect_over_ipc_needs_no_endpoints(world: World) -> None:
 
 
 @pytest.mark.parametrize("is_exclusive", [True, False])
-def test_ingress_is_exclusive_unless_told_otherwise(world: World, member: ScriptedMember, is_exclusive: bool) -> None:
+def test_ingress_is_exclusive_unless_told_otherwise(world: World, member: IngressMember, is_exclusive: bool) -> None:
     world.connect(is_ingress_exclusive=is_exclusive)
     assert {info.is_exclusive for info in world.driver.publications() if info.stream_id == 101} == {is_exclusive}
 
 
 def test_the_first_member_that_listens_is_taken_and_the_others_are_closed(world: World) -> None:
-    member = ScriptedMember(world.driver, 1, MEMBER_1)
+    member = IngressMember(world.driver, 1, MEMBER_1)
     client = world.connect()
     assert client.leader_member_id == 1
     assert len(member.received("SessionConnectRequest")) == 1
     assert world.ingress_channels() == [MEMBER_1]
 
 
-def test_a_redirect_is_followed_to_the_leader(world: World, member: ScriptedMember) -> None:
-    leader = ScriptedMember(world.driver, 1, MEMBER_1)
+def test_a_redirect_is_followed_to_the_leader(world: World, member: IngressMember) -> None:
+    leader = IngressMember(world.driver, 1, MEMBER_1)
     member.redirect_to(1, ENDPOINTS)
     credentials = Credentials()
     client = world.connect(credentials_supplier=credentials)
@@ -192,13 +187,13 @@ def test_a_redirect_is_followed_to_the_leader(world: World, member: ScriptedMemb
     assert world.ingress_channels() == [MEMBER_1]
 
 
-def test_a_redirect_reuses_the_leaders_publication(world: World, member: ScriptedMember) -> None:
+def test_a_redirect_reuses_the_leaders_publication(world: World, member: IngressMember) -> None:
     def ingress_ids() -> dict[str, int]:
         return {info.channel: info.registration_id for info in world.driver.publications()}
 
     def hook(request: Request) -> None:
         before.update(ingress_ids())
-        ScriptedMember(world.driver, 1, MEMBER_1)  # listens only now, so that member 0 was taken
+        IngressMember(world.driver, 1, MEMBER_1)  # listens only now, so that member 0 was taken
         redirect(request)
 
     before: dict[str, int] = {}
@@ -210,14 +205,14 @@ def test_a_redirect_reuses_the_leaders_publication(world: World, member: Scripte
     assert world.ingress_channels() == [MEMBER_1]
 
 
-def test_a_redirect_to_a_leader_that_moved_uses_the_new_endpoint(world: World, member: ScriptedMember) -> None:
-    ScriptedMember(world.driver, 1, "aeron:udp?endpoint=node1:9999")
+def test_a_redirect_to_a_leader_that_moved_uses_the_new_endpoint(world: World, member: IngressMember) -> None:
+    IngressMember(world.driver, 1, "aeron:udp?endpoint=node1:9999")
     member.redirect_to(1, "0=node0:9010,1=node1:9999")
     world.connect()
     assert world.ingress_channels() == ["aeron:udp?endpoint=node1:9999"]
 
 
-def test_after_a_redirect_only_the_leader_is_tried(world: World, member: ScriptedMember) -> None:
+def test_after_a_redirect_only_the_leader_is_tried(world: World, member: IngressMember) -> None:
     member.redirect_to(1, ENDPOINTS)  # and the leader does not listen
     with pytest.raises(TimedOutError, match="step=AWAIT_PUBLICATION_CONNECTED"):
         world.connect()
@@ -227,7 +222,7 @@ def test_after_a_redirect_only_the_leader_is_tried(world: World, member: Scripte
 
 @pytest.mark.parametrize("endpoints", ["0=node0:9010", "", "nonsense"])
 def test_a_redirect_that_does_not_tell_where_the_leader_is_fails(
-    world: World, member: ScriptedMember, endpoints: str
+    world: World, member: IngressMember, endpoints: str
 ) -> None:
     member.redirect_to(7, endpoints)
     with pytest.raises(ClusterError, match="member 7 leads and that ingress endpoints are"):
@@ -236,7 +231,7 @@ def test_a_redirect_that_does_not_tell_where_the_leader_is_fails(
 
 
 def test_a_redirect_from_an_ipc_ingress_says_where_to_connect(world: World) -> None:
-    ScriptedMember(world.driver, 0, "aeron:ipc").redirect_to(1, ENDPOINTS)
+    IngressMember(world.driver, 0, "aeron:ipc").redirect_to(1, ENDPOINTS)
     with pytest.raises(ClusterError, match=f"not the leader, member 1 is; connect there: {ENDPOINTS}"):
         world.connect(ingress_channel="aeron:ipc", ingress_endpoints=None, egress_channel="aeron:ipc")
     assert world.client.open_resources == []
@@ -247,11 +242,11 @@ def test_a_redirect_from_an_ipc_ingress_says_where_to_connect(world: World) -> N
     [
         (ERROR, "invalid client version", SessionError),
         (ERROR, "concurrent session limit", SessionLimitError),
-        (scripted_member.AUTHENTICATION_REJECTED, "concurrent session limit", AuthenticationError),
+        (ingress_member.AUTHENTICATION_REJECTED, "concurrent session limit", AuthenticationError),
     ],
 )
 def test_a_refusal_carries_code_and_detail(
-    world: World, member: ScriptedMember, code: int, detail: str, kind: type[SessionError]
+    world: World, member: IngressMember, code: int, detail: str, kind: type[SessionError]
 ) -> None:
     member.refuse(code, detail)
     with pytest.raises(SessionError, match=detail) as refused:
@@ -279,7 +274,7 @@ class Credentials:
         return b"answer to " + encoded_challenge
 
 
-def test_challenges_are_answered_each_with_a_new_correlation_id(world: World, member: ScriptedMember) -> None:
+def test_challenges_are_answered_each_with_a_new_correlation_id(world: World, member: IngressMember) -> None:
     challenges = [b"first", b""]
 
     def challenge(request: Request) -> None:
@@ -306,12 +301,12 @@ def test_challenges_are_answered_each_with_a_new_correlation_id(world: World, me
     assert len(set(ids)) == 3
 
 
-def test_what_is_no_answer_is_passed_over_while_connecting(world: World, member: ScriptedMember) -> None:
+def test_what_is_no_answer_is_passed_over_while_connecting(world: World, member: IngressMember) -> None:
     def hook(request: Request) -> None:
         member.connect_egress(request)
         member.message(b"of another session", session_id=5)
         member.session_event(request["correlation_id"] - 1, ERROR, "of another request")
-        member.session_event(request["correlation_id"], scripted_member.CLOSED, "ignored")
+        member.session_event(request["correlation_id"], ingress_member.CLOSED, "ignored")
         member.new_leader(ENDPOINTS, session_id=5)
         member.send_bytes(codecs.encode("archive", "Ping", control_session_id=1))
         member.send_bytes(b"tiny")
@@ -325,8 +320,8 @@ def test_what_is_no_answer_is_passed_over_while_connecting(world: World, member:
     assert world.listener.messages == [b"first of the session"]
 
 
-def test_an_answer_on_another_stream_of_the_same_poll_is_not_lost(world: World, member: ScriptedMember) -> None:
-    other = ScriptedMember(world.driver, 1, MEMBER_1)
+def test_an_answer_on_another_stream_of_the_same_poll_is_not_lost(world: World, member: IngressMember) -> None:
+    other = IngressMember(world.driver, 1, MEMBER_1)
 
     def hook(request: Request) -> None:
         member.connect_egress(request)
@@ -372,26 +367,26 @@ def test_without_a_cluster_the_error_tells_what_was_awaited(world: World) -> Non
     assert world.client.open_resources == []
 
 
-def test_a_silent_cluster_is_told_from_an_absent_one(world: World, member: ScriptedMember) -> None:
+def test_a_silent_cluster_is_told_from_an_absent_one(world: World, member: IngressMember) -> None:
     member.hooks["SessionConnectRequest"] = lambda request: None
     with pytest.raises(TimedOutError, match="s for an answer on egress .*step=POLL_RESPONSE"):
         world.connect(message_timeout=0.5)
     assert world.client.open_resources == []
 
 
-def test_lasting_back_pressure_times_the_connect_out(world: World, member: ScriptedMember) -> None:
+def test_lasting_back_pressure_times_the_connect_out(world: World, member: IngressMember) -> None:
     world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED] * 5000)
     with pytest.raises(TimedOutError, match="room for the request on ingress.*step=SEND_MESSAGE"):
         world.connect()
 
 
-def test_back_pressure_on_the_connect_request_is_waited_out(world: World, member: ScriptedMember) -> None:
+def test_back_pressure_on_the_connect_request_is_waited_out(world: World, member: IngressMember) -> None:
     world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED, ADMIN_ACTION, BACK_PRESSURED])
     assert world.connect().cluster_session_id == 8
 
 
 @pytest.mark.parametrize("result", [NOT_CONNECTED, CLOSED, MAX_POSITION_EXCEEDED])
-def test_a_connection_lost_while_connecting_is_an_error(world: World, member: ScriptedMember, result: int) -> None:
+def test_a_connection_lost_while_connecting_is_an_error(world: World, member: IngressMember, result: int) -> None:
     world.driver.publication_results(MEMBER_0, 101, [result])
     with pytest.raises(ClusterError, match="unexpected loss of connection to the cluster"):
         world.connect()
@@ -399,7 +394,7 @@ def test_a_connection_lost_while_connecting_is_an_error(world: World, member: Sc
 
 
 def test_a_member_whose_address_is_refused_is_passed_over(world: World) -> None:
-    ScriptedMember(world.driver, 1, MEMBER_1)
+    IngressMember(world.driver, 1, MEMBER_1)
     world.driver.fail_next_add("exclusive_publication", text="unknown host node0")
     assert world.connect().leader_member_id == 1
 
@@ -431,7 +426,7 @@ def test_a_refused_stream_ends_the_connect(
     assert world.client.open_resources == []
 
 
-def test_an_async_connect_goes_through_its_steps(world: World, member: ScriptedMember) -> None:
+def test_an_async_connect_goes_through_its_steps(world: World, member: IngressMember) -> None:
     connecting = AeronCluster.async_connect(world.context(), client_name="stepwise")
     assert connecting.context.client_name == "stepwise"
     steps = [connecting.step]
@@ -447,7 +442,7 @@ def test_an_async_connect_goes_through_its_steps(world: World, member: ScriptedM
 
 
 @pytest.mark.parametrize("polls", range(6))
-def test_an_async_connect_can_be_given_up_at_any_step(world: World, member: ScriptedMember, polls: int) -> None:
+def test_an_async_connect_can_be_given_up_at_any_step(world: World, member: IngressMember, polls: int) -> None:
     with AsyncConnect(world.context()) as connecting:
         for _ in range(polls):
             assert connecting.poll() is None
@@ -472,7 +467,7 @@ def test_an_interrupt_while_connecting_closes_what_was_opened(world: World) -> N
 )
 def test_the_new_leader_timeout_is_twice_the_heartbeat_timeout(
     world: World,
-    member: ScriptedMember,
+    member: IngressMember,
     heartbeat_timeout_ns: int | None,
     setting: float | None,
     expected_ns: int,
@@ -484,7 +479,7 @@ def test_the_new_leader_timeout_is_twice_the_heartbeat_timeout(
 # Sending
 
 
-def test_an_offer_sends_the_session_header_and_the_buffers(client: AeronCluster, member: ScriptedMember) -> None:
+def test_an_offer_sends_the_session_header_and_the_buffers(client: AeronCluster, member: IngressMember) -> None:
     assert client.offer(b"hello") > 0
     assert client.offer(bytearray(b"in "), memoryview(b"three"), b" parts") > 0
     assert client.offer() > 0
@@ -498,7 +493,7 @@ def test_an_offer_sends_the_session_header_and_the_buffers(client: AeronCluster,
         )
 
 
-def test_a_long_message_is_sent_in_frames(client: AeronCluster, member: ScriptedMember) -> None:
+def test_a_long_message_is_sent_in_frames(client: AeronCluster, member: IngressMember) -> None:
     message = bytes(range(256)) * 31
     assert len(message) <= client.max_message_length == 8192 - 32
     assert client.offer(message) > 0
@@ -522,7 +517,7 @@ def test_an_offer_returns_aerons_results(world: World, client: AeronCluster, res
     assert client.offer(b"x") == result
 
 
-def test_send_waits_out_back_pressure(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_send_waits_out_back_pressure(world: World, client: AeronCluster, member: IngressMember) -> None:
     world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED, ADMIN_ACTION] * 20)
     assert client.send(b"he", b"llo") > 0
     client.poll_egress()
@@ -540,7 +535,7 @@ def test_send_ends_at_its_limit_and_says_why(
     assert world.clock.now_ns - begin_ns == float(limit) * S
 
 
-def test_send_polls_egress_meanwhile(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_send_polls_egress_meanwhile(world: World, client: AeronCluster, member: IngressMember) -> None:
     member.message(b"meanwhile")
     world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED])
     client.send(b"x")
@@ -548,9 +543,9 @@ def test_send_polls_egress_meanwhile(world: World, client: AeronCluster, member:
 
 
 def test_send_ends_when_the_cluster_closes_the_session(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
-    member.session_event(1, scripted_member.CLOSED, "TIMEOUT")
+    member.session_event(1, ingress_member.CLOSED, "TIMEOUT")
     world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED] * 50)
     with pytest.raises(ClosedError, match="the client is closed: closed by the cluster: TIMEOUT"):
         client.send(b"x")
@@ -563,9 +558,7 @@ def test_a_correlation_id_is_new_each_time(client: AeronCluster) -> None:
 # Receiving
 
 
-def test_a_message_is_delivered_with_time_and_header(
-    world: World, client: AeronCluster, member: ScriptedMember
-) -> None:
+def test_a_message_is_delivered_with_time_and_header(world: World, client: AeronCluster, member: IngressMember) -> None:
     kept: list[Any] = []
 
     class Keeping(Collecting):
@@ -586,7 +579,7 @@ def test_a_message_is_delivered_with_time_and_header(
     assert second.position == first.position + 96
 
 
-def test_a_long_message_is_reassembled(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_a_long_message_is_reassembled(world: World, client: AeronCluster, member: IngressMember) -> None:
     message = bytes(range(256)) * 20
     member.message(message)
     world.poll(client)
@@ -601,9 +594,9 @@ def test_idle_waits_only_when_there_was_no_work(world: World, client: AeronClust
     assert world.idle.idle_count == before + 1
 
 
-def test_other_sessions_messages_are_passed_over(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_other_sessions_messages_are_passed_over(world: World, client: AeronCluster, member: IngressMember) -> None:
     member.message(b"not ours", session_id=9)
-    member.session_event(1, scripted_member.CLOSED, session_id=9)
+    member.session_event(1, ingress_member.CLOSED, session_id=9)
     member.new_leader(ENDPOINTS, session_id=9)
     member.send("AdminResponse", cluster_session_id=9, correlation_id=1, request_type=0, response_code=0)
     member.send("Challenge", correlation_id=1, cluster_session_id=8, encoded_challenge=b"")
@@ -614,7 +607,7 @@ def test_other_sessions_messages_are_passed_over(world: World, client: AeronClus
     assert client.state == ClientState.CONNECTED
 
 
-def test_a_poll_takes_no_more_frames_than_its_limit(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_a_poll_takes_no_more_frames_than_its_limit(world: World, client: AeronCluster, member: IngressMember) -> None:
     for number in range(12):
         member.message(bytes([number]))
     client.poll_egress(3)
@@ -624,7 +617,7 @@ def test_a_poll_takes_no_more_frames_than_its_limit(world: World, client: AeronC
     assert client.poll_egress() == 0
 
 
-def test_without_a_listener_a_message_is_an_error(world: World, member: ScriptedMember) -> None:
+def test_without_a_listener_a_message_is_an_error(world: World, member: IngressMember) -> None:
     client = world.connect(listener=EgressListener())
     member.message(b"x")
     with pytest.raises(ConfigurationError, match="no egress listener with on_message") as refused:
@@ -633,7 +626,7 @@ def test_without_a_listener_a_message_is_an_error(world: World, member: Scripted
 
 
 def test_an_exception_of_the_listener_ends_the_poll_and_skips_the_message(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     def fail() -> None:
         world.listener.on_any = lambda: None
@@ -649,7 +642,7 @@ def test_an_exception_of_the_listener_ends_the_poll_and_skips_the_message(
 
 
 def test_a_foreign_schema_is_an_error_unless_the_listener_takes_it(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     foreign = codecs.encode("archive", "Ping", control_session_id=4)
     member.send_bytes(foreign)
@@ -673,7 +666,7 @@ def test_a_foreign_schema_is_an_error_unless_the_listener_takes_it(
 @pytest.mark.parametrize("name", ["SessionMessageHeader", "SessionEvent", "NewLeaderEvent", "AdminResponse"])
 @pytest.mark.parametrize("length", [8, 15, 31])
 def test_a_truncated_message_is_an_error(
-    world: World, client: AeronCluster, member: ScriptedMember, name: str, length: int
+    world: World, client: AeronCluster, member: IngressMember, name: str, length: int
 ) -> None:
     template_id = {"SessionMessageHeader": 1, "SessionEvent": 2, "NewLeaderEvent": 6, "AdminResponse": 27}[name]
     header = struct.pack("<HHHH", 24, template_id, 111, 16)
@@ -684,13 +677,13 @@ def test_a_truncated_message_is_an_error(
     assert client.state == ClientState.CONNECTED
 
 
-def test_a_frame_shorter_than_a_header_is_an_error(client: AeronCluster, member: ScriptedMember) -> None:
+def test_a_frame_shorter_than_a_header_is_an_error(client: AeronCluster, member: IngressMember) -> None:
     member.send_bytes(b"tiny")
     with pytest.raises(CodecError, match="message of 4 bytes on egress"):
         client.poll_egress()
 
 
-def test_session_events_are_delivered(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_session_events_are_delivered(world: World, client: AeronCluster, member: IngressMember) -> None:
     member.session_event(77, OK, "fine", leader=1)
     member.session_event(78, 99, "of the future", leader=1)
     world.poll(client)
@@ -700,8 +693,8 @@ def test_session_events_are_delivered(world: World, client: AeronCluster, member
     ]
 
 
-def test_the_cluster_closes_the_client(world: World, client: AeronCluster, member: ScriptedMember) -> None:
-    member.session_event(5, scripted_member.CLOSED, "SERVICE_ACTION")
+def test_the_cluster_closes_the_client(world: World, client: AeronCluster, member: IngressMember) -> None:
+    member.session_event(5, ingress_member.CLOSED, "SERVICE_ACTION")
     member.message(b"last words")
     world.listener.on_any = lambda: states.append(client.state)
     states: list[ClientState] = []
@@ -733,7 +726,7 @@ def test_a_closed_client_asks_for_nothing(world: World, client: AeronCluster) ->
 
 
 def test_a_snapshot_is_asked_for_and_the_answer_delivered(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     assert client.send_admin_request_to_take_a_snapshot(55)
     world.poll(client)
@@ -768,7 +761,7 @@ def test_a_snapshot_is_asked_for_and_the_answer_delivered(
 # Keep alive
 
 
-def test_a_keep_alive_is_sent_on_demand(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_a_keep_alive_is_sent_on_demand(world: World, client: AeronCluster, member: IngressMember) -> None:
     assert client.send_keep_alive()
     world.poll(client)
     assert member.received("SessionKeepAlive") == [{"leadership_term_id": 3, "cluster_session_id": 8}]
@@ -782,7 +775,7 @@ def test_a_keep_alive_is_tried_three_times(world: World, client: AeronCluster, f
     assert world.idle.idle_count - before == 2, "between the attempts"
 
 
-def test_polls_keep_an_idle_session_alive(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_polls_keep_an_idle_session_alive(world: World, client: AeronCluster, member: IngressMember) -> None:
     for _ in range(40):
         world.advance(100 * MS)
         client.poll_egress()
@@ -790,7 +783,7 @@ def test_polls_keep_an_idle_session_alive(world: World, client: AeronCluster, me
     assert member.received("SessionKeepAlive") == [{"leadership_term_id": 3, "cluster_session_id": 8}] * 4
 
 
-def test_a_busy_session_needs_no_keep_alive(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_a_busy_session_needs_no_keep_alive(world: World, client: AeronCluster, member: IngressMember) -> None:
     for _ in range(10):
         world.advance(900 * MS)
         assert client.offer(b"x") > 0
@@ -798,7 +791,7 @@ def test_a_busy_session_needs_no_keep_alive(world: World, client: AeronCluster, 
     assert member.received("SessionKeepAlive") == []
 
 
-def test_an_admin_request_is_no_sign_of_life(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_an_admin_request_is_no_sign_of_life(world: World, client: AeronCluster, member: IngressMember) -> None:
     for _ in range(3):
         world.advance(400 * MS)
         client.send_admin_request_to_take_a_snapshot(1)
@@ -807,7 +800,7 @@ def test_an_admin_request_is_no_sign_of_life(world: World, client: AeronCluster,
     assert len(member.received("SessionKeepAlive")) == 1
 
 
-def test_keep_alives_can_be_left_to_the_application(world: World, member: ScriptedMember) -> None:
+def test_keep_alives_can_be_left_to_the_application(world: World, member: IngressMember) -> None:
     client = world.connect(keep_alive_interval=0)
     world.advance(60 * S)
     world.poll(client)
@@ -815,7 +808,7 @@ def test_keep_alives_can_be_left_to_the_application(world: World, member: Script
 
 
 def test_a_keep_alive_that_meets_back_pressure_is_tried_by_the_next_poll(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     world.advance(2 * S)
     world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED] * 2)
@@ -826,7 +819,7 @@ def test_a_keep_alive_that_meets_back_pressure_is_tried_by_the_next_poll(
 # A new leader
 
 
-def test_a_new_leader_is_followed(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_a_new_leader_is_followed(world: World, client: AeronCluster, member: IngressMember) -> None:
     leader = elect(world, member)
     assert client.poll_egress() == 2, "its message was read, and it was followed"
     assert (client.leadership_term_id, client.leader_member_id) == (4, 1)
@@ -844,7 +837,7 @@ def test_a_new_leader_is_followed(world: World, client: AeronCluster, member: Sc
 
 
 def test_a_new_leader_over_ipc_is_reached_on_the_same_channel(world: World) -> None:
-    member = ScriptedMember(world.driver, 0, "aeron:ipc")
+    member = IngressMember(world.driver, 0, "aeron:ipc")
     client = world.connect(ingress_channel="aeron:ipc", ingress_endpoints=None, egress_channel="aeron:ipc")
     member.leadership_term_id = 9
     member.new_leader("")
@@ -854,7 +847,7 @@ def test_a_new_leader_over_ipc_is_reached_on_the_same_channel(world: World) -> N
 
 
 def test_while_there_is_no_leader_offers_are_not_connected(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     member.stop()
     assert world.poll(client) == ClientState.AWAIT_NEW_LEADER
@@ -874,7 +867,7 @@ def test_a_failing_offer_finds_that_the_leader_is_gone(world: World, client: Aer
 
 
 def test_an_offer_to_a_leader_that_is_neither_connected_nor_heard_finds_that_it_is_gone(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     member.stop()
     seam.invoke(world.client)  # the image is gone, and no poll has looked
@@ -883,7 +876,7 @@ def test_an_offer_to_a_leader_that_is_neither_connected_nor_heard_finds_that_it_
 
 
 def test_a_leader_that_stands_still_is_not_lost_while_it_is_heard(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     """Its publication is not connected for a while: neither keep alives nor messages make it a lost leader."""
     world.driver.publication_results(MEMBER_0, 101, [NOT_CONNECTED] * 9)
@@ -902,7 +895,7 @@ def test_a_leader_that_stands_still_is_not_lost_while_it_is_heard(
 
 
 def test_a_leader_that_stands_still_and_is_not_heard_any_more_is_lost(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     world.driver.publication_results(MEMBER_0, 101, [NOT_CONNECTED] * 5)
     world.advance(S)
@@ -911,13 +904,13 @@ def test_a_leader_that_stands_still_and_is_not_heard_any_more_is_lost(
     assert world.poll(client) == ClientState.AWAIT_NEW_LEADER
 
 
-def test_send_waits_for_the_new_leader(world: World, member: ScriptedMember) -> None:
+def test_send_waits_for_the_new_leader(world: World, member: IngressMember) -> None:
     def step() -> None:
         world.advance(5 * MS)
         if member.client.is_closed() and world.clock.now_ns >= election_ns and not leaders:
             leaders.append(elect(world, member))
 
-    leaders: list[ScriptedMember] = []
+    leaders: list[IngressMember] = []
     client = world.connect(idle_strategy=SteppingIdleStrategy(step))
     election_ns = world.clock.now_ns + S
     member.stop()
@@ -926,7 +919,7 @@ def test_send_waits_for_the_new_leader(world: World, member: ScriptedMember) -> 
     assert leaders[0].payloads() == [b"after the election"]
 
 
-def test_no_new_leader_in_time_closes_the_client(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_no_new_leader_in_time_closes_the_client(world: World, client: AeronCluster, member: IngressMember) -> None:
     member.stop()
     world.poll(client)
     world.advance(client.new_leader_timeout_ns - 1)
@@ -939,7 +932,7 @@ def test_no_new_leader_in_time_closes_the_client(world: World, client: AeronClus
 
 
 def test_a_new_leader_that_can_not_be_reached_in_time_closes_the_client(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     leader = elect(world, member)
     leader.ingress.close()
@@ -954,7 +947,7 @@ def test_a_new_leader_that_can_not_be_reached_in_time_closes_the_client(
 
 
 def test_a_new_leader_that_goes_away_before_it_is_reached_is_awaited_anew(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     leader = elect(world, member)
     leader.ingress.close()
@@ -965,7 +958,7 @@ def test_a_new_leader_that_goes_away_before_it_is_reached_is_awaited_anew(
 
 
 def test_a_new_leader_that_is_not_among_the_endpoints_is_an_error(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     member.member_id = 5
     member.new_leader(ENDPOINTS)
@@ -979,7 +972,7 @@ def test_a_new_leader_that_is_not_among_the_endpoints_is_an_error(
 
 
 def test_what_comes_behind_the_new_leaders_event_is_heard_after_it(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     heard: list[str] = []
     world.listener.on_any = lambda: heard.append("message" if world.listener.messages else "new leader")
@@ -990,7 +983,7 @@ def test_what_comes_behind_the_new_leaders_event_is_heard_after_it(
 
 
 def test_no_message_is_lost_when_the_new_leaders_event_ends_a_poll(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     leader = elect(world, member)
     for number in range(3):
@@ -1019,7 +1012,7 @@ def test_a_keep_alive_at_the_greatest_position_raises(world: World, client: Aero
 # From a listener's callback
 
 
-def test_a_callback_can_offer_and_send(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_a_callback_can_offer_and_send(world: World, client: AeronCluster, member: IngressMember) -> None:
     world.driver.publication_results(MEMBER_0, 101, [None, BACK_PRESSURED])
     world.listener.on_any = lambda: results.extend([client.offer(b"offered"), client.send(b"sent")])
     results: list[int] = []
@@ -1030,7 +1023,7 @@ def test_a_callback_can_offer_and_send(world: World, client: AeronCluster, membe
     assert member.payloads() == [b"offered", b"sent"]
 
 
-def test_a_callback_can_not_poll(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_a_callback_can_not_poll(world: World, client: AeronCluster, member: IngressMember) -> None:
     world.listener.on_any = lambda: client.poll_egress()
     member.message(b"x")
     with pytest.raises(ClusterError, match="must not be called from a listener's callback"):
@@ -1040,7 +1033,7 @@ def test_a_callback_can_not_poll(world: World, client: AeronCluster, member: Scr
 
 
 def test_a_send_from_a_callback_does_not_wait_for_a_leader(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     world.driver.publication_results(MEMBER_0, 101, [NOT_CONNECTED])
     world.listener.on_any = lambda: client.send(b"y")
@@ -1050,7 +1043,7 @@ def test_a_send_from_a_callback_does_not_wait_for_a_leader(
 
 
 def test_a_send_from_on_new_leader_reaches_the_new_leader(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     world.listener.on_any = lambda: client.send(b"again")
     leader = elect(world, member)
@@ -1060,7 +1053,7 @@ def test_a_send_from_on_new_leader_reaches_the_new_leader(
 
 @pytest.mark.parametrize("event", ["message", "session", "new_leader"])
 def test_a_close_from_a_callback_takes_effect_when_the_poll_ends(
-    world: World, client: AeronCluster, member: ScriptedMember, event: str
+    world: World, client: AeronCluster, member: IngressMember, event: str
 ) -> None:
     world.listener.on_any = client.close
     if event == "message":
@@ -1078,7 +1071,7 @@ def test_a_close_from_a_callback_takes_effect_when_the_poll_ends(
 # Closing
 
 
-def test_close_ends_the_session_once(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_close_ends_the_session_once(world: World, client: AeronCluster, member: IngressMember) -> None:
     client.close()
     client.close()
     seam.invoke(world.client)
@@ -1089,7 +1082,7 @@ def test_close_ends_the_session_once(world: World, client: AeronCluster, member:
     assert not world.client.is_closed()
 
 
-def test_a_with_block_closes_the_client(world: World, member: ScriptedMember) -> None:
+def test_a_with_block_closes_the_client(world: World, member: IngressMember) -> None:
     with pytest.raises(ZeroDivisionError), world.connect() as client:
         raise ZeroDivisionError
     assert client.is_closed
@@ -1097,7 +1090,7 @@ def test_a_with_block_closes_the_client(world: World, member: ScriptedMember) ->
     assert len(member.received("SessionCloseRequest")) == 1
 
 
-def test_without_a_leader_close_asks_nobody(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_without_a_leader_close_asks_nobody(world: World, client: AeronCluster, member: IngressMember) -> None:
     member.stop()
     world.poll(client)
     client.close()
@@ -1156,7 +1149,7 @@ def test_a_second_thread_is_refused_while_the_first_is_alive(client: AeronCluste
 
 
 def test_a_client_can_be_handed_to_a_thread_and_taken_back_when_that_has_ended(
-    world: World, member: ScriptedMember
+    world: World, member: IngressMember
 ) -> None:
     client = world.connect()  # the connect does not count as a use
     (position,) = run_in_thread(lambda: client.offer(b"x"))

@@ -28,7 +28,7 @@ from container.client import (
 from container.errors import ConfigurationError
 from container.transport.message_buffer import BufferClaim
 from tests.client_world import MEMBER_0, World
-from tests.scripted_member import ScriptedMember
+from tests.ingress_member import IngressMember
 from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers
 
 TIMES: list[Any] = [math.inf, -math.inf, math.nan, -1, -0.001, 1e300, 10**400, True, "5", b"5", [], 1j]
@@ -42,7 +42,7 @@ SETTINGS: dict[str, Any] = {"ingress_channel": "aeron:ipc", "egress_channel": "a
 @pytest.fixture
 def client() -> Iterator[AeronCluster]:
     world = World()
-    ScriptedMember(world.driver, 0, MEMBER_0)
+    IngressMember(world.driver, 0, MEMBER_0)
     with world.connect() as client:
         client.enable_requests(lambda payload: payload)
         yield client

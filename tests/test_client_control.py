@@ -40,25 +40,20 @@ from container.errors import (
 )
 from container.testing.memory_transport import MemoryClient, SteppingIdleStrategy
 from container.transport.message_buffer import BufferClaim
-from tests import scripted_member
+from tests import ingress_member
 from tests.client_world import ENDPOINTS, MEMBER_0, MEMBER_1, MS, Collecting, S, World, elect, state_of
-from tests.scripted_member import ERROR, ScriptedMember
+from tests.ingress_member import ERROR, IngressMember
 
 MAX_PAYLOAD_LENGTH = 1408 - 32 - SESSION_HEADER_LENGTH
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def member(world: World) -> IngressMember:
+    return IngressMember(world.driver, 0, MEMBER_0)
 
 
 @pytest.fixture
-def member(world: World) -> ScriptedMember:
-    return ScriptedMember(world.driver, 0, MEMBER_0)
-
-
-@pytest.fixture
-def client(world: World, member: ScriptedMember) -> AeronCluster:
+def client(world: World, member: IngressMember) -> AeronCluster:
     connected = world.connect()
     world.poll(connected, 1)
     return connected
@@ -67,7 +62,7 @@ def client(world: World, member: ScriptedMember) -> AeronCluster:
 # Claims
 
 
-def test_a_claim_has_the_session_header_in_place(client: AeronCluster, member: ScriptedMember) -> None:
+def test_a_claim_has_the_session_header_in_place(client: AeronCluster, member: IngressMember) -> None:
     claim = BufferClaim()
     assert client.try_claim(5, claim) > 0
     assert claim.length == 5
@@ -82,7 +77,7 @@ def test_a_claim_has_the_session_header_in_place(client: AeronCluster, member: S
 
 
 def test_a_claim_of_the_longest_payload_succeeds_and_one_byte_more_does_not(
-    client: AeronCluster, member: ScriptedMember
+    client: AeronCluster, member: IngressMember
 ) -> None:
     assert client.max_payload_length == MAX_PAYLOAD_LENGTH == 1344
     claim = BufferClaim()
@@ -95,7 +90,7 @@ def test_a_claim_of_the_longest_payload_succeeds_and_one_byte_more_does_not(
     assert member.payloads() == [bytes(range(256)) * 5 + bytes(64)]
 
 
-def test_an_aborted_claim_sends_nothing(client: AeronCluster, member: ScriptedMember) -> None:
+def test_an_aborted_claim_sends_nothing(client: AeronCluster, member: IngressMember) -> None:
     claim = BufferClaim()
     assert client.try_claim(5, claim) > 0
     claim.abort()
@@ -113,7 +108,7 @@ class Holder:
 
 
 def test_a_claim_in_a_cycle_of_garbage_holds_up_nothing_once_it_is_collected(
-    client: AeronCluster, member: ScriptedMember
+    client: AeronCluster, member: IngressMember
 ) -> None:
     holder: Holder | None = Holder(BufferClaim())
     assert holder is not None
@@ -128,7 +123,7 @@ def test_a_claim_in_a_cycle_of_garbage_holds_up_nothing_once_it_is_collected(
 
 
 def test_a_claim_that_is_itself_in_a_cycle_of_garbage_holds_up_nothing(
-    client: AeronCluster, member: ScriptedMember
+    client: AeronCluster, member: IngressMember
 ) -> None:
     class OwnClaim(BufferClaim):
         itself: OwnClaim
@@ -163,7 +158,7 @@ def test_bad_claims_are_refused(client: AeronCluster) -> None:
     claim.abort()
 
 
-def test_without_a_leader_nothing_can_be_claimed(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_without_a_leader_nothing_can_be_claimed(world: World, client: AeronCluster, member: IngressMember) -> None:
     member.stop()
     world.poll(client)
     assert client.try_claim(1, BufferClaim()) == NOT_CONNECTED
@@ -173,7 +168,7 @@ def test_without_a_leader_nothing_can_be_claimed(world: World, client: AeronClus
 
 
 def test_a_claim_that_outlives_its_leader_is_refused_at_the_commit(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     claim = BufferClaim()
     assert client.try_claim(1, claim) > 0
@@ -183,7 +178,7 @@ def test_a_claim_that_outlives_its_leader_is_refused_at_the_commit(
         claim.commit()
 
 
-def test_a_claim_keeps_the_session_alive(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_a_claim_keeps_the_session_alive(world: World, client: AeronCluster, member: IngressMember) -> None:
     for _ in range(5):
         world.advance(900 * MS)
         with BufferClaim() as claim:
@@ -207,7 +202,7 @@ class Controlled(ControlledEgressListener):
         return self.actions.pop(0) if self.actions else None
 
 
-def controlled(world: World, member: ScriptedMember, *actions: Any) -> tuple[AeronCluster, Controlled]:
+def controlled(world: World, member: IngressMember, *actions: Any) -> tuple[AeronCluster, Controlled]:
     listener = Controlled(*actions)
     client = world.connect(listener=listener)
     for message in (b"one", b"two", b"three"):
@@ -215,7 +210,7 @@ def controlled(world: World, member: ScriptedMember, *actions: Any) -> tuple[Aer
     return client, listener
 
 
-def test_abort_delivers_the_message_again(world: World, member: ScriptedMember) -> None:
+def test_abort_delivers_the_message_again(world: World, member: IngressMember) -> None:
     client, listener = controlled(world, member, Action.CONTINUE, Action.ABORT)
     client.poll_egress()
     assert listener.messages == [b"one", b"two"]
@@ -223,7 +218,7 @@ def test_abort_delivers_the_message_again(world: World, member: ScriptedMember) 
     assert listener.messages == [b"one", b"two", b"two", b"three"]
 
 
-def test_abort_delivers_a_message_of_many_frames_again(world: World, member: ScriptedMember) -> None:
+def test_abort_delivers_a_message_of_many_frames_again(world: World, member: IngressMember) -> None:
     listener = Controlled(Action.ABORT, Action.ABORT)
     client = world.connect(listener=listener)
     long = bytes(range(256)) * 20
@@ -232,7 +227,7 @@ def test_abort_delivers_a_message_of_many_frames_again(world: World, member: Scr
     assert listener.messages == [long] * 3
 
 
-def test_break_ends_the_poll(world: World, member: ScriptedMember) -> None:
+def test_break_ends_the_poll(world: World, member: IngressMember) -> None:
     client, listener = controlled(world, member, Action.BREAK)
     client.poll_egress()
     assert listener.messages == [b"one"]
@@ -241,7 +236,7 @@ def test_break_ends_the_poll(world: World, member: ScriptedMember) -> None:
 
 
 @pytest.mark.parametrize("action", [Action.COMMIT, Action.CONTINUE, None])
-def test_commit_continue_and_none_go_on(world: World, member: ScriptedMember, action: Action | None) -> None:
+def test_commit_continue_and_none_go_on(world: World, member: IngressMember, action: Action | None) -> None:
     client, listener = controlled(world, member, action)
     client.poll_egress()
     assert listener.messages == [b"one", b"two", b"three"]
@@ -249,7 +244,7 @@ def test_commit_continue_and_none_go_on(world: World, member: ScriptedMember, ac
 
 @pytest.mark.parametrize("action", [0, 5, "ABORT"])
 def test_what_is_no_action_is_refused_and_the_message_consumed(
-    world: World, member: ScriptedMember, action: Any
+    world: World, member: IngressMember, action: Any
 ) -> None:
     client, listener = controlled(world, member, action)
     with pytest.raises(TypeError, match="must return an Action or None, not"):
@@ -258,7 +253,7 @@ def test_what_is_no_action_is_refused_and_the_message_consumed(
     assert listener.messages == [b"one", b"two", b"three"]
 
 
-def test_what_a_plain_listener_returns_does_not_count(world: World, member: ScriptedMember) -> None:
+def test_what_a_plain_listener_returns_does_not_count(world: World, member: IngressMember) -> None:
     class Returning(Collecting):
         def on_message(self, *arguments: Any) -> Any:
             super().on_message(*arguments)
@@ -271,14 +266,14 @@ def test_what_a_plain_listener_returns_does_not_count(world: World, member: Scri
     assert listener.messages == [b"one"]
 
 
-def test_a_controlled_listener_must_have_on_message(world: World, member: ScriptedMember) -> None:
+def test_a_controlled_listener_must_have_on_message(world: World, member: IngressMember) -> None:
     client = world.connect(listener=ControlledEgressListener())
     member.message(b"one")
     with pytest.raises(ConfigurationError, match="no egress listener with on_message"):
         client.poll_egress()
 
 
-def test_a_controlled_listener_says_what_becomes_of_foreign_messages(world: World, member: ScriptedMember) -> None:
+def test_a_controlled_listener_says_what_becomes_of_foreign_messages(world: World, member: IngressMember) -> None:
     class Extended(Controlled):
         def on_extension_message(
             self, block_length: int, template_id: int, schema_id: int, version: int, body: bytes
@@ -304,7 +299,7 @@ def test_a_controlled_listener_says_what_becomes_of_foreign_messages(world: Worl
 
 
 def test_a_state_poll_reads_nothing_and_keeps_the_session_alive(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     member.message(b"unread")
     world.advance(2 * S)
@@ -315,7 +310,7 @@ def test_a_state_poll_reads_nothing_and_keeps_the_session_alive(
 
 
 def test_a_state_poll_ends_a_wait_that_lasts_too_long(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     member.stop()
     client.poll_state_changes()
@@ -325,7 +320,7 @@ def test_a_state_poll_ends_a_wait_that_lasts_too_long(
     assert client.is_closed
 
 
-def test_a_state_poll_from_a_callback_is_refused(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_a_state_poll_from_a_callback_is_refused(world: World, client: AeronCluster, member: IngressMember) -> None:
     world.listener.on_any = lambda: client.poll_state_changes()
     member.message(b"x")
     with pytest.raises(ClusterError, match=r"poll_state_changes\(\) must not be called from a listener's callback"):
@@ -345,7 +340,7 @@ def test_results_of_others_are_tracked(client: AeronCluster) -> None:
 
 @pytest.mark.parametrize("result", [1, 64])
 def test_a_result_of_others_ends_the_wait_for_a_new_leaders_connection(
-    world: World, client: AeronCluster, member: ScriptedMember, result: int
+    world: World, client: AeronCluster, member: IngressMember, result: int
 ) -> None:
     elect(world, member).ingress.close()
     client.poll_egress()
@@ -355,10 +350,10 @@ def test_a_result_of_others_ends_the_wait_for_a_new_leaders_connection(
 
 
 def test_a_new_leader_that_other_code_heard_of_is_followed(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     assert member.egress is not None
-    leader = ScriptedMember(world.driver, 1, MEMBER_1)
+    leader = IngressMember(world.driver, 1, MEMBER_1)
     leader.leadership_term_id = 4
     leader.open_egress(member.egress.channel)
     assert leader.egress is not None
@@ -378,7 +373,7 @@ def test_a_new_leader_that_other_code_heard_of_is_followed(
 
 
 def test_partial_messages_of_the_old_leader_are_dropped(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     member.message(bytes(5000))
     client.poll_egress(2)  # two of its four frames
@@ -486,7 +481,7 @@ def test_what_is_no_time_is_refused_with_the_setting_the_value_and_what_it_may_b
 
 @pytest.mark.parametrize("value", NO_TIMES, ids=shown)
 def test_what_is_no_timeout_of_a_send_is_refused_before_anything_is_sent(
-    client: AeronCluster, member: ScriptedMember, value: Any
+    client: AeronCluster, member: IngressMember, value: Any
 ) -> None:
     with pytest.raises(ConfigurationError, match="^timeout must be None or a number of seconds from 0 to 10{9}, not "):
         client.send(b"x", timeout=value)
@@ -533,14 +528,14 @@ def test_endpoints_of_the_environment_beside_ipc_name_the_variables(*, is_given:
 
 
 def test_connect_reads_the_environment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    member = ScriptedMember(world.driver, 0, "aeron:ipc")
+    member = IngressMember(world.driver, 0, "aeron:ipc")
     monkeypatch.setenv("AERON_CLUSTER_INGRESS_CHANNEL", "aeron:ipc")
     monkeypatch.setenv("AERON_CLUSTER_EGRESS_CHANNEL", "aeron:ipc?term-length=64k")
     with AeronCluster.connect(client=world.client, listener=world.listener, idle_strategy=world.idle):
         assert member.received("SessionConnectRequest")[0]["response_channel"] == b"aeron:ipc?term-length=64k"
 
 
-def test_an_agent_invoker_works_while_the_client_waits_and_polls(world: World, member: ScriptedMember) -> None:
+def test_an_agent_invoker_works_while_the_client_waits_and_polls(world: World, member: IngressMember) -> None:
     calls: list[ClientState | ConnectStep] = []
 
     def invoke() -> int:
@@ -558,14 +553,14 @@ def test_an_agent_invoker_works_while_the_client_waits_and_polls(world: World, m
 
 
 @pytest.mark.parametrize("work", [None, 0, 3])
-def test_the_work_of_an_agent_invoker_counts(world: World, member: ScriptedMember, work: int | None) -> None:
+def test_the_work_of_an_agent_invoker_counts(world: World, member: IngressMember, work: int | None) -> None:
     client = world.connect(agent_invoker=lambda: work)
     world.poll(client)
     assert client.poll_egress() == (work or 0)
 
 
 @pytest.mark.parametrize("owns_client", [False, True])
-def test_a_shared_client_is_closed_only_when_owned(world: World, member: ScriptedMember, owns_client: bool) -> None:
+def test_a_shared_client_is_closed_only_when_owned(world: World, member: IngressMember, owns_client: bool) -> None:
     client = world.connect(owns_client=owns_client)
     client.close()
     assert bool(world.client.is_closed()) is owns_client
@@ -575,8 +570,8 @@ def test_a_shared_client_is_closed_only_when_owned(world: World, member: Scripte
 # Errors and progress
 
 
-def test_a_refusal_names_the_members_that_were_tried(world: World, member: ScriptedMember) -> None:
-    leader = ScriptedMember(world.driver, 1, MEMBER_1)
+def test_a_refusal_names_the_members_that_were_tried(world: World, member: IngressMember) -> None:
+    leader = IngressMember(world.driver, 1, MEMBER_1)
     member.redirect_to(1, ENDPOINTS)
     leader.refuse(ERROR, "concurrent session limit")
     with pytest.raises(SessionError) as refused:
@@ -589,7 +584,7 @@ def test_a_refusal_names_the_members_that_were_tried(world: World, member: Scrip
     )
 
 
-def test_a_timeout_names_the_members_that_were_tried(world: World, member: ScriptedMember) -> None:
+def test_a_timeout_names_the_members_that_were_tried(world: World, member: IngressMember) -> None:
     member.redirect_to(1, ENDPOINTS)
     with pytest.raises(TimedOutError) as late:
         world.connect()
@@ -598,9 +593,9 @@ def test_a_timeout_names_the_members_that_were_tried(world: World, member: Scrip
     )
 
 
-def test_a_redirect_does_not_extend_the_deadline(world: World, member: ScriptedMember) -> None:
+def test_a_redirect_does_not_extend_the_deadline(world: World, member: IngressMember) -> None:
     begin_ns = world.clock.now_ns
-    ScriptedMember(world.driver, 1, MEMBER_1).redirect_to(0, ENDPOINTS)
+    IngressMember(world.driver, 1, MEMBER_1).redirect_to(0, ENDPOINTS)
     member.redirect_to(1, ENDPOINTS)  # and so on, forever
     redirect = member.hooks["SessionConnectRequest"]
 
@@ -636,7 +631,7 @@ def test_a_blocking_connect_logs_each_second_to_the_nanosecond(world: World, cap
 
 @pytest.mark.parametrize("kind", ["subscription", "exclusive_publication"])
 def test_a_connect_does_not_wait_for_the_driver(world: World, kind: Any) -> None:
-    ScriptedMember(world.driver, 0, "aeron:ipc")
+    IngressMember(world.driver, 0, "aeron:ipc")
     world.driver.delay_next_add(kind, 7)
     connecting = AsyncConnect(
         world.context(ingress_channel="aeron:ipc", ingress_endpoints=None, egress_channel="aeron:ipc")
@@ -652,8 +647,8 @@ def test_a_connect_does_not_wait_for_the_driver(world: World, kind: Any) -> None
     assert world.client.open_resources == []
 
 
-def test_a_slow_add_does_not_hold_up_the_other_members(world: World, member: ScriptedMember) -> None:
-    ScriptedMember(world.driver, 1, MEMBER_1)
+def test_a_slow_add_does_not_hold_up_the_other_members(world: World, member: IngressMember) -> None:
+    IngressMember(world.driver, 1, MEMBER_1)
     world.driver.delay_next_add("exclusive_publication", 1000)
     assert world.connect().leader_member_id == 1
     assert world.ingress_channels() == [MEMBER_1]
@@ -676,7 +671,7 @@ def test_a_driver_that_dies_ends_the_connect(world: World) -> None:
 
 
 def test_a_new_leaders_publication_is_added_without_a_wait(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     leader = elect(world, member)
     world.driver.delay_next_add("exclusive_publication", 6)
@@ -693,7 +688,7 @@ def test_a_new_leaders_publication_is_added_without_a_wait(
 
 
 def test_a_new_leaders_publication_that_is_refused_is_an_error(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     leader = elect(world, member)
     leader.driver.fail_next_add("exclusive_publication", text="no room")
@@ -710,7 +705,7 @@ def test_a_new_leaders_publication_that_is_refused_is_an_error(
 
 
 def test_a_leader_that_goes_while_its_publication_is_added_is_awaited_anew(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     leader = elect(world, member)
     world.driver.delay_next_add("exclusive_publication", 1_000_000)
@@ -723,7 +718,7 @@ def test_a_leader_that_goes_while_its_publication_is_added_is_awaited_anew(
 
 
 def test_a_new_leaders_driver_that_never_answers_closes_the_client(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     elect(world, member)
     world.driver.delay_next_add("exclusive_publication", 1_000_000)
@@ -738,7 +733,7 @@ def test_a_new_leaders_driver_that_never_answers_closes_the_client(
 
 @pytest.mark.parametrize("version", [12, 13, 16, 17])
 def test_session_events_of_every_schema_version_are_understood(
-    world: World, member: ScriptedMember, version: int
+    world: World, member: IngressMember, version: int
 ) -> None:
     def hook(request: Any) -> None:
         member.connect_egress(request)
@@ -755,7 +750,7 @@ def test_session_events_of_every_schema_version_are_understood(
 
 
 def test_an_admin_response_of_a_longer_block_is_understood(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     fixed = struct.pack("<qqii", 8, 5, 0, 0) + bytes(8)
     body = fixed + struct.pack("<I", 2) + b"ok" + struct.pack("<I", 3) + b"why"
@@ -826,7 +821,7 @@ def test_malformed_egress_raises_our_errors_and_nothing_else(seed: int) -> None:
     random_source = random.Random(seed)
     frames = valid_frames()
     world = World()
-    member = ScriptedMember(world.driver, 0, MEMBER_0)
+    member = IngressMember(world.driver, 0, MEMBER_0)
     client = world.connect()
     for _ in range(60):
         if client.is_closed or client.state != ClientState.CONNECTED:
@@ -848,7 +843,7 @@ def test_malformed_egress_raises_our_errors_and_nothing_else(seed: int) -> None:
 def test_malformed_answers_to_a_connect_raise_our_errors_and_nothing_else(seed: int) -> None:
     random_source = random.Random(seed)
     world = World()
-    member = ScriptedMember(world.driver, 0, MEMBER_0)
+    member = IngressMember(world.driver, 0, MEMBER_0)
 
     def hook(request: Any) -> None:
         member.connect_egress(request)
@@ -874,7 +869,7 @@ def test_malformed_answers_to_a_connect_raise_our_errors_and_nothing_else(seed: 
     assert world.client.open_resources == []
 
 
-def test_a_client_name_that_is_not_ascii_is_sent_readably(world: World, member: ScriptedMember) -> None:
+def test_a_client_name_that_is_not_ascii_is_sent_readably(world: World, member: IngressMember) -> None:
     world.connect(client_name="früh")
     assert member.received("SessionConnectRequest")[0]["client_info"].startswith(b"name=fr?h ")
 
@@ -887,9 +882,9 @@ def test_a_closed_transport_is_told(world: World) -> None:
 
 
 def test_a_session_closed_by_the_cluster_sends_no_close_request(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
-    member.session_event(1, scripted_member.CLOSED, "TIMEOUT")
+    member.session_event(1, ingress_member.CLOSED, "TIMEOUT")
     client.poll_egress()
     client.close()
     world.driver.conduct()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,8 +22,8 @@ from examples.ledger_service import (
     Books,
     Status,
 )
-from tests import scripted_member
-from tests.scripted_member import Request
+from tests import ingress_member
+from tests.ingress_member import Request
 from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers
 
 
@@ -95,12 +94,6 @@ def test_clients_and_accounts_are_limited_by_session_and_in_total() -> None:
     assert books.transfer(2, 0, number + 4, -1, 1) == applied(2)
 
 
-@pytest.fixture
-def members() -> Iterator[ThreadedMembers]:
-    with ThreadedMembers() as members:
-        yield members
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_the_gateway_loses_and_repeats_nothing(members: ThreadedMembers, seed: int) -> None:
     random_source = random.Random(seed)
@@ -127,7 +120,7 @@ def test_the_gateway_loses_and_repeats_nothing(members: ThreadedMembers, seed: i
             answer = books.transfer(1, client_id, number, account, amount)
             if number in ends:
                 ends.remove(number)
-                member.session_event(0, scripted_member.CLOSED, "TIMEOUT")
+                member.session_event(0, ingress_member.CLOSED, "TIMEOUT")
                 member.cluster_session_id += 1
             elif number in lost_out:
                 lost_out.remove(number)

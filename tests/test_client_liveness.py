@@ -84,17 +84,14 @@ def test_a_client_that_only_sends_stays_alive(members: ThreadedMembers, member: 
 
 
 @pytest.mark.parametrize("be_busy", [sleep, hold_the_gil], ids=["the loop sleeps", "the GIL is held"])
-def test_an_asyncio_client_outlives_what_keeps_its_loop_from_running(
+async def test_an_asyncio_client_outlives_what_keeps_its_loop_from_running(
     members: ThreadedMembers, member: PatientMember, be_busy: Callable[[float], None]
 ) -> None:
-    async def scenario() -> None:
-        async with asyncio.timeout(LIMIT_S), aconnect(**members.settings()) as client:
-            be_busy(BUSY_S)
-            await client.send(b"still here")
-            assert (await client.receive()).payload == b"still here"
-            assert client.state == ClientState.CONNECTED
-
-    asyncio.run(scenario())
+    async with asyncio.timeout(LIMIT_S), aconnect(**members.settings()) as client:
+        be_busy(BUSY_S)
+        await client.send(b"still here")
+        assert (await client.receive()).payload == b"still here"
+        assert client.state == ClientState.CONNECTED
 
 
 # Why a client was closed
@@ -116,15 +113,12 @@ def test_the_drivers_end_is_said_by_a_send_that_waits(members: ThreadedMembers, 
             repeat(lambda: client.send(b"x"))
 
 
-def test_the_drivers_end_is_said_by_an_asyncio_client(members: ThreadedMembers, member: PatientMember) -> None:
-    async def scenario() -> None:
-        async with asyncio.timeout(LIMIT_S), aconnect(**members.settings()) as client:
-            await asyncio.to_thread(members.media_driver.close)
-            with pytest.raises(ClosedError, match=ENDED_BY_THE_DRIVER):
-                await client.receive()
-            assert client.close_reason == ENDED_BY_THE_DRIVER
-
-    asyncio.run(scenario())
+async def test_the_drivers_end_is_said_by_an_asyncio_client(members: ThreadedMembers, member: PatientMember) -> None:
+    async with asyncio.timeout(LIMIT_S), aconnect(**members.settings()) as client:
+        await asyncio.to_thread(members.media_driver.close)
+        with pytest.raises(ClosedError, match=ENDED_BY_THE_DRIVER):
+            await client.receive()
+        assert client.close_reason == ENDED_BY_THE_DRIVER
 
 
 def test_an_error_handler_that_raises_does_not_hide_the_drivers_end(

@@ -25,9 +25,10 @@ from container.client.round_trip_recorder import RoundTripRecorder
 from container.errors import ClosedError, ConfigurationError, LeaderChangedError, RequestTimedOutError
 from container.testing.memory_transport import ManualClock
 from container.transport.message_buffer import BufferClaim
-from tests import scripted_member, test_async_reconnecting, test_reconnecting
+from tests import ingress_member, test_async_reconnecting, test_reconnecting
 from tests.client_world import MEMBER_0, MEMBER_1, MS, S, World, elect
-from tests.scripted_member import ScriptedMember
+from tests.ingress_member import IngressMember
+from tests.pauses import until
 from tests.test_session_pool import Gateway
 from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers, key_of
 
@@ -35,17 +36,12 @@ MAX_NS = 2**42 - 1
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def member(world: World) -> IngressMember:
+    return IngressMember(world.driver, 0, MEMBER_0)
 
 
 @pytest.fixture
-def member(world: World) -> ScriptedMember:
-    return ScriptedMember(world.driver, 0, MEMBER_0)
-
-
-@pytest.fixture
-def client(world: World, member: ScriptedMember) -> AeronCluster:
+def client(world: World, member: IngressMember) -> AeronCluster:
     return AeronCluster.connect(world.context(), correlate=key_of)
 
 
@@ -76,7 +72,7 @@ def test_a_client_begins_at_nothing(client: AeronCluster) -> None:
 
 
 def test_what_is_sent_counts_and_what_keeps_alive_does_not(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     moves = Moves(client)
     client.offer(b"one")
@@ -95,7 +91,7 @@ def test_what_is_sent_counts_and_what_keeps_alive_does_not(
     assert moves() == {"sent": 1}
 
 
-def test_back_pressure_counts_each_time(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_back_pressure_counts_each_time(world: World, client: AeronCluster, member: IngressMember) -> None:
     moves = Moves(client)
     world.driver.publication_results(MEMBER_0, 101, [BACK_PRESSURED] * 3)
     assert client.offer(b"refused") == BACK_PRESSURED
@@ -115,7 +111,7 @@ class Reluctant(ControlledEgressListener):
         return Action.CONTINUE if self.seen % 3 == 0 else Action.ABORT
 
 
-def test_a_message_that_comes_again_has_come_once(world: World, member: ScriptedMember) -> None:
+def test_a_message_that_comes_again_has_come_once(world: World, member: IngressMember) -> None:
     listener = Reluctant()
     client = world.connect(listener=listener)
     moves = Moves(client)
@@ -127,7 +123,7 @@ def test_a_message_that_comes_again_has_come_once(world: World, member: Scripted
     assert moves() == {"received": 4}
 
 
-def test_a_request_and_its_reply(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_a_request_and_its_reply(world: World, client: AeronCluster, member: IngressMember) -> None:
     moves = Moves(client)
     request = client.begin_request(b"7:", key=7)
     assert moves() == {"sent": 1, "requests": 1, "in_flight": 1}
@@ -150,7 +146,7 @@ def test_a_request_that_gets_no_reply(world: World, client: AeronCluster) -> Non
     assert moves() == {"sent": 1, "requests": 1, "unknown": 1}
 
 
-def test_a_change_of_leader(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_a_change_of_leader(world: World, client: AeronCluster, member: IngressMember) -> None:
     once = client.begin_request(b"1:", key=1)
     twice = client.begin_request(b"2:", key=2, idempotent=True)
     moves = Moves(client)
@@ -171,7 +167,7 @@ def test_a_change_of_leader(world: World, client: AeronCluster, member: Scripted
 
 
 def test_the_same_leader_in_the_same_term_is_no_change(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     moves = Moves(client)
     member.new_leader("0=node0:9010,1=node1:9110")
@@ -188,7 +184,7 @@ def test_the_numbers_stay_when_the_client_is_closed(client: AeronCluster) -> Non
     assert client.metrics().sent == 2
 
 
-def test_counts_go_on_with_another_function_for_replies(client: AeronCluster, member: ScriptedMember) -> None:
+def test_counts_go_on_with_another_function_for_replies(client: AeronCluster, member: IngressMember) -> None:
     member.hooks["SessionMessageHeader"] = lambda request: member.message(request["payload"])
     client.request(b"1:", key=1)
     client.enable_requests(lambda payload: payload, resend=True)
@@ -343,13 +339,13 @@ def test_an_asyncio_client_that_connects_again_counts_over_all_its_sessions() ->
             assert moves() == {"sent": 1, "requests": 1, "answered": 1, "received": 1, "round_trips": 1}
             test_async_reconnecting.be_silent(members, member)
             asking = asyncio.create_task(client.request(b"2:", key=2, idempotent=True))
-            await test_async_reconnecting.until(lambda: len(members.do(member.payloads)) == 2, "it to be in flight")
+            await until(lambda: len(members.do(member.payloads)) == 2, "it to be in flight")
             members.do(member.echo)
             assert moves() == {"sent": 1, "requests": 1, "in_flight": 1}
-            members.do(lambda: member.session_event(5, scripted_member.CLOSED, "TIMEOUT"))
+            members.do(lambda: member.session_event(5, ingress_member.CLOSED, "TIMEOUT"))
             assert await asking == b"2:"
             await client.send(b"an event")
-            await test_async_reconnecting.until(lambda: client.metrics().unread == 1, "the echo")
+            await until(lambda: client.metrics().unread == 1, "the echo")
             metrics = client.metrics()
             assert (metrics.sent, metrics.received, metrics.requests, metrics.answered) == (4, 3, 2, 2)
             assert (metrics.resent, metrics.reconnects, metrics.sessions, metrics.unknown) == (1, 1, 1, 0)

@@ -20,29 +20,24 @@ from container.errors import (
     RequestTimedOutError,
     SendTimedOutError,
 )
-from tests import scripted_member
+from tests import ingress_member
 from tests.client_world import ENDPOINTS, MEMBER_0, MEMBER_1, MS, S, World, elect
-from tests.scripted_member import ScriptedMember
+from tests.ingress_member import IngressMember
 from tests.test_session_pool import Gateway
 from tests.threaded_members import key_of
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def member(world: World) -> IngressMember:
+    return IngressMember(world.driver, 0, MEMBER_0)
 
 
 @pytest.fixture
-def member(world: World) -> ScriptedMember:
-    return ScriptedMember(world.driver, 0, MEMBER_0)
-
-
-@pytest.fixture
-def client(world: World, member: ScriptedMember) -> AeronCluster:
+def client(world: World, member: IngressMember) -> AeronCluster:
     return AeronCluster.connect(world.context(), correlate=key_of)
 
 
-def echo(member: ScriptedMember) -> None:
+def echo(member: IngressMember) -> None:
     member.hooks["SessionMessageHeader"] = lambda request: member.message(request["payload"])
 
 
@@ -59,7 +54,7 @@ def counts(client: AeronCluster | SessionPool) -> RequestCounts:
 
 
 def test_a_request_returns_its_reply_and_other_messages_go_to_the_listener(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     echo(member)
     member.message(b"an event")
@@ -69,7 +64,7 @@ def test_a_request_returns_its_reply_and_other_messages_go_to_the_listener(
     assert counts(client) == RequestCounts(sent=1, answered=1, resent=0, unknown=0, unmatched=1, in_flight=0)
 
 
-def test_many_requests_in_flight_are_answered_in_any_order(client: AeronCluster, member: ScriptedMember) -> None:
+def test_many_requests_in_flight_are_answered_in_any_order(client: AeronCluster, member: IngressMember) -> None:
     requests = begin(client, range(100))
     assert counts(client).in_flight == 100
     for key in reversed(range(100)):
@@ -80,7 +75,7 @@ def test_many_requests_in_flight_are_answered_in_any_order(client: AeronCluster,
 
 
 def test_a_request_without_a_reply_times_out_with_an_unknown_outcome(
-    client: AeronCluster, member: ScriptedMember
+    client: AeronCluster, member: IngressMember
 ) -> None:
     with pytest.raises(RequestTimedOutError, match="no reply with key 7 within 0.5 s") as late:
         client.request(b"7:", key=7, timeout=0.5)
@@ -112,7 +107,7 @@ def test_a_request_that_cannot_be_sent_says_so(world: World, client: AeronCluste
     assert counts(client).sent == 0
 
 
-def test_requests_need_correlate_and_keys_of_their_own(world: World, member: ScriptedMember) -> None:
+def test_requests_need_correlate_and_keys_of_their_own(world: World, member: IngressMember) -> None:
     plain = world.connect()
     assert plain.request_counts is None
     with pytest.raises(ConfigurationError, match=r"connect\(correlate=...\)"):
@@ -129,14 +124,14 @@ def test_requests_need_correlate_and_keys_of_their_own(world: World, member: Scr
     assert request.wait() == b"7:done"
 
 
-def test_a_request_can_not_be_awaited_in_a_callback(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_a_request_can_not_be_awaited_in_a_callback(world: World, client: AeronCluster, member: IngressMember) -> None:
     world.listener.on_any = lambda: client.request(b"7:", key=7)
     member.message(b"x")
     with pytest.raises(ClusterError, match="must not be called from a listener's callback"):
         client.poll_egress()
 
 
-def test_a_close_ends_requests_with_an_unknown_outcome(client: AeronCluster, member: ScriptedMember) -> None:
+def test_a_close_ends_requests_with_an_unknown_outcome(client: AeronCluster, member: IngressMember) -> None:
     (request,) = begin(client, range(1), idempotent=True)
     client.close()
     with pytest.raises(RequestClosedError, match="the client is closed: closed by this client") as closed:
@@ -148,9 +143,9 @@ def test_a_close_ends_requests_with_an_unknown_outcome(client: AeronCluster, mem
     assert before.value.outcome == Outcome.NOT_DONE
 
 
-def test_the_clusters_close_ends_requests(client: AeronCluster, member: ScriptedMember) -> None:
+def test_the_clusters_close_ends_requests(client: AeronCluster, member: IngressMember) -> None:
     requests = begin(client, range(3))
-    member.session_event(5, scripted_member.CLOSED, "TIMEOUT")
+    member.session_event(5, ingress_member.CLOSED, "TIMEOUT")
     client.poll_egress()
     for request in requests:
         with pytest.raises(RequestClosedError, match="closed by the cluster: TIMEOUT"):
@@ -162,7 +157,7 @@ def test_the_clusters_close_ends_requests(client: AeronCluster, member: Scripted
 
 
 def test_with_a_new_leader_requests_end_at_once_with_an_unknown_outcome(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     requests = begin(client, range(3))
     elect(world, member)
@@ -178,7 +173,7 @@ def test_with_a_new_leader_requests_end_at_once_with_an_unknown_outcome(
 
 
 def test_when_the_leader_is_given_up_requests_end_at_once(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     (request,) = begin(client, range(1))
     (patient,) = begin(client, range(1, 2), idempotent=True)
@@ -195,7 +190,7 @@ def test_when_the_leader_is_given_up_requests_end_at_once(
 
 @pytest.mark.parametrize("resend", [True, False], ids=["resend=", "idempotent="])
 def test_idempotent_requests_are_sent_again_in_their_order_and_once_to_each_leader(
-    world: World, member: ScriptedMember, resend: bool
+    world: World, member: IngressMember, resend: bool
 ) -> None:
     client = AeronCluster.connect(world.context(), correlate=key_of, resend=resend)
     once = client.begin_request(b"99:", key=99, idempotent=False)
@@ -221,7 +216,7 @@ def test_idempotent_requests_are_sent_again_in_their_order_and_once_to_each_lead
 
 
 def test_what_is_sent_after_the_change_comes_behind_what_is_sent_again(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     begin(client, range(10), idempotent=True)
     leader = elect(world, member)
@@ -235,7 +230,7 @@ def test_what_is_sent_after_the_change_comes_behind_what_is_sent_again(
 
 
 def test_a_reply_that_waits_to_be_read_counts_though_a_new_leader_is_there(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     once, twice = begin(client, range(1)) + begin(client, range(1, 2), idempotent=True)
     leader = elect(world, member)
@@ -250,7 +245,7 @@ def test_a_reply_that_waits_to_be_read_counts_though_a_new_leader_is_there(
 
 
 def test_an_egress_that_is_never_all_read_does_not_hold_up_what_is_sent_again(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     (request,) = begin(client, range(1), idempotent=True)
     leader = elect(world, member)
@@ -265,14 +260,14 @@ def test_an_egress_that_is_never_all_read_does_not_hold_up_what_is_sent_again(
 
 
 def test_a_leader_that_is_lost_before_all_is_sent_again_leaves_it_to_the_next(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     requests = begin(client, range(10), idempotent=True)
     leader = elect(world, member)
     world.driver.publication_results(MEMBER_1, 101, [None, None, None] + [BACK_PRESSURED] * 100)
     world.poll(client, 5)
     assert len(leader.payloads()) < 10
-    last = ScriptedMember(world.driver, 0, MEMBER_0)
+    last = IngressMember(world.driver, 0, MEMBER_0)
     last.leadership_term_id = 5
     assert member.egress is not None
     last.open_egress(member.egress.channel)
@@ -283,7 +278,7 @@ def test_a_leader_that_is_lost_before_all_is_sent_again_leaves_it_to_the_next(
 
 
 def test_requests_to_the_new_leader_are_not_those_to_the_old_one(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     leader = elect(world, member)
     world.poll(client)
@@ -294,7 +289,7 @@ def test_requests_to_the_new_leader_are_not_those_to_the_old_one(
     assert counts(client)[:4] == (1, 1, 0, 0)
 
 
-def test_a_deadline_holds_while_there_is_no_leader(world: World, client: AeronCluster, member: ScriptedMember) -> None:
+def test_a_deadline_holds_while_there_is_no_leader(world: World, client: AeronCluster, member: IngressMember) -> None:
     (request,) = begin(client, range(1), idempotent=True)
     member.stop()
     with pytest.raises(RequestTimedOutError, match="within 5 s"):
@@ -303,7 +298,7 @@ def test_a_deadline_holds_while_there_is_no_leader(world: World, client: AeronCl
 
 
 def test_no_new_leader_in_time_ends_requests_with_the_reason(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     request = client.begin_request(b"1:", key=1, idempotent=True, timeout=60)
     member.stop()
@@ -312,7 +307,7 @@ def test_no_new_leader_in_time_ends_requests_with_the_reason(
 
 
 def test_a_leader_that_stands_still_does_not_end_requests(
-    world: World, client: AeronCluster, member: ScriptedMember
+    world: World, client: AeronCluster, member: IngressMember
 ) -> None:
     (request,) = begin(client, range(1))
     world.driver.publication_results(MEMBER_0, 101, [NOT_CONNECTED] * 5)
@@ -385,7 +380,7 @@ def test_a_pooled_session_that_is_closed_ends_its_requests_alone(
 ) -> None:
     first, second = pool.open_all(2)
     requests = [session.begin_request(b"7:", key=7) for session in (first, second)]
-    gateway.session_event(5, scripted_member.CLOSED, "TIMEOUT", session_id=first.cluster_session_id)
+    gateway.session_event(5, ingress_member.CLOSED, "TIMEOUT", session_id=first.cluster_session_id)
     with pytest.raises(RequestClosedError, match="closed by the cluster: TIMEOUT"):
         requests[0].wait()
     assert not requests[1].is_done
@@ -408,7 +403,7 @@ def test_a_send_of_a_pooled_session_waits_for_room_and_ends(world: World, pool: 
 # The table alone
 
 
-def test_a_correlate_that_fails_is_the_polls_error(world: World, member: ScriptedMember) -> None:
+def test_a_correlate_that_fails_is_the_polls_error(world: World, member: IngressMember) -> None:
     def fail(payload: bytes) -> Hashable:
         raise ZeroDivisionError
 

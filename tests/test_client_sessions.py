@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.member import Member
+from container.testing.scripted_member import ScriptedMember
 
 EDGES = [-(2**63) + 1, -(2**63) + 2, -(2**62), -1, 0, 1, 2**62, 2**63 - 2, 2**63 - 1]
 IDS = st.one_of(st.integers(1, 40), st.sampled_from(EDGES), st.integers(-(2**63) + 1, 2**63 - 1))
@@ -14,7 +14,7 @@ IDS = st.one_of(st.integers(1, 40), st.sampled_from(EDGES), st.integers(-(2**63)
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(IDS, st.booleans()), max_size=40), st.lists(IDS, max_size=20))
 def test_a_session_is_found_while_it_is_open(opened: list[tuple[int, bool]], others: list[int]) -> None:
-    member = Member().follow()
+    member = ScriptedMember().follow()
     present: set[int] = set()
     for session_id, _ in opened:
         if session_id not in present:

@@ -47,7 +47,6 @@ SBE_HEADER = struct.pack("<HHHH", 128, 200, 110, 2)
 BLOCK = struct.Struct("<iiqqqqiiiiiiiii")
 TIMESTAMP_OFFSET = 16
 FILE_MAX_LENGTH = 2**31
-LEGACY_TIMESTAMP_OFFSET = 8
 
 WRITTEN: dict[str, Any] = {
     "archive_stream_id": 10,

@@ -24,8 +24,8 @@ from container.testing import transport_probe as seam
 from container.testing.manual_time import ManualClock
 from container.testing.memory_stores import MemoryMarkFile, MemorySnapshotStore
 from container.testing.memory_transport import MemoryClient, MemoryDriver
+from container.testing.recording_service import RecordingService
 from container.transport.idle_strategy import BackoffIdleStrategy, BusySpinIdleStrategy, SleepingIdleStrategy
-from tests.member import RecordingService
 from tests.test_settings import SETTINGS
 
 NOW_MS = 1_700_000_000_000
@@ -316,7 +316,7 @@ class Unbuildable:
 
 
 def test_service_can_be_named(tmp_path: Path, client: MemoryClient) -> None:
-    environ = {"AERON_CLUSTER_SERVICE_CLASS_NAME": "tests.member:RecordingService"}
+    environ = {"AERON_CLUSTER_SERVICE_CLASS_NAME": "container.testing.recording_service:RecordingService"}
     context = Context(client=client, environ=environ, cluster_dir=tmp_path)
     context.conclude()
     assert type(context.service).__name__ == "RecordingService"

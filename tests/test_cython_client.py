@@ -9,10 +9,10 @@ import pytest
 from container.api import BACK_PRESSURED
 from container.client import EventCode, SessionPool, aconnect
 from container.errors import ClusterError, ConfigurationError
-from tests import scripted_member
+from tests import ingress_member
 from tests.client_world import ENDPOINTS, MEMBER_0, Collecting, World, elect
 from tests.cython_module import compile_module
-from tests.scripted_member import ScriptedMember
+from tests.ingress_member import IngressMember
 from tests.test_session_pool import Gateway
 
 SOURCE = '''
@@ -92,18 +92,13 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def member(world: World) -> ScriptedMember:
-    return ScriptedMember(world.driver, 0, MEMBER_0)
+def member(world: World) -> IngressMember:
+    return IngressMember(world.driver, 0, MEMBER_0)
 
 
 @pytest.mark.timeout(300)
 def test_a_listener_in_cython_gets_messages_and_answers_from_its_callback(
-    module: ModuleType, world: World, member: ScriptedMember
+    module: ModuleType, world: World, member: IngressMember
 ) -> None:
     listener = module.Answering()
     client = world.connect(listener=listener)
@@ -118,10 +113,10 @@ def test_a_listener_in_cython_gets_messages_and_answers_from_its_callback(
     assert member.payloads() == [b"ping", bytes(5000)]
 
 
-def test_a_listener_in_cython_is_told_all(module: ModuleType, world: World, member: ScriptedMember) -> None:
+def test_a_listener_in_cython_is_told_all(module: ModuleType, world: World, member: IngressMember) -> None:
     listener = module.Answering()
     client = world.connect(listener=listener)
-    member.session_event(4, scripted_member.OK, "fine")
+    member.session_event(4, ingress_member.OK, "fine")
     member.send(
         "AdminResponse",
         cluster_session_id=8,
@@ -142,7 +137,7 @@ def test_a_listener_in_cython_is_told_all(module: ModuleType, world: World, memb
 
 
 def test_a_listener_in_cython_says_what_becomes_of_a_message(
-    module: ModuleType, world: World, member: ScriptedMember
+    module: ModuleType, world: World, member: IngressMember
 ) -> None:
     listener = module.Answering()
     listener.aborts = 2
@@ -152,7 +147,7 @@ def test_a_listener_in_cython_says_what_becomes_of_a_message(
     assert [message[2] for message in listener.told] == [b"again"] * 3
 
 
-def test_an_exception_in_cython_ends_the_poll(module: ModuleType, world: World, member: ScriptedMember) -> None:
+def test_an_exception_in_cython_ends_the_poll(module: ModuleType, world: World, member: IngressMember) -> None:
     listener = module.Answering()
     client = world.connect(listener=listener)
     member.message(b"")
@@ -164,10 +159,10 @@ def test_an_exception_in_cython_ends_the_poll(module: ModuleType, world: World, 
 
 
 def test_what_a_listener_in_cython_leaves_out_is_an_error_or_nothing(
-    module: ModuleType, world: World, member: ScriptedMember
+    module: ModuleType, world: World, member: IngressMember
 ) -> None:
     client = world.connect(listener=module.Silent())
-    member.session_event(4, scripted_member.OK)
+    member.session_event(4, ingress_member.OK)
     world.poll(client)
     member.message(b"unexpected")
     with pytest.raises(ConfigurationError, match="a message came from the cluster and Silent has no on_message"):
@@ -177,7 +172,7 @@ def test_what_a_listener_in_cython_leaves_out_is_an_error_or_nothing(
         world.poll(client)
 
 
-def test_a_loop_in_cython_polls_and_idles(module: ModuleType, world: World, member: ScriptedMember) -> None:
+def test_a_loop_in_cython_polls_and_idles(module: ModuleType, world: World, member: IngressMember) -> None:
     listener = module.Polling()
     client = world.connect(listener=listener)
     for _ in range(50):

@@ -11,9 +11,9 @@ import pytest
 
 from container.api import CloseReason
 from container.errors import AgentTermination, ArchiveError, ClusterError
+from container.testing.scripted_member import ScriptedMember
 from tests import hostile
 from tests.cython_module import compile_cython, compile_module, load_module
-from tests.member import Member
 from tests.replay_world import Tally, egress, of_kind, replayed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -163,7 +163,7 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 @pytest.mark.parametrize("returned", [-1, -(2**31), 2**31 - 1, 7])
 def test_any_number_that_a_callback_returns_is_safe(numbers: ModuleType, returned: int) -> None:
     service = numbers.ReturnsNumbers()
-    member = Member(service).lead()
+    member = ScriptedMember(service).lead()
     service.returned = returned
     member.cm.open_session(1)
     member.cm.session_message(1, b"x")
@@ -186,49 +186,40 @@ def number(value: int) -> bytes:
 @pytest.mark.timeout(300)
 def test_a_service_in_cython_is_called_answers_and_is_snapshotted(module: ModuleType) -> None:
     service = module.AddingService()
-    member = Member(service).lead()
+    member = ScriptedMember(service).lead()
     member.cm.open_session(1)
     member.deliver(number(40), number(2))
     assert service.total == 42
-    assert [message.payload for message in member.cm.egress(1)] == [number(40), b"", number(42), b""]
-    position = member.cm.snapshot()
-    member.commit()
-    messages = member.store.messages(member.store.recording_ids[-1])
+    assert member.answers() == [number(40), b"", number(42), b""]
+    messages = member.take_snapshot()
     assert messages[-30:] == [number(42)] * 30
     end = member.store.recording(member.store.recording_ids[-1]).recorded_position
     assert service.results[-30:] == list(range(end - 29 * 64, end + 1, 64))
 
-    second = Member(module.AddingService(), log_position=position)
-    second.start(recording_ids=[second.store.add_recording(messages)], leadership_term_id=1)
+    second = ScriptedMember(module.AddingService(), log_position=member.cm.log_position).start(messages)
     assert (second.service.total, second.service.messages_read) == (42, 30)
 
 
 def test_a_service_in_cython_offers_bytes_to_a_session(module: ModuleType) -> None:
-    member = Member(module.AddingService()).lead()
+    member = ScriptedMember(module.AddingService()).lead()
     member.cm.open_session(1)
     member.deliver(number(3_000))
-    assert [message.payload for message in member.cm.egress(1)] == [number(3_000)]
+    assert member.answers() == [number(3_000)]
     assert member.service.results == [96]
 
 
 def test_a_snapshot_that_is_all_there_is_read_before_the_archive_is_asked_about_it(module: ModuleType) -> None:
-    taken = Member(module.AddingService()).lead()
-    taken.cm.snapshot()
-    taken.commit()
-    member = Member(module.AddingService())
+    messages = ScriptedMember(module.AddingService()).lead().take_snapshot()
+    member = ScriptedMember(module.AddingService())
     member.store.script("check", [ArchiveError("the disk is gone")])
-    recording_id = member.store.add_recording(taken.store.messages(taken.store.recording_ids[-1]))
-    member.start(recording_ids=[recording_id], leadership_term_id=1)
+    member.start(messages)
     assert member.service.messages_read == 30
 
 
 @pytest.mark.parametrize("polls", [0, 1, 2, 3])
 def test_what_is_read_at_once_begins_with_a_whole_message(module: ModuleType, polls: int) -> None:
-    taken = Member(module.AddingService()).lead()
-    taken.cm.snapshot()
-    taken.commit()
-    messages = taken.store.messages(taken.store.recording_ids[-1])[:2]
-    member = Member(module.AddingService())
+    messages = ScriptedMember(module.AddingService()).lead().take_snapshot()[:2]
+    member = ScriptedMember(module.AddingService())
     member.service.polls = polls
     recording_id = member.store.add_recording([*messages, bytes(3_000), number(1)])  # of three frames, and one
     member.cm.start(recording_ids=[recording_id], leadership_term_id=1)
@@ -242,16 +233,14 @@ def test_what_is_read_at_once_begins_with_a_whole_message(module: ModuleType, po
 
 @pytest.mark.timeout(300)
 def test_a_service_in_cython_never_reads_a_damaged_snapshot_to_a_normal_end(module: ModuleType) -> None:
-    member = Member(module.AddingService()).lead()
+    member = ScriptedMember(module.AddingService()).lead()
     member.cm.open_session(1)
     member.deliver(number(42))
-    position = member.cm.snapshot()
-    member.commit()
-    messages = member.store.messages(member.store.recording_ids[-1])
+    messages = member.take_snapshot()
     frames = member.store.frames(member.store.recording_ids[-1])
     for index in range(len(frames)):
         for at, damage in [(0, bytes(4)), (0, bytes(32)), (5, b"\0"), (6, b"\0")]:
-            second = Member(module.AddingService(), log_position=position)
+            second = ScriptedMember(module.AddingService(), log_position=member.cm.log_position)
             recording_id = second.store.add_recording(messages)
             log = second.store.recording(recording_id).log
             log.overwrite(log.frames()[index].position + at, damage)
@@ -261,7 +250,7 @@ def test_a_service_in_cython_never_reads_a_damaged_snapshot_to_a_normal_end(modu
 
 
 def test_a_service_in_cython_has_timers_sessions_and_messages_to_the_cluster(module: ModuleType) -> None:
-    member = Member(module.AddingService()).lead()
+    member = ScriptedMember(module.AddingService()).lead()
     member.cm.open_session(5, timestamp=1_000)
     member.cm.session_message(5, number(1_000), timestamp=1_001)
     member.cm.session_message(5, number(2_000), timestamp=1_002)
@@ -303,17 +292,27 @@ def test_a_service_in_cython_is_replayed(module: ModuleType, tmp_path: Path) -> 
 
 
 def test_an_exception_of_a_service_in_cython_is_counted(module: ModuleType) -> None:
-    member = Member(module.AddingService()).lead()
+    member = ScriptedMember(module.AddingService()).lead()
     member.deliver(b"short", number(5))
     assert [str(error) for error in member.errors] == ["5 bytes"]
     assert member.service.total == 5
 
 
 def test_a_service_in_cython_has_the_whole_cluster(module: ModuleType) -> None:
-    member = Member(module.AddingService()).start()
+    member = ScriptedMember(module.AddingService()).start()
     assert member.service.cluster.log_position == 0
     with pytest.raises(ClusterError, match="unknown clusterSessionId: 3"):
         member.service.cluster.close_client_session(3)
+
+
+def test_a_service_in_cython_sees_of_a_cluster_what_the_document_names() -> None:
+    declarations = (ROOT / "src" / "container" / "service" / "cluster.pxd").read_text()
+    found = re.search(r"^cdef class Cluster:\n(.*?)^cdef class", declarations, re.DOTALL | re.MULTILINE)
+    assert found is not None, "a base of Cluster would give its methods to services"
+    methods = set(re.findall(r"^    cdef [^\n(]*?\b([a-z]\w+)\(", found[1], re.MULTILINE))
+    row = re.search(r"^\| `Cluster` \| (.*)", (ROOT / "docs" / "cython.md").read_text(), re.MULTILINE)
+    assert row is not None
+    assert methods == set(re.findall(r"`(\w+)", row[1]))
 
 
 @pytest.mark.timeout(300)
@@ -322,22 +321,21 @@ def test_the_service_of_the_document_works(tmp_path: Path) -> None:
     found = re.search(r"```cython\n(.*?)```", document, re.DOTALL)
     assert found is not None
     adder = compile_module("adder", found[1], tmp_path).Adder
-    member = Member(adder()).lead()
+    member = ScriptedMember(adder()).lead()
     member.cm.open_session(1)
     member.deliver(number(4), b"short", number(5))
-    answers = [message.payload for message in member.cm.egress(1)]
-    assert answers == [number(4), b"error: send 8 bytes", number(9)]
+    assert member.answers() == [number(4), b"error: send 8 bytes", number(9)]
     hostile.run(adder, [lambda chance: chance.randbytes(8)], seed=7)
 
 
 @pytest.mark.timeout(300)
 def test_the_echo_service_of_the_examples_works(tmp_path: Path) -> None:
     module = load_module(compile_cython(ROOT / "examples" / "cython_echo.pyx", tmp_path, "-O1"))
-    member = Member(module.EchoHandler()).lead()
+    member = ScriptedMember(module.EchoHandler()).lead()
     member.cm.open_session(1)
     sent = [b"", b"one", b"x" * 5_000]
     member.deliver(*sent)
     member.deliver(b"not of a session that is open", session_id=2)
-    assert [message.payload for message in member.cm.egress(1)] == sent
+    assert member.answers() == sent
     assert member.errors == []
     hostile.run(module.EchoHandler, [lambda chance: chance.randbytes(chance.randrange(100))], seed=8)

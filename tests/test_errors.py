@@ -32,9 +32,9 @@ from container.errors import (
     SessionLimitError,
 )
 from container.transport.message_buffer import BufferClaim
-from tests import scripted_member
+from tests import ingress_member
 from tests.client_world import MEMBER_0, Collecting, World
-from tests.scripted_member import ERROR, ScriptedMember
+from tests.ingress_member import ERROR, IngressMember
 
 ROOT = Path(__file__).parents[1]
 HEADING = "| error | is also a | `is_retryable` | `outcome` | when |"
@@ -152,13 +152,8 @@ def test_a_refusal_of_the_driver_says_by_its_code_whether_to_try_again(code: int
 # From a client
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def test_the_session_limit_can_be_tried_again_and_another_refusal_can_not(world: World) -> None:
-    member = ScriptedMember(world.driver, 0, MEMBER_0)
+    member = IngressMember(world.driver, 0, MEMBER_0)
     member.refuse(ERROR, "concurrent session limit")
     with pytest.raises(SessionLimitError, match="ERROR: concurrent session limit; members tried") as limited:
         world.connect()
@@ -171,7 +166,7 @@ def test_the_session_limit_can_be_tried_again_and_another_refusal_can_not(world:
 
 
 def test_a_rejected_client_gets_a_permission_error_that_is_no_connection_error(world: World) -> None:
-    ScriptedMember(world.driver, 0, MEMBER_0).refuse(scripted_member.AUTHENTICATION_REJECTED, "no")
+    IngressMember(world.driver, 0, MEMBER_0).refuse(ingress_member.AUTHENTICATION_REJECTED, "no")
     with pytest.raises(PermissionError) as refused:
         world.connect()
     assert not isinstance(refused.value, ConnectionError)
@@ -189,7 +184,7 @@ def test_members_that_the_driver_refuses_can_be_tried_again_if_their_names_may_r
 
 
 def test_a_send_that_is_not_accepted_was_not_sent(world: World) -> None:
-    ScriptedMember(world.driver, 0, MEMBER_0)
+    IngressMember(world.driver, 0, MEMBER_0)
     client = world.connect()
     world.driver.publication_results(MEMBER_0, 101, [NOT_CONNECTED] * 10_000)
     with pytest.raises(SendTimedOutError, match="NOT_CONNECTED, state CONNECTED") as late:
@@ -206,7 +201,7 @@ def too_long(length: int, limit: str, longest: int) -> str:
 
 
 def test_too_long_a_message_is_counted_as_the_caller_passed_it(world: World) -> None:
-    ScriptedMember(world.driver, 0, MEMBER_0)
+    IngressMember(world.driver, 0, MEMBER_0)
     client: AeronCluster = world.connect()
     longest = client.max_message_length
     assert client.offer(bytes(longest)) > 0
@@ -219,7 +214,7 @@ def test_too_long_a_message_is_counted_as_the_caller_passed_it(world: World) -> 
 
 
 def test_too_long_a_message_of_a_pooled_session_is_counted_as_the_caller_passed_it(world: World) -> None:
-    member = ScriptedMember(world.driver, 0, MEMBER_0)
+    member = IngressMember(world.driver, 0, MEMBER_0)
     with SessionPool.connect(world.context(listener=Collecting())) as pool:
         member.cluster_session_id = 9
         (session,) = pool.open_all(1)

@@ -9,7 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from container.api import TimeUnit
 from container.errors import AgentTermination, SnapshotError
+from container.testing import MemoryMember
+from container.testing.scripted_member import ScriptedMember
 from examples.auction_service import (
     MAX_CLOSED,
     MAX_OPEN,
@@ -29,7 +32,6 @@ from examples.auction_service import (
 )
 from examples.echo_service import TOO_LONG, EchoService
 from examples.pipeline_demo import LEAST_RAISE, NextAuctionService
-from tests.member import Member
 
 ROOT = Path(__file__).parents[1]
 ANSWERS: Any = msgspec.msgpack.Decoder(Accepted | Refused | AuctionState | AuctionClosed)
@@ -38,15 +40,13 @@ ANSWERS: Any = msgspec.msgpack.Decoder(Accepted | Refused | AuctionState | Aucti
 class House:
     """An auction service on a leading member, with sessions 1 and 2."""
 
-    def __init__(self, member: Member | None = None, *, is_new: bool = True) -> None:
-        self.member = member or Member(AuctionService(), log_term_length=1024 * 1024).lead()
-        for session_id in (1, 2) if is_new else ():
-            self.member.cm.open_session(session_id)
-        self.member.commit()
+    def __init__(self, time_unit: TimeUnit = TimeUnit.MILLIS) -> None:
+        self.member = MemoryMember(AuctionService, time_unit=time_unit)
+        self.clients = [self.member.open_session() for _ in range(2)]
 
     def ask(self, request: Any, session_id: int = 1) -> Any:
         """Sends a request; the newest answer."""
-        self.member.deliver(msgspec.msgpack.encode(request), session_id=session_id)
+        self.clients[session_id - 1].send(msgspec.msgpack.encode(request))
         return self.answers(session_id)[-1]
 
     def state(self) -> list[Auction]:
@@ -62,18 +62,17 @@ class House:
 
     def answers(self, session_id: int = 1) -> list[Any]:
         """All that a session heard."""
-        return [ANSWERS.decode(message.payload) for message in self.member.cm.egress(session_id)]
+        return [ANSWERS.decode(payload) for payload in self.clients[session_id - 1].egress]
 
 
 def test_an_auction_closes_by_its_timer_and_every_client_hears_who_won() -> None:
     house = House()
     assert house.ask(OpenAuction(1, "a clock", 50, 1_500)) == Accepted(1, 1)
-    assert house.member.cm.scheduled_timers == [(1, 2_500)]
+    assert house.member.timers == {1: 2_500}
     assert house.ask(PlaceBid(2, 1, "ada", 40)) == Accepted(2, 1)
     assert house.ask(PlaceBid(3, 1, "grace", 60), 2) == Accepted(3, 1)
     assert house.ask(PlaceBid(4, 1, "ada", 55)) == Refused(4, "55 is not above the highest bid, 60")
-    house.member.cm.timer_event(1, timestamp=2_500)
-    house.member.commit()
+    house.member.advance(1_500)
     for session_id in (1, 2):
         assert house.answers(session_id)[-1] == AuctionClosed(1, "a clock", "grace", 60)
     assert house.ask(PlaceBid(5, 1, "ada", 100)) == Refused(5, "auction 1 is closed")
@@ -88,12 +87,11 @@ def test_an_auction_below_its_reserve_price_has_no_winner() -> None:
     assert house.close(1) is None
 
 
-@pytest.mark.parametrize(("unit", "factor"), [(0, 1), (1, 1_000), (2, 1_000_000)])
-def test_durations_are_in_the_clusters_time_unit(unit: int, factor: int) -> None:
-    house = House()
-    house.member.cm.new_leadership_term(time_unit=unit)
+@pytest.mark.parametrize(("unit", "factor"), [("MILLIS", 1), ("MICROS", 1_000), ("NANOS", 1_000_000)])
+def test_durations_are_in_the_clusters_time_unit(unit: str, factor: int) -> None:
+    house = House(TimeUnit[unit])
     house.ask(OpenAuction(1, "x", 1, 10))
-    assert house.member.cm.scheduled_timers[-1] == (1, 1_000 + 10 * factor)
+    assert house.member.timers == {1: 1_000 + 10 * factor}
 
 
 HOSTILE_REQUESTS = {
@@ -119,13 +117,11 @@ def test_a_hostile_request_is_refused_changes_nothing_and_snapshots_go_on(name: 
     house = House()
     house.ask(OpenAuction(1, "x", 1, 10))
     before = msgspec.msgpack.encode(house.member.service.house)
-    house.member.deliver(HOSTILE_REQUESTS[name])
+    house.clients[0].send(HOSTILE_REQUESTS[name])
     assert isinstance(house.answers()[-1], Refused)
     assert msgspec.msgpack.encode(house.member.service.house) == before
-    house.member.cm.snapshot()
-    house.member.commit()
+    assert house.member.take_snapshot().state
     assert house.member.errors == []
-    assert len(house.member.store.recording_ids) == 1
 
 
 def test_open_auctions_are_limited_by_session_and_in_total() -> None:
@@ -161,9 +157,9 @@ def test_a_page_of_the_longest_auctions_fits_the_shortest_egress() -> None:
 
 def test_a_timer_under_back_pressure_is_set_all_the_same() -> None:
     house = House()
-    house.member.results(-2, -3, -2)
+    house.member.fail_requests(-2, -3, -2)
     assert house.ask(OpenAuction(1, "x", 1, 10)) == Accepted(1, 1)
-    assert len(house.member.cm.scheduled_timers) == 1
+    assert house.member.timers == {1: 1_010}
 
 
 def test_the_state_comes_back_from_a_snapshot() -> None:
@@ -172,17 +168,12 @@ def test_the_state_comes_back_from_a_snapshot() -> None:
         house.ask(OpenAuction(index, f"item {index}", index, 1_000))
         house.ask(PlaceBid(index, index + 1, "ada", index + 5))
     before = house.state()
-    position = house.member.cm.snapshot()
-    house.member.commit()
-    messages = house.member.store.messages(house.member.store.recording_ids[-1])
-
-    member = Member(AuctionService(), log_position=position)
-    member.start(recording_ids=[member.store.add_recording(messages)], leadership_term_id=1)
-    member.cm.join_as_leader()
-    member.work()
-    after = member.service.house
+    old = house.member.service.house
+    house.member.restart(house.member.take_snapshot())
+    after = house.member.service.house
+    assert after is not old
     assert list(after.auctions.values()) == before
-    assert after == house.member.service.house
+    assert after == old
     assert before[0] == Auction(1, 1, "item 0", 0, 2_000, "ada", 5, 1)
 
 
@@ -190,51 +181,33 @@ def test_the_next_version_takes_up_the_state_and_refuses_small_raises() -> None:
     house = House()
     house.ask(OpenAuction(1, "x", 1, 10))
     house.ask(PlaceBid(2, 1, "ada", 100))
-    position = house.member.cm.snapshot()
-    house.member.commit()
-    messages = house.member.store.messages(house.member.store.recording_ids[-1])
-    member = Member(NextAuctionService(), log_position=position)
-    member.start(recording_ids=[member.store.add_recording(messages)], leadership_term_id=0)
-    member.cm.join_as_leader()
-    member.work()
-    for session_id in (1, 2):
-        member.cm.connect_egress(session_id, f"aeron:udp?endpoint=localhost:{20_000 + session_id}")
-    next_house = House(member, is_new=False)
-    assert next_house.ask(PlaceBid(3, 1, "ada", 101)) == Refused(
-        3, f"101 raises the highest bid by less than {LEAST_RAISE}"
-    )
-    assert next_house.ask(PlaceBid(4, 1, "ada", 100 + LEAST_RAISE)) == Accepted(4, 1)
+    house.member.restart(house.member.take_snapshot(), service=NextAuctionService)
+    assert house.ask(PlaceBid(3, 1, "ada", 101)) == Refused(3, f"101 raises the highest bid by less than {LEAST_RAISE}")
+    assert house.ask(PlaceBid(4, 1, "ada", 100 + LEAST_RAISE)) == Accepted(4, 1)
 
 
 def test_a_snapshot_of_another_service_is_refused() -> None:
-    member = Member(AuctionService())
-    messages = Member().lead()
-    messages.cm.snapshot()
-    messages.commit()
-    store = messages.store
-    recording_id = member.store.add_recording([*store.messages(store.recording_ids[-1]), b"something else"])
-    member.cm.start(recording_ids=[recording_id], leadership_term_id=1)
+    messages = [*ScriptedMember().lead().take_snapshot(), b"something else"]
     with pytest.raises(AgentTermination, match="not a state written by write_snapshot") as raised:
-        member.agent.on_start()
+        ScriptedMember(AuctionService()).start(messages)
     assert isinstance(raised.value.__cause__, SnapshotError)
 
 
 @pytest.mark.parametrize("length", [0, 1, 1_344, 8_000])
 def test_the_echo_service_answers_with_the_same_bytes(length: int) -> None:
-    member = Member(EchoService()).lead()
-    member.cm.open_session(1)
-    member.deliver(bytes(length), session_id=1)
-    member.cm.service_message(0, 1, b"of a service")
-    member.commit()
-    assert [message.payload for message in member.cm.egress(1)] == [bytes(length)]
-    assert member.errors == []
+    with MemoryMember(EchoService) as member:
+        client = member.open_session()
+        client.send(bytes(length))
+        member.inject_service_message(b"of a service", service_id=0)
+        assert client.egress == [bytes(length)]
+        assert member.errors == []
 
 
 def test_what_the_clients_egress_can_not_carry_is_answered_with_a_text() -> None:
-    member = Member(EchoService(), log_term_length=128 * 1024).lead()
+    member = ScriptedMember(EchoService(), log_term_length=128 * 1024).lead()
     member.cm.open_session(1, response_channel="aeron:ipc?term-length=64k")
     member.deliver(bytes(8_192 - 32), bytes(8_192 - 31), session_id=1)
-    assert [message.payload for message in member.cm.egress(1)] == [bytes(8_192 - 32), TOO_LONG]
+    assert member.answers() == [bytes(8_192 - 32), TOO_LONG]
     assert member.errors == []
 
 
@@ -244,17 +217,14 @@ def test_the_service_of_the_readme_works_and_has_at_most_twenty_lines() -> None:
     assert sum(1 for line in source.splitlines() if line.strip()) <= 20
     names: dict[str, Any] = {"__name__": "readme"}
     exec(compile(source, "README.md", "exec"), names)
-    member = Member(names["Counter"]()).lead()
-    member.cm.open_session(1)
-    member.deliver(b"one+40", b"+2")
-    member.deliver(b"", b"+-1", b"+1_0", b"+\xd9\xa1", b"+ 1", b"+" + b"1" * 5_000, b"a" * 5_000 + b"+1")
-    *answers, last = [message.payload for message in member.cm.egress(1)]
-    assert answers == [b"one=40", b"=42", *[last] * 6]
-    assert last.startswith(b"error")
-    assert member.errors == []
-    position = member.cm.snapshot()
-    member.commit()
-    messages = member.store.messages(member.store.recording_ids[-1])
-    second = Member(names["Counter"](), log_position=position)
-    second.start(recording_ids=[second.store.add_recording(messages)], leadership_term_id=1)
-    assert second.service.total == 42
+    refused = [b"", b"+-1", b"+1_0", b"+\xd9\xa1", b"+ 1", b"+" + b"1" * 5_000, b"a" * 5_000 + b"+1"]
+    with MemoryMember(names["Counter"]) as member:
+        client = member.open_session()
+        for text in (b"one+40", b"+2", *refused):
+            client.send(text)
+        *answers, last = client.egress
+        assert answers == [b"one=40", b"=42", *[last] * 6]
+        assert last.startswith(b"error")
+        assert member.errors == []
+        member.restart(member.take_snapshot())
+        assert member.service.total == 42

@@ -39,8 +39,8 @@ from container.recordings.live import read_archive_mark, read_cluster_mark
 from container.testing.manual_time import ManualClock
 from container.testing.memory_stores import MemorySnapshotStore
 from container.testing.memory_transport import MemoryClient
+from container.testing.recording_service import RecordingService
 from container.transport.seam import SystemClock
-from tests.member import RecordingService
 from tests.soak.disk import SmallDisk, unavailable_reason
 from tests.test_cluster_mark_file import (
     DEFAULT_LENGTH,
@@ -390,7 +390,7 @@ from container.clustered_service_container import ClusteredServiceContainer
 from container.testing.memory_transport import MemoryDriver
 from container.testing.memory_stores import MemorySnapshotStore
 from container.transport.seam import SystemClock
-from tests.member import RecordingService
+from container.testing.recording_service import RecordingService
 client = MemoryDriver(SystemClock()).connect("owner")
 with ClusteredServiceContainer.launch(
     RecordingService(), client=client, snapshot_store=MemorySnapshotStore(client), cluster_dir=sys.argv[1], environ={}

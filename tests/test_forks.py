@@ -28,10 +28,11 @@ from container.files.error_log import DistinctErrorLog, read_error_log
 from container.run_service import run
 from container.testing import transport_probe as probe
 from container.testing.process import Process
+from container.testing.recording_service import RecordingService
+from container.testing.scripted_member import ScriptedMember
 from container.transport.message_buffer import BufferClaim
 from tests.aeron_session import connect, until
 from tests.forking import LIMIT_S, Child, not_refused
-from tests.member import Member, RecordingService
 from tests.node import TICK_NS, Node
 from tests.real_member import RealMember
 from tests.threaded_members import PatientMember, ThreadedMembers
@@ -51,13 +52,9 @@ def driver() -> Iterator[MediaDriver]:
 
 @pytest.fixture
 def real(tmp_path: Path) -> Iterator[RealMember]:
-    member = RealMember(RecordingService(), tmp_path)
-    try:
-        member.until(lambda: member.cm.acks, "the first ack")
+    with RealMember(RecordingService(), tmp_path) as member:
         member.join("leader")
         yield member
-    finally:
-        member.close()
 
 
 def uses_of(service: Any, session: ClientSession) -> dict[str, Callable[[], object]]:
@@ -84,7 +81,7 @@ def uses_of(service: Any, session: ClientSession) -> dict[str, Callable[[], obje
 
 @pytest.mark.parametrize("role", ["leader", "follower"])
 def test_a_child_of_a_callback_is_refused_by_cluster_and_session(role: str, child: Child) -> None:
-    member = Member()
+    member = ScriptedMember()
     if role == "leader":
         member.lead()
     else:
@@ -109,7 +106,7 @@ def test_a_child_of_a_callback_is_refused_by_cluster_and_session(role: str, chil
 
 
 def test_a_child_of_on_take_snapshot_is_refused_by_the_publication(child: Child) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     owner_id = os.getpid()
 
     def on_take_snapshot(publication: Any) -> None:
@@ -125,17 +122,15 @@ def test_a_child_of_on_take_snapshot_is_refused_by_the_publication(child: Child)
         publication.send(b"parent's, too")
 
     member.service.actions["on_take_snapshot"] = on_take_snapshot
-    member.cm.snapshot()
-    member.commit()
+    member.take_snapshot()
     assert child.outcome() == (0, [])
     assert member.errors == []
     assert member.cm.acks[-1].relevant_id >= 0
 
 
 def test_a_child_that_returns_from_a_callback_gets_no_further_message(child: Child) -> None:
-    member = Member().lead()
-    member.cm.open_session(1)
-    member.commit()
+    member = ScriptedMember().lead()
+    member.open_session()
     owner_id = os.getpid()
 
     def on_message(*_: object) -> None:
@@ -176,7 +171,7 @@ def test_a_batch_that_fails_in_a_child_is_not_delivered_again(child: Child) -> N
                 if index == 0 and child.fork():
                     raise ValueError("in the child")
 
-    member = Member(Service()).lead()
+    member = ScriptedMember(Service()).lead()
     member.cm.open_session(1)
     for _ in range(3):
         member.cm.session_message(1, b"x")
@@ -189,7 +184,7 @@ def test_a_batch_that_fails_in_a_child_is_not_delivered_again(child: Child) -> N
 
 
 def test_a_child_that_raises_in_on_take_snapshot_acknowledges_nothing(child: Child) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
 
     def on_take_snapshot(_publication: object) -> None:
         if child.fork():
@@ -206,11 +201,10 @@ def test_a_child_that_raises_in_on_take_snapshot_acknowledges_nothing(child: Chi
 
 
 def test_a_child_of_on_start_is_refused_by_the_snapshots_image(child: Child) -> None:
-    taken = Member().lead()
+    taken = ScriptedMember().lead()
     taken.in_callback(lambda publication: publication.send(b"state"), "on_take_snapshot")
-    taken.cm.snapshot()
-    taken.commit()
-    member = Member()
+    messages = taken.take_snapshot()
+    member = ScriptedMember()
     owner_id = os.getpid()
 
     def on_start(_cluster: object, image: Any) -> None:
@@ -225,8 +219,7 @@ def test_a_child_of_on_start_is_refused_by_the_snapshots_image(child: Child) -> 
         assert list(image) == [b"state"]
 
     member.service.actions["on_start"] = on_start
-    recording = member.store.add_recording(taken.store.messages(taken.store.recording_ids[-1]))
-    member.start(recording_ids=[recording], leadership_term_id=1)
+    member.start(messages)
     assert child.outcome() == (0, [])
     assert member.cm.acks[0].relevant_id == member.client_id
 

@@ -26,8 +26,8 @@ from container.api import ClientSession, ClusteredService, Header, MessageBuffer
 from container.client import aconnect
 from container.errors import ClosedError
 from container.testing import transport_probe as probe
+from container.testing.scripted_member import ScriptedMember
 from tests.aeron_session import Stream, connect
-from tests.member import Member
 from tests.test_build import load_setup
 from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers
 
@@ -162,10 +162,10 @@ def keep(queue: SimpleQueue[Any], check: Callable[..., int]) -> int:
     return checked + sum(check(*item) for item in kept)
 
 
-def play(service: Any, count: int, after: Callable[[], None] = lambda: None) -> Member:
+def play(service: Any, count: int, after: Callable[[], None] = lambda: None) -> ScriptedMember:
     """Give a service so many messages, a few at a time."""
     try:
-        member = Member(service, log_term_length=4 * 1024 * 1024).lead()
+        member = ScriptedMember(service, log_term_length=4 * 1024 * 1024).lead()
         member.cm.open_session(1)
         for first in range(0, count, 100):
             for index in range(first, min(count, first + 100)):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from tests.layers import ROOMS, ROOT, imported_by, markdown, modules, room_of, uses
+from tests.layers import PACKAGE, ROOMS, ROOT, imported_by, markdown, modules, room_of, uses
 
 
 def test_every_module_is_in_a_room_and_every_room_has_modules() -> None:
@@ -50,12 +51,31 @@ def test_no_room_has_leave_that_it_does_not_need() -> None:
         (".pyx", "from container.testing.node cimport Node, Other as O\n"),
         (".pyx", "    from container.testing import (\n    node,\n    java)\n"),
         (".pxd", "cimport container.testing.node\n"),
+        (".pyi", "from container.testing.node import Node\n"),
+        (".py", "from ..testing import node\n"),
+        (".py", "from ..testing.node import Node\n"),
+        (".pyx", "from ..testing cimport node\n"),
+        (".pyx", "from ..testing.node import Node\n"),
+        (".pyx", "import os, container.testing.node as n\n"),
+        (".pyx", "from container.testing \\\n    import node\n"),
+        (".pyx", "from container.testing cimport (  # (1)\n    node,\n)\n"),
+        (".py", "importlib.import_module('container.testing.node')\n"),
+        (".py", "__import__(name='container.testing.node')\n"),
+        (".py", "load_object('container.testing.node:Node', 'place')\n"),
+        (".pyx", "__import__('container.testing.node')\n"),
     ],
 )
 def test_an_import_is_seen_in_each_form(tmp_path: Path, suffix: str, text: str) -> None:
     path = tmp_path / f"planted{suffix}"
     path.write_text(text)
-    assert any(name.startswith("container.testing.node") for name in imported_by(path))
+    assert any(name.startswith("container.testing.node") for name in imported_by(path, "container.client"))
+
+
+def test_what_starts_the_package_and_its_entry_points_use_the_test_kit_for_one_command_alone() -> None:
+    assert not [name for name in imported_by(PACKAGE.parent / "aeron_cluster_command.py") if ".testing" in name]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    places = [*project["scripts"].values(), *(p for each in project["entry-points"].values() for p in each.values())]
+    assert [place for place in places if "testing" in place] == ["container.testing.check_command:check_parser"]
 
 
 def test_the_document_has_the_table() -> None:

@@ -12,25 +12,20 @@ import pytest
 
 from container.aeron import AeronClient, MediaDriver
 from container.api import BACK_PRESSURED, SessionMessages
+from container.common.aeron_defaults import CONTROL_CHANNEL
 from container.errors import ClaimLostError, ClusterError, ClusterEvent
 from container.settings.callback_errors import HALT, SKIP
 from container.testing import transport_probe as probe
 from container.testing.memory_log import MemoryLog
 from container.testing.memory_transport import MemoryClient, MemoryPublication
+from container.testing.recording_service import RecordingService
+from container.testing.scripted_member import ScriptedMember
 from container.transport.message_buffer import BufferClaim
 from tests.aeron_session import Stream, connect, until
 from tests.client_world import MEMBER_0, World
-from tests.member import CHANNEL, Member, RecordingService
-from tests.scripted_member import ScriptedMember
+from tests.ingress_member import IngressMember
 
 TERM_LENGTH = 64 * 1024
-
-
-def opened(member: Member) -> Any:
-    """Opens session 1; the service's object for it."""
-    member.cm.open_session(1)
-    member.commit()
-    return member.service.cluster.get_client_session(1)
 
 
 # A claim that the media driver has given up, over a real one
@@ -135,8 +130,8 @@ def give_up(client: MemoryClient, channel: str, stream_id: int, position: int, l
 @pytest.mark.parametrize("target", ["session", "cluster"])
 @pytest.mark.parametrize("in_batches", [False, True])
 def test_a_service_whose_claim_was_given_up_ends_its_member(policy: str, target: str, *, in_batches: bool) -> None:
-    member = Member(Each() if in_batches else None, callback_error_policy=policy).lead()
-    session = opened(member)
+    member = ScriptedMember(Each() if in_batches else None, callback_error_policy=policy).lead()
+    session = member.open_session()
 
     logs: list[MemoryLog] = []
 
@@ -147,7 +142,7 @@ def test_a_service_whose_claim_was_given_up_ends_its_member(policy: str, target:
                 logs.append(give_up(member.client, session.response_channel, session.response_stream_id, position, 68))
             else:
                 position = member.service.cluster.try_claim(4, claim)
-                logs.append(give_up(member.client, CHANNEL, 105, position, 68))
+                logs.append(give_up(member.client, CONTROL_CHANNEL, 105, position, 68))
             claim.buffer[:] = b"late"
 
     member.in_callback(too_late)
@@ -164,12 +159,12 @@ def test_a_service_whose_claim_was_given_up_ends_its_member(policy: str, target:
 
 @pytest.mark.parametrize("ending", ["abort", "exception", "forgotten"])
 def test_a_claim_that_was_given_up_and_is_not_to_be_sent_does_no_harm(ending: str) -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cluster = member.service.cluster
 
     def gives_up(*_: Any) -> None:
         claim = BufferClaim()
-        give_up(member.client, CHANNEL, 105, cluster.try_claim(4, claim), 68)
+        give_up(member.client, CONTROL_CHANNEL, 105, cluster.try_claim(4, claim), 68)
         if ending == "abort":
             claim.abort()
         elif ending == "exception":
@@ -186,7 +181,7 @@ def test_a_claim_that_was_given_up_and_is_not_to_be_sent_does_no_harm(ending: st
 
 def test_a_client_hears_that_its_claim_was_given_up() -> None:
     world = World()
-    member = ScriptedMember(world.driver, 0, MEMBER_0)
+    member = IngressMember(world.driver, 0, MEMBER_0)
     client = world.connect()
     world.poll(client, 1)
     claim = BufferClaim()
@@ -220,9 +215,9 @@ class Each(RecordingService):
 class Step:
     """What a service does at each of three messages, and what came of it."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: ScriptedMember) -> None:
         self.member = member
-        self.session = opened(member)
+        self.session = member.open_session()
         self.cluster = member.service.cluster
         self.claim = BufferClaim()
         self.outcomes: list[Any] = []
@@ -301,7 +296,7 @@ def test_nothing_goes_from_one_message_to_the_next_with_batches_or_without(
 ) -> None:
     seen = []
     for service in (RecordingService(), Each()):
-        member = Member(service).lead()
+        member = ScriptedMember(service).lead()
         step = Step(member)
         member.results(*results)
         outcomes = step.run(*steps)
@@ -329,7 +324,7 @@ def test_a_claim_of_a_batch_outside_of_its_iteration_ends_with_the_callback() ->
             assert len(messages.payloads) > 0
             self.cluster.try_claim(1, self.claim)
 
-    member = Member(Columns()).lead()
+    member = ScriptedMember(Columns()).lead()
     member.deliver(b"go")
     (event,) = member.errors
     assert "neither committed nor aborted when its event ended" in str(event)
@@ -347,7 +342,7 @@ def test_a_claim_after_the_iteration_cannot_be_one_of_the_last_message() -> None
             with pytest.raises(ClusterError, match="aborted when the event that made it ended"):
                 self.claim.commit()
 
-    member = Member(Late()).lead()
+    member = ScriptedMember(Late()).lead()
     member.deliver(b"go")
     assert len(member.errors) == 1
     assert member.cm.service_messages == []
@@ -376,10 +371,9 @@ REQUESTS: dict[str, tuple[Callable[[Any], Any], int]] = {
 def test_a_request_that_is_not_repeated_until_it_was_sent_is_reported(
     call: str, *, is_read: bool, is_leader: bool
 ) -> None:
-    member = Member()
+    member = ScriptedMember()
     member = member.lead() if is_leader else member.follow()
-    member.cm.open_session(5)
-    member.commit()
+    member.open_session(5)
     cluster = member.service.cluster
     request, attempts = REQUESTS[call]
 
@@ -401,9 +395,8 @@ def test_a_request_that_is_not_repeated_until_it_was_sent_is_reported(
 
 @pytest.mark.parametrize("call", REQUESTS)
 def test_a_request_that_is_repeated_until_it_was_sent_is_not_reported(call: str) -> None:
-    member = Member().lead()
-    member.cm.open_session(5)
-    member.commit()
+    member = ScriptedMember().lead()
+    member.open_session(5)
     cluster = member.service.cluster
     request, attempts = REQUESTS[call]
 
@@ -419,7 +412,7 @@ def test_a_request_that_is_repeated_until_it_was_sent_is_not_reported(call: str)
 
 
 def test_the_last_request_for_a_timer_counts() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cluster = member.service.cluster
 
     def changes_its_mind(*_: Any) -> None:
@@ -435,7 +428,7 @@ def test_the_last_request_for_a_timer_counts() -> None:
 
 
 def test_requests_and_messages_are_not_taken_for_each_other() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cluster = member.service.cluster
 
     def several(*_: Any) -> None:
@@ -444,8 +437,7 @@ def test_requests_and_messages_are_not_taken_for_each_other() -> None:
         cluster.try_claim(5, BufferClaim())
         cluster.cancel_timer(5)
 
-    member.cm.open_session(5)
-    member.commit()
+    member.open_session(5)
     member.in_callback(several)
     member.results(*[BACK_PRESSURED] * 5)
     member.deliver(b"go")
@@ -458,7 +450,7 @@ def test_requests_and_messages_are_not_taken_for_each_other() -> None:
 @pytest.mark.parametrize("policy", [HALT, SKIP])
 @pytest.mark.parametrize("ending", ["interrupted", "raised"])
 def test_what_is_not_sent_by_a_member_that_ends_is_not_called_lost(ending: str, policy: str) -> None:
-    member = Member(callback_error_policy=policy).lead()
+    member = ScriptedMember(callback_error_policy=policy).lead()
     cluster = member.service.cluster
     claim = BufferClaim()
 
@@ -481,7 +473,7 @@ def test_what_is_not_sent_by_a_member_that_ends_is_not_called_lost(ending: str, 
 
 
 def test_a_retry_that_takes_long_holds_no_memory() -> None:
-    member = Member().lead()
+    member = ScriptedMember().lead()
     cluster = member.service.cluster
     attempts = 2_000
     grown: list[int] = []

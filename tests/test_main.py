@@ -23,7 +23,7 @@ from container.testing.process import Process, wait_until
 from tests.test_settings import NAMES, OTHER_VALUES
 
 ROOT = Path(__file__).parents[1]
-SERVICE = "tests.member:RecordingService"
+SERVICE = "container.testing.recording_service:RecordingService"
 LIMIT_S = 20.0
 
 
@@ -100,7 +100,9 @@ def test_options_count_before_the_environment_and_that_before_the_file(
 def test_service_is_found_from_the_current_directory(
     contexts: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "my_own_service.py").write_text("from tests.member import RecordingService as Mine\n")
+    (tmp_path / "my_own_service.py").write_text(
+        "from container.testing.recording_service import RecordingService as Mine\n"
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     assert main(["run", "my_own_service:Mine"]) == 0
@@ -132,10 +134,13 @@ def test_help_tells_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         (["walk"], "invalid choice: 'walk'"),
         (["run", "--no-such-option"], "unrecognized arguments: --no-such-option"),
         (["run"], "no service: pass an instance of a ClusteredService, or set service_class_name"),
-        (["run", "tests.member"], "service_class_name='tests.member': must be package.module:Name"),
+        (["run", "tests.node"], "service_class_name='tests.node': must be package.module:Name"),
         (["run", "no.such.module:Name"], "module no.such.module cannot be imported: ModuleNotFoundError"),
-        (["run", "tests.member:Nobody"], "service_class_name='tests.member:Nobody': tests.member has no Nobody"),
-        (["run", "tests.member:Member"], "Member has no callback on_start(): derive it from"),
+        (["run", "tests.node:Nobody"], "service_class_name='tests.node:Nobody': tests.node has no Nobody"),
+        (
+            ["run", "container.testing.scripted_member:ScriptedMember"],
+            "ScriptedMember has no callback on_start(): derive it from",
+        ),
         (["run", "tests.test_container:CoroutineService"], "CoroutineService.on_timer_event is a coroutine function"),
         (["run", SERVICE, "--config", "/no/such/file"], "config file /no/such/file cannot be read"),
         (["run", SERVICE, "--service-id", "10"], "service_id=10: must be a whole number from 0 to 9"),
@@ -306,9 +311,13 @@ def test_the_command_reports_a_module_that_hides_the_package(tmp_path: Path) -> 
     assert done.stdout.startswith("usage: aeron-cluster run")
 
 
-def test_a_service_in_a_module_of_the_package_s_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert code_of("run", "container:Counter") == 2
-    assert "container has no Counter: it is this package, which hides your module: rename" in capsys.readouterr().err
+@pytest.mark.parametrize("module", ["container", "container.mine", "container.mine.counter", "container.errors"])
+def test_a_service_in_a_module_of_the_package_s_name_is_refused(
+    module: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert code_of("run", f"{module}:Counter") == 2
+    hint = ": container is this package, which hides a module or folder of yours: rename that\n"
+    assert capsys.readouterr().err.endswith(hint)
 
 
 # --- as a process

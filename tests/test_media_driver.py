@@ -35,12 +35,14 @@ def write_cnc_file(
     heartbeat_ms: int = 0,
     length: int | None = None,
 ) -> Path:
-    """Write a CnC file with a ring buffer to the driver and no other buffers."""
+    """Write a CnC file with a ring buffer to the driver and no other buffers; it appears whole, or not at all."""
     data = bytearray(128 + RING_LENGTH)
     METADATA.pack_into(data, 0, version, RING_LENGTH, 0, 0, 0, 0, 10_000_000_000, 1, os.getpid(), page_size)
     struct.pack_into("<q", data, 128 + 1024 + 640, heartbeat_ms)
     path = directory / "cnc.dat"
-    path.write_bytes(data[:length])
+    written = directory / "cnc.dat.new"
+    written.write_bytes(data[:length])
+    written.replace(path)
     return path
 
 

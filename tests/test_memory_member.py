@@ -16,7 +16,6 @@ from container.api import (
     ClientSession,
     CloseReason,
     Cluster,
-    ClusteredService,
     Header,
     MessageBuffer,
     Role,
@@ -26,6 +25,7 @@ from container.api import (
 )
 from container.errors import ConfigurationError, ContainerError, SnapshotError
 from container.testing import MemoryMember, MemorySnapshot
+from container.testing.recording_service import RecordingService
 from container.testing.scripted_consensus_module import ScriptError
 from examples.auction_service import AuctionClosed, AuctionService, OpenAuction, PlaceBid
 from examples.ledger_service import ANSWER, TRANSFER, LedgerService, Status
@@ -38,15 +38,18 @@ class State(msgspec.Struct):
     events: list[str] = []
 
 
-class Obedient(ClusteredService):
+class Obedient(RecordingService):
     """Does what messages say, notes each event of the log, and answers with its total."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.state = State()
-        self.roles: list[Role] = []
-        self.terms: list[tuple[int, int, TimeUnit]] = []
         self.results: list[Any] = []
-        self.cluster: Cluster
+
+    @property
+    def terms(self) -> list[tuple[int, int, TimeUnit]]:
+        """Leadership term, leader and time unit of each term that began."""
+        return [(term[0], term[4], term[6]) for term in self.of("on_new_leadership_term_event")]
 
     def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
         self.cluster = cluster
@@ -68,22 +71,6 @@ class Obedient(ClusteredService):
         self.state.events.append(f"timer {correlation_id} {timestamp}")
         while correlation_id == 99 and not self.cluster.schedule_timer(99, timestamp):
             self.cluster.idle()
-
-    def on_role_change(self, new_role: Role) -> None:
-        self.roles.append(new_role)
-
-    def on_new_leadership_term_event(
-        self,
-        leadership_term_id: int,
-        log_position: int,
-        timestamp: int,
-        term_base_log_position: int,
-        leader_member_id: int,
-        log_session_id: int,
-        time_unit: TimeUnit,
-        app_version: int,
-    ) -> None:
-        self.terms.append((leadership_term_id, leader_member_id, time_unit))
 
     def on_session_message(
         self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
@@ -214,7 +201,7 @@ def test_roles_and_terms(member: MemoryMember) -> None:
     member.new_term(leader_member_id=2)
     member.change_role(Role.LEADER)
     assert client.send(b"add 1") == [b"2"]
-    assert member.service.roles == [Role.LEADER, Role.FOLLOWER, Role.LEADER]
+    assert member.service.of("on_role_change") == [(Role.LEADER,), (Role.FOLLOWER,), (Role.LEADER,)]
     assert member.service.terms == [(n, leader, TimeUnit.MILLIS) for n, leader in ((1, 0), (2, 1), (3, 2), (4, 0))]
 
 
@@ -288,6 +275,15 @@ def test_a_skipped_exception_comes_out_and_the_member_goes_on() -> None:
 def test_a_callback_that_waits_forever_is_an_error(member: MemoryMember) -> None:
     with pytest.raises(Exception, match="10000|10,000"):
         member.open_session().send(b"wait")
+
+
+def test_an_interrupt_of_the_user_comes_out_as_it_is() -> None:
+    class Interrupted(RecordingService):
+        def on_session_message(self, *arguments: Any) -> None:
+            raise KeyboardInterrupt
+
+    with MemoryMember(Interrupted) as member, pytest.raises(KeyboardInterrupt):
+        member.open_session().send(b"x")
 
 
 def test_what_on_start_raises_comes_out() -> None:

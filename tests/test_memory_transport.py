@@ -726,3 +726,56 @@ def test_objects_say_what_they_are(driver: MemoryDriver, client: MemoryClient) -
     assert "position=0 closed=False" in repr(only_image(subscription))
     assert repr(client) == "<MemoryClient 1 'test' closed=False>"
     assert repr(driver) == "<MemoryDriver clients=1 publications=1 subscriptions=1 alive=True>"
+
+
+# A process that dies
+
+
+def test_a_severed_client_does_nothing_and_keeps_its_resources_until_it_expires(driver: MemoryDriver) -> None:
+    client, other = driver.connect(), driver.connect()
+    publication, subscription = connected(client)
+    kept = seam.add_subscription(other, IPC, STREAM)
+    counter = seam.add_counter(client, 1000)
+    seam.set_counter(counter, 5)
+    client.sever()
+    client.sever()
+    for resource in (publication, subscription, counter, client):
+        resource.close()
+    seam.set_counter(counter, 6)
+    assert seam.offer(publication, b"x") == CLOSED
+    assert received(subscription) == []
+    with pytest.raises(ClosedError):
+        seam.add_subscription(client, IPC, STREAM)
+    assert len(driver.open_resources()) == 4
+    assert driver.publications()[0].subscriber_count == 2
+    assert seam.counter_record(driver.counters, counter.counter_id)["value"] == 5
+    client.expire()
+    assert driver.open_resources() == [kept]
+    assert seam.is_end_of_stream(only_image(kept))
+    assert seam.counter_record(driver.counters, counter.counter_id)["state"] == -1
+
+
+def test_the_open_claim_of_a_client_that_expires_becomes_padding(driver: MemoryDriver) -> None:
+    client = driver.connect()
+    publication, _subscription = connected(client, exclusive=True)
+    subscription = seam.add_subscription(driver.connect(), IPC, STREAM)
+    claim = seam.claim(publication, 4)
+    assert isinstance(claim, seam.OpenClaim)
+    assert isinstance(publication, MemoryPublication)
+    assert publication.log.open_claims() == [0]
+    client.sever()
+    claim.commit()
+    claim.abort()
+    assert publication.log.open_claims() == [0]
+    client.expire()
+    assert publication.log.open_claims() == []
+    assert received(subscription) == []
+    assert seam.is_end_of_stream(only_image(subscription))
+
+
+def test_destinations_need_a_network(client: MemoryClient) -> None:
+    publication, subscription = connected(client, "aeron:udp?control-mode=manual|tags=1")
+    for resource in (publication, subscription):
+        for change in ("add_destination", "remove_destination"):
+            with pytest.raises(RegistrationError, match="simulated network"):
+                getattr(resource, change)("aeron:udp?endpoint=localhost:20000")

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from container.testing.scripted_member import ScriptedMember
 from container.transport.message_buffer import BufferClaim, Header, MessageBuffer
-from tests.member import Member
 
 DATA = bytes(range(200))
 
 
-def buffer_of(member: Member, data: bytes, action: Any = lambda buffer: buffer) -> Any:
+def buffer_of(member: ScriptedMember, data: bytes, action: Any = lambda buffer: buffer) -> Any:
     """What ``action`` makes of the buffer of a message, inside the callback."""
     results = member.in_callback(lambda _session, _timestamp, buffer, _header: action(buffer))
     member.deliver(data)
@@ -22,17 +22,17 @@ def buffer_of(member: Member, data: bytes, action: Any = lambda buffer: buffer) 
 
 
 @pytest.fixture
-def member() -> Member:
-    return Member().lead()
+def member() -> ScriptedMember:
+    return ScriptedMember().lead()
 
 
-def churn(member: Member, count: int = 300) -> None:
+def churn(member: ScriptedMember, count: int = 300) -> None:
     """Many messages that would overwrite what is reused."""
     member.deliver(*[bytes([index % 256]) * (index % 900) for index in range(count)])
 
 
 @pytest.mark.parametrize("length", [0, 1, 200, 2_048, 2_049, 7_000])
-def test_a_kept_buffer_does_not_change_with_the_next_messages(member: Member, length: int) -> None:
+def test_a_kept_buffer_does_not_change_with_the_next_messages(member: ScriptedMember, length: int) -> None:
     data = (DATA * 40)[:length]
     kept = buffer_of(member, data)
     churn(member)
@@ -41,7 +41,7 @@ def test_a_kept_buffer_does_not_change_with_the_next_messages(member: Member, le
 
 
 @pytest.mark.parametrize("length", [0, 1, 200, 7_000])
-def test_a_kept_view_does_not_change_with_the_next_messages(member: Member, length: int) -> None:
+def test_a_kept_view_does_not_change_with_the_next_messages(member: ScriptedMember, length: int) -> None:
     data = (DATA * 40)[:length]
     view = buffer_of(member, data, memoryview)
     churn(member)
@@ -49,14 +49,14 @@ def test_a_kept_view_does_not_change_with_the_next_messages(member: Member, leng
     assert view.readonly
 
 
-def test_a_slice_of_a_view_and_a_view_of_a_view_do_not_change(member: Member) -> None:
+def test_a_slice_of_a_view_and_a_view_of_a_view_do_not_change(member: ScriptedMember) -> None:
     kept = buffer_of(member, DATA, lambda buffer: [memoryview(buffer)[10:20], memoryview(memoryview(buffer)).cast("B")])
     churn(member)
     assert bytes(kept[0]) == DATA[10:20]
     assert bytes(kept[1]) == DATA
 
 
-def test_a_view_outlives_its_buffer_and_the_agent(member: Member) -> None:
+def test_a_view_outlives_its_buffer_and_the_agent(member: ScriptedMember) -> None:
     view = buffer_of(member, DATA, memoryview)
     member.agent.on_close()
     member.driver.kill()
@@ -65,7 +65,7 @@ def test_a_view_outlives_its_buffer_and_the_agent(member: Member) -> None:
     assert bytes(view) == DATA
 
 
-def test_a_kept_header_does_not_change(member: Member) -> None:
+def test_a_kept_header_does_not_change(member: ScriptedMember) -> None:
     kept = member.in_callback(lambda _s, _t, _b, header: (header, header.position))
     member.deliver(DATA)
     churn(member)
@@ -76,7 +76,7 @@ def test_a_kept_header_does_not_change(member: Member) -> None:
     assert header.initial_term_id <= header.term_id
 
 
-def test_a_buffer_in_a_closure_or_a_dict_is_kept_as_well(member: Member) -> None:
+def test_a_buffer_in_a_closure_or_a_dict_is_kept_as_well(member: ScriptedMember) -> None:
     kept: dict[Any, Any] = {}
     buffer_of(member, DATA, lambda buffer: kept.update({"x": [buffer]}))
     closure = buffer_of(member, DATA[::-1], lambda buffer: lambda: bytes(buffer))
@@ -85,14 +85,14 @@ def test_a_buffer_in_a_closure_or_a_dict_is_kept_as_well(member: Member) -> None
     assert closure() == DATA[::-1]
 
 
-def test_a_buffer_that_is_not_kept_is_reused(member: Member) -> None:
+def test_a_buffer_that_is_not_kept_is_reused(member: ScriptedMember) -> None:
     ids = set()
     for index in range(50):
         ids.add(buffer_of(member, b"%d" % index, id))
     assert len(ids) == 1
 
 
-def test_an_exception_that_holds_the_frame_keeps_the_buffer(member: Member) -> None:
+def test_an_exception_that_holds_the_frame_keeps_the_buffer(member: ScriptedMember) -> None:
     def fails(_session: object, _timestamp: int, buffer: Any, _header: object) -> None:
         kept = memoryview(buffer)
         raise ValueError(kept)
@@ -103,7 +103,7 @@ def test_an_exception_that_holds_the_frame_keeps_the_buffer(member: Member) -> N
     assert bytes(member.errors[0].args[0]) == DATA
 
 
-def test_a_thousand_kept_buffers_are_all_right(member: Member) -> None:
+def test_a_thousand_kept_buffers_are_all_right(member: ScriptedMember) -> None:
     kept: list[Any] = []
     member.service.actions["on_session_message"] = lambda _s, _t, buffer, _h: kept.append(buffer)
     payloads = [bytes([index % 251]) * (index % 97) for index in range(1_000)]
@@ -111,7 +111,7 @@ def test_a_thousand_kept_buffers_are_all_right(member: Member) -> None:
     assert [bytes(buffer) for buffer in kept] == payloads
 
 
-def test_bytes_slices_and_indices(member: Member) -> None:
+def test_bytes_slices_and_indices(member: ScriptedMember) -> None:
     kept = buffer_of(member, DATA)
     assert bytes(kept) == kept[:] == DATA
     assert kept[5:9] == DATA[5:9]
@@ -138,7 +138,7 @@ def test_bytes_slices_and_indices(member: Member) -> None:
         ("float64", "<d"),
     ],
 )
-def test_numbers_are_read_little_endian_and_within_bounds(member: Member, method: str, code: str) -> None:
+def test_numbers_are_read_little_endian_and_within_bounds(member: ScriptedMember, method: str, code: str) -> None:
     data = bytes(reversed(range(56, 256)))
     kept = buffer_of(member, data)
     size = struct.calcsize(code)
@@ -151,7 +151,7 @@ def test_numbers_are_read_little_endian_and_within_bounds(member: Member, method
             read(offset)
 
 
-def test_equality_and_hash(member: Member) -> None:
+def test_equality_and_hash(member: ScriptedMember) -> None:
     kept = buffer_of(member, DATA)
     assert kept == DATA
     assert kept == bytearray(DATA)
@@ -161,7 +161,7 @@ def test_equality_and_hash(member: Member) -> None:
     assert "200 bytes" in repr(kept)
 
 
-def test_a_buffer_can_not_be_written(member: Member) -> None:
+def test_a_buffer_can_not_be_written(member: ScriptedMember) -> None:
     kept = buffer_of(member, DATA)
     with pytest.raises(TypeError):
         memoryview(kept)[0] = 1

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +43,6 @@ def _no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("AERON_DIR", raising=False)
     monkeypatch.setenv("USER", f"container-test-{os.getpid()}")
     assert driver_absence(default_aeron_dir(), NS_PER_S) is not None
-
-
-@pytest.fixture
-def members() -> Iterator[ThreadedMembers]:
-    with ThreadedMembers() as members:
-        yield members
 
 
 def settings(**others: Any) -> dict[str, Any]:

@@ -8,19 +8,15 @@ from pathlib import Path
 import pytest
 
 from container.errors import ClusterError
-from tests.member import RecordingService
+from container.testing.recording_service import RecordingService
 from tests.real_member import RealMember
 
 
 @pytest.fixture
 def member(tmp_path: Path) -> Iterator[RealMember]:
-    member = RealMember(RecordingService(), tmp_path)
-    try:
-        member.until(lambda: member.cm.acks, "the first ack")
+    with RealMember(RecordingService(), tmp_path) as member:
         member.join("leader")
         yield member
-    finally:
-        member.close()
 
 
 @pytest.mark.parametrize(

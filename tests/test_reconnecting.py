@@ -6,7 +6,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -36,7 +36,7 @@ from container.errors import (
     RequestTimedOutError,
     SendTimedOutError,
 )
-from tests import scripted_member
+from tests import ingress_member
 from tests.client_world import Collecting
 from tests.forking import Child, not_refused
 from tests.test_async_reconnecting import (
@@ -50,12 +50,6 @@ from tests.test_async_reconnecting import (
     end_session,
 )
 from tests.threaded_members import LIMIT_S, PatientMember, ThreadedMembers, key_of
-
-
-@pytest.fixture
-def members() -> Iterator[ThreadedMembers]:
-    with ThreadedMembers() as members:
-        yield members
 
 
 @pytest.fixture
@@ -147,7 +141,7 @@ def test_a_password_that_is_no_longer_taken_ends_it_and_all_that_waits(
     with connecting(members, callbacks=told) as client:
         request = client.begin_request(b"7:", key=7, idempotent=True)
         until(client, lambda: members.do(member.payloads), "the request to be in flight")
-        end_session(members, member, refuse=(scripted_member.AUTHENTICATION_REJECTED, "no"))
+        end_session(members, member, refuse=(ingress_member.AUTHENTICATION_REJECTED, "no"))
         with pytest.raises(RequestClosedError, match="AUTHENTICATION_REJECTED: no"):
             request.wait()
         for call in (client.poll, lambda: client.send(b"x"), lambda: client.request(b"8:", key=8)):
@@ -166,7 +160,7 @@ def test_the_first_connect_raises_why_there_is_no_session(members: ThreadedMembe
     ):
         pass
     member = members.member(0, "aeron:ipc", PatientMember.echo)
-    members.do(lambda: member.refuse(scripted_member.AUTHENTICATION_REJECTED, "no"))
+    members.do(lambda: member.refuse(ingress_member.AUTHENTICATION_REJECTED, "no"))
     with pytest.raises(AuthenticationError), connecting(members):
         pass
 

@@ -14,7 +14,6 @@ from tests.soak.faults import FAULTS
 DOCUMENT = TESTS.parent / "docs" / "reliability.md"
 # Of a single member the session timeout is Aeron's own.
 NOT_QUICK = {"aeron.cluster.session.timeout"}
-DEATHS = "Deaths"
 SPAN = r"\d+(?: to \d+)?"
 HOW_LONG = re.compile(rf"(?:(?:end|wait|whole) {SPAN}(?:, |$))+|immediately|{SPAN} s|")
 
@@ -47,7 +46,7 @@ def test_no_fault_has_two_rows() -> None:
 
 @pytest.mark.parametrize("heading", FAULT_TABLES)
 def test_each_row_says_how_it_is_shown_by_what_is_there(heading: str) -> None:
-    known = names_of_tests() | {"./run fuzz", "testing.md"}
+    known = names_of_tests() | {"./run fuzz", "own-tests.md"}
     for row in tables()[heading]:
         quoted = re.findall(r"(fault )?`([^`]+)`", row[-1])
         assert quoted or row[-1].startswith("all faults"), row

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer, SnapshotPublication
+from container.testing.scripted_member import ScriptedMember
 from container.transport.seam import Publication, Subscription
-from tests.member import Member
 from tests.real_member import LIMIT_S, RealMember
 from tests.resources import allocated_counters, grown_each_time, mappings, open_files
 
@@ -43,14 +43,14 @@ class EchoService(ClusteredService):
         snapshot_publication.send(b"%d" % self.count)
 
 
-def deliver(member: Member) -> None:
+def deliver(member: ScriptedMember) -> None:
     """The agent reads all of the log; at the end of a term a duty cycle finds nothing but padding."""
     member.commit()
     if member.work(1):
         member.commit()
 
 
-def serve_sessions(member: Member, count: int, first_id: int) -> None:
+def serve_sessions(member: ScriptedMember, count: int, first_id: int) -> None:
     """Clients come, ask, get an answer and go."""
     cm = member.cm
     for session_id in range(first_id, first_id + count):
@@ -63,7 +63,7 @@ def serve_sessions(member: Member, count: int, first_id: int) -> None:
         deliver(member)
 
 
-def take_snapshots(member: Member, count: int) -> None:
+def take_snapshots(member: ScriptedMember, count: int) -> None:
     """Snapshots are taken, and purged from the archive as operators do."""
     for _ in range(count):
         member.cm.snapshot()
@@ -71,7 +71,7 @@ def take_snapshots(member: Member, count: int) -> None:
         member.store.delete_recording(member.store.recording_ids[0])
 
 
-def change_roles(member: Member, count: int) -> None:
+def change_roles(member: ScriptedMember, count: int) -> None:
     """The member leads and follows by turns, with two sessions open."""
     for number in range(count):
         if number % 2 == 0:
@@ -81,7 +81,7 @@ def change_roles(member: Member, count: int) -> None:
     assert not member.errors
 
 
-def live(member: Member, *, sessions: int, snapshots: int, role_changes: int) -> None:
+def live(member: ScriptedMember, *, sessions: int, snapshots: int, role_changes: int) -> None:
     """A part of a member's life; it ends as it began: as leader, with the two sessions open."""
     serve_sessions(member, sessions, 1_000)
     take_snapshots(member, snapshots)
@@ -93,7 +93,7 @@ def live(member: Member, *, sessions: int, snapshots: int, role_changes: int) ->
     member.mark_file.member_ids.clear()
 
 
-def holdings(member: Member) -> dict[str, Any]:
+def holdings(member: ScriptedMember) -> dict[str, Any]:
     """What the driver, the member's client and the process hold."""
     resources = member.client.open_resources
     return {
@@ -107,7 +107,7 @@ def holdings(member: Member) -> dict[str, Any]:
 
 
 def test_a_long_life_over_memory_leaves_nothing() -> None:
-    member = Member(EchoService()).lead()
+    member = ScriptedMember(EchoService()).lead()
     for session_id in (1, 2):
         member.cm.open_session(session_id)
     member.commit()
@@ -142,7 +142,7 @@ class KeepingService(EchoService):
 
 
 def test_the_comparison_notices_what_is_left() -> None:
-    member = Member(KeepingService()).lead()
+    member = ScriptedMember(KeepingService()).lead()
     live(member, sessions=WARM_UP, snapshots=0, role_changes=2)
     live_on = partial(live, member, sessions=3, snapshots=0, role_changes=0)
     assert grown_each_time(live_on, ROUNDS) == {
@@ -155,12 +155,8 @@ def test_the_comparison_notices_what_is_left() -> None:
 
 @pytest.fixture
 def real_member(tmp_path: Path) -> Iterator[RealMember]:
-    member = RealMember(EchoService(), tmp_path)
-    try:
-        member.until(lambda: member.cm.acks, "the first ack")
+    with RealMember(EchoService(), tmp_path) as member:
         yield member
-    finally:
-        member.close()
 
 
 def really_serve_sessions(member: RealMember, count: int) -> None:

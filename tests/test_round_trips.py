@@ -7,24 +7,19 @@ import pytest
 from container.client.round_trips import RoundTrips, percentile_us
 from container.errors import ConfigurationError
 from tests.client_world import MEMBER_0, World
-from tests.scripted_member import CLOSED, Request, ScriptedMember
+from tests.ingress_member import CLOSED, IngressMember, Request
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def member(world: World) -> ScriptedMember:
-    return ScriptedMember(world.driver, 0, MEMBER_0)
+def member(world: World) -> IngressMember:
+    return IngressMember(world.driver, 0, MEMBER_0)
 
 
 def expected(number: int, length: int) -> bytes:
     return number.to_bytes(8, "little") + bytes((number + index) % 256 for index in range(8, length))
 
 
-def echo(member: ScriptedMember) -> None:
+def echo(member: IngressMember) -> None:
     def hook(request: Request) -> None:
         member.message(request["payload"])
 
@@ -32,7 +27,7 @@ def echo(member: ScriptedMember) -> None:
 
 
 @pytest.mark.parametrize(("length", "window"), [(8, 1), (9, 3), (32, 256), (5000, 2)])
-def test_all_are_sent_answered_and_timed(world: World, member: ScriptedMember, length: int, window: int) -> None:
+def test_all_are_sent_answered_and_timed(world: World, member: IngressMember, length: int, window: int) -> None:
     echo(member)
     trips = RoundTrips(length)
     client = world.connect(listener=trips)
@@ -48,7 +43,7 @@ def test_all_are_sent_answered_and_timed(world: World, member: ScriptedMember, l
     assert member.payloads() == [expected(number, length) for number in [*range(300), *range(20)]]
 
 
-def test_no_more_are_under_way_than_the_window_takes(world: World, member: ScriptedMember) -> None:
+def test_no_more_are_under_way_than_the_window_takes(world: World, member: IngressMember) -> None:
     trips = RoundTrips(8)
     client = world.connect(listener=trips)
     trips.begin(100, 7)
@@ -58,7 +53,7 @@ def test_no_more_are_under_way_than_the_window_takes(world: World, member: Scrip
     assert trips.durations_ns() == []
 
 
-def test_only_the_message_that_is_due_is_an_answer(world: World, member: ScriptedMember) -> None:
+def test_only_the_message_that_is_due_is_an_answer(world: World, member: IngressMember) -> None:
     trips = RoundTrips(16)
     client = world.connect(listener=trips)
     member.message(expected(0, 16))  # of an earlier round: nothing is under way
@@ -78,7 +73,7 @@ def test_only_the_message_that_is_due_is_an_answer(world: World, member: Scripte
     assert trips.others == 6
 
 
-def test_the_rest_goes_to_the_listener(world: World, member: ScriptedMember) -> None:
+def test_the_rest_goes_to_the_listener(world: World, member: IngressMember) -> None:
     client = world.connect(listener=RoundTrips(8, world.listener))
     member.session_event(1, CLOSED, "enough")
     world.poll(client, 1)

@@ -161,7 +161,7 @@ def test_settings_beside_a_context_are_refused(main_node: Node) -> None:
 
 SCRIPT = """
 import container
-from tests.member import RecordingService
+from container.testing.recording_service import RecordingService
 container.run(RecordingService(), **{settings!r})
 """
 

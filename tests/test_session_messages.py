@@ -16,7 +16,7 @@ from container.errors import AgentTermination, ClusterEvent, ConfigurationError
 from container.service.service_handler import PythonServiceHandler
 from container.service.session_messages import Int64Column
 from container.service.session_messages import SessionMessages as Batch
-from tests.member import Member
+from container.testing.scripted_member import ScriptedMember
 
 SESSIONS = (1, 2, 3)
 
@@ -98,9 +98,9 @@ STEPS = st.one_of(
 )
 
 
-def play(service: Journal, steps: list[tuple[Any, ...]], fragment_limit: int, commit_often: bool) -> Member:
+def play(service: Journal, steps: list[tuple[Any, ...]], fragment_limit: int, commit_often: bool) -> ScriptedMember:
     """A member that leads and gets these steps in its log."""
-    member = Member(service, log_fragment_limit=fragment_limit).lead()
+    member = ScriptedMember(service, log_fragment_limit=fragment_limit).lead()
     cm = member.cm
     is_open: set[int] = set()
     now = 1_000
@@ -130,7 +130,7 @@ def play(service: Journal, steps: list[tuple[Any, ...]], fragment_limit: int, co
     return member
 
 
-def result(member: Member) -> dict[str, Any]:
+def result(member: ScriptedMember) -> dict[str, Any]:
     """All that a member did that others can see, and its own book."""
     egress: dict[int, Any] = {}
     for session_id in SESSIONS:
@@ -162,16 +162,15 @@ def test_batches_lead_to_the_same_as_single_messages(
     assert sum(batched.service.lengths) >= sum(1 for entry in batched.service.entries if entry[0] == "message")
 
 
-def batches(action: Callable[[SessionMessages], object]) -> Member:
+def batches(action: Callable[[SessionMessages], object]) -> ScriptedMember:
     """A member that leads, with one session, and whose service does ``action`` with each batch."""
 
     class Service(Journal):
         def on_session_messages(self, messages: SessionMessages) -> None:
             action(messages)
 
-    member = Member(Service()).lead()
-    member.cm.open_session(1)
-    member.commit()
+    member = ScriptedMember(Service()).lead()
+    member.open_session()
     return member
 
 
@@ -195,8 +194,7 @@ def test_an_iteration_that_has_ended_stays_at_its_end() -> None:
 
     member = batches(action)
     member.cm.session_message(1, b"x")
-    member.cm.session_message(1, b"y")
-    member.commit()
+    member.deliver(b"y")
     assert ends == [None] * 3
 
 
@@ -326,7 +324,7 @@ def test_an_index_outside_is_refused() -> None:
 
 def test_a_long_replay_makes_batches_of_a_mebibyte_at_most() -> None:
     lengths: list[int] = []
-    member = Member(BatchJournal(), log_fragment_limit=100_000, log_term_length=16 * 1024 * 1024).lead()
+    member = ScriptedMember(BatchJournal(), log_fragment_limit=100_000, log_term_length=16 * 1024 * 1024).lead()
     member.service.handle = lambda session, timestamp, payload, position: lengths.append(len(payload))
     member.deliver(*[bytes(1000)] * 3_000)
     assert sum(lengths) == 3_000_000

@@ -33,12 +33,12 @@ from container.errors import (
     TimedOutError,
 )
 from container.transport.message_buffer import BufferClaim
-from tests import scripted_member
+from tests import ingress_member
 from tests.client_world import ENDPOINTS, MEMBER_0, MEMBER_1, MS, Collecting, S, World
-from tests.scripted_member import ERROR, OK, Request, ScriptedMember
+from tests.ingress_member import ERROR, OK, IngressMember, Request
 
 
-class Gateway(ScriptedMember):
+class Gateway(IngressMember):
     """Gives each session an id of its own, from 100, and publishes to all on one stream."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -53,11 +53,6 @@ class Gateway(ScriptedMember):
 
     def sessions_of(self, name: str) -> list[int]:
         return [request["cluster_session_id"] for request in self.received(name)]
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
 
 
 @pytest.fixture
@@ -140,7 +135,7 @@ def test_without_an_interval_there_are_no_keep_alives(world: World, member: Gate
 
 def test_the_cluster_closes_one_session(world: World, pool: SessionPool, member: Gateway) -> None:
     first, second = pool.open_all(2)
-    member.session_event(0, scripted_member.CLOSED, "TIMEOUT", session_id=first.cluster_session_id)
+    member.session_event(0, ingress_member.CLOSED, "TIMEOUT", session_id=first.cluster_session_id)
     poll(pool)
     assert first.state == PooledSessionState.WAITING
     assert first.close_reason == "closed by the cluster: TIMEOUT"
@@ -153,7 +148,7 @@ def test_the_cluster_closes_one_session(world: World, pool: SessionPool, member:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [(ERROR, SessionError), (scripted_member.AUTHENTICATION_REJECTED, AuthenticationError)]
+    ("code", "kind"), [(ERROR, SessionError), (ingress_member.AUTHENTICATION_REJECTED, AuthenticationError)]
 )
 def test_a_refused_session_has_its_error(
     pool: SessionPool, member: Gateway, code: int, kind: type[SessionError]
@@ -351,7 +346,7 @@ def test_a_new_leader_that_knows_of_the_first_request_opens_one_session(
 def test_a_redirected_session_is_sent_again(pool: SessionPool, member: Gateway) -> None:
     def redirect_once(request: Request) -> None:
         member.hooks.clear()
-        member.session_event(request["correlation_id"], scripted_member.REDIRECT, ENDPOINTS, session_id=-1, leader=0)
+        member.session_event(request["correlation_id"], ingress_member.REDIRECT, ENDPOINTS, session_id=-1, leader=0)
 
     member.hooks["SessionConnectRequest"] = redirect_once
     (session,) = pool.open_all(1)
@@ -519,7 +514,7 @@ def state_of(session: PooledSession) -> PooledSessionState:
 
 
 def lose(pool: SessionPool, member: Gateway, session_id: int, detail: str = "TIMEOUT") -> None:
-    member.session_event(0, scripted_member.CLOSED, detail, session_id=session_id)
+    member.session_event(0, ingress_member.CLOSED, detail, session_id=session_id)
     poll(pool)
 
 
@@ -578,7 +573,7 @@ def test_it_waits_longer_after_each_refusal(world: World, lasting: SessionPool, 
 
 @pytest.mark.parametrize(
     ("code", "detail", "kind"),
-    [(scripted_member.AUTHENTICATION_REJECTED, "no", AuthenticationError), (ERROR, "bad version", SessionError)],
+    [(ingress_member.AUTHENTICATION_REJECTED, "no", AuthenticationError), (ERROR, "bad version", SessionError)],
 )
 def test_what_no_retry_can_help_ends_that_session_alone(
     world: World, lasting: SessionPool, member: Gateway, told: Told, code: int, detail: str, kind: type[Exception]
@@ -717,7 +712,7 @@ def test_without_its_own_session_the_pool_follows_the_leader_and_goes_on(
     world: World, lasting: SessionPool, member: Gateway, told: Told
 ) -> None:
     sessions = lasting.open_all(2)
-    member.refuse(scripted_member.AUTHENTICATION_REJECTED, "no")
+    member.refuse(ingress_member.AUTHENTICATION_REJECTED, "no")
     lose(lasting, member, 100)
     pass_time(world, lasting, 1 * S)
     assert (lasting.cluster.cluster_session_id, lasting.is_closed) == (-1, False)
@@ -913,7 +908,7 @@ def test_what_a_callback_raises_comes_out_of_the_poll_and_costs_no_other(world: 
     pool = SessionPool.connect(world.context(), callbacks=told, policy=NO_JITTER)
     first, second = pool.open_all(2)
     for session_id in (101, 102):
-        member.session_event(0, scripted_member.CLOSED, "TIMEOUT", session_id=session_id)
+        member.session_event(0, ingress_member.CLOSED, "TIMEOUT", session_id=session_id)
     failures = 0
     for _ in range(60):
         world.advance(10 * MS)
@@ -1001,7 +996,7 @@ def test_a_request_whose_turn_comes_late_is_sent_once(world: World, member: Gate
     world.advance(1 * S)
     others = [pool.open() for _ in range(2)]
     pool.poll()
-    member.session_event(correlation_id, scripted_member.REDIRECT, ENDPOINTS, session_id=-1, leader=0)
+    member.session_event(correlation_id, ingress_member.REDIRECT, ENDPOINTS, session_id=-1, leader=0)
     pass_time(world, pool, 4500 * MS)
     assert [other.state for other in others] == [PooledSessionState.CONNECTING] * 2
     assert isinstance(session.error, TimedOutError)
@@ -1042,7 +1037,7 @@ def test_a_challenged_session_times_out_as_soon_as_any_other(world: World, pool:
 def test_a_session_that_is_redirected_times_out_in_its_time(world: World, pool: SessionPool, member: Gateway) -> None:
     def redirect(request: Request) -> None:
         member.hooks["SessionConnectRequest"] = lambda request: None
-        member.session_event(request["correlation_id"], scripted_member.REDIRECT, ENDPOINTS, session_id=-1, leader=0)
+        member.session_event(request["correlation_id"], ingress_member.REDIRECT, ENDPOINTS, session_id=-1, leader=0)
 
     member.hooks["SessionConnectRequest"] = redirect
     session = pool.open()

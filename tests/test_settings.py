@@ -18,7 +18,7 @@ from container.context import Context
 from container.errors import ConfigurationError
 from container.settings.sources import load_settings
 from container.settings.table import format_duration, format_size, settings_markdown, settings_table
-from tests.member import RecordingService
+from container.testing.recording_service import RecordingService
 
 ROOT = Path(__file__).parents[1]
 INT32_MIN, INT32_MAX, INT64_MAX = -(2**31), 2**31 - 1, 2**63 - 1

@@ -20,14 +20,13 @@ from container.api import (
 )
 from container.testing.manual_time import ManualClock
 from container.testing.memory_transport import MemoryDriver
-from tests.member import Member
+from container.testing.scripted_member import ScriptedMember
 
 NOT_CONNECTED, BACK_PRESSURED, ADMIN_ACTION, CLOSED = -1, -2, -3, -4
 MOCKED = 1
 MS = 1_000_000
 SECOND = 1_000 * MS
 SHARED_NS = 30 * MS
-LONE_NS = 2 * SECOND
 INNOCENT = 1
 NEVER = 10_000
 
@@ -86,26 +85,41 @@ class BatchService(AnsweringService):
             self.handle(session)
 
 
-def answering(kind: type[AnsweringService] = AnsweringService, *, window: int = 64 * 1024) -> Member:
+def answering(kind: type[AnsweringService] = AnsweringService, *, window: int = 64 * 1024) -> ScriptedMember:
     """A leader whose egress streams hold ``window`` bytes that nobody has read."""
     clock = ManualClock()
-    member = Member(kind(clock), driver=MemoryDriver(clock, publication_window=window)).lead()
+    member = ScriptedMember(kind(clock), driver=MemoryDriver(clock, publication_window=window)).lead()
     member.idle_ns = MS
     return member
 
 
-def open_sessions(member: Member, *session_ids: int) -> None:
+def open_sessions(member: ScriptedMember, *session_ids: int) -> None:
     """Opens sessions, all at once."""
     for session_id in session_ids:
         member.cm.open_session(session_id)
     member.commit()
 
 
-def stick(member: Member, *session_ids: int, results: int = NEVER) -> None:
+def stick(member: ScriptedMember, *session_ids: int, results: int = NEVER) -> None:
     """The next sends to these sessions meet back pressure, for good if not told otherwise."""
     for session_id in session_ids:
         channel = member.service.cluster.get_client_session(session_id).response_channel
         member.driver.publication_results(channel, 102, [BACK_PRESSURED] * results)
+
+
+def answer_a_hundred_times(member: ScriptedMember) -> None:
+    """In one callback; all answers must come to session 1."""
+    service = member.service
+
+    def burst() -> None:
+        for _message in range(100):
+            service.handle(service.cluster.get_client_session(1))
+
+    service.timer = burst
+    member.cm.timer_event(1)
+    member.commit()
+    assert min(service.results[1]) > 0
+    assert len(member.cm.egress(1)) == 100
 
 
 @pytest.mark.parametrize("kind", [AnsweringService, BatchService])
@@ -121,8 +135,7 @@ def test_a_hundred_clients_that_never_read_stall_an_innocent_one_by_30_ms_and_a_
         before = member.service.waited_ns()
         for session_id in stuck:
             member.cm.session_message(session_id, b"go")
-        member.cm.session_message(INNOCENT, b"go")
-        member.commit()
+        member.deliver(b"go", session_id=INNOCENT)
         assert len(member.cm.egress(INNOCENT)) == len(member.service.results[INNOCENT])
         stalls.append(member.service.waited_ns() - before)
         member.clock.advance(50 * MS)
@@ -184,19 +197,11 @@ def test_a_first_broadcast_to_clients_that_do_not_read_takes_no_longer_than_to_o
 
 def test_the_only_client_gets_more_answers_at_once_than_its_window_holds() -> None:
     member = answering()
-    open_sessions(member, 1)
+    member.open_session()
     service = member.service
     service.background = lambda: member.clock.now_ns % (20 * MS) < MS and member.cm.egress(1)
 
-    def burst() -> None:
-        for _message in range(100):
-            service.handle(service.cluster.get_client_session(1))
-
-    service.timer = burst
-    member.cm.timer_event(1)
-    member.commit()
-    assert min(service.results[1]) > 0
-    assert len(member.cm.egress(1)) == 100
+    answer_a_hundred_times(member)
     assert service.waited_ns() > SHARED_NS, "more than would be waited beside others"
 
 
@@ -206,20 +211,12 @@ def test_a_client_that_is_briefly_slow_among_others_gets_its_answers() -> None:
     service = member.service
     service.background = lambda: member.cm.egress(1)
 
-    def burst() -> None:
-        for _message in range(100):
-            service.handle(service.cluster.get_client_session(1))
-
-    service.timer = burst
-    member.cm.timer_event(1)
-    member.commit()
-    assert min(service.results[1]) > 0
-    assert len(member.cm.egress(1)) == 100
+    answer_a_hundred_times(member)
 
 
 def test_the_only_client_is_waited_for_a_second_and_then_not_for_a_while() -> None:
     member = answering()
-    open_sessions(member, 1)
+    member.open_session()
     stick(member, 1)
     member.deliver(b"1", b"2", b"3")
     first, *others = member.service.waits[1]
@@ -241,7 +238,7 @@ def test_the_only_client_is_waited_for_a_second_and_then_not_for_a_while() -> No
 
 def test_back_offs_end_to_the_nanosecond() -> None:
     member = answering()
-    open_sessions(member, 1)
+    member.open_session()
     stick(member, 1)
     service = member.service
     ends: list[bool] = []
@@ -264,7 +261,7 @@ def test_back_offs_end_to_the_nanosecond() -> None:
 @pytest.mark.parametrize(("since_ns", "back_off"), [(SECOND - 1, 2), (SECOND, 1)])
 def test_a_back_off_that_lies_as_far_back_as_it_lasted_is_forgotten(since_ns: int, back_off: int) -> None:
     member = answering()
-    open_sessions(member, 1)
+    member.open_session()
     stick(member, 1)
     service = member.service
     waits: list[bool] = []
@@ -285,7 +282,7 @@ def test_a_back_off_that_lies_as_far_back_as_it_lasted_is_forgotten(since_ns: in
 
 def test_one_accepted_message_does_not_clear_the_back_off_and_time_does() -> None:
     member = answering()
-    open_sessions(member, 1)
+    member.open_session()
     stick(member, 1, results=1_001)
     member.deliver(b"stuck")
     assert member.service.results[1] == [BACK_PRESSURED]
@@ -316,7 +313,7 @@ def test_the_rotation_of_a_term_is_no_slow_client() -> None:
 @pytest.mark.parametrize("result", [CLOSED, -5])
 def test_what_waiting_cannot_change_is_not_waited_for(result: int) -> None:
     member = answering()
-    open_sessions(member, 1)
+    member.open_session()
     channel = member.service.cluster.get_client_session(1).response_channel
     member.driver.publication_results(channel, 102, [result])
     member.deliver(b"go")
@@ -328,7 +325,7 @@ def test_a_leader_that_waits_is_where_a_follower_is(kind: type[AnsweringService]
     places = []
     for is_leader in (True, False):
         clock = ManualClock()
-        member = Member(kind(clock), driver=MemoryDriver(clock))
+        member = ScriptedMember(kind(clock), driver=MemoryDriver(clock))
         if is_leader:
             member.lead()
         else:
@@ -350,7 +347,7 @@ def test_a_leader_that_waits_is_where_a_follower_is(kind: type[AnsweringService]
 
 def test_a_new_publication_forgets_how_slow_the_client_was() -> None:
     member = answering()
-    open_sessions(member, 1)
+    member.open_session()
     stick(member, 1, results=1_001)
     member.deliver(b"stuck")
     member.cm.end_log()

@@ -14,7 +14,7 @@ import pytest
 from container.errors import AgentTermination, ContainerError, SnapshotError
 from container.snapshots import read_snapshot, write_snapshot
 from container.testing.memory_log import Frame, MemoryLog
-from tests.member import Member
+from container.testing.scripted_member import ScriptedMember
 
 HEADER_LENGTH = 32
 MAX_IDLES = 100  # of a load that fails: it waits for nothing
@@ -43,17 +43,16 @@ OTHER = Other(bytes(range(256)) * 20)
 RAW = [b"", b"one", b"x" * 5000, b"y" * 1376, b"z" * 1377, b"last"]
 
 
-def taken(write: Callable[[Any], object]) -> tuple[Member, int]:
-    """A member with sessions that has taken a snapshot, and its log position."""
-    member = Member().lead()
+def taken(write: Callable[[Any], object]) -> tuple[ScriptedMember, list[bytes]]:
+    """A member with sessions that has taken a snapshot, and its messages."""
+    member = ScriptedMember().lead()
     for session_id in range(SESSIONS):
         member.cm.open_session(session_id + 1, encoded_principal=b"principal %d" % session_id)
     member.commit()
     member.in_callback(write, "on_take_snapshot")
-    position = member.cm.snapshot()
-    member.commit()
+    messages = member.take_snapshot()
     assert member.errors == []
-    return member, position
+    return member, messages
 
 
 def write_structs(publication: Any) -> None:
@@ -94,21 +93,20 @@ class Snapshot:
     """A recorded snapshot, copied and damaged, for one load after the other."""
 
     def __init__(self, write: Callable[[Any], object]) -> None:
-        self.member, self.log_position = taken(write)
-        self.messages = self.member.store.messages(self.member.store.recording_ids[-1])
+        self.member, self.messages = taken(write)
         self.sessions = self._sessions(self.member)
 
     def frames(self) -> list[Frame]:
         recovering = self._recovering()
         return recovering.store.frames(recovering.store.recording_ids[0])
 
-    def _recovering(self) -> Member:
-        member = Member(log_position=self.log_position)
+    def _recovering(self) -> ScriptedMember:
+        member = ScriptedMember(log_position=self.member.cm.log_position)
         member.store.add_recording(self.messages)
         return member
 
     @staticmethod
-    def _sessions(member: Member) -> list[tuple[Any, ...]]:
+    def _sessions(member: ScriptedMember) -> list[tuple[Any, ...]]:
         return [
             (session.id, session.response_stream_id, session.response_channel, session.encoded_principal)
             for session in member.service.cluster.client_sessions

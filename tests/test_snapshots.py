@@ -409,7 +409,6 @@ def test_the_type_of_a_state_that_is_no_struct_can_be_given() -> None:
 SHARED = Base(1)
 PARTS = [1]
 FROZEN = Frozen(PARTS)
-IMMUTABLE = (1, "a")
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def holdings(log_position: int = 64, *, state: State = OURS, sessions: int = 2, 
     return Holdings(state, log_position, sessions, counts, Counter({"a.Type": changes.get("objects", 9)}), Counter())
 
 
-class Member:
+class FakeMember:
     """A member whose process tells one count after the other, the last one forever."""
 
     def __init__(self, base_dir: Path) -> None:
@@ -231,7 +231,7 @@ def member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "_holdings",
         lambda member, _number: member.told.pop(0) if len(member.told) > 1 else member.told[0],
     )
-    return Member(tmp_path)
+    return FakeMember(tmp_path)
 
 
 def measure(watch: ResourceWatch, member: Any, *told: Holdings) -> None:

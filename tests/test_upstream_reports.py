@@ -10,12 +10,14 @@ import pytest
 
 from container.api import Role
 from container.clustered_service_container import ClusteredServiceContainer
+from container.common.aeron_defaults import CONTROL_CHANNEL
 from container.context import Context
 from container.errors import ClusterEvent, MarkFileError
 from container.testing.memory_stores import MemorySnapshotStore
 from container.testing.memory_transport import MemoryClient
+from container.testing.recording_service import RecordingService
+from container.testing.scripted_member import ScriptedMember
 from tests.conformance_table import TESTS, names_of_tests
-from tests.member import CHANNEL, Member, RecordingService
 from tests.service_cluster import ChattyService, Diverged, ServiceCluster
 from tests.soak.faults import FAULTS
 from tests.test_cluster_mark_file import file_size_limit, saved_errors
@@ -203,7 +205,7 @@ def test_an_offer_whose_back_pressure_is_ignored_is_reported_where_it_happened(r
     cluster.request("one")
     cluster.settle()
     offers = len(service.offered_at)
-    follower.driver.publication_results(CHANNEL, 105, [result])
+    follower.driver.publication_results(CONTROL_CHANNEL, 105, [result])
     cluster.request("two")
     cluster.settle()
     (event,) = [error for member in follower.members for error in member.errors]
@@ -226,7 +228,7 @@ def test_the_next_snapshot_makes_up_for_an_offer_that_was_lost() -> None:
     index, follower = next((index, node) for index, node in cluster.nodes.items() if not node.leads)
     cluster.request("one")
     cluster.settle()
-    follower.driver.publication_results(CHANNEL, 105, [BACK_PRESSURED])
+    follower.driver.publication_results(CONTROL_CHANNEL, 105, [BACK_PRESSURED])
     cluster.request("two")
     cluster.settle()
     cluster.snapshot()
@@ -246,7 +248,7 @@ def test_send_waits_back_pressure_out_and_the_snapshot_is_taken(results: list[in
     index = next(index for index, node in cluster.nodes.items() if not node.leads)
     cluster.request("one")
     cluster.settle()
-    cluster.nodes[index].driver.publication_results(CHANNEL, 105, results)
+    cluster.nodes[index].driver.publication_results(CONTROL_CHANNEL, 105, results)
     cluster.request("two")
     cluster.settle()
     cluster.snapshot()
@@ -317,7 +319,7 @@ def test_a_log_that_ends_with_padding_alone_is_followed_to_its_end(is_lost: bool
     Nothing is delivered for padding, so whoever counts what is delivered never comes to the end. Our container goes by
     the position of the image, also where the padding is what it has to get from its archive.
     """
-    member = Member().start()
+    member = ScriptedMember().start()
     member.cm.begin_log("follower")
     log = member.cm.log
     assert log is not None
@@ -341,7 +343,7 @@ def test_a_log_that_ends_with_padding_alone_is_followed_to_its_end(is_lost: bool
 
 def test_a_commit_position_that_falls_back_delivers_nothing_twice() -> None:
     """Issue solved by a9d7215d74 in 1.50: the commit position fell back when a fast follower was started again."""
-    member = Member().lead()
+    member = ScriptedMember().lead()
     first, second, third = (member.cm.session_message(1, payload) for payload in (b"one", b"two", b"three"))
     member.commit(second)
     for position in (first, 0, second):
@@ -358,7 +360,7 @@ def test_times_that_go_back_are_those_of_the_log() -> None:
     They are in the log, and so the same on all members: a container that changed them would differ from one that did
     not. A service that needs rising times keeps the greatest that it has seen.
     """
-    member = Member().lead()
+    member = ScriptedMember().lead()
     times = []
     member.service.actions["on_session_message"] = lambda *_: times.append(member.service.cluster.time)
     for timestamp in (5_000, 4_000, 4_500, 1):

@@ -15,13 +15,13 @@ from container.common.aeron_defaults import EGRESS_STREAM_ID
 from container.testing import transport_probe as seam
 from container.testing.endpoints import PortReservation
 from container.testing.memory_transport import MemoryDriver
-from tests.scripted_member import Request, ScriptedMember
+from tests.ingress_member import IngressMember, Request
 
 LIMIT_S = 20.0
 PAUSE_S = 0.0002
 
 
-class PatientMember(ScriptedMember):
+class PatientMember(IngressMember):
     """Waits until what it sends is taken."""
 
     _is_heard = False

@@ -157,7 +157,7 @@ public final class EchoLoad
         return true;
     }
 
-    /** Holds the sessions, and leaves the cores alone, until it is told what to do. */
+    /** Holds the sessions, and leaves the cores alone, until a command comes. */
     private String awaitLine() throws IOException
     {
         final StringBuilder line = new StringBuilder();

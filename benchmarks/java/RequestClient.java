@@ -68,7 +68,7 @@ public final class RequestClient implements EgressListener
         client.cluster.close();
     }
 
-    /** Holds the session, and leaves the cores alone, until it is told what to do. */
+    /** Holds the session, and leaves the cores alone, until a command comes. */
     private String awaitLine() throws IOException
     {
         final StringBuilder line = new StringBuilder();

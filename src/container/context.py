@@ -313,7 +313,7 @@ class Context:
             self.mark_file = self._given_mark_file
             return
         self.mark_file = ClusterMarkFile(
-            os.path.join(self._mark_file_dir, mark_file_name(settings.service_id)),
+            Path(self._mark_file_dir, mark_file_name(settings.service_id)),
             error_buffer_length=settings.error_buffer_length,
             page_size=self._file_page_size(settings),
             clock=self.clock,
@@ -490,22 +490,22 @@ def _check_delegating(what: str, handler: Any) -> None:
 def _created_directory(setting: str, directory: str) -> str:
     """The canonical path of the directory, which is made if it is not there."""
     try:
-        _make_directory(directory)
+        _make_directory(Path(directory))
         return os.path.realpath(directory, strict=True)
     except OSError as error:
         raise ConfigurationError(f"{setting}={shown_path(directory)}: cannot be created: {error.strerror}") from error
 
 
-def _make_directory(path: str) -> None:
+def _make_directory(path: Path) -> None:
     """Make the directory and what it lies in; os.makedirs would make parents that everybody may write."""
     missing = [path]
-    while (parent := os.path.dirname(missing[-1])) and not os.path.exists(parent):
+    while not (parent := missing[-1].parent).exists():
         missing.append(parent)
     for each in reversed(missing):
         try:
-            os.mkdir(each, _DIRECTORY_MODE)
+            each.mkdir(_DIRECTORY_MODE)
         except FileExistsError:
-            if not os.path.isdir(each):
+            if not each.is_dir():
                 raise
 
 

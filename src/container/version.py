@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 
-# The build reads it from here; asking the installation would cost a start more than all else of this package.
+# The build reads it from here.
 VERSION = "0.1.0"
 
 
@@ -20,8 +20,7 @@ def version_info() -> str:
 
 def _source_commit() -> str:
     """Hash of the commit that is checked out where this file lies; ``unknown`` outside of a clone."""
-    source = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    git = os.path.join(os.path.dirname(source), ".git")
+    git = Path(__file__).resolve().parents[2] / ".git"
     try:
         head = _read_line(git, "HEAD")
         name = head.removeprefix("ref: ")
@@ -30,6 +29,5 @@ def _source_commit() -> str:
         return "unknown"
 
 
-def _read_line(directory: str, name: str) -> str:
-    with open(os.path.join(directory, name), encoding="ascii") as file:
-        return file.read().strip()
+def _read_line(directory: Path, name: str) -> str:
+    return (directory / name).read_text(encoding="ascii").strip()

@@ -6,10 +6,10 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from container.testing.recording_service import RecordingService
 from container.testing.scripted_messages import raw_message
 from tests.fuzz.mutations import MUTATIONS, Frame, Mutation
 from tests.fuzz.world import World, encode, session_message
-from tests.member import RecordingService
 
 EPISODE_LENGTH = 20
 """Cases of one episode follow each other on one member, until it ends; then another takes its place."""

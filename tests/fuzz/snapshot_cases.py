@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from container.errors import AgentTermination
+from container.testing.recording_service import RecordingService
+from container.testing.scripted_member import ScriptedMember
 from container.testing.scripted_messages import encode, raw_message
 from tests.fuzz.model import NULL_VALUE, Assembler, LogFrame, tell
 from tests.fuzz.mutations import MUTATIONS, Frame, Mutation, whole
 from tests.fuzz.wire import NULL_INT32, Refused, fields_of, is_longer_than_its_fields, message_name, text_of
 from tests.fuzz.world import same
-from tests.member import Member, RecordingService
 
 SERVICE_SNAPSHOT_TYPE_ID = 2
 LOG_POSITION, LEADERSHIP_TERM_ID, TIMESTAMP = 4096, 3, 77
@@ -136,7 +137,7 @@ def whole_messages(frames: list[LogFrame]) -> Iterator[bytes]:
         raise Refused("SnapshotError")
 
 
-def _session_ids(member: Member) -> list[int]:
+def _session_ids(member: ScriptedMember) -> list[int]:
     """The sessions in the newest snapshot."""
     messages = member.store.messages(member.store.recording_ids[-1])
     return [fields_of("ClientSession", data)["cluster_session_id"] for data in messages[1:-1]]
@@ -198,7 +199,7 @@ class SnapshotEpisode:
         """A start from a snapshot of these frames."""
         self.case = f"{kind} (snapshot): {[(payload.hex(), hex(flags)) for payload, flags in frames]}"
         self.counts[f"snapshot: {kind}"] += 1
-        member = Member(self._service(), log_position=LOG_POSITION, app_version=1)
+        member = ScriptedMember(self._service(), log_position=LOG_POSITION, app_version=1)
         recording_id = member.store.add_recording(frames)
         member.cm.start(
             recording_ids=[recording_id],
@@ -226,7 +227,7 @@ class SnapshotEpisode:
             frames += MUTATIONS[kind](self.rng, message) if is_bad else whole(message)
         return frames
 
-    def _start_fails(self, member: Member, refused: Refused) -> None:
+    def _start_fails(self, member: ScriptedMember, refused: Refused) -> None:
         try:
             member.agent.on_start()
         except AgentTermination as termination:
@@ -240,7 +241,7 @@ class SnapshotEpisode:
         same("runs of the termination hook", member.hooks, 0)
         self.counts[f"start failed with {refused.kind}"] += 1
 
-    def _start_works(self, member: Member, loaded: Loaded, user_messages: list[bytes]) -> None:
+    def _start_works(self, member: ScriptedMember, loaded: Loaded, user_messages: list[bytes]) -> None:
         member.agent.on_start()
         same("acks", [ack[:4] for ack in member.cm.acks], [(LOG_POSITION, TIMESTAMP, 0, member.client_id)])
         same("the state of the service", member.service.snapshot, user_messages)
@@ -250,8 +251,7 @@ class SnapshotEpisode:
         member.follow()
         member.deliver(b"good")
         same("messages", member.service.messages, [b"good"])
-        member.cm.snapshot()
-        member.commit()
+        member.take_snapshot()
         same("sessions in the next snapshot", _session_ids(member), loaded.session_ids)
         same("errors", member.errors, [])
         member.agent.on_close()

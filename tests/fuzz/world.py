@@ -6,16 +6,17 @@ import random
 from collections import Counter
 from typing import Any
 
-from container.common.aeron_defaults import SERVICE_STREAM_ID
+from container.common.aeron_defaults import CONTROL_CHANNEL, SERVICE_STREAM_ID
 from container.errors import AgentTermination, ClusterTermination, RegistrationError
 from container.testing import transport_probe as seam
+from container.testing.recording_service import RecordingService
+from container.testing.scripted_member import ScriptedMember
 from container.testing.scripted_messages import SCHEMA_VERSION, ServiceAck
 from container.testing.scripted_messages import encode as encode_message
 from container.transport.seam import Publication, Subscription
 from tests.fuzz.model import NULL_VALUE, TERM_LENGTH, Ack, Ended, Log, LogFrame, Model, Session
 from tests.fuzz.mutations import Frame, whole
 from tests.fuzz.wire import Refused, fields_of, message_name
-from tests.member import CHANNEL, Member, RecordingService
 
 NULL_INT64 = -(2**63)
 MAX_CYCLES = 300
@@ -33,10 +34,10 @@ class World:
     def __init__(self, rng: random.Random, counts: Counter[str], service: RecordingService | None = None) -> None:
         self.rng = rng
         self.counts = counts
-        self.member = Member(service, app_version=1)
+        self.member = ScriptedMember(service, app_version=1)
         self.member.start()
         self._shadow = self.member.driver.connect("shadow", is_invoker=False)
-        self._tool = seam.add_publication(self._shadow, CHANNEL, SERVICE_STREAM_ID, exclusive=True)
+        self._tool = seam.add_publication(self._shadow, CONTROL_CHANNEL, SERVICE_STREAM_ID, exclusive=True)
         self._connections: dict[int, Publication] = {}
         self._logs: dict[int, Log] = {}
         self._checked_calls = 0
@@ -78,7 +79,7 @@ class World:
         for payload, flags in frames:
             if self.model.ended is not None:
                 return
-            log = self.member.driver.log(CHANNEL, SERVICE_STREAM_ID, session_id)
+            log = self.member.driver.log(CONTROL_CHANNEL, SERVICE_STREAM_ID, session_id)
             end = log.append_frame(payload, flags=flags)
             self.model.control.append((log.session_id, LogFrame(end - _framed(payload), end, flags, payload)))
             self.cycle()

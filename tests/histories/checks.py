@@ -19,7 +19,7 @@ from container.replay.execution import plan_replay, replay_segment
 from container.spark.offsets import format_offset, parse_offset
 from container.spark.options import SourceOptions
 from container.spark.source import ClusterStreamReader, arrow_schema, open_source_members, spark_schema
-from tests.histories.world import Cluster, MemberFiles, write_cluster
+from tests.histories.world import MemberFiles, WrittenCluster, write_cluster
 from tests.plain_decoder import Frame, frames, message_row, messages
 from tests.recordings_world import SEGMENT_LENGTH
 from tests.replay_services import NUMBER
@@ -63,7 +63,7 @@ def without_nulls(row: Row, *hidden: str) -> Row:
     return {name: value for name, value in row.items() if value is not None and name not in hidden}
 
 
-def opened(cluster: Cluster) -> list[Member]:
+def opened(cluster: WrittenCluster) -> list[Member]:
     """The members, opened together, so that they form a quorum."""
     options = SourceOptions(tuple(str(member.base_dir) for member in cluster.members))
     return open_source_members(options)
@@ -75,7 +75,7 @@ def batch_rows(member: Member, mode: str = "strict", view: str = "messages") -> 
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def check_batch(cluster: Cluster) -> None:
+def check_batch(cluster: WrittenCluster) -> None:
     """Views have each message once, and know which are committed."""
     for files, member in zip(cluster.members, opened(cluster), strict=True):
         name = f"batch of {files.base_dir.name}"
@@ -98,7 +98,7 @@ def check_batch(cluster: Cluster) -> None:
             )
 
 
-def check_stream(cluster: Cluster, rng: random.Random) -> None:
+def check_stream(cluster: WrittenCluster, rng: random.Random) -> None:
     """A stream gives each committed message once, with any limit and over restarts."""
     options = SourceOptions(tuple(str(member.base_dir) for member in cluster.members))
     agree(
@@ -137,7 +137,7 @@ def stream_reader(options: SourceOptions) -> ClusterStreamReader:
     return ClusterStreamReader(options, spark_schema(arrow_schema(options)))
 
 
-def check_replay(cluster: Cluster) -> None:
+def check_replay(cluster: WrittenCluster) -> None:
     """A replay sends what the service must have sent, and has the states that were recorded."""
     for files, member in zip(cluster.members, opened(cluster), strict=True):
         if files.start > 0 or files.committed == 0:
@@ -267,7 +267,7 @@ def ending(files: MemberFiles, whole: Sequence[Frame], damage: Damage) -> Ending
     return Ending(last.position if is_torn else last.end, is_torn)
 
 
-def check_damage(cluster: Cluster, rng: random.Random) -> None:
+def check_damage(cluster: WrittenCluster, rng: random.Random) -> None:
     """What damage does not touch is read as before or an error says that it is missing; nothing else appears."""
     files = rng.choice(cluster.members)
     _check_damage(cluster, files, rng, None)
@@ -277,7 +277,7 @@ def check_damage(cluster: Cluster, rng: random.Random) -> None:
         _check_damage(cluster, files, rng, rng.choice([1, 40, 100, 500, 2000, 6000]))
 
 
-def _check_damage(cluster: Cluster, files: MemberFiles, rng: random.Random, zero_length: int | None) -> None:
+def _check_damage(cluster: WrittenCluster, files: MemberFiles, rng: random.Random, zero_length: int | None) -> None:
     expected = plain_rows(files)
     whole = plain_frames(files)
     damage = Damage(rng, files, zero_length=zero_length)

@@ -24,7 +24,7 @@ import pyspark
 
 from container.testing.process import Process
 from tests.histories.checks import Disagreement, agree, answers, plain_rows
-from tests.histories.world import Cluster, write_cluster
+from tests.histories.world import WrittenCluster, write_cluster
 
 PHASES = ("stream", "ingest", "batch", "replay", "audit")
 RESULT, STARTED, TABLE = "result.json", "started", "table"
@@ -67,7 +67,7 @@ def run(seed: int, directory: Path, master: str | None = None) -> Kills:
 
 
 def _results(
-    cluster: Cluster,
+    cluster: WrittenCluster,
     directory: Path,
     master: str,
     plans: list[tuple[str, str, float]],
@@ -153,7 +153,7 @@ def _command(pid: int) -> bytes:
         return b""
 
 
-def _check(cluster: Cluster, found: dict[str, Any]) -> None:
+def _check(cluster: WrittenCluster, found: dict[str, Any]) -> None:
     expected = sorted(
         describe(
             member.member_id, row["log_position"], row["timestamp"], row.get("cluster_session_id"), row.get("payload")

@@ -11,7 +11,7 @@ from container.pipeline.audit import AuditReport, audit
 from container.pipeline.ingest import ingest
 from container.spark.options import SourceOptions
 from tests.histories.checks import Damage, Disagreement, agree, plain_rows
-from tests.histories.world import Cluster, write_cluster
+from tests.histories.world import WrittenCluster, write_cluster
 
 
 def run(spark: SparkSession, seed: int, directory: Path) -> None:
@@ -22,13 +22,13 @@ def run(spark: SparkSession, seed: int, directory: Path) -> None:
     check_audit(spark, cluster, random.Random(seed))
 
 
-def options_of(cluster: Cluster, max_bytes_per_batch: int | None = None) -> SourceOptions:
+def options_of(cluster: WrittenCluster, max_bytes_per_batch: int | None = None) -> SourceOptions:
     return SourceOptions(
         tuple(str(member.base_dir) for member in cluster.members), max_bytes_per_batch=max_bytes_per_batch
     )
 
 
-def check_ingest(spark: SparkSession, cluster: Cluster, table: Path) -> None:
+def check_ingest(spark: SparkSession, cluster: WrittenCluster, table: Path) -> None:
     """The table has each committed message of each member once, and the manifest says so."""
     manifest = ingest(spark, options_of(cluster, 100_000), table, cluster="main")
     expected = sorted(
@@ -49,7 +49,7 @@ def check_ingest(spark: SparkSession, cluster: Cluster, table: Path) -> None:
         agree("positions by the manifest", [known.end_position], [max(member.start, member.committed)])
 
 
-def check_audit(spark: SparkSession, cluster: Cluster, rng: random.Random) -> None:
+def check_audit(spark: SparkSession, cluster: WrittenCluster, rng: random.Random) -> None:
     """A history without damage does not fail; a byte of a payload that a majority has differently does."""
     verdict = audit(spark, options_of(cluster))
     if verdict.verdict == "fail":

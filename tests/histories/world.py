@@ -71,7 +71,7 @@ class MemberFiles:
 
 
 @dataclass
-class Cluster:
+class WrittenCluster:
     """The members of a history, and what all of them should have."""
 
     members: list[MemberFiles]
@@ -205,7 +205,7 @@ class _Log:
         self.snapshots.append(Snapshot(descriptor_of(writer), found))
 
 
-def write_cluster(seed: int, directory: Path) -> Cluster:
+def write_cluster(seed: int, directory: Path) -> WrittenCluster:
     """The files of a random history's members, below a directory."""
     rng = random.Random(seed)
     count = rng.choice([1, 3, 3])
@@ -230,7 +230,7 @@ def write_cluster(seed: int, directory: Path) -> Cluster:
         if count == 1 and log.bases[-1] < member.start:
             member.committed = member.known  # Whether another member leads now was purged with the term's begin.
     snapshots = [one.entry.log_position for one in log.snapshots if one.entry.service_id == 0]
-    return Cluster(members, log.bases, log.writer.position, snapshots)
+    return WrittenCluster(members, log.bases, log.writer.position, snapshots)
 
 
 def _ends(log: _Log) -> list[int]:

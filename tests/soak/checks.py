@@ -19,7 +19,6 @@ from tests.soak.services import MAX_SERVICE_COUNT, check_pending, journals
 
 _STATE_CHANGES = frozenset({Kind.MESSAGE, Kind.RELAYED, Kind.TIMER, Kind.SESSION_OPEN, Kind.SESSION_CLOSE})
 _SETTLE_LIMIT_S = 60.0
-_SNAPSHOT_END_MARKERS = 2
 
 
 @dataclass

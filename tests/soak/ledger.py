@@ -2,7 +2,7 @@
 
 Clients number their commands. The ledger carries each out once, in the order of its client, and answers those that come
 again. So a client may send again whatever was not answered, and whoever finds a number twice, or one missing, has found
-an error of the cluster. The formats are described in ``docs/testing.md``.
+an error of the cluster. The formats are described in ``docs/own-tests.md``.
 """
 
 from __future__ import annotations

@@ -173,6 +173,7 @@ def test_timers_of_a_snapshot_may_come_in_any_order(spark: SparkSession, tmp_pat
     ]
 
 
+@pytest.mark.slow
 def test_a_byte_is_found_behind_any_number_of_other_session_ids(
     spark: SparkSession, member: WrittenMember, tmp_path: Path
 ) -> None:
@@ -245,6 +246,7 @@ def test_archives_with_segments_of_other_lengths_are_compared(
     assert (found.differing_count, found.compared_count) == (0, found.block_count)
 
 
+@pytest.mark.slow
 def test_a_torn_recording_log_is_a_finding_and_the_audit_goes_on(
     spark: SparkSession, member: WrittenMember, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from container.errors import ConfigurationError, ContainerError
 from container.pipeline.ingest import ingest, read_table
 from container.pipeline.manifest import Gap, Manifest, MemberPositions, PositionRange, TableColumn, read_manifest
-from container.pipeline.table import locked, merged_columns
+from container.pipeline.parquet_table import locked, merged_columns
 from container.spark import FORMAT
 from container.spark.options import SourceOptions
 from container.testing.process import Process

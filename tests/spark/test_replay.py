@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from container.__main__ import main
 from container.errors import ConfigurationError
-from container.pipeline.errors import plain_error
 from container.pipeline.replay import DiffSummary, diff, diff_tables, replay, summarise_diff, summarise_replay
+from container.pipeline.spark_errors import plain_error
 from container.replay.diff import diff as diff_whole
 from container.spark.options import SourceOptions
 from tests.replay_services import FAILING, STATE, GenerousTallyService, MoodyTallyService, TallyService

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan
 
 from container.errors import RecordingError, RecordingUnavailableError
-from container.pipeline.errors import plain_error
+from container.pipeline.spark_errors import plain_error
 from container.recordings import open_member
 from container.spark import FORMAT
 from container.spark.options import SourceOptions

@@ -9,10 +9,10 @@ from functools import partial
 
 import pytest
 
-from container.api import Header, MessageBuffer
-from container.client import EgressListener, SessionPool
+from container.client import SessionPool
 from container.testing.cluster import CounterType
 from container.testing.process import wait_until
+from tests.client_world import Counting
 from tests.system.harness import (
     ECHO_SERVICE,
     LIMIT_S,
@@ -35,16 +35,6 @@ PATIENCE = {
     "aeron.publication.unblock.timeout": "70s",
     "aeron.cluster.session.timeout": "60s",
 }
-
-
-class CountingListener(EgressListener):
-    """Counts messages."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
-        self.count += 1
 
 
 @pytest.mark.timeout(240)
@@ -116,7 +106,7 @@ def test_twenty_sessions_that_never_poll_do_not_stall_another_one_in_turn(node: 
     member = node(properties={**PATIENCE, "aeron.cluster.max.sessions": "30"})
     start(member, ECHO_SERVICE)
     properties = member.client_properties()
-    answered = CountingListener()
+    answered = Counting()
     with (
         SessionPool.connect(
             aeron_dir=properties["aeron.dir"],

@@ -242,6 +242,7 @@ MODULES = {
     "fuzz": "tests.fuzz.__main__",
     "histories": "tests.histories.__main__",
     "mutate": "tests.mutation.__main__",
+    "sim": "tests.sim.__main__",
     "soak": "tests.soak.__main__",
 }
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from container.api import Header, MessageBuffer
-from container.client import AeronCluster, EgressListener
+from container.client import AeronCluster
 from container.recordings import open_member
 from container.testing.cluster import LocalCluster, Node
 from container.testing.java import JVM_FLAGS, java_command, resolve_jar
 from container.testing.process import Process, wait_until
 from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog
+from tests.client_world import Counting
 from tests.plain_decoder import message_row, messages
 from tests.recordings_world import archive_mark, rows_of
 from tests.soak.scenario import PYTHON_LEDGER
@@ -346,16 +346,6 @@ def compare_with_archive_tool(member: Node) -> None:
     ]
 
 
-class AnswerCounter(EgressListener):
-    """Counts a client's answers."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
-        self.count += 1
-
-
 type ClusterFactory = Callable[..., LocalCluster]
 
 
@@ -377,7 +367,7 @@ def test_members_logs_agree_over_the_death_of_a_leader(cluster: ClusterFactory) 
     three = cluster([PYTHON_LEDGER]).start()
     leader = three.await_ready()
     three.start_client_driver()
-    answers = AnswerCounter()
+    answers = Counting()
     settings = three.client_settings()
     with AeronCluster.connect(listener=answers, message_timeout=2 * LIMIT_S, **settings) as client:
         for index in range(COMMANDS):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from container.__main__ import main
 from container.api import Header, MessageBuffer
 from container.client import AeronCluster, EgressListener
 from container.recordings import open_member
 from container.replay.execution import plan_replay, replay_segment
 from container.testing.cluster import LocalCluster, Node
 from container.testing.process import wait_until
+from examples.ledger_service import TRANSFER
 from tests.replay_world import egress, of_kind, replayed, rows
 from tests.soak.ledger import ANSWER, COMMAND, Op
 from tests.soak.ledger_service import SequencedLedgerService
@@ -29,6 +33,7 @@ from tests.system.harness import (
 
 pytestmark = pytest.mark.timeout(240)
 
+HASTY_LEDGER = [sys.executable, "-m", "tests.system.hasty_ledger"]
 SERVICE = "tests.system.reporting_service:ReportingService"
 
 
@@ -95,6 +100,50 @@ def test_a_replay_is_what_clients_got_and_what_the_service_recorded(node: NodeFa
     parts = [rows(replay_segment(segment, SERVICE, mode="permissive")) for segment in segments]
     assert [row for part in parts for row in part] == found
     assert of_kind(parts[1], "EGRESS")
+
+
+def test_a_divergence_in_the_log_of_a_real_member_is_located(
+    node: NodeFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    member = node()
+    start(member, HASTY_LEDGER)
+    good, hasty = "examples.ledger_service:LedgerService", "tests.system.hasty_ledger:HastyLedger"
+    with NotingClient(member) as client:
+
+        def transfer(number: int, account: int) -> None:
+            client.cluster.send(TRANSFER.pack(1, number, account, 10))
+            wait_until(
+                lambda: client.cluster.poll_egress() or len(client.answers) == number, LIMIT_S, f"answer {number}"
+            )
+
+        for number, account in enumerate((1, 7, 2), 1):
+            transfer(number, account)
+        member.take_snapshot()
+        before = member.commit_position
+        for number, account in enumerate((7, 7, 7), 4):
+            transfer(number, account)
+        member.take_snapshot()
+        position = behind = member.commit_position
+    assert before is not None
+    assert behind is not None
+
+    def replay(*arguments: str) -> tuple[int, str]:
+        status = main(["replay", str(member.base_dir), *arguments, "--until", str(position)])
+        shown = capsys.readouterr()
+        return status, shown.out + shown.err
+
+    status, text = replay(good, "--begin", "0")
+    assert status == 1
+    assert (
+        f"state at log position {behind} is not the recorded one; it came to differ behind log position {before}"
+        in text
+    )
+    # The message itself, by the release that recorded it.
+    status, text = replay(good, "--other", hasty, "--begin", "0")
+    assert status == 1
+    located = re.search(r"differs from .* from log position (\d+) on", text)
+    assert located is not None
+    assert before < int(located[1]) < behind, text
 
 
 class Answers(EgressListener):

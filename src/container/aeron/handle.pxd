@@ -2,7 +2,7 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t
 
-from container.aeron.events cimport ConductorEvents, pthread_mutex_t
+from container.aeron.conductor_events cimport ConductorEvents, pthread_mutex_t
 from container.aeron.keepalive cimport Keepalive
 from container.aeron.libaeron cimport aeron_context_t, aeron_t
 

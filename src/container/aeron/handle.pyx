@@ -20,7 +20,7 @@ from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap
 from posix.unistd cimport _SC_PAGESIZE, sysconf
 
-from container.aeron.events cimport (
+from container.aeron.conductor_events cimport (
     ConductorEvents, WaitingError, lock_mutex, on_close, on_error, on_unavailable_counter, pthread_mutex_destroy,
     pthread_mutex_t, pthread_mutex_unlock,
 )

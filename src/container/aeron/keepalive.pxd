@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t
 from posix.types cimport pid_t
 
-from container.aeron.events cimport pthread_mutex_t
+from container.aeron.conductor_events cimport pthread_mutex_t
 from container.aeron.libaeron cimport aeron_t
 
 cdef extern from "pthread.h" nogil:

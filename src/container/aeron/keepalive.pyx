@@ -8,7 +8,7 @@ lock around each turn, and a message pays nothing.
 from libc.stdint cimport int64_t
 from posix.unistd cimport getpid
 
-from container.aeron.events cimport pthread_mutex_t, pthread_mutex_unlock
+from container.aeron.conductor_events cimport pthread_mutex_t, pthread_mutex_unlock
 from container.aeron.libaeron cimport aeron_t
 from container.aeron.library cimport lib
 

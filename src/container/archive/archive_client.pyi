@@ -91,10 +91,10 @@ class ArchiveSnapshotStore(SnapshotStore):
         client: Client,
         context: ArchiveContext,
         *,
-        snapshot_channel: str = "aeron:ipc?alias=snapshot",
-        snapshot_stream_id: int = 106,
-        replay_channel: str = "aeron:ipc",
-        replay_stream_id: int = 103,
+        snapshot_channel: str = ...,
+        snapshot_stream_id: int = ...,
+        replay_channel: str = ...,
+        replay_stream_id: int = ...,
         cluster_dir: str | os.PathLike[str] | None = None,
     ) -> None: ...
     @property

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from container.common.error_texts import message_of, shorten
@@ -16,7 +16,7 @@ _MESSAGE_LENGTH = 500
 
 def search_current_directory() -> None:
     """Let modules of the current directory be found, as ``python -m`` does; a console script has its own one there."""
-    directory = os.getcwd()
+    directory = str(Path.cwd())
     if directory not in sys.path:
         sys.path.insert(0, directory)
 
@@ -37,17 +37,17 @@ def load_object(path: str, setting: str) -> Any:
     try:
         found: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # SystemExit of a module that is a script
+        hint = _hint(module_name) if isinstance(error, ModuleNotFoundError) else ""
         raise ConfigurationError(
             f"{setting}={shown(path)}: module {shown(module_name)[1:-1]} cannot be imported: "
-            f"{type(error).__name__}: {_plain(error)}"
+            f"{type(error).__name__}: {_plain(error)}{hint}"
         ) from error
     for name in names.split("."):
         try:
             found = getattr(found, name)
         except Exception:  # also of a name that is no text in UTF-8
-            hint = ": it is this package, which hides your module: rename that" if module_name == "container" else ""
             raise ConfigurationError(
-                f"{setting}={shown(path)}: {shown(module_name)[1:-1]} has no {shown(names)[1:-1]}{hint}"
+                f"{setting}={shown(path)}: {shown(module_name)[1:-1]} has no {shown(names)[1:-1]}{_hint(module_name)}"
             ) from None
     return found
 
@@ -66,6 +66,11 @@ def create_object(path: str, setting: str) -> Any:
         raise ConfigurationError(
             f"{setting}={shown(path)}: {found.__qualname__}() failed: {type(error).__name__}: {_plain(error)}"
         ) from error
+
+
+def _hint(module_name: str) -> str:
+    is_ours = module_name.partition(".")[0] == "container"
+    return ": container is this package, which hides a module or folder of yours: rename that" if is_ours else ""
 
 
 def _plain(error: BaseException) -> str:

@@ -12,23 +12,24 @@ import stat
 _FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
-def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o777) -> int:
     """Open a regular file and return its descriptor.
 
     Args:
         path: of the file.
         flags: as for :func:`os.open`; the file is never waited for, and is closed in a child process.
+        mode: access rights of a file that is created, less those of the umask.
 
     Raises:
         IsADirectoryError: it is a directory.
         OSError: it cannot be opened, or is a pipe, a device or anything else that is no regular file.
     """
-    descriptor = os.open(path, flags | _FLAGS)
+    descriptor = os.open(path, flags | _FLAGS, mode)
     try:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(mode):
+        found = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(found):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-        if not stat.S_ISREG(mode):
+        if not stat.S_ISREG(found):
             raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
     except BaseException:
         os.close(descriptor)

@@ -14,7 +14,7 @@ from pathlib import Path
 from container.common.regular_files import read_regular
 from container.common.semantic_version import format_version
 from container.errors import RecordingError
-from container.files.errors import unreadable
+from container.files.open_errors import unreadable
 
 CATALOG_NAME = "archive.catalog"
 NULL_POSITION = -1

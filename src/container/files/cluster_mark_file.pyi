@@ -5,8 +5,6 @@ from typing import Final, TextIO, final
 from container.transport.seam import Clock, MarkFile
 
 HEADER_LENGTH: Final[int]
-SEMANTIC_VERSION: Final[int]
-VERSION_FAILED: Final[int]
 LIVENESS_TIMEOUT_MS: Final[int]
 ERROR_BUFFER_MIN_LENGTH: Final[int]
 ERROR_BUFFER_MAX_LENGTH: Final[int]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from container.common.regular_files import read_regular
 from container.errors import RecordingError
-from container.files.errors import unreadable
+from container.files.open_errors import unreadable
 
 RECORDING_LOG_NAME = "recording.log"
 CONSENSUS_MODULE_SERVICE_ID = -1

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from container.api import TimeUnit
 from container.pipeline.cluster_time import as_time, ticks_per_second, time_unit
-from container.pipeline.events import read_module_items, snapshot_positions, timer_pairs
+from container.pipeline.event_checks import read_module_items, snapshot_positions, timer_pairs
 from container.pipeline.report import ROW_LIMIT, Report
 from container.pipeline.rows import read_view
 from container.recordings.commit import all_end_texts

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from container.errors import ConfigurationError, RecordingError
 from container.pipeline.cluster_time import ticks_per_second, time_unit
-from container.pipeline.events import (
+from container.pipeline.event_checks import (
     check_sessions,
     check_timers,
     module_items,

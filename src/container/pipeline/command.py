@@ -83,7 +83,7 @@ def _on_spark(command: Callable[[SparkSession, argparse.Namespace], None]) -> Ca
     def run(options: argparse.Namespace) -> None:
         from pyspark.errors import PySparkException
 
-        from container.pipeline.errors import plain_error
+        from container.pipeline.spark_errors import plain_error
         from container.spark import open_session
 
         settings = {"spark.ui.showConsoleProgress": "true", "spark.log.level": "ERROR", **_settings(options.conf)}

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from container.pipeline.events import ITEM_COLUMNS
+from container.pipeline.event_checks import ITEM_COLUMNS
 from container.pipeline.findings import FINDING_LIMIT, Check, Finding, check
 from container.pipeline.log_bytes import AuditedMember
 from container.pipeline.rows import fold_view, read_view

@@ -13,7 +13,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from container.errors import ConfigurationError, ContainerError
 from container.pipeline.cluster_time import as_date, time_unit
-from container.pipeline.errors import plain_error
 from container.pipeline.manifest import (
     MANIFEST_NAME,
     PARTITION_COLUMNS,
@@ -23,8 +22,9 @@ from container.pipeline.manifest import (
     TableColumn,
     read_manifest,
 )
+from container.pipeline.parquet_table import CHECKPOINT_NAME, TableWriter, locked, merged_columns
 from container.pipeline.rows import source_options
-from container.pipeline.table import CHECKPOINT_NAME, TableWriter, locked, merged_columns
+from container.pipeline.spark_errors import plain_error
 from container.recordings import Member, schema
 from container.recordings.commit import all_end_texts
 from container.recordings.live import read_cluster_mark

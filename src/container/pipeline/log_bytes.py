@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 
 from container.common.regular_files import open_regular, read_at
 from container.errors import RecordingError, RecordingUnavailableError
-from container.files.errors import PERMISSION_ADVICE, PERMISSION_ERRORS
+from container.files.open_errors import PERMISSION_ADVICE, PERMISSION_ERRORS
 from container.pipeline.findings import FINDING_LIMIT
 from container.pipeline.rows import distributed, task_count
 from container.recordings import LogRange, Member, RecordingDescriptor

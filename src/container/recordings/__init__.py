@@ -16,7 +16,7 @@ from container.errors import RecordingError, RecordingUnavailableError
 from container.files.catalog import RecordingDescriptor
 from container.files.recording_log import RecordingLogEntry
 from container.recordings.member import LogRange, Member, open_member, open_members
-from container.recordings.source import Filters, Partition, plan, read, read_partition
+from container.recordings.partitions import Filters, Partition, plan, read, read_partition
 from container.recordings.views import LOG_VIEWS, VIEWS, schema
 
 __all__ = [

@@ -19,8 +19,8 @@ from container.transport.seam cimport FRAME_FLAG_BEGIN, FRAME_HEADER_LENGTH, ali
 
 from container.errors import RecordingError, RecordingUnavailableError
 from container.files.catalog import POSITION_MAX as _POSITION_MAX
-from container.files.errors import PERMISSION_ADVICE as _PERMISSION_ADVICE
-from container.files.errors import PERMISSION_ERRORS as _PERMISSION_ERRORS
+from container.files.open_errors import PERMISSION_ADVICE as _PERMISSION_ADVICE
+from container.files.open_errors import PERMISSION_ERRORS as _PERMISSION_ERRORS
 
 cdef extern from *:
     """

@@ -21,7 +21,7 @@ from container.files.catalog import (
     RecordingDescriptor,
     read_catalog,
 )
-from container.files.errors import is_there, unreadable
+from container.files.open_errors import is_there, unreadable
 from container.files.recording_log import (
     RECORDING_LOG_NAME,
     RecordingLogEntry,

@@ -50,7 +50,7 @@ class RecordingEnds:
                 found[one.recording_id] = one
         except RecordingError as error:
             if not found or not tolerates(PERMISSIVE, error):
-                raise  # what the catalog has before its damage is as good as ever
+                raise  # what the catalog has before its damage is valid
         return found
 
     def _names_of(self, recording_id: int) -> list[str]:

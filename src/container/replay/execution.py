@@ -29,9 +29,9 @@ from container.files.catalog import RecordingDescriptor
 from container.recordings.arrow import import_pyarrow
 from container.recordings.commit import end_texts
 from container.recordings.member import PERMISSIVE, STRICT, Member, open_member, tolerates
+from container.recordings.partitions import BATCH_ROWS
 from container.recordings.recording_ends import RecordingEnds
 from container.recordings.snapshot_decoder import SnapshotDecoder
-from container.recordings.source import BATCH_ROWS
 from container.recordings.views import Column, schema_of
 from container.replay import transport
 from container.service.agent_context import AgentContext

@@ -8,10 +8,25 @@ from typing import Any
 
 from container.common import aeron_defaults
 from container.common.semantic_version import is_version_compatible
+from container.common.values import shown
+from container.errors import ConfigurationError
 from container.service.service_handler import ServiceHandler
+from container.settings.callback_errors import HALT, SKIP
 from container.transport.duration_tracker import DurationTracker
 from container.transport.idle_strategy import IdleStrategy
 from container.transport.seam import Client, Clock, MarkFile, SnapshotStore
+
+_KINDS = {
+    "service_handler": ServiceHandler,
+    "client": Client,
+    "clock": Clock,
+    "idle_strategy": IdleStrategy,
+    "mark_file": MarkFile,
+    "snapshot_store": SnapshotStore,
+    "duty_cycle_tracker": DurationTracker,
+    "snapshot_duration_tracker": DurationTracker,
+}
+"""What the agent calls in C, where a None or another type would end the process."""
 
 
 def _do_nothing() -> None:
@@ -57,3 +72,13 @@ class AgentContext:
     """Called last, on the agent's thread."""
     service_context: Any = None
     """What a service reads as ``cluster.context``; None is this context."""
+
+    def check(self) -> None:
+        """Raise ConfigurationError for an object of another type, and for a policy that does not exist."""
+        for name, kind in _KINDS.items():
+            if not isinstance(getattr(self, name), kind):
+                raise ConfigurationError(f"{name} must be of type {kind.__name__}, not {shown(getattr(self, name))}")
+        if self.callback_error_policy not in (HALT, SKIP):
+            raise ConfigurationError(
+                f"callback_error_policy={shown(self.callback_error_policy)}: must be {HALT} or {SKIP}"
+            )

@@ -8,13 +8,14 @@ from libc.stdint cimport int64_t
 from container.service.clustered_service_agent cimport new_agent
 from container.transport.idle_strategy cimport IdleStrategy
 
+from container.common import forks
 from container.common.sealed cimport seal
 from container.errors import ContainerError
 
 
 cdef class AgentRunner:
     """Runs the agent of one service, made of an :class:`~container.service.agent_context.AgentContext`; it adds its two
-    control streams at once.
+    control streams immediately.
 
     :meth:`run` is the whole life of an agent on its thread; :meth:`on_start`, :meth:`do_work` and :meth:`on_close` are
     its parts. :meth:`stop` and :meth:`interrupt` may be called from any thread.
@@ -23,6 +24,10 @@ cdef class AgentRunner:
     def __cinit__(self, context):
         self._agent = new_agent(context)
         self._is_running = True
+        forks.own(self)
+
+    def _disown(self, long process_id):
+        self._agent._disown(process_id)
 
     @property
     def cluster(self):
@@ -32,7 +37,9 @@ cdef class AgentRunner:
     @property
     def termination(self):
         """What ended the agent (BaseException), or None."""
-        return self._termination if self._termination is not None else self._agent._child_failure
+        if self._termination is None and self._agent._child_failures:
+            return self._agent._child_failures[0]
+        return self._termination
 
     def run(self, IdleStrategy idle_strategy not None):
         """Runs the agent until it is stopped or terminated: start, duty cycles, close. Raises nothing.

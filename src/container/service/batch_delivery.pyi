@@ -1,9 +1,9 @@
 # What type checkers see of container.service.batch_delivery, which is compiled.
 from typing import final
 
-from container.service.cluster import Cluster
+from container.service.event_handler import EventHandler
 from container.service.service_handler import ServiceHandler
 
 @final
 class BatchDelivery:
-    def __init__(self, handler: ServiceHandler, cluster: Cluster) -> None: ...
+    def __init__(self, handler: ServiceHandler, cluster: EventHandler) -> None: ...

@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint8_t
 from container.common.error_texts import type_name
 from container.common.sealed cimport seal
 from container.errors import AgentTermination
-from container.service.cluster cimport Cluster
+from container.service.event_handler cimport EventHandler
 from container.service.service_handler cimport ServiceHandler
 from container.service.session_messages cimport new_session_messages
 
@@ -18,7 +18,7 @@ from container.service.session_messages cimport new_session_messages
 cdef class BatchDelivery:
     """Collects session messages for ``handler``; ``cluster`` decides what an exception of its callback means."""
 
-    def __init__(self, ServiceHandler handler not None, Cluster cluster not None):
+    def __init__(self, ServiceHandler handler not None, EventHandler cluster not None):
         self._handler = handler
         self._cluster = cluster
         self._messages = new_session_messages(cluster)

@@ -5,13 +5,12 @@ from typing import Any, final
 
 from container.api import Role, TimeUnit
 from container.service.container_client_session import ContainerClientSession
-from container.service.event_handler import EventHandler
 from container.transport.message_buffer import BufferClaim
 
 @final
 class FailedSend: ...
 
-class Cluster(EventHandler):
+class Cluster:
     @property
     def member_id(self) -> int: ...
     @property

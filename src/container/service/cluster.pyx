@@ -1,16 +1,13 @@
-"""What a service can ask of its cluster: the Python calls here, what they do in the agent, which derives from it."""
+"""What a service can ask of its cluster: the calls from Python and Cython; what they do is the agent's."""
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
 from container.api import Role, TimeUnit
 from container.common.sealed cimport hide
-from container.errors import Category, ClusterError, ClusterEvent
+from container.errors import ClusterError
 from container.transport.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.transport.message_buffer cimport BufferClaim
-from container.transport.seam cimport (
-    NOT_CONNECTED, BufferVector, Clock, Publication, publication_result_name,
-)
-
+from container.transport.seam cimport NOT_CONNECTED, BufferVector, Clock, publication_result_name
 from container.transport.wait_reporter cimport WaitReporter
 
 cdef tuple _ROLES = (Role.FOLLOWER, Role.CANDIDATE, Role.LEADER)
@@ -25,38 +22,13 @@ cdef class FailedSend:
 
 # Not bound: CPython calls such a method without a detour.
 @cython.binding(False)
-cdef class Cluster(EventHandler):
+cdef class Cluster:
     """Upstream's Cluster; see :class:`container.api.Cluster` for the contract of each call."""
 
-    cdef Clock clock(self):
+    cdef Clock _waiting_clock(self):
         return None
 
-    cdef int check_interrupted(self) except -1:
-        return 0
-
-    cdef int report(self, object error) except -1:
-        return 0
-
-    cdef int skip_message(self, str name, int64_t cluster_session_id, object error) except -1:
-        raise error
-
-    cdef int64_t now_ns(self) noexcept:
-        return 0
-
-    cdef void set_event(self, int64_t log_position, int64_t timestamp) noexcept:
-        pass
-
     cdef int idle_once(self, int work_count) except -1:
-        return 0
-
-    cdef int64_t session_offer(self, object session, BufferVector* vectors, size_t count) except? -6:
-        return NOT_CONNECTED
-
-    cdef int64_t session_try_claim(
-            self, object session, Publication publication, Py_ssize_t length, BufferClaim buffer_claim) except? -6:
-        return NOT_CONNECTED
-
-    cdef int close_session(self, object session) except -1:
         return 0
 
     cdef bint close_session_by_id(self, int64_t cluster_session_id) except -1:
@@ -88,7 +60,7 @@ cdef class Cluster(EventHandler):
         cdef WaitReporter waiting = None
         while result <= 0:
             if waiting is None:
-                waiting = WaitReporter(self.clock(), "the consensus module to take a message of the service")
+                waiting = WaitReporter(self._waiting_clock(), "the consensus module to take a message of the service")
             self.idle_once(0)
             waiting.tick()
             result = self.offer_vectors(vectors, count)
@@ -253,59 +225,6 @@ cdef class Cluster(EventHandler):
         failed.length = length
         failed.text = text
         self._loose_ends.append(failed)
-        return 0
-
-    cdef bint request_failed(self, str name, int64_t request_id) except -1:
-        self._keep((name.endswith("timer"), request_id), -1,
-                   f"{name} of {request_id} returned False at logPosition={self.get_log_position()} and was not "
-                   "repeated until it returned True: the request is lost on this member and the members may "
-                   "diverge; idle with Cluster.idle, and try again")
-        return False
-
-    cdef int request_sent(self, str name, int64_t request_id) except -1:
-        # The last request for a timer counts, whichever it is.
-        return self._sent((name.endswith("timer"), request_id), -1)
-
-    cdef int keep_claim(self, BufferClaim claim, int64_t cluster_session_id) except -1:
-        if self._loose_ends is None:
-            self._loose_ends = []
-        claim._cluster_session_id = cluster_session_id
-        claim._log_position = self.get_log_position()
-        if not claim._is_kept:
-            claim._is_kept = True
-            claim._next = self._claims
-            self._claims = claim
-        return 0
-
-    cdef list take_loose_ends(self):
-        cdef FailedSend failed
-        cdef BufferClaim claim = self._claims
-        cdef BufferClaim following
-        cdef Py_ssize_t length
-        cdef list texts
-        if self._loose_ends is None:
-            return []
-        texts = [failed.text for failed in self._loose_ends]
-        self._loose_ends = None
-        self._claims = None
-        while claim is not None:
-            following = claim._next
-            claim._next = None
-            claim._is_kept = False
-            length = <Py_ssize_t> claim._length
-            if claim._abort_forgotten():
-                call = (f"try_claim of session {claim._cluster_session_id}" if claim._cluster_session_id >= 0
-                        else "Cluster.try_claim")
-                texts.append(
-                    f"{call}: a claim of {length} bytes at logPosition={claim._log_position} was neither committed nor "
-                    "aborted when its event ended: it is aborted and nothing is sent; commit it while the message, or "
-                    "other event, that made it is handled, best with 'with BufferClaim() as claim'")
-            claim = following
-        return texts
-
-    cdef int report_loose_ends(self) except -1:
-        for text in self.take_loose_ends():
-            self.report(ClusterEvent(text, category=Category.ERROR))
         return 0
 
 

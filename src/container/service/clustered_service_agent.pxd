@@ -5,9 +5,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 from container.service.agent_events cimport ActiveLogEvent, AgentListener
 from container.service.batch_delivery cimport BatchDelivery
 from container.service.bounded_log_adapter cimport BoundedLogAdapter
-from container.service.cluster cimport Cluster
 from container.service.consensus_module_proxy cimport ConsensusModuleProxy
 from container.service.container_client_session cimport ClientSessions, ContainerClientSession
+from container.service.event_handler cimport EventHandler
 from container.service.service_adapter cimport ServiceAdapter
 from container.service.service_handler cimport ServiceHandler
 from container.transport.duration_tracker cimport DurationTracker
@@ -18,7 +18,7 @@ from container.transport.seam cimport (
 
 
 @cython.final
-cdef class ClusteredServiceAgent(Cluster):
+cdef class ClusteredServiceAgent(EventHandler):
     cdef object _context
     cdef object _on_error                       # counted error handler
     cdef Client _client
@@ -71,11 +71,11 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef bint _is_interrupted                   # the next idling raises AgentTermination
     cdef uintptr_t _owner_thread                # 0 in a forked child
     cdef long _parent_id                        # of the process of which this one is a fork; 0 where it was made
-    cdef object _child_failure                  # what a forked child has raised since
-    cdef object __weakref__
+    cdef list _child_failures                   # what a forked child has raised since
     cdef uint8_t _session_header[32]
 
     cdef int _open(self, object context) except -1
+    cdef int _disown(self, long process_id) except -1
     cdef int _check_process(self) except -1
     cdef int _start(self) except -1
     cdef int _await_commit_position(self) except -1

@@ -2,7 +2,7 @@
 
 from typing import final
 
-from container.service.cluster import Cluster
+from container.service.event_handler import EventHandler
 from container.transport.idle_strategy import IdleStrategy
 
 @final
@@ -10,5 +10,5 @@ class ClusterIdleStrategy(IdleStrategy):
     def __init__(self, agent: ClusteredServiceAgent) -> None: ...
 
 @final
-class ClusteredServiceAgent(Cluster):
+class ClusteredServiceAgent(EventHandler):
     def __init__(self) -> None: ...

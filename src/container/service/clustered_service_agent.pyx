@@ -21,13 +21,13 @@ from container.errors import (
 from container.service.agent_events cimport ActiveLogEvent, AgentListener
 from container.service.batch_delivery cimport BatchDelivery
 from container.service.bounded_log_adapter cimport BoundedLogAdapter
-from container.service.cluster cimport Cluster
 from container.service.cluster_counters cimport (
     NULL_COUNTER_ID, RecoveryState, find_commit_position, find_recovery_state, read_recovery_state,
     snapshot_recording_id,
 )
 from container.service.consensus_module_proxy cimport ConsensusModuleProxy
 from container.service.container_client_session cimport ClientSessions, ContainerClientSession
+from container.service.event_handler cimport EventHandler
 from container.service.service_adapter cimport ServiceAdapter
 from container.service.snapshot_loader cimport SnapshotImage, SnapshotLoader
 from container.service.snapshot_taker cimport RecordingWait, SnapshotPublication, SnapshotTaker
@@ -127,7 +127,7 @@ cdef ClusteredServiceAgent new_agent(object context):
     return agent
 
 
-cdef class ClusteredServiceAgent(Cluster):
+cdef class ClusteredServiceAgent(EventHandler):
     """One service of one member. As services are given it, Python sees of it what a Cluster has and nothing else.
 
     :class:`~container.service.agent_runner.AgentRunner` makes one and runs it.
@@ -138,6 +138,7 @@ cdef class ClusteredServiceAgent(Cluster):
 
     cdef int _open(self, object context) except -1:
         cdef Publication publication
+        context.check()
         self._context = context
         self._on_error = context.on_error
         self._client = context.client
@@ -178,12 +179,11 @@ cdef class ClusteredServiceAgent(Cluster):
             publication.close()
             raise
         self._proxy = ConsensusModuleProxy(publication)
-        forks.own(self)
         return 0
 
     # --- forks
 
-    def _disown(self, long process_id):
+    cdef int _disown(self, long process_id) except -1:
         """In a forked child: nothing is sent any more, and the agent ends where it is."""
         self._parent_id = process_id
         self._owner_thread = 0                          # what sends is refused
@@ -192,11 +192,9 @@ cdef class ClusteredServiceAgent(Cluster):
         self._is_in_background_work = True
         self._is_closed = True
         self._loose_ends = None
-        self._on_error = self._keep_failure
-
-    def _keep_failure(self, error):
-        if self._child_failure is None:
-            self._child_failure = error
+        self._child_failures = []
+        self._on_error = self._child_failures.append
+        return 0
 
     cdef int _check_process(self) except -1:
         if self._parent_id != 0:
@@ -335,8 +333,8 @@ cdef class ClusteredServiceAgent(Cluster):
     cdef int32_t _await_recovery_state(self) except -1:
         cdef int32_t cluster_id = self._context.cluster_id
         cdef WaitReporter waiting = WaitReporter(
-            self._clock, f"the recovery state counter of cluster {cluster_id}, which is there only while the "
-            "consensus module starts: a container that is restarted alone waits until its node is restarted, too")
+            self._clock, f"the recovery state counter of cluster {cluster_id} (it exists only while the consensus "
+            "module starts: restart the node as well)")
         cdef int32_t counter_id = find_recovery_state(self._counters, cluster_id)
         self._idle_strategy.reset()
         while counter_id == NULL_COUNTER_ID:
@@ -1051,7 +1049,7 @@ cdef class ClusteredServiceAgent(Cluster):
         finally:
             writer.close()
 
-    # --- Cluster
+    # --- what services, sessions, batches and snapshots call
 
     cdef Clock clock(self):
         return self._clock

@@ -2,7 +2,7 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.service.cluster cimport Cluster
+from container.service.event_handler cimport EventHandler
 from container.transport.seam cimport BufferVector, Client, PendingAdd, Publication
 
 
@@ -28,7 +28,7 @@ cdef class ContainerClientSession:
     cdef readonly str response_channel
     cdef readonly bytes encoded_principal
     cdef readonly bint is_closing
-    cdef Cluster _cluster
+    cdef EventHandler _cluster
     cdef Publication _publication           # None while not connected
     cdef PendingAdd _pending                # what the driver has been asked for and has not answered, or None
     cdef int64_t _connect_deadline_ns       # until then a send waits for the client to subscribe

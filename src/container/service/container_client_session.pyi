@@ -3,7 +3,7 @@
 from collections.abc import Buffer, Iterator
 from typing import final
 
-from container.service.cluster import Cluster
+from container.service.event_handler import EventHandler
 from container.transport.message_buffer import BufferClaim
 
 @final
@@ -18,7 +18,7 @@ class ContainerClientSession:
     is_closing: bool
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: EventHandler,
         cluster_session_id: int,
         response_stream_id: int,
         response_channel: str,

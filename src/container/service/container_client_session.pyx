@@ -12,7 +12,7 @@ from libc.string cimport memmove
 from container.common.channel_uri import ChannelUri
 from container.common.sealed cimport seal
 from container.errors import ConfigurationError
-from container.service.cluster cimport Cluster
+from container.service.event_handler cimport EventHandler
 from container.transport.buffer_vectors cimport (
     BorrowedBuffer, BufferVectors, borrow_buffer, gather_vectors, release_buffer, release_vectors,
 )
@@ -71,7 +71,7 @@ cdef class SendPatience:
 cdef class ContainerClientSession:
     """A client's session (upstream's ClientSession); see :class:`container.api.ClientSession` for its contract."""
 
-    def __init__(self, Cluster cluster not None, int64_t cluster_session_id, int32_t response_stream_id,
+    def __init__(self, EventHandler cluster not None, int64_t cluster_session_id, int32_t response_stream_id,
                  str response_channel not None, bytes encoded_principal not None):
         self._cluster = cluster
         self.id = cluster_session_id

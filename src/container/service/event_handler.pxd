@@ -1,10 +1,14 @@
-# What the adapters call with the messages that they decode; the agent implements it, a test can stand in.
+# What the parts of a member ask of the agent: adapters bring events; sessions, batches and snapshots need the rest
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.transport.seam cimport FrameHeader
+from container.service.cluster cimport Cluster
+from container.transport.message_buffer cimport BufferClaim
+from container.transport.seam cimport BufferVector, Clock, FrameHeader, Publication
 
 
-cdef class EventHandler:
+cdef class EventHandler(Cluster):
+    cdef BufferClaim _claims                # the last one made in the event in progress, then the one before
+
     # from the log; log_position is the position after the message
     cdef int on_session_message(
         self, int64_t log_position, int64_t cluster_session_id, int64_t timestamp,
@@ -34,3 +38,27 @@ cdef class EventHandler:
     cdef int on_snapshot_session(
         self, int64_t cluster_session_id, int32_t response_stream_id, str response_channel,
         bytes encoded_principal) except -1
+
+    # from sessions; vectors[0] is overwritten with the session header, results are as of Publication.offer
+    cdef int64_t session_offer(self, object session, BufferVector* vectors, size_t count) except? -6
+    cdef int64_t session_try_claim(
+        self, object session, Publication publication, Py_ssize_t length, BufferClaim buffer_claim) except? -6
+    cdef int close_session(self, object session) except -1
+
+    # from all that waits, or works through a batch
+    cdef Clock clock(self)
+    cdef int64_t now_ns(self) noexcept
+    cdef void set_event(self, int64_t log_position, int64_t timestamp) noexcept     # where a batch is in the log
+    cdef int check_interrupted(self) except -1              # raises AgentTermination when the agent is to end
+    cdef int report(self, object error) except -1           # counts and logs what goes no further
+    # Reports the error of a message that is skipped; raises AgentTermination from it when it must not be skipped.
+    cdef int skip_message(self, str name, int64_t cluster_session_id, object error) except -1
+
+    # A request that was not sent, by name and id. It counts as lost unless one for the same thing is sent after it.
+    cdef bint request_failed(self, str name, int64_t request_id) except -1      # always False
+    cdef int request_sent(self, str name, int64_t request_id) except -1         # call it while there are loose ends
+    # When an event ends: aborts the claims that are open. The texts say what was lost; forgets all. An event is handled
+    # by a callback, or by one turn of a batch's iteration.
+    cdef list take_loose_ends(self)
+    cdef int report_loose_ends(self) except -1
+    cdef int keep_claim(self, BufferClaim claim, int64_t cluster_session_id) except -1      # < 0: to the cluster

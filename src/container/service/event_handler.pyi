@@ -1,3 +1,5 @@
 # What type checkers see of container.service.event_handler, which is compiled.
 
-class EventHandler: ...
+from container.service.cluster import Cluster
+
+class EventHandler(Cluster): ...

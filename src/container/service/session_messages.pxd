@@ -2,7 +2,7 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
-from container.service.cluster cimport Cluster
+from container.service.event_handler cimport EventHandler
 from container.transport.message_buffer cimport MessageBuffer
 
 
@@ -16,7 +16,7 @@ cdef class Int64Column:
 
 
 cdef class SessionMessages:
-    cdef Cluster _cluster
+    cdef EventHandler _cluster
     cdef Int64Column _session_ids
     cdef Int64Column _positions
     cdef Int64Column _timestamps
@@ -45,4 +45,4 @@ cdef class SessionMessagesIterator:
     cdef Py_ssize_t _at
 
 
-cdef SessionMessages new_session_messages(Cluster cluster)
+cdef SessionMessages new_session_messages(EventHandler cluster)

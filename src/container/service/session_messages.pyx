@@ -11,7 +11,7 @@ from libc.stdlib cimport free, realloc
 
 from container.common.references cimport is_uniquely_referenced
 from container.common.sealed cimport seal
-from container.service.cluster cimport Cluster
+from container.service.event_handler cimport EventHandler
 from container.transport.message_buffer cimport MessageBuffer
 
 cdef enum:
@@ -86,7 +86,7 @@ cdef class Int64Column:
         return f"<Int64Column of {self._count}>"
 
 
-cdef SessionMessages new_session_messages(Cluster cluster):
+cdef SessionMessages new_session_messages(EventHandler cluster):
     cdef SessionMessages messages = SessionMessages.__new__(SessionMessages)
     messages._cluster = cluster
     return messages

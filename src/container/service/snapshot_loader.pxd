@@ -1,7 +1,6 @@
 # Snapshot in: the container's frames, then over to the user's own state.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.service.cluster cimport Cluster
 from container.service.event_handler cimport EventHandler
 from container.transport.fragment_assembler cimport BytesAssembler, FragmentAssembler
 from container.transport.seam cimport Clock, FragmentHandler, FrameHeader, SnapshotReader
@@ -46,7 +45,7 @@ cdef class SnapshotImage:                   # what on_start is given
     cdef SnapshotStream _stream             # None once the callback has returned, and in a forked child
     cdef long _parent_id                    # of the process of which this one is a fork; 0 where it was made
     cdef object __weakref__
-    cdef Cluster _cluster
+    cdef EventHandler _cluster
     cdef BytesAssembler _assembler
     cdef void _end(self) noexcept
     cdef int report_unread(self) except -1  # upstream allows a service to leave a part: only say so

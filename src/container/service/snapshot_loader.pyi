@@ -2,7 +2,6 @@
 from collections.abc import Callable, Iterator
 from typing import final
 
-from container.service.cluster import Cluster
 from container.service.event_handler import EventHandler
 from container.transport.seam import Clock, FragmentHandler, SnapshotReader
 
@@ -19,7 +18,7 @@ class SnapshotLoader(FragmentHandler):
 
 @final
 class SnapshotImage:
-    def __init__(self, reader: SnapshotReader, cluster: Cluster) -> None: ...
+    def __init__(self, reader: SnapshotReader, cluster: EventHandler) -> None: ...
     @property
     def is_end_of_stream(self) -> bool: ...
     @property

@@ -14,7 +14,6 @@ from container.common import forks
 from container.common.loggers import report
 from container.common.sealed cimport seal
 from container.errors import ClusterError, SnapshotError
-from container.service.cluster cimport Cluster
 from container.service.event_handler cimport EventHandler
 from container.service.snapshot_taker cimport SERVICE_SNAPSHOT_TYPE_ID
 from container.transport.decoding cimport check_codec, check_schema, decode_ascii, decode_time_unit
@@ -224,7 +223,7 @@ cdef class SnapshotLoader(FragmentHandler):
 cdef class SnapshotImage:
     """Where a service reads its state; see :class:`container.api.SnapshotImage`."""
 
-    def __init__(self, SnapshotReader reader not None, Cluster cluster not None):
+    def __init__(self, SnapshotReader reader not None, EventHandler cluster not None):
         self._reader = reader
         self._stream = SnapshotStream(reader, cluster.clock())
         self._cluster = cluster

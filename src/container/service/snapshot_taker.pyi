@@ -2,20 +2,20 @@
 from collections.abc import Buffer
 from typing import final
 
-from container.service.cluster import Cluster
+from container.service.event_handler import EventHandler
 from container.transport.seam import SnapshotWriter
 
 @final
 class RecordingWait:
-    def __init__(self, writer: SnapshotWriter, cluster: Cluster, what: str) -> None: ...
+    def __init__(self, writer: SnapshotWriter, cluster: EventHandler, what: str) -> None: ...
 
 @final
 class SnapshotTaker:
-    def __init__(self, writer: SnapshotWriter, cluster: Cluster) -> None: ...
+    def __init__(self, writer: SnapshotWriter, cluster: EventHandler) -> None: ...
 
 @final
 class SnapshotPublication:
-    def __init__(self, writer: SnapshotWriter, cluster: Cluster) -> None: ...
+    def __init__(self, writer: SnapshotWriter, cluster: EventHandler) -> None: ...
     @property
     def max_message_length(self) -> int: ...
     @property

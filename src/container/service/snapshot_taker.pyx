@@ -9,8 +9,8 @@ from container.codecs cimport cluster as codec
 from container.common import forks
 from container.common.sealed cimport seal
 from container.errors import ClusterError, PublicationUnavailableError, TimedOutError
-from container.service.cluster cimport Cluster
 from container.service.container_client_session cimport ClientSessions, ContainerClientSession
+from container.service.event_handler cimport EventHandler
 from container.transport.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.transport.seam cimport (
     CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector, Publication, SnapshotWriter,
@@ -36,7 +36,7 @@ cdef int check_publication_result(int64_t result, Publication publication) excep
 cdef class RecordingWait:
     """A wait for an archive that records, turn by turn. An archive that stands still must not hold up its member."""
 
-    def __init__(self, SnapshotWriter writer not None, Cluster cluster not None, str what not None):
+    def __init__(self, SnapshotWriter writer not None, EventHandler cluster not None, str what not None):
         self._writer = writer
         self._cluster = cluster
         self._what = what
@@ -66,7 +66,7 @@ cdef class RecordingWait:
 
 
 cdef int64_t _send_until_taken(
-        SnapshotWriter writer, Cluster cluster, const BufferVector* vectors, size_t count) except? -6:
+        SnapshotWriter writer, EventHandler cluster, const BufferVector* vectors, size_t count) except? -6:
     cdef int64_t result = writer.publication.offer_vectors(vectors, count)
     cdef RecordingWait waiting = None
     while result <= 0:
@@ -81,7 +81,7 @@ cdef int64_t _send_until_taken(
 cdef class SnapshotTaker:
     """Writes the container's own frames. Each is offered until sent."""
 
-    def __init__(self, SnapshotWriter writer not None, Cluster cluster not None):
+    def __init__(self, SnapshotWriter writer not None, EventHandler cluster not None):
         self._writer = writer
         self._cluster = cluster
 
@@ -126,7 +126,7 @@ cdef class SnapshotTaker:
 cdef class SnapshotPublication:
     """Where a service writes its state; see :class:`container.api.SnapshotPublication`."""
 
-    def __init__(self, SnapshotWriter writer not None, Cluster cluster not None):
+    def __init__(self, SnapshotWriter writer not None, EventHandler cluster not None):
         self._writer = writer
         self._cluster = cluster
         forks.own(self)

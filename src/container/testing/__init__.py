@@ -1,8 +1,8 @@
 """What tests of a clustered service need: a member in memory, and real nodes and clusters as processes.
 
 :class:`MemoryMember` runs a service in this process, step by step, in microseconds; see
-:mod:`container.testing.memory_member`. :mod:`container.testing.checks` finds what would let replicas diverge. Both need
-no extra and no driver.
+:mod:`container.testing.memory_member`. Below it, :mod:`container.testing.scripted_member` leaves each duty cycle to the
+test. :mod:`container.testing.checks` finds what would let replicas diverge. They need no extra and no driver.
 
 The process side needs the extra ``cluster`` (``pip install "aeron-cluster-container[cluster]"``) and never loads the
 Aeron C library:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from container.common.values import shown
 from container.errors import ConfigurationError
 from container.recordings import open_member
 from container.testing import checks
+from container.testing.environments import has_time_machine
 from container.testing.lives import GeneratedLife, RecordedLife
-from container.testing.memory_member import ServiceFactory
+from container.testing.memory_member import MemoryMember, ServiceFactory
 
 _FINDINGS = (
     checks.DivergenceError,
@@ -24,6 +25,8 @@ _FINDINGS = (
     checks.HostilePayloadError,
     checks.MemoryGrowthError,
 )
+_SIMULATION_FAILURE = "SimulationFailure"  # of a module that is imported where greenlet is installed
+_MOST_PAYLOADS = 1_000
 _PACKAGE = str(Path(__file__).parents[1])
 
 
@@ -47,6 +50,27 @@ def check_parser(kind: Callable[..., argparse.ArgumentParser], program: str) -> 
     parser.add_argument("--events", type=_count, default=300, metavar="N", help="events of each of them (default: 300)")
     parser.add_argument(
         "--most-messages", type=_count, default=10_000, metavar="N", help="of a recording (default: 10000)"
+    )
+    parser.add_argument(
+        "--python",
+        metavar="PATH",
+        action="append",
+        default=[],
+        dest="pythons",
+        help="run the life on this interpreter as well, which needs this package, and compare states (repeatable)",
+    )
+    parser.add_argument(
+        "--memory-messages",
+        type=_count,
+        metavar="N",
+        help="check the memory over so many messages, at 0.2 ms each, instead of 100 lives",
+    )
+    parser.add_argument(
+        "--simulations",
+        type=_count,
+        default=100,
+        metavar="N",
+        help="clusters to simulate, with crashes, elections and lost networks, at 20 ms each (default: 100)",
     )
     parser.set_defaults(command=run_checks, log_level="error")
     return parser
@@ -78,16 +102,21 @@ def run_checks(options: Any) -> None:
             raise
         except BaseException as error:  # a service that exits is a finding, as is what it raised
             failed += 1
-            verdict, text = "FAILED", f"{type(error).__name__}: {message_of(error)}{_place_of(error)}"
+            verdict, text = "FAILED", f"{type(error).__name__}: {_text_of(error)}{_place_of(error)}"
         line = f"{name:14} {verdict:7} {text}"
         print(line.encode(errors="backslashreplace").decode(), flush=True)
     if failed:
         raise SystemExit(1)
 
 
+def _text_of(error: BaseException) -> str:
+    """Its message; that of a simulation is a report of many lines, which are indented."""
+    return str(error).replace("\n", "\n  ") if type(error).__name__ == _SIMULATION_FAILURE else message_of(error)
+
+
 def _place_of(error: BaseException) -> str:
     """The user's line that raised; nothing for a finding of a check."""
-    if isinstance(error, _FINDINGS):
+    if isinstance(error, _FINDINGS) or type(error).__name__ == _SIMULATION_FAILURE:
         return ""
     frames = [
         frame
@@ -111,17 +140,54 @@ def _checks(
         return "NOTHING CHANGED THE STATE, so little was tested: give --payloads, --life or --recording"
 
     def memory() -> str:
+        if options.recording is None and (messages := options.memory_messages) is not None:
+            growth = checks.check_memory(service, lives[0], messages=messages)
+            return f"{growth} bytes more in the second half of {messages} messages"
         if options.life is None and options.recording is None:
             return f"{checks.check_memory(service, lives[0])} bytes more after 50 lives"
         return "skipped: only of lives that are drawn"
+
+    def environments() -> str:
+        chosen: Sequence[checks.Environment] = checks.ENVIRONMENTS
+        remark = ""
+        if not has_time_machine():
+            chosen = [environment for environment in chosen if environment.wall_clock is None]
+            remark = '; the wall clock was left out: pip install "aeron-cluster-container[testing]"'
+        count = checks.check_environments(service, lives[0], environments=chosen, pythons=options.pythons)
+        return f"{count} states compared{remark}"
+
+    def simulations() -> str:
+        try:
+            from container.testing.simulation import simulate
+        except ImportError:
+            return 'skipped: needs greenlet: pip install "aeron-cluster-container[testing]"'
+        sent = payloads or (() if isinstance(lives[0], GeneratedLife) else _payloads_in(service, lives[0]))
+        delivered = sum(
+            simulate(service, seed=seed, payloads=sent).delivered for seed in range(1, options.simulations + 1)
+        )
+        return f"{delivered} events delivered in {options.simulations} clusters"
 
     yield "traffic", traffic
     yield "replays", partial(over_lives, checks.check_replays, "states compared")
     yield "restarts", partial(over_lives, checks.check_restarts, "events compared")
     yield "calls", partial(over_lives, checks.check_calls, "")
-    yield "environments", lambda: f"{checks.check_environments(service, lives[0])} states compared"
+    yield "environments", environments
     yield "payloads", lambda: f"{checks.check_payloads(service, payloads)} hostile messages"
     yield "memory", memory
+    yield "simulations", simulations
+
+
+def _payloads_in(service: ServiceFactory, life: checks.Life) -> tuple[bytes, ...]:
+    """What clients send in a life."""
+    with MemoryMember(service) as member:
+        life(member)
+        logged = [entry.decode() for entry in member.log]
+    sent = [
+        fields["payload"]
+        for name, fields in logged
+        if name == "SessionMessageHeader" and fields["cluster_session_id"] > 0
+    ]
+    return tuple(dict.fromkeys(sent))[:_MOST_PAYLOADS]
 
 
 def _lives(options: Any, payloads: tuple[bytes, ...]) -> list[checks.Life]:

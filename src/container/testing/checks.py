@@ -16,138 +16,56 @@ what clients and time could do. It must not use randomness without a seed of its
 
 from __future__ import annotations
 
-import _socket
-import _thread
-import builtins
-import datetime
 import gc
-import hashlib
-import io
 import itertools
 import os
-import pickle
 import random
-import subprocess
-import sys
-import time
 import tracemalloc
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import msgspec
 
 from container.common.error_texts import message_of
-from container.common.object_path import load_object
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError, SnapshotError
-from container.snapshots import decode_states
-from container.testing.memory_member import (
-    MemoryMember,
-    MemorySession,
-    MemorySnapshot,
-    Service,
-    ServiceFactory,
-    state_in,
+from container.testing.environments import ENVIRONMENTS, Environment, check_environments
+from container.testing.findings import (
+    DivergenceError,
+    ForbiddenCallError,
+    HostilePayloadError,
+    Life,
+    MemoryGrowthError,
+    check_positive,
 )
-from container.testing.scripted_consensus_module import ServiceAck
+from container.testing.forbidden_calls import check_calls
+from container.testing.memory_member import MemoryMember, MemorySession, MemorySnapshot, ServiceFactory
+from container.testing.snapshotting_member import SnapshottingMember, state_difference, states_of
 
-type Life = Callable[[MemoryMember], object]
+__all__ = [
+    "ENVIRONMENTS",
+    "DivergenceError",
+    "Environment",
+    "ForbiddenCallError",
+    "HostilePayloadError",
+    "Life",
+    "MemoryGrowthError",
+    "check_calls",
+    "check_environments",
+    "check_golden_snapshots",
+    "check_memory",
+    "check_payloads",
+    "check_replays",
+    "check_restarts",
+    "check_upgrade",
+    "count_states",
+    "hostile_payload",
+    "write_golden_snapshot",
+]
 
-_NULL_VALUE = -1
-_FIELDS_LENGTH = 200
-# Stands before what a process found, behind whatever the service printed.
-_RESULT = b"\0states:"
-# What a check in another process may take, in seconds.
-_LIMIT_S = 300.0
-# Places outside the event on which Python's own behaviour may depend: order of sets and hashes, time zone, language.
-_ENVIRONMENTS: tuple[dict[str, str], ...] = (
-    {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C"},
-    {"PYTHONHASHSEED": "1", "TZ": "Pacific/Chatham", "LC_ALL": "C.UTF-8"},
-    {"PYTHONHASHSEED": "4294967295", "TZ": "America/St_Johns", "LC_ALL": "C"},
-)
-
-
-class DivergenceError(ContainerError):
-    """Two runs of a service over the same log came to other states; ``log_position`` is the first where they did."""
-
-    def __init__(self, text: str, log_position: int) -> None:
-        super().__init__(text)
-        self.log_position = log_position
-
-
-class HostilePayloadError(ContainerError):
-    """A payload made a callback raise, or ended snapshots. ``payload`` (bytes) is the last one that was sent."""
-
-    def __init__(self, text: str, payload: bytes) -> None:
-        super().__init__(text)
-        self.payload = payload
-
-
-class MemoryGrowthError(ContainerError):
-    """The service keeps what it should not; ``growth`` is in bytes."""
-
-    def __init__(self, text: str, growth: int) -> None:
-        super().__init__(text)
-        self.growth = growth
-
-
-class ForbiddenCallError(ContainerError):
-    """A callback called what may answer differently on another member. ``calls`` names each function, file and line."""
-
-    def __init__(self, text: str, calls: Sequence[str]) -> None:
-        super().__init__(text)
-        self.calls = tuple(calls)
-
-
-class _SnapshottingMember(MemoryMember):
-    """Takes a snapshot after every so many messages of the log, and compares states that come again in a replay."""
-
-    def __init__(self, service: Service | ServiceFactory, every: int) -> None:
-        self._every = every
-        self._since = 0
-        self._begin = "the whole log"
-        self.snapshots: list[MemorySnapshot] = []
-        self.states: dict[int, tuple[bytes, ...]] = {}
-        self.compared = 0
-        super().__init__(service)
-
-    def restart(
-        self, snapshot: MemorySnapshot | None = None, *, service: Service | ServiceFactory | None = None
-    ) -> None:
-        self._begin = "the whole log" if snapshot is None else f"the log from the snapshot at {snapshot.log_position}"
-        super().restart(snapshot, service=service)
-
-    def take_snapshot(self) -> MemorySnapshot:
-        self._since = 0
-        self.snapshots.append(snapshot := super().take_snapshot())
-        return snapshot
-
-    def _log(self, log: Callable[[Any], object]) -> None:
-        super()._log(log)
-        self._since += 1
-        if self._since > self._every:
-            self.take_snapshot()
-
-    def _take(self, message: object) -> None:
-        super()._take(message)
-        # The first ack of a start is for the start; later ones without a recording are for the end of a log.
-        if isinstance(message, ServiceAck) and message.ack_id > 0 and message.relevant_id != _NULL_VALUE:
-            self._compare(message.log_position, state_in(self._store.messages(message.relevant_id)))
-
-    def _compare(self, position: int, state: tuple[bytes, ...]) -> None:
-        if position not in self.states:
-            self.states[position] = state
-            return
-        self.compared += 1
-        if state != self.states[position]:
-            raise DivergenceError(
-                f"replaying {self._begin}, the state at log position {position} is not that of another run.\n"
-                f"{_events_before(self, position, self._every)}\n{_difference(self.states[position], state)}",
-                position,
-            )
+_NEW_TERM = "NewLeadershipTermEvent"
+_MOST_RESTARTS = 20
 
 
 def check_replays(service: ServiceFactory, life: Life, *, every: int = 10, restarts: int = 10) -> int:
@@ -161,8 +79,8 @@ def check_replays(service: ServiceFactory, life: Life, *, every: int = 10, resta
             message of the snapshot that differs.
         ConfigurationError: ``every`` or ``restarts`` is not positive.
     """
-    _check_positive(every=every, restarts=restarts)
-    with _SnapshottingMember(service, every) as member:
+    check_positive(every=every, restarts=restarts)
+    with SnapshottingMember(service, every) as member:
         life(member)
         member.take_snapshot()
         snapshots = member.snapshots[:]
@@ -223,7 +141,7 @@ def check_restarts(service: ServiceFactory, life: Life, *, every: int = 10) -> i
             run with restarts ended.
         ConfigurationError: ``every`` is not positive.
     """
-    _check_positive(every=every)
+    check_positive(every=every)
     compared = 0
     expected, _ = _lived(service, life, 0, False, restarts=False)
     every = max(every, len(expected) // _MOST_RESTARTS)
@@ -276,7 +194,7 @@ def check_payloads(
         HostilePayloadError: a callback raised; the text has the payload, and the cause is what it raised.
         ConfigurationError: ``count`` or ``every`` is not positive.
     """
-    _check_positive(every=every, count=count)
+    check_positive(every=every, count=count)
     draws = random.Random(seed)
     with MemoryMember(service) as member:
         payload, what = b"", "the start"
@@ -322,33 +240,33 @@ def hostile_payload(draws: random.Random, payloads: Sequence[bytes]) -> bytes:
 _EXTREME_NUMBERS = tuple(
     number.to_bytes(8, "little", signed=True) for number in (0, -1, 1, 2**63 - 1, -(2**63), 2**31, 2**53)
 )
-_NEW_TERM = "NewLeadershipTermEvent"
-_MOST_RESTARTS = 20
 # Less than the log takes: 128 KiB with the header of a session message.
 _LONGEST_PAYLOAD = 100_000
 
 
-def check_memory(service: ServiceFactory, life: Life, *, times: int = 100, limit: int = 100_000) -> int:
+def check_memory(
+    service: ServiceFactory, life: Life, *, times: int = 100, messages: int | None = None, limit: int = 100_000
+) -> int:
     """Run ``life`` many times over on one member; return by how many bytes Python's memory grew in the second half.
 
     The life must end as it began: with its sessions closed, and nothing more for the service to keep. What grows then
-    is kept by mistake. Other threads should rest meanwhile.
+    is kept by mistake. With ``messages`` the lives go on until the log has had so many messages, instead of ``times``
+    lives: over a million of them a byte for each is found. Other threads should rest meanwhile.
 
     Raises:
         MemoryGrowthError: memory grew by more than ``limit`` bytes; the text has the lines that allocated most of it.
-        ConfigurationError: ``times`` is less than 2.
+        ConfigurationError: ``times`` or ``messages`` is less than 2, or the life logs no message.
     """
-    if times < 2:
-        raise ConfigurationError(f"times={times}: must be at least 2")
+    name, count = ("times", times) if messages is None else ("messages", messages)
+    if count < 2:
+        raise ConfigurationError(f"{name}={count}: must be at least 2")
     tracer_ran = tracemalloc.is_tracing()
     tracemalloc.start()  # before the first life: what is freed later must have been counted
     try:
         with _ForgetfulMember(service) as member:
-            for _ in range(times // 2):
-                life(member)
+            first = _live_on(member, life, messages, times // 2)
             before = _allocations()
-            for _ in range(times - times // 2):
-                life(member)
+            second = _live_on(member, life, messages, times - times // 2)
             after = _allocations()
     finally:
         if not tracer_ran:
@@ -358,11 +276,23 @@ def check_memory(service: ServiceFactory, life: Life, *, times: int = 100, limit
     if growth > limit:
         lines = "\n  ".join(str(entry) for entry in differences[:5])
         raise MemoryGrowthError(
-            f"{times - times // 2} lives left {growth} bytes more, and the limit is {limit}; most of it from\n"
+            f"after {first} lives, {second} more left {growth} bytes more, and the limit is {limit}; most of it from\n"
             f"  {lines}",
             growth,
         )
     return growth
+
+
+def _live_on(member: _ForgetfulMember, life: Life, messages: int | None, times: int) -> int:
+    """Run a life so many times, or until the log has had half of the messages since; return how often it ran."""
+    begin = member.count
+    lives = 0
+    while lives < times if messages is None else member.count - begin < messages / 2:
+        life(member)
+        lives += 1
+        if messages is not None and member.count == begin:
+            raise ConfigurationError(f"messages={messages}: the life logs no message")
+    return lives
 
 
 def _allocations() -> tracemalloc.Snapshot:
@@ -373,11 +303,18 @@ def _allocations() -> tracemalloc.Snapshot:
 
 
 class _ForgetfulMember(MemoryMember):
-    """Keeps no log, and no session that is closed."""
+    """Keeps nothing of the log and the mark file, and no session that is closed; counts what is logged."""
+
+    def __init__(self, service: ServiceFactory) -> None:
+        self.count = 0
+        super().__init__(service)
 
     def _log(self, log: Callable[[Any], object]) -> None:
         super()._log(log)
+        self.count += len(self._entries)
         self._entries.clear()
+        self._scripted.mark_file.activity_timestamps.clear()
+        self._scripted.mark_file.member_ids.clear()
         self._all_sessions = {session.id: session for session in self.sessions}
 
 
@@ -394,11 +331,11 @@ def check_upgrade(old: ServiceFactory, new: ServiceFactory, life: Life, *, every
         SnapshotError: ``new`` cannot read a snapshot.
         ConfigurationError: ``every`` or ``restarts`` is not positive.
     """
-    _check_positive(every=every, restarts=restarts)
+    check_positive(every=every, restarts=restarts)
     expected, _ = _lived(old, life, 0, False, restarts=False)
     events, position = _lived(new, life, 0, False, restarts=False)
     _compare_events(expected, events, "with the new release, event {} is {}; with the old one it is {}", position)
-    with _SnapshottingMember(old, every) as member:
+    with SnapshottingMember(old, every) as member:
         life(member)
         member.take_snapshot()
         snapshots = member.snapshots[:]
@@ -413,13 +350,58 @@ def check_upgrade(old: ServiceFactory, new: ServiceFactory, life: Life, *, every
 def write_golden_snapshot(service: ServiceFactory, life: Life, path: str | Path) -> None:
     """Write the snapshot that ``service`` takes after ``life`` to a file, for :func:`check_golden_snapshots`.
 
-    Raises FileExistsError: a golden snapshot is never written again, as a release may have taken it.
+    The directory is made when it is missing. Raises FileExistsError: a golden snapshot is never written again, as a
+    release may have taken it.
     """
     with MemoryMember(service) as member:
         life(member)
         data = msgspec.msgpack.encode(member.take_snapshot())
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     with Path(path).open("xb") as file:
         file.write(data)
+
+
+def compare_golden_snapshot(service: ServiceFactory, life: Life, path: str | Path, *, update: bool = False) -> bool:
+    """Compare the state of ``service`` after ``life`` with a golden snapshot; return whether the file was written.
+
+    With ``update`` it is written when it is missing, unreadable or has another state. Do that only with the snapshot
+    of a version that is not released: a member may have taken that of a release.
+
+    Raises:
+        DivergenceError: the state differs.
+        SnapshotError: the file is no golden snapshot; a note names it.
+        ConfigurationError: the file is missing.
+    """
+    with MemoryMember(service) as member:
+        life(member)
+        present = member.take_snapshot()
+    file = Path(path)
+    try:
+        golden = _golden(file.read_bytes())
+        if golden.state == present.state:
+            return False
+        error: ContainerError = DivergenceError(
+            f"{file}: the state after this life is not that of the golden snapshot: "
+            f"{state_difference(golden.state, present.state, run='the snapshot')} {_UPDATE_ADVICE}",
+            present.log_position,
+        )
+    except FileNotFoundError:
+        error = ConfigurationError(f"{file}: there is no such golden snapshot. {_UPDATE_ADVICE}")
+    except SnapshotError as damage:
+        damage.add_note(f"golden snapshot: {file}")
+        error = damage
+    if not update:
+        raise error
+    fresh = file.with_name(f"{file.name}.{os.getpid()}")
+    fresh.write_bytes(msgspec.msgpack.encode(present))
+    fresh.replace(file)
+    return True
+
+
+_UPDATE_ADVICE = (
+    "If this version is not released yet, write the snapshot with `pytest --update-golden` or update=True; "
+    "after a release raise the version"
+)
 
 
 def check_golden_snapshots(service: ServiceFactory, directory: str | Path) -> int:
@@ -444,309 +426,28 @@ def check_golden_snapshots(service: ServiceFactory, directory: str | Path) -> in
     return len(paths)
 
 
-def _check_golden(service: ServiceFactory, data: bytes) -> None:
+def _golden(data: bytes) -> MemorySnapshot:
     try:
-        golden = msgspec.msgpack.decode(data, type=MemorySnapshot)
+        return msgspec.msgpack.decode(data, type=MemorySnapshot)
     except msgspec.MsgspecError as error:
         raise SnapshotError(f"not written by write_golden_snapshot: {error}") from error
-    with MemoryMember(service, snapshot=golden) as member:
+
+
+def _check_golden(service: ServiceFactory, data: bytes) -> None:
+    with MemoryMember(service, snapshot=_golden(data)) as member:
         first = member.take_snapshot()
         member.restart(first)
         second = member.take_snapshot()
         if second.state != first.state:
             raise DivergenceError(
-                f"a restart changes the state: {_difference(first.state, second.state)}", second.log_position
+                f"a restart changes the state: {state_difference(first.state, second.state)}", second.log_position
             )
 
 
 def count_states(service: ServiceFactory, life: Life) -> int:
     """Return how many different states the snapshots of ``service`` show over ``life``, one after each event."""
-    return len(set(_states(service, life).values()))
-
-
-def _states(service: ServiceFactory, life: Life) -> dict[int, tuple[bytes, ...]]:
-    """The state after each event, by log position."""
-    with _SnapshottingMember(service, 1) as member:
-        life(member)
-        member.take_snapshot()
-        return member.states
+    return len(set(states_of(service, life).values()))
 
 
 def _some(snapshots: Sequence[MemorySnapshot], count: int) -> Sequence[MemorySnapshot]:
     return snapshots[:: -(-len(snapshots) // count)]
-
-
-def _check_positive(**counts: int) -> None:
-    for name, count in counts.items():
-        if count < 1:
-            raise ConfigurationError(f"{name}={shown(count)}: must be at least 1")
-
-
-def check_calls(service: ServiceFactory, life: Life) -> None:
-    """Run ``life`` and look at each call that callbacks make.
-
-    Python's ``logging``, ``traceback`` and ``warnings`` and the import of modules may do what they like. What was made
-    before the first callback, such as random numbers without a seed, is not seen here: :func:`check_restarts` finds it.
-
-    Raises:
-        ForbiddenCallError: a callback called a clock, ``sleep``, random numbers without a seed of their own, files,
-            the network or threads. The text names each function with the file and line that called it.
-    """
-    found: dict[str, None] = {}
-
-    def look(frame: FrameType, event: str, function: Any) -> None:
-        name = _forbidden(frame, function) if event == "c_call" else None
-        if name is not None and (line := _line_of(frame)):
-            found[f"{name} in {line}"] = None
-
-    with _WatchedMember(service, look) as member:
-        life(member)
-    if found:
-        raise ForbiddenCallError(
-            "callbacks called what may answer differently on another member:\n  " + "\n  ".join(found), list(found)
-        )
-
-
-class _WatchedMember(MemoryMember):
-    """Has a profile function called in callbacks."""
-
-    def __init__(self, service: Service | ServiceFactory, look: Callable[[FrameType, str, Any], None]) -> None:
-        self._look = look
-        super().__init__(service)
-
-    def _run(self, action: Callable[[], Any]) -> Any:
-        before = sys.getprofile()
-        sys.setprofile(self._look)
-        try:
-            return super()._run(action)
-        finally:
-            sys.setprofile(before)
-
-
-def check_environments(
-    service: str | ServiceFactory, life: str | Life, *, environments: Sequence[Mapping[str, str]] = _ENVIRONMENTS
-) -> int:
-    """Run ``life`` in a process for each of several environments; return how many states were compared.
-
-    ``service`` and ``life`` are ``package.module:name``, found from the current directory, or what a module has, which
-    the processes import again. By default the environments differ in the order of sets and hashes (``PYTHONHASHSEED``),
-    the time zone and the language.
-
-    Raises:
-        DivergenceError: two processes came to other states; the text has the position and both environments.
-        ConfigurationError: service or life cannot be imported by another process.
-        ContainerError: a process failed; the text has the end of what it printed.
-    """
-    for name, given in (("service", service), ("life", life)):
-        if isinstance(given, str):
-            load_object(given, name)  # a mistake is reported here, and not by a process
-        elif getattr(given, "__module__", None) == "__main__":
-            raise ConfigurationError(f"{name}={shown(given)}: is of __main__, which another process cannot import")
-    try:
-        task = pickle.dumps((service, life))
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ConfigurationError(
-            f"service={shown(service)}, life={shown(life)}: another process cannot import them: {error}"
-        ) from error
-    outcomes = [_outcome(task, environment) for environment in environments]
-    first = outcomes[0]
-    for environment, outcome in zip(environments[1:], outcomes[1:], strict=True):
-        for position in sorted(first.keys() | outcome.keys()):
-            if first.get(position) != outcome.get(position):
-                raise DivergenceError(
-                    f"the state at log position {position} differs between processes with "
-                    f"{shown(dict(environments[0]))} and {shown(dict(environment))}: "
-                    f"{_cause(task, environments[0], environment, first)}",
-                    position,
-                )
-    return len(first) * len(outcomes)
-
-
-def _cause(task: bytes, environment: Mapping[str, str], other: Mapping[str, str], expected: Mapping[int, str]) -> str:
-    """Which of the variables makes the difference, by more processes."""
-    if _outcome(task, environment) != expected:
-        return "it differs in the same environment too; look for clocks, random numbers and addresses of objects"
-    alone = [
-        name
-        for name in other
-        if other[name] != environment.get(name) and _outcome(task, {**environment, name: other[name]}) != expected
-    ]
-    hints = "; ".join(_HINTS[name] for name in alone if name in _HINTS)
-    return f"it differs with {' or '.join(alone) or 'several of them together'}{'; ' * bool(hints)}{hints}"
-
-
-_HINTS = {
-    "PYTHONHASHSEED": "look for sets of texts or bytes, and hash()",
-    "TZ": "look for local time",
-    "LC_ALL": "look for sorting or formatting by language",
-}
-
-
-def _outcome(task: bytes, environment: Mapping[str, str]) -> dict[int, str]:
-    try:
-        ended = subprocess.run(
-            [sys.executable, "-m", "container.testing.checks"],
-            input=task,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment},
-            capture_output=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise ContainerError(
-            f"the life did not end within {_LIMIT_S:g} s in a process with {shown(dict(environment))}"
-        ) from None
-    _, is_there, last = ended.stdout.rpartition(_RESULT)
-    if ended.returncode != 0 or not is_there:
-        raise ContainerError(
-            f"the service failed in a process with {shown(dict(environment))}, code {ended.returncode}: "
-            f"{ended.stderr.decode(errors='replace')[-2000:]}"
-        )
-    return msgspec.json.decode(last, type=dict[int, str])
-
-
-def main() -> None:
-    """Print the digests of a service's states by log position, as JSON; standard input has service and life."""
-    service, life = (
-        load_object(given, name) if isinstance(given, str) else given
-        for given, name in zip(pickle.load(sys.stdin.buffer), ("service", "life"), strict=True)
-    )
-    digests = {
-        position: hashlib.sha256(b"".join(len(part).to_bytes(8, "little") + part for part in state)).hexdigest()
-        for position, state in _states(service, life).items()
-    }
-    sys.stdout.flush()
-    sys.stdout.buffer.write(_RESULT + msgspec.json.encode(digests))
-    sys.stdout.flush()
-
-
-# Modules whose frames stand between a user's line and a forbidden call.
-_LIBRARY = frozenset(
-    [
-        "datetime",
-        "genericpath",
-        "glob",
-        "io",
-        "os",
-        "pathlib",
-        "posixpath",
-        "random",
-        "secrets",
-        "shutil",
-        "socket",
-        "tempfile",
-        "threading",
-        "uuid",
-    ]
-)
-# Modules that may do what they like: it does not come back to the service.
-_PARDONED = frozenset({"importlib", "linecache", "logging", "tokenize", "traceback", "warnings"})
-_CLOCKS = (
-    "clock_gettime clock_gettime_ns ctime gmtime localtime monotonic monotonic_ns perf_counter perf_counter_ns "
-    "process_time process_time_ns sleep thread_time thread_time_ns time time_ns"
-)
-_OF_THE_SYSTEM = (
-    "access chmod cpu_count getcwd getloadavg getpid getppid getrandom link listdir lstat mkdir open readlink remove "
-    "rename replace rmdir scandir stat statvfs symlink system times truncate unlink urandom utime"
-)
-_FUNCTIONS: dict[Any, str] = {
-    getattr(module, name): f"{module.__name__}.{name}"
-    for module, names in (
-        (time, _CLOCKS),
-        (os, _OF_THE_SYSTEM),
-        (uuid, "_generate_time_safe"),
-        (_socket, "getaddrinfo gethostname gethostbyname"),
-        (_thread, "start_new_thread start_joinable_thread"),
-        (builtins, "input"),
-        (io, "open"),
-    )
-    for name in names.split()
-    if hasattr(module, name)
-}
-_SHARED_RANDOM = getattr(random.random, "__self__", None)
-
-
-def _forbidden(frame: FrameType, function: Any) -> str | None:
-    """The name of a function of C that callbacks must not call; None for others."""
-    owner = getattr(function, "__self__", None)
-    name = getattr(function, "__name__", "")
-    try:
-        if function in _FUNCTIONS:
-            return _FUNCTIONS[function]
-    except TypeError:
-        return None  # cannot be hashed
-    if isinstance(owner, type) and issubclass(owner, datetime.date) and name in ("now", "utcnow", "today"):
-        return f"{owner.__name__}.{name}"
-    if owner is not None and (owner is _SHARED_RANDOM or isinstance(owner, random.SystemRandom)):
-        return f"random.{name}"
-    if isinstance(owner, random.Random) and name == "seed" and frame.f_locals.get("a", owner) is None:
-        return "random.Random.seed without a seed"
-    if isinstance(owner, _socket.socket):
-        return f"socket.{name}"
-    return None
-
-
-def _line_of(frame: FrameType | None) -> str | None:
-    """The user's line that led to a call; None for what a pardoned module does."""
-    line = None
-    while frame is not None:
-        room = frame.f_globals.get("__name__", "").partition(".")[0]
-        if room in _PARDONED:
-            return None
-        if line is None and room not in _LIBRARY:
-            line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back
-    return line
-
-
-def _events_before(member: MemoryMember, position: int, count: int) -> str:
-    entries = [entry for entry in member.log if entry.position <= position][-count - 1 :]
-    lines = []
-    for entry in entries:
-        name, fields = entry.decode()
-        payload = f" {shown(fields.pop('payload'))}" if "payload" in fields else ""
-        lines.append(f"  {entry.position}: {name}{payload} {shown(fields, _FIELDS_LENGTH)}")
-    return "The last events before it:\n" + "\n".join(lines)
-
-
-def _difference(one: Sequence[bytes], other: Sequence[bytes]) -> str:
-    try:
-        states, other_states = decode_states(one), decode_states(other)
-    except SnapshotError:
-        states = other_states = {}  # in a format of the service's own
-    if found := _first_difference(states, other_states, ""):
-        path, left, right = found
-        return f"{path}: {left} in the other run, {right} now."
-    for index, (message, other_message) in enumerate(zip(one, other, strict=False)):
-        if message != other_message:
-            pairs = enumerate(zip(message, other_message, strict=False))
-            at = next(
-                (at for at, (byte, other_byte) in pairs if byte != other_byte), min(len(message), len(other_message))
-            )
-            begin = max(at - 16, 0)
-            return (
-                f"Message {index} of the snapshot differs from byte {at} on: {shown(message[begin:])} in the other "
-                f"run, {shown(other_message[begin:])} now, both from byte {begin} on."
-            )
-    return f"The snapshot has {len(one)} messages in the other run, {len(other)} now."
-
-
-def _first_difference(one: Any, other: Any, path: str) -> tuple[str, str, str] | None:
-    """The place of the first value that differs, and both values as text; None when there is none."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        for key in one:
-            if key in other and (found := _first_difference(one[key], other[key], f"{path}.{key}".lstrip("."))):
-                return found
-        if list(one) != list(other):
-            return f"the keys of {path}, or their order", shown(list(one)), shown(list(other))
-        return None
-    if isinstance(one, list) and isinstance(other, list):
-        for index, (value, other_value) in enumerate(zip(one, other, strict=False)):
-            if found := _first_difference(value, other_value, f"{path}[{index}]"):
-                return found
-        return None if len(one) == len(other) else (f"the length of {path}", str(len(one)), str(len(other)))
-    return None if one == other and type(one) is type(other) else (path, shown(one), shown(other))
-
-
-if __name__ == "__main__":
-    main()

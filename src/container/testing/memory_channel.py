@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from container.common.channel_uri import SPY_PREFIX, ChannelUri
 from container.errors import ConfigurationError, RegistrationError
@@ -40,8 +41,13 @@ class MemoryChannel:
     initial_term_id: int | None
     term_id: int | None
     term_offset: int | None
+    control_mode: str | None
+    flow_control: str | None
+    rejoins: bool
+    spies_connect: bool
 
     @classmethod
+    @lru_cache(maxsize=64)  # bounded, so that checks of memory see no growth
     def parse(cls, text: str) -> MemoryChannel:
         """The parts of a channel; raises RegistrationError, as a driver answers, when it is none."""
         try:
@@ -64,6 +70,10 @@ class MemoryChannel:
             initial_term_id=_integer(uri, "init-term-id"),
             term_id=_integer(uri, "term-id"),
             term_offset=_integer(uri, "term-offset"),
+            control_mode=uri.get("control-mode"),
+            flow_control=(uri.get("fc") or "").split(",")[0] or None,
+            rejoins=uri.get("rejoin") != "false",
+            spies_connect=uri.get("ssc") == "true",
         )
 
     @property

@@ -35,7 +35,10 @@ cdef class MemoryLog:
     cdef int64_t append_message(self, const BufferVector* vectors, size_t length) except? -6
     cdef void end_stream(self) noexcept nogil
     cdef int release_before(self, int64_t position) except -1
+    cdef int64_t sendable_position(self, int64_t begin, int64_t limit) except -1
+    cdef bint unblock(self, int64_t position) except -1
     cdef int64_t first_position(self) noexcept nogil        # of what is still held
+    cdef int32_t _length_at(self, int64_t position) except? -1          # negative where a claim is open
     cdef const uint8_t* _frame_at(self, int64_t position) except? NULL
     cdef int64_t _framed_length(self, size_t length) noexcept nogil
     cdef int64_t _reserve(self, int64_t framed_length, uint8_t** start) except? -6
@@ -43,8 +46,13 @@ cdef class MemoryLog:
     cdef void _write_header(self, uint8_t* frame, int32_t frame_length, uint8_t flags) noexcept nogil
 
 
+cdef class ReaderListener:                                  # hears when an image has been read
+    cdef int on_read(self) except -1
+
+
 cdef class MemoryImage(Image):
     cdef readonly MemoryLog log
+    cdef ReaderListener listener                            # None where nobody asks
     cdef int64_t _position
     cdef int64_t _end_of_stream_position                    # as it was when the image was closed
     cdef bint _closed

@@ -11,7 +11,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from container.common.sealed cimport seal
+from container.common.sealed cimport hide, seal
 from container.errors import AeronError, ConfigurationError
 from container.transport.seam cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_COMMIT, ACTION_CONTINUE, ADMIN_ACTION, FRAME_FLAG_BEGIN,
@@ -206,20 +206,28 @@ cdef class MemoryLog:
         cdef MemoryLog other = MemoryLog(
             session_id=session_id, stream_id=stream_id, initial_term_id=self.initial_term_id,
             term_length=self.term_length, mtu_length=self.mtu_length, start_position=position)
-        cdef const uint8_t* frame = self._frame_at(position)
+        other.extend(self, end_position)
+        other.end_stream()
+        return other
+
+    def extend(self, MemoryLog source not None, int64_t end_position):
+        """Append the frames of ``source`` that begin between this log's tail and ``end_position``, as replication does.
+
+        Both logs must have the same initial term id, term length and MTU. The frames get this log's session and stream.
+        """
+        cdef int64_t position = self.position()
+        cdef const uint8_t* frame = source._frame_at(position)
         cdef uint8_t* copied = NULL
         cdef int32_t length
         while frame != NULL and position < end_position:
             length = (<const int32_t*> frame)[0]
-            while other._reserve(align_frame(length), &copied) == ADMIN_ACTION:
+            while self._reserve(align_frame(length), &copied) == ADMIN_ACTION:
                 pass
             memcpy(copied, frame, length)
-            (<int32_t*> (copied + SESSION_ID_OFFSET))[0] = session_id
-            (<int32_t*> (copied + STREAM_ID_OFFSET))[0] = stream_id
+            (<int32_t*> (copied + SESSION_ID_OFFSET))[0] = self.session_id
+            (<int32_t*> (copied + STREAM_ID_OFFSET))[0] = self.stream_id
             position += align_frame(length)
-            frame = self._frame_at(position)
-        other.end_stream()
-        return other
+            frame = source._frame_at(position)
 
     cdef int64_t position(self) noexcept nogil:
         return (self._active_term_count << self.position_bits_to_shift) + self._tail_offset
@@ -292,6 +300,51 @@ cdef class MemoryLog:
             self._first_term_count = count
         return 0
 
+    def open_claims(self):
+        """Where the claims begin that are neither committed nor aborted (list of int)."""
+        cdef list result = []
+        cdef int64_t position = self.first_position()
+        cdef int64_t end = self.position()
+        cdef int32_t length
+        while position < end:
+            length = self._length_at(position)
+            if length == 0:                                 # damage: there is no frame to step over
+                break
+            if length < 0:
+                result.append(position)
+            position += align_frame(abs(length))
+        return result
+
+    cdef int32_t _length_at(self, int64_t position) except? -1:
+        cdef MemoryTerm term = self.term_at(position)
+        return 0 if term is None else (<const int32_t*> (term.data + (position & (self.term_length - 1))))[0]
+
+    cdef bint unblock(self, int64_t position) except -1:
+        # An open claim becomes padding: what a driver does to one that holds up its stream. False when it is not open.
+        cdef int32_t length = self._length_at(position)
+        cdef MemoryTerm term = self.term_at(position)
+        cdef uint8_t* frame
+        if length >= 0:
+            return False
+        frame = term.data + (position & (self.term_length - 1))
+        (<uint16_t*> (frame + TYPE_OFFSET))[0] = FRAME_TYPE_PADDING
+        (<int32_t*> frame)[0] = -length
+        return True
+
+    cdef int64_t sendable_position(self, int64_t begin, int64_t limit) except -1:
+        # The end of the whole frames between these. Of padding only the header counts, as it is all that is sent.
+        cdef const uint8_t* frame = self._frame_at(begin)
+        cdef int32_t length, sent_length
+        while frame != NULL:
+            length = sent_length = align_frame((<const int32_t*> frame)[0])
+            if (<const uint16_t*> (frame + TYPE_OFFSET))[0] == FRAME_TYPE_PADDING:
+                sent_length = FRAME_HEADER_LENGTH
+            if begin + sent_length > limit:
+                break
+            begin += length
+            frame = self._frame_at(begin)
+        return begin
+
     cdef int64_t _framed_length(self, size_t length) noexcept nogil:
         # Of all frames of a message.
         cdef size_t rest = length % <size_t> self.max_payload_length
@@ -352,6 +405,13 @@ cdef object _frame(const uint8_t* frame, int64_t position):
         (<const int32_t*> (frame + STREAM_ID_OFFSET))[0],
         (<const int64_t*> (frame + RESERVED_VALUE_OFFSET))[0],
         frame[FRAME_HEADER_LENGTH:length])
+
+
+cdef class ReaderListener:
+    """Is called after each poll that moved the position of an image whose ``listener`` it is."""
+
+    cdef int on_read(self) except -1:
+        return 0
 
 
 cdef class MemoryImage(Image):
@@ -457,6 +517,8 @@ cdef class MemoryImage(Image):
         finally:
             if not self._closed and term_start + offset > position:
                 self._position = term_start + offset
+                if self.listener is not None:
+                    self.listener.on_read()
         return fragments
 
     cdef int _refuse_frame(self, int32_t frame_length, int64_t position) except -1:
@@ -465,4 +527,5 @@ cdef class MemoryImage(Image):
             f"stream {self.log.stream_id}")
 
 
+hide((ReaderListener,))
 seal((MemoryTerm, MemoryLog, MemoryImage))

@@ -23,17 +23,13 @@ import msgspec
 
 from container.api import CloseReason, ClusteredService, Role, TimeUnit
 from container.codecs import messages as codecs
-from container.common.aeron_defaults import CONSENSUS_MODULE_STREAM_ID, CONTROL_CHANNEL, EGRESS_STREAM_ID, CounterType
+from container.common.aeron_defaults import CONSENSUS_MODULE_STREAM_ID, CONTROL_CHANNEL, EGRESS_STREAM_ID
 from container.common.error_texts import remark_on
 from container.common.values import shown
 from container.errors import AgentTermination, ConfigurationError, SnapshotError
-from container.service.agent_context import AgentContext
-from container.service.agent_runner import AgentRunner
-from container.service.service_handler import PythonServiceHandler, ServiceHandler
+from container.service.service_handler import ServiceHandler
 from container.settings.callback_errors import HALT, SKIP
-from container.testing import transport_probe as seam
 from container.testing.manual_time import ManualClock, SteppingIdleStrategy
-from container.testing.memory_stores import MemoryMarkFile, MemorySnapshotStore
 from container.testing.memory_transport import MemoryDriver
 from container.testing.scripted_consensus_module import (
     CancelTimer,
@@ -44,13 +40,11 @@ from container.testing.scripted_consensus_module import (
     ServiceAck,
     SessionMessage,
 )
-from container.transport.duration_tracker import DurationTracker
+from container.testing.scripted_member import TICK_NS, ScriptedMember
 
 type Service = ClusteredService | ServiceHandler
 type ServiceFactory = Callable[[], Service]
 
-# One slow tick of the agent: the driver's conductor, the mark file and the control stream have their turn in it.
-_TICK_NS = 1_100_000
 # How often one step may lead to another before the member counts as one that never rests.
 _ROUND_LIMIT = 10_000
 # The term length of the log, of egress and of snapshots: messages of up to 128 KiB, as with the 1 MiB terms of a node.
@@ -187,8 +181,7 @@ class MemoryMember:
         self._policy = callback_error_policy
         self._raises = raises
         self._module: _Module
-        self._runner: AgentRunner
-        self._store: MemorySnapshotStore
+        self._scripted: ScriptedMember
         self._entries: list[LogEntry] = []
         self._all_sessions: dict[int, MemorySession] = {}
         self._timers: dict[int, int] = {}
@@ -341,7 +334,7 @@ class MemoryMember:
             leadership_term_id=self._module.leadership_term_id,
             timestamp=self.cluster_time,
             time_unit=self._time_unit,
-            messages=tuple(self._store.messages(ack.relevant_id)),
+            messages=tuple(self._scripted.store.messages(ack.relevant_id)),
             timers=dict(self._timers),
             sessions={session.id: session.principal for session in self.sessions},
             next_session_id=self._next_session_id,
@@ -397,11 +390,17 @@ class MemoryMember:
 
     def _start(self, given: Service | ServiceFactory, snapshot: MemorySnapshot | None) -> None:
         self.service = self._made(given)
-        clock = ManualClock()
-        driver = MemoryDriver(clock, term_length=_TERM_LENGTH)
         begin = 0 if snapshot is None else snapshot.log_position
+        driver = MemoryDriver(ManualClock(), term_length=_TERM_LENGTH)
         self._module = module = _Module(driver, begin, self._member_id, self._entries)
-        self._runner = self._agent(driver, clock)
+        self._scripted = ScriptedMember(
+            self.service,
+            service_id=self._service_id,
+            cm=module,
+            idle_strategy=SteppingIdleStrategy(self._on_idle),
+            on_error=self.errors.append,
+            callback_error_policy=self._policy,
+        )
         self._end = None
         self._timers = {} if snapshot is None else dict(snapshot.timers)
         self._sent_to_cluster = 0 if snapshot is None else snapshot.service_message_count
@@ -412,11 +411,11 @@ class MemoryMember:
         else:
             module.leadership_term_id = snapshot.leadership_term_id
             module.start(
-                recording_ids=[self._store.add_recording(snapshot.messages, term_length=_TERM_LENGTH)],
+                recording_ids=[self._scripted.store.add_recording(snapshot.messages, term_length=_TERM_LENGTH)],
                 leadership_term_id=snapshot.leadership_term_id,
                 timestamp=snapshot.timestamp,
             )
-        self._run(self._runner.on_start)
+        self._run(self._scripted.agent.on_start)
         self._replay([entry for entry in self._entries if entry.position > begin])
         module.timestamp = self.cluster_time
         for session in self.sessions:
@@ -436,39 +435,9 @@ class MemoryMember:
             raise ConfigurationError(f"service={shown(given)} made {shown(service)}: it must make a ClusteredService")
         return service
 
-    def _agent(self, driver: MemoryDriver, clock: ManualClock) -> AgentRunner:
-        client = driver.connect("clustered-service", is_invoker=True)
-        self._clock = clock
-        self._store = MemorySnapshotStore(client)
-        duration, snapshot_duration = (
-            DurationTracker(seam.add_counter(client, kind), seam.add_counter(client, kind + 1), 1_000_000_000)
-            for kind in (CounterType.SERVICE_MAX_CYCLE_TIME, CounterType.SERVICE_MAX_SNAPSHOT_DURATION)
-        )
-        return AgentRunner(
-            AgentContext(
-                client=client,
-                clock=clock,
-                service_handler=self.service
-                if isinstance(self.service, ServiceHandler)
-                else PythonServiceHandler(self.service),
-                idle_strategy=SteppingIdleStrategy(self._on_idle),
-                mark_file=MemoryMarkFile(),
-                snapshot_store=self._store,
-                duty_cycle_tracker=duration,
-                snapshot_duration_tracker=snapshot_duration,
-                on_error=self.errors.append,
-                record_event=_ignore,
-                callback_error_policy=self._policy,
-                service_id=self._service_id,
-                service_name=f"clustered-service-0-{self._service_id}",
-                log_fragment_limit=50,
-                app_version=1,
-            )
-        )
-
     def _on_idle(self) -> None:
         # A callback waits: for the consensus module, which takes what was sent, or for time.
-        self._clock.advance(_TICK_NS)
+        self._scripted.clock.advance(TICK_NS)
         self._waiting += self._module.poll()
 
     def _join(self) -> None:
@@ -496,8 +465,8 @@ class MemoryMember:
         )
 
     def _turn(self) -> bool:
-        self._clock.advance(_TICK_NS)
-        is_done = bool(self._run(self._runner.do_work))
+        self._scripted.clock.advance(TICK_NS)
+        is_done = bool(self._run(self._scripted.agent.do_work))
         news = self._waiting + self._module.poll()
         self._module.forget_received()
         self._waiting = []
@@ -591,6 +560,8 @@ class MemoryMember:
             raise first
         if self._raises and self._end is not None:
             cause = self._end.__cause__
+            if isinstance(cause, KeyboardInterrupt):  # of the user, and no fault of the service
+                raise cause
             if not isinstance(cause, Exception):
                 raise self._end
             cause.add_note(str(self._end))
@@ -621,7 +592,3 @@ class _Module(ScriptedConsensusModule):
         """Append a message that was logged before."""
         position = super().log_message(entry.message)
         assert position == entry.position, f"logged at {entry.position}, replayed at {position}"
-
-
-def _ignore(_event: BaseException) -> None:
-    """What upstream's error log has beside errors."""

@@ -9,7 +9,7 @@ from container.transport.seam cimport MarkFile, SnapshotReader, SnapshotStore, S
 
 cdef class MemoryRecording:
     cdef readonly MemoryLog log
-    cdef readonly int64_t recorded_position
+    cdef public int64_t recorded_position
     cdef MemoryImage _image                                 # what is being recorded; None once finished
     cdef int record(self) except -1
 

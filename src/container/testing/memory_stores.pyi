@@ -11,8 +11,7 @@ from container.transport.seam import MarkFile, SnapshotReader, SnapshotStore, Sn
 class MemoryRecording:
     @property
     def log(self) -> MemoryLog: ...
-    @property
-    def recorded_position(self) -> int: ...
+    recorded_position: int
     def __call__(self) -> None: ...
 
 @final

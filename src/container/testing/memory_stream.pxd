@@ -4,6 +4,14 @@ from libc.stdint cimport int64_t
 from container.testing.memory_log cimport MemoryLog
 
 
+cdef class StreamSender:                                    # sends a UDP stream to other hosts
+    cdef readonly int64_t position                          # all before it has been sent
+    cdef bint is_connected(self) noexcept
+    cdef int64_t limit(self) noexcept                       # where offers are back pressured
+    cdef int64_t release_position(self) noexcept            # what is before it is not sent again
+    cdef int on_append(self) except -1
+
+
 cdef class MemoryStream:                                    # a publication as the driver knows it
     cdef readonly MemoryLog log
     cdef readonly object channel                            # MemoryChannel
@@ -15,6 +23,8 @@ cdef class MemoryStream:                                    # a publication as t
     cdef list _images                                       # one for each of
     cdef list _subscriptions
     cdef list _script                                       # results of the next offers
+    cdef StreamSender sender                                # None: subscribers read the log itself
+    cdef bint is_connected(self) noexcept
     cdef int64_t admit(self, size_t length) except? -6      # 0, or the result that the offer gets
     cdef int64_t join_position(self) noexcept
     cdef int64_t _limit(self) noexcept

@@ -5,6 +5,11 @@ from container.testing.memory_channel import MemoryChannel
 from container.testing.memory_log import MemoryLog
 
 @final
+class StreamSender:
+    @property
+    def position(self) -> int: ...
+
+@final
 class MemoryStream:
     @property
     def log(self) -> MemoryLog: ...

@@ -8,6 +8,22 @@ from container.transport.seam cimport (
 )
 
 
+cdef class StreamSender:
+    """Sends what is appended to a stream; the rules of UDP decide about positions, and images are spies."""
+
+    cdef bint is_connected(self) noexcept:
+        return False
+
+    cdef int64_t limit(self) noexcept:
+        return self.position
+
+    cdef int64_t release_position(self) noexcept:
+        return self.position
+
+    cdef int on_append(self) except -1:
+        return 0
+
+
 cdef class MemoryStream:
     """The state of one stream, shared by the publications of all clients that added it."""
 
@@ -24,7 +40,10 @@ cdef class MemoryStream:
             return 0
         if position + <int64_t> length + FRAME_HEADER_LENGTH >= self.log.max_possible_position:
             return MAX_POSITION_EXCEEDED
-        return BACK_PRESSURED if self._images else NOT_CONNECTED
+        return BACK_PRESSURED if self.is_connected() else NOT_CONNECTED
+
+    cdef bint is_connected(self) noexcept:
+        return len(self._images) > 0 if self.sender is None else self.sender.is_connected()
 
     cdef int64_t join_position(self) noexcept:
         # Upstream's IpcPublication.joinPosition: where the slowest subscriber is, or the furthest has been.
@@ -32,18 +51,29 @@ cdef class MemoryStream:
         cdef int64_t position
         for image in self._images:
             self._consumer_position = max(self._consumer_position, image.position())
+        if self.sender is not None:
+            return self.sender.position                     # where a spy joins
         position = self._consumer_position
         for image in self._images:
             position = min(position, image.position())
         return position
 
     cdef int64_t _limit(self) noexcept:
+        if self.sender is not None:
+            return self.sender.limit()
         if self._images and self._window_length == 0:
             return INT64_MAX
         return self.join_position() + (self._window_length if self._images else 0)
 
     cdef int release_terms(self) except -1:
-        return self.log.release_before(self.join_position())
+        cdef MemoryImage image
+        cdef int64_t position
+        if self.sender is None:
+            return self.log.release_before(self.join_position())
+        position = self.sender.release_position()
+        for image in self._images:
+            position = min(position, image.position())
+        return self.log.release_before(position)
 
     cdef bint is_drained(self) noexcept:
         cdef MemoryImage image
@@ -53,4 +83,4 @@ cdef class MemoryStream:
         return True
 
 
-hide((MemoryStream,))
+hide((StreamSender, MemoryStream))

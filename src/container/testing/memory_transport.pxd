@@ -12,6 +12,9 @@ cdef class MemoryPublication(Publication):
     cdef MemoryClient _client
     cdef MemoryStream _stream
     cdef bint _closed
+    cdef int _on_append(self) except -1
+    cpdef int add_destination(self, str channel) except -1
+    cpdef int remove_destination(self, str channel) except -1
 
 
 cdef class MemorySubscription(Subscription):
@@ -20,6 +23,9 @@ cdef class MemorySubscription(Subscription):
     cdef tuple _images                                      # replaced, never changed: a poll may close images
     cdef int _round_robin_index
     cdef bint _closed
+    cdef object endpoint                                    # where its driver's network receives for it
+    cpdef int add_destination(self, str channel) except -1
+    cpdef int remove_destination(self, str channel) except -1
 
 
 cdef class MemoryCounter(Counter):
@@ -39,6 +45,7 @@ cdef class MemoryClient(Client):
     cdef readonly int64_t invoke_count
     cdef int64_t _client_id
     cdef bint _is_invoker
+    cdef bint _is_severed
     cdef bint _closed
     cdef int _image_delay
     cdef int32_t _heartbeat_counter_id
@@ -49,6 +56,7 @@ cdef class MemoryClient(Client):
     cdef list _pending_images                               # (invoke count when due, subscription, image)
     cdef MemoryPublication _add_publication(
         self, str kind, str channel, int32_t stream_id, bint is_exclusive, MemoryLog log)
+    cdef MemoryNetwork _network(self)
     cdef int _require_open(self) except -1
     cdef int _begin_add(self, str kind) except -1
     cdef int _end_add(self, str kind) except -1
@@ -63,8 +71,20 @@ cdef class MemoryClient(Client):
     cdef int _terminate(self) except -1
 
 
+cdef class MemoryNetwork:                                   # carries UDP streams between drivers; one for each driver
+    cdef object bind(self, object channel)                  # the channel with a port that is free
+    cdef int add_stream(self, MemoryStream stream) except -1
+    cdef int remove_stream(self, MemoryStream stream) except -1
+    cdef int add_subscription(self, MemorySubscription subscription) except -1
+    cdef int remove_subscription(self, MemorySubscription subscription) except -1
+    # Of a MemoryStream or a MemorySubscription.
+    cdef int add_destination(self, object owner, object channel) except -1
+    cdef int remove_destination(self, object owner, object channel) except -1
+
+
 cdef class MemoryDriver:
     cdef readonly Clock clock
+    cdef MemoryNetwork network                              # None: the driver is the world
     cdef readonly int32_t term_length
     cdef readonly int32_t mtu_length
     cdef readonly int32_t initial_term_id

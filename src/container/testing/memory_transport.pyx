@@ -8,7 +8,8 @@ A :class:`MemoryDriver` is the world. Each :meth:`MemoryDriver.connect` makes a 
 would have; what it publishes reaches the subscriptions of all clients by the rules of
 :mod:`container.testing.memory_channel`. Adding is immediate, a published frame can be polled immediately, and
 there is no back pressure unless ``publication_window`` is set. Failures, delays and results of offers can be
-scripted.
+scripted. Only where a :class:`MemoryNetwork` joins several drivers, UDP streams take time and have windows; see
+:mod:`container.testing.simulation.fabric`.
 """
 import dataclasses
 import errno
@@ -53,7 +54,7 @@ cdef class MemoryPublication(Publication):
     """A publication of a :class:`MemoryClient`; ``log`` has its frames (:class:`MemoryLog`)."""
 
     cdef bint is_connected(self) noexcept:
-        return not self._closed and len(self._stream._images) > 0
+        return not self._closed and self._stream.is_connected()
 
     cdef bint is_closed(self) noexcept:
         return self._closed
@@ -85,6 +86,7 @@ cdef class MemoryPublication(Publication):
         result = self.log.append_message(vectors, length)
         if result == ADMIN_ACTION:
             self._stream.release_terms()
+        self._on_append()
         return result
 
     cdef int64_t try_claim(self, size_t length, Claim* claim) except? -6:
@@ -108,13 +110,31 @@ cdef class MemoryPublication(Publication):
         return result
 
     cdef int commit(self, Claim* claim) except -1:
+        if self._client._is_severed:
+            return 0
         if not end_claim(claim, True):
             raise lost_claim(self)
-        return 0
+        return self._on_append()
 
     cdef int abort(self, Claim* claim) except -1:
+        if self._client._is_severed:
+            return 0
         end_claim(claim, False)
-        return 0
+        return self._on_append()
+
+    cdef int _on_append(self) except -1:
+        return 0 if self._stream.sender is None else self._stream.sender.on_append()
+
+    cpdef int add_destination(self, str channel) except -1:
+        """Send to this channel as well; the publication's own must have ``control-mode=manual``.
+
+        Raises RegistrationError when it has not, or when the driver has no network.
+        """
+        return self._client._network().add_destination(self._stream, MemoryChannel.parse(channel))
+
+    cpdef int remove_destination(self, str channel) except -1:
+        """Send there no longer; nothing when it is no destination."""
+        return self._client._network().remove_destination(self._stream, MemoryChannel.parse(channel))
 
     cpdef int close(self) except -1:
         if not self._closed:
@@ -169,6 +189,17 @@ cdef class MemorySubscription(Subscription):
 
     cdef str resolved_endpoint(self):
         return self._channel.endpoint or ""
+
+    cpdef int add_destination(self, str channel) except -1:
+        """Receive on this channel as well; the subscription's own must have ``control-mode=manual``.
+
+        Raises RegistrationError when it has not, or when the driver has no network.
+        """
+        return self._client._network().add_destination(self, MemoryChannel.parse(channel))
+
+    cpdef int remove_destination(self, str channel) except -1:
+        """Receive there no longer; nothing when it is no destination."""
+        return self._client._network().remove_destination(self, MemoryChannel.parse(channel))
 
     cpdef int close(self) except -1:
         if not self._closed:
@@ -233,6 +264,54 @@ cdef class MemoryClient(Client):
     def force_close_resources(self):
         """Close images, publications and counters, as a dying client does before it says it is closed."""
         self._force_close()
+
+    def sever(self):
+        """Its process is gone: nothing that it still calls has an effect. The driver keeps what it had.
+
+        Its publications do not end, its images hold up publishers where they are, its counters keep their values,
+        until :meth:`expire`.
+        """
+        cdef MemorySubscription subscription
+        if self._closed:
+            return
+        for resource in self._resources.values():
+            if isinstance(resource, MemoryPublication):
+                (<MemoryPublication> resource)._closed = True
+            elif isinstance(resource, MemorySubscription):
+                subscription = resource
+                subscription._closed = True
+                for image in subscription._images:
+                    (<MemoryImage> image).close()
+                subscription._images = ()
+            else:
+                (<MemoryCounter> resource)._value = NULL
+        self._closed = self._is_severed = True
+        self._counters.close()
+        self._listeners = []
+        self._pending_images = []
+
+    def expire(self):
+        """What a driver does with a client that was severed, when its liveness timeout has passed."""
+        cdef MemoryStream stream
+        for resource in list(self._resources.values()):
+            if isinstance(resource, MemoryPublication):
+                stream = (<MemoryPublication> resource)._stream
+                if stream._ref_count == 1:
+                    for position in stream.log.open_claims():
+                        stream.log.unblock(position)
+                self.driver._release_stream(stream)
+            elif isinstance(resource, MemorySubscription):
+                self.driver._release_subscription(resource)
+            else:
+                self.driver._release_counter(resource.registration_id, resource.counter_id)
+        self._resources.clear()
+        self.driver._remove_client(self)
+
+    cdef MemoryNetwork _network(self):
+        self._require_open()
+        if self.driver.network is None:
+            raise RegistrationError("destinations need a driver of a simulated network: this one is the whole world")
+        return self.driver.network
 
     @property
     def open_resources(self):
@@ -384,6 +463,8 @@ cdef class MemoryClient(Client):
         return 0
 
     cdef int _add_image(self, MemorySubscription subscription, MemoryImage image) except -1:
+        if self._closed:                                    # severed: nobody looks
+            return 0
         if self._image_delay > 0:
             self._pending_images.append((self.invoke_count + self._image_delay, subscription, image))
         else:
@@ -442,6 +523,31 @@ cdef class MemoryClient(Client):
 
     def __repr__(self):
         return f"<MemoryClient {self._client_id} {self.client_name!r} closed={bool(self._closed)}>"
+
+
+cdef class MemoryNetwork:
+    """Carries UDP streams between drivers; each has its own. IPC and spies stay inside a driver."""
+
+    cdef object bind(self, object channel):
+        return channel
+
+    cdef int add_stream(self, MemoryStream stream) except -1:
+        return 0
+
+    cdef int remove_stream(self, MemoryStream stream) except -1:
+        return 0
+
+    cdef int add_subscription(self, MemorySubscription subscription) except -1:
+        return 0
+
+    cdef int remove_subscription(self, MemorySubscription subscription) except -1:
+        return 0
+
+    cdef int add_destination(self, object owner, object channel) except -1:
+        return 0
+
+    cdef int remove_destination(self, object owner, object channel) except -1:
+        return 0
 
 
 cdef class MemoryDriver:
@@ -643,6 +749,8 @@ cdef class MemoryDriver:
 
     cdef object _bind(self, object channel):
         # An endpoint with port 0 gets the next free port.
+        if self.network is not None and not channel.is_ipc and not channel.is_spy:
+            return self.network.bind(channel)
         if channel.endpoint is None or not channel.endpoint.endswith(":0"):
             return channel
         self._next_port += 1
@@ -669,6 +777,8 @@ cdef class MemoryDriver:
         stream._images = []
         stream._subscriptions = []
         stream._script = self._script(channel, stream_id)
+        if self.network is not None and not channel.is_ipc:
+            self.network.add_stream(stream)
         self._streams.append(stream)
         for subscription in self._subscriptions:
             self._link(stream, subscription)
@@ -706,6 +816,8 @@ cdef class MemoryDriver:
 
     cdef int _add_subscription(self, MemorySubscription subscription) except -1:
         cdef MemoryStream stream
+        if self.network is not None and not subscription._channel.is_ipc and not subscription._channel.is_spy:
+            self.network.add_subscription(subscription)
         self._subscriptions.append(subscription)
         for stream in self._streams:
             if stream._ref_count > 0 or not stream.is_drained():
@@ -714,6 +826,8 @@ cdef class MemoryDriver:
 
     cdef int _link(self, MemoryStream stream, MemorySubscription subscription) except -1:
         cdef MemoryImage image
+        if stream.sender is not None and not subscription._channel.is_spy:
+            return 0
         if (stream.log.stream_id == subscription.stream_id
                 and subscription._channel.receives(stream.channel, stream.log.session_id)):
             image = MemoryImage(stream.log, stream.join_position())
@@ -726,6 +840,8 @@ cdef class MemoryDriver:
         cdef MemoryStream stream
         cdef int index
         self._subscriptions.remove(subscription)
+        if subscription.endpoint is not None:
+            self.network.remove_subscription(subscription)
         for stream in list(self._streams):
             stream.join_position()                          # notes how far the images that go have been
             for index in reversed(range(len(stream._subscriptions))):
@@ -741,6 +857,8 @@ cdef class MemoryDriver:
         stream._ref_count -= 1
         if stream._ref_count == 0:
             stream.log.end_stream()
+            if stream.sender is not None:
+                self.network.remove_stream(stream)
             if not stream._images:
                 self._forget_stream(stream)
         return 0
@@ -795,5 +913,5 @@ cdef int _confirm_match(object channel, MemoryStream stream) except -1:
     return 0
 
 
-hide((MemoryPublication, MemorySubscription, MemoryCounter, MemoryPendingAdd, MemoryClient))
+hide((MemoryPublication, MemorySubscription, MemoryCounter, MemoryPendingAdd, MemoryClient, MemoryNetwork))
 seal((MemoryDriver,))

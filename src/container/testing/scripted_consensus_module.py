@@ -311,12 +311,17 @@ class ScriptedConsensusModule:
         self.log_publication = self.client.publish_log(self.log, published)
         return self.log
 
-    def end_log(self) -> None:
-        """The log's publication closes: its image comes to the end of the stream."""
+    def end_log(self, log_position: int | None = None) -> None:
+        """The log's publication closes: its image comes to the end of the stream.
+
+        The next log begins where this one ends, or at ``log_position``: what is behind that was never committed.
+        """
         if self.log_publication is not None:
             self._next_log_position = self.log_position
             self.log_publication.close()
             self.log_publication = None
+        if log_position is not None:
+            self._next_log_position = log_position
 
     def lose_log(self, log_position: int | None = None) -> None:
         """The log's publication closes, and its images go away, whether they are read to the end or not.
@@ -324,10 +329,8 @@ class ScriptedConsensusModule:
         The next log begins where this one ends, or at ``log_position``: what is behind that was never committed.
         """
         session_id = self._require_log().session_id
-        self.end_log()
+        self.end_log(log_position)
         self.driver.give_up_images(session_id)
-        if log_position is not None:
-            self._next_log_position = log_position
 
     @property
     def log_position(self) -> int:

@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from container.common.sealed cimport hide, seal
-from container.service.cluster cimport Cluster
+from container.service.event_handler cimport EventHandler
 from container.service.snapshot_loader cimport SnapshotImage
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.seam cimport (
@@ -384,7 +384,7 @@ def open_snapshot(SnapshotStore store not None, int64_t recording_id, IdleStrate
     return store.open(recording_id, idle_strategy)
 
 
-cdef class _IdlingCluster(Cluster):
+cdef class _IdlingCluster(EventHandler):
     cdef Client _client
     cdef IdleStrategy _idle
 

@@ -1,4 +1,4 @@
-# Types of container.aeron.events: what the C client's conductor reports.
+# Types of container.aeron.conductor_events: what the C client's conductor reports.
 from collections.abc import Callable
 from typing import final
 

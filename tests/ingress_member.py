@@ -19,7 +19,7 @@ SESSION_HEADER_LENGTH = 32
 Request = dict[str, Any]
 
 
-class ScriptedMember:
+class IngressMember:
     """Listens on ``ingress_channel`` and works each time that the driver conducts; a leader unless told
     otherwise.
 

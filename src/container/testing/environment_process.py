@@ -1,0 +1,111 @@
+"""The process in which an environment's life runs: it prints the digests of the states by log position."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import pickle
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from container.common.object_path import load_object
+from container.testing.snapshotting_member import states_of
+
+RESULT = b"\0states:"
+"""Stands before what the process found, behind whatever the service printed."""
+_NS_PER_S = 1_000_000_000
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What a process changes in itself, as :class:`container.testing.environments.Environment` describes it."""
+
+    wall_clock: str | None = None
+    seconds_per_event: float = 0.0
+    switch_interval: float | None = None
+    busy_threads: int = 0
+
+
+def main() -> None:
+    """Run the life of standard input, a pickled service and life, in the surroundings of the argument."""
+    given = msgspec.json.decode(sys.argv[1], type=Surroundings)
+    with _wall_clock(given) as pass_time, _threads(given):
+        service, life = (
+            load_object(given, name) if isinstance(given, str) else given
+            for given, name in zip(pickle.load(sys.stdin.buffer), ("service", "life"), strict=True)
+        )
+        states = states_of(service, life, pass_time)
+    digests = {
+        position: hashlib.sha256(b"".join(len(part).to_bytes(8, "little") + part for part in state)).hexdigest()
+        for position, state in states.items()
+    }
+    sys.stdout.flush()
+    sys.stdout.buffer.write(RESULT + msgspec.json.encode(digests))
+    sys.stdout.flush()
+
+
+class _Ahead:
+    """A clock that is ahead of another one."""
+
+    def __init__(self, real: Callable[[], Any], passed: Callable[[], Any]) -> None:
+        self._real = real
+        self._passed = passed
+
+    def __call__(self) -> Any:
+        return self._real() + self._passed()
+
+
+@contextlib.contextmanager
+def _wall_clock(given: Surroundings) -> Iterator[Callable[[], object] | None]:
+    """Set the clocks; what comes of it lets them go on by one event."""
+    if given.wall_clock is None:
+        yield None
+        return
+    import time_machine
+
+    passed = 0.0
+    # The clocks that measure durations go along; a library that imported them before keeps the real ones.
+    for name in ("monotonic", "perf_counter"):
+        vars(time)[name] = _Ahead(vars(time)[name], lambda: passed)
+        vars(time)[f"{name}_ns"] = _Ahead(vars(time)[f"{name}_ns"], lambda: int(passed * _NS_PER_S))
+    with time_machine.travel(datetime.datetime.fromisoformat(given.wall_clock), tick=False) as traveller:
+
+        def pass_time() -> None:
+            nonlocal passed
+            passed += given.seconds_per_event
+            traveller.shift(given.seconds_per_event)
+
+        yield pass_time
+
+
+@contextlib.contextmanager
+def _threads(given: Surroundings) -> Iterator[None]:
+    """Compute on other threads meanwhile, and switch between threads as often as was asked for."""
+    is_over = threading.Event()
+
+    def compute() -> None:
+        while not is_over.is_set():
+            pass
+
+    before = sys.getswitchinterval()
+    if given.switch_interval is not None:
+        sys.setswitchinterval(given.switch_interval)
+    threads: list[Any] = [threading.Thread(target=compute, daemon=True) for _ in range(given.busy_threads)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(before)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""A member that nothing happens to: it leads over all of the agreed log, and shows what clients had to receive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from container.common.error_texts import message_of
+from container.service.service_handler import PythonServiceHandler, ServiceHandler
+from container.testing.manual_time import ManualClock
+from container.testing.memory_transport import MemoryDriver
+from container.testing.scripted_member import TICK_NS, ScriptedMember
+from container.testing.simulation.member import EGRESS_CHANNEL, INITIAL_TERM_ID, is_expected
+from container.testing.simulation.observed_service import ObservedService
+
+if TYPE_CHECKING:
+    from container.testing.simulation.cluster import Answer, SimulatedCluster
+
+_MOST_TURNS = 100_000
+_LAST_TURNS = 100
+"""After the last event: a service may always have background work."""
+
+
+def reference_answers(cluster: SimulatedCluster) -> dict[int, list[Answer]]:
+    """What each session receives from a service that has the whole log as a leader; its states are compared too."""
+    made = cluster.make_service()
+    service = ObservedService(
+        made if isinstance(made, ServiceHandler) else PythonServiceHandler(made),
+        cluster.expected,
+        on_finding=lambda text: cluster.find("delivery", f"to the reference: {text}"),
+        on_state=lambda position: cluster.on_state(None, position, cluster.state(made, service)),
+        probe_every=cluster.probe_every,
+    )
+    service.limit = cluster.log.tail_position
+
+    def on_error(error: BaseException) -> None:
+        if not is_expected(error, cluster):
+            cluster.find("errors", f"the reference reports {type(error).__name__}: {message_of(error)}")
+
+    member = ScriptedMember(
+        service,
+        driver=MemoryDriver(ManualClock(), counters_capacity=64),
+        on_error=on_error,
+        callback_error_policy=cluster.callback_error_policy,
+        log_fragment_limit=1,  # an event in a turn, to which what is sent in it belongs
+        log_term_length=cluster.plan.term_length,
+        log_mtu_length=cluster.plan.mtu_length,
+        log_initial_term_id=INITIAL_TERM_ID,
+    )
+    answers: dict[int, list[Answer]] = {}
+    module = member.cm
+    module.connect_egress(0, EGRESS_CHANNEL)
+    try:
+        member.start()
+        module.join_as_leader()
+        assert module.log is not None
+        module.log.extend(cluster.log, cluster.log.tail_position)
+        module.commit()
+        turns_left = _LAST_TURNS
+        for _ in range(_MOST_TURNS):
+            member.clock.advance(TICK_NS)
+            done = member.agent.do_work()
+            module.poll()
+            module.forget_received()
+            for answer in module.take_egress():
+                timestamp = cluster.expected[service.index - 1][3]
+                if answer.timestamp != timestamp:
+                    cluster.find("answers", f"the reference answers {answer} at cluster time {timestamp}")
+                answers.setdefault(answer.cluster_session_id, []).append((answer.payload, answer.timestamp))
+            turns_left -= service.index >= len(cluster.expected)
+            if cluster.findings or turns_left == 0 or (turns_left < _LAST_TURNS and not done):
+                break
+        else:
+            cluster.find("progress", f"the reference came to event {service.index} of {len(cluster.expected)} only")
+    except Exception as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # of the user, and no fault of the service
+            raise error.__cause__ from None
+        cluster.find("end", f"the reference ended: {type(error).__name__}: {message_of(error)}")
+    finally:
+        module.close()
+    return answers

@@ -1,0 +1,232 @@
+"""Runs a plan, compares what clients received with a reference, and reports what was found."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from container.common.values import shown
+from container.errors import ConfigurationError, ContainerError, ForkedError
+from container.settings.callback_errors import HALT
+from container.testing.memory_member import Service, ServiceFactory
+from container.testing.simulation.cluster import Answer, Finding, SimulatedCluster
+from container.testing.simulation.plan import Plan, check
+from container.testing.simulation.reference import reference_answers
+from container.testing.simulation.report import Story, report_of, script_of
+from container.testing.simulation.shrink import shrink
+from container.testing.simulation.swarm import Payloads, expand
+
+_PROBE_EVERY = 8
+"""Events between two looks at the state, until something is found."""
+
+
+class Simulation(msgspec.Struct, frozen=True):
+    """What a run did."""
+
+    plan: Plan
+    finding: Finding | None
+    digest: int
+    """Of all that happened, in its order: the same plan gives the same digest."""
+    delivered: int
+    """Callbacks of the log, over all members and lives."""
+    logged: int
+    """Messages of the agreed log."""
+    reached: dict[str, int]
+    """How often it came to what runs sometimes come to: faults by kind, elections, replays, answers."""
+    virtual_ms: float
+
+
+class SimulationFailure(ContainerError):
+    """A simulated cluster did what it must not. The text is the whole report.
+
+    ``seed`` (int), ``plan`` (:class:`Plan`, as short as it became), ``finding`` (:class:`Finding`) and ``script``
+    (str, a test in Python that repeats it) are there to go on with.
+    """
+
+    def __init__(self, report: str, *, seed: int, plan: Plan, finding: Finding, script: str) -> None:
+        super().__init__(report)
+        self.seed = seed
+        self.plan = plan
+        self.finding = finding
+        self.script = script
+
+
+class Checks(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run is looked at: what stays the same for all plans of a service."""
+
+    service: ServiceFactory
+    state: Callable[[Any], Any] | None = None
+    tolerates: Callable[[BaseException], bool] | None = None
+    callback_error_policy: str = HALT
+
+    def run(
+        self, plan: Plan, *, probe_every: int = _PROBE_EVERY, narrate: Callable[[str], object] | None = None
+    ) -> Simulation:
+        """Run a plan once, and return what it did; ``finding`` is None when nothing was wrong."""
+        return self._run(plan, probe_every, narrate)[0]
+
+    def _run(
+        self, plan: Plan, probe_every: int, narrate: Callable[[str], object] | None
+    ) -> tuple[Simulation, SimulatedCluster]:
+        is_collecting, process = gc.isenabled(), os.getpid()
+        logger, silence = logging.getLogger("container"), logging.NullHandler()
+        try:
+            gc.disable()  # finalizers must not run at arbitrary moments
+            logger.addHandler(silence)
+            cluster = SimulatedCluster(
+                plan,
+                self._made,
+                state=self.state,
+                tolerates=self.tolerates,
+                callback_error_policy=self.callback_error_policy,
+                probe_every=probe_every,
+                narrate=narrate,
+            )
+            cluster.run()
+            if os.getpid() != process:  # its findings are not those of the run, and to shrink it forks again and again
+                raise ForkedError("a callback forked, and the child went on with the simulation: end it by os._exit()")
+            if not cluster.findings:
+                _compare_answers(cluster)
+            return _result(plan, cluster), cluster
+        finally:
+            logger.removeHandler(silence)
+            if is_collecting:
+                gc.enable()
+
+    def _given(self) -> dict[str, Any]:
+        given = {field.name: getattr(self, field.name) for field in msgspec.structs.fields(self)}
+        return {name: value for name, value in given.items() if name == "service" or value not in (None, HALT)}
+
+    def _made(self) -> Service:
+        if not callable(self.service):
+            raise ConfigurationError(f"service={shown(self.service)}: must be a class, or a function that makes one")
+        return self.service()
+
+    def failure(self, first: Simulation) -> SimulationFailure:
+        """Shrink the plan of a failed run, and report it with the first position at which something is wrong."""
+        assert first.finding is not None
+        oracle = first.finding.oracle
+        runs, probe_every = 0, 1
+
+        def fails(plan: Plan) -> bool:
+            nonlocal runs
+            runs += 1
+            found = self.run(plan, probe_every=probe_every).finding
+            return found is not None and found.oracle == oracle
+
+        if not fails(first.plan):  # looking at the state more often shows something else, or nothing
+            probe_every = _PROBE_EVERY
+        plan = shrink(first.plan, fails, last_ms=first.finding.time_ms)
+        story = Story()
+        again, cluster = self._run(plan, probe_every, story)
+        repeats = again.finding is not None and again.finding == self.run(plan, probe_every=probe_every).finding
+        finding = again.finding or first.finding
+        script = script_of(plan, finding, **self._given())
+        lines = [*story.lines, "", cluster.describe()] if again.finding is not None else []
+        report = report_of(finding, plan, lines, script, runs, repeats)
+        return SimulationFailure(report, seed=plan.seed, plan=plan, finding=finding, script=script)
+
+
+def _result(plan: Plan, cluster: SimulatedCluster) -> Simulation:
+    return Simulation(
+        plan=plan,
+        finding=cluster.findings[0] if cluster.findings else None,
+        digest=cluster.trace.digest,
+        delivered=cluster.delivered,
+        logged=len(cluster.entries),
+        reached=cluster.reached,
+        virtual_ms=cluster.elapsed_ms,
+    )
+
+
+def _compare_answers(cluster: SimulatedCluster) -> None:
+    """What clients received must be what the reference answers, in its order, each once; some may be missing."""
+    wanted = reference_answers(cluster)
+    if cluster.findings:
+        return
+    received: dict[int, list[Answer]] = {}
+    for reign in cluster.reigns:
+        for session_id, answer in reign.egress:
+            received.setdefault(session_id, []).append(answer)
+    for session_id, answers in sorted(received.items()):
+        rest = iter(wanted.get(session_id, []))
+        for number, answer in enumerate(answers):
+            if not any(answer == other for other in rest):
+                cluster.find(
+                    "answers",
+                    f"answer {number} to session {session_id} is {answer!r}: the log does not lead to it there, or "
+                    f"it came twice; the answers are {answers!r}, those of a service that has the whole log are "
+                    f"{wanted.get(session_id, [])!r}"[:2_000],
+                )
+                return
+    if not cluster.plan.faults and received != wanted:
+        cluster.find("answers", "without any fault, some answers did not come")
+    _compare_last_answers(cluster, wanted)
+
+
+def _compare_last_answers(cluster: SimulatedCluster, wanted: dict[int, list[Answer]]) -> None:
+    """The last leader has sent all answers of its term, unless offers of its failed."""
+    reign = cluster.reign
+    if reign is None or reign.leader.fails_offers:
+        return
+    begin = next(entry.timestamp for entry in cluster.entries if entry.position > reign.base)
+    for session_id, answers in sorted(wanted.items()):
+        due = [answer for answer in answers if answer[1] > begin]
+        came = [answer for other_id, answer in reign.egress if other_id == session_id and answer[1] > begin]
+        if due != came:
+            cluster.find(
+                "answers",
+                f"the leader of the last term, which began at {begin}, sent session {session_id} {came!r}, and not "
+                f"{due!r}"[:2_000],
+                reign.leader,
+            )
+            return
+
+
+def simulate(
+    service: ServiceFactory,
+    *,
+    seed: int = 1,
+    payloads: Payloads = (),
+    members: int | None = None,
+    operations: int = 80,
+    plan: Plan | None = None,
+    state: Callable[[Any], Any] | None = None,
+    tolerates: Callable[[BaseException], bool] | None = None,
+    callback_error_policy: str = HALT,
+) -> Simulation:
+    """Run a simulated cluster of ``service`` (a class, or a function that makes one); return what it did.
+
+    ``seed`` decides everything: what clients do, when each part has its turn, and what goes wrong. The same seed gives
+    the same run. Clients send ``payloads`` (a sequence of bytes, or a function that draws one from a
+    ``random.Random``), and some that are damaged; without any they send random bytes. ``members`` is 1, 3 or 5 by the
+    seed, unless given; ``operations`` is about how much clients and operators do. A ``plan`` takes the place of all
+    these.
+
+    The members' states are compared after every few events, those of a given plan after each: by the messages that
+    ``on_take_snapshot`` writes, or by what ``state(service)`` returns, which must be cheap, change nothing and compare
+    with ``==``. ``tolerates(error)`` says of an error that the container reports, such as one of
+    ``do_background_work``, whether it is expected. ``callback_error_policy`` is the container's setting, ``"halt"`` or
+    ``"skip"``.
+
+    Raises:
+        SimulationFailure: a member's state, snapshot, requests or answers differ, something was delivered twice, late
+            or not at all, the service raised, or the cluster came to a halt. The text is a report: what was found, a
+            short script that repeats it, and what happened last.
+        ConfigurationError: an argument is wrong.
+    """
+    __tracebackhide__ = True  # pytest shows the report, and not where it was made
+    checks = Checks(service=service, state=state, tolerates=tolerates, callback_error_policy=callback_error_policy)
+    is_drawn = plan is None
+    if plan is None:
+        plan = expand(seed, payloads=payloads, members=members, operations=operations)
+    check(plan)
+    result = checks.run(plan, probe_every=_PROBE_EVERY if is_drawn else 1)
+    if result.finding is not None:
+        raise checks.failure(result)
+    return result

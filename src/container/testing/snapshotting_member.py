@@ -1,0 +1,136 @@
+"""A member that takes snapshots all along its log, and compares states that come again in a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from container.common.values import shown
+from container.errors import SnapshotError
+from container.snapshots import decode_states
+from container.testing.findings import DivergenceError, Life
+from container.testing.memory_member import MemoryMember, MemorySnapshot, Service, ServiceFactory, state_in
+from container.testing.scripted_consensus_module import ServiceAck
+
+_NULL_VALUE = -1
+_FIELDS_LENGTH = 200
+# Events that a report shows.
+_MOST_EVENTS = 20
+
+
+class SnapshottingMember(MemoryMember):
+    """Takes a snapshot after every so many messages of the log, and compares states that come again in a replay."""
+
+    def __init__(
+        self,
+        service: Service | ServiceFactory,
+        every: int,
+        after_event: Callable[[], object] | None = None,
+        **options: Any,
+    ) -> None:
+        self._every = every
+        self._after_event = after_event
+        self._since = 0
+        self._begin = "the whole log"
+        self.snapshots: list[MemorySnapshot] = []
+        self.states: dict[int, tuple[bytes, ...]] = {}
+        self.compared = 0
+        super().__init__(service, **options)
+
+    def restart(
+        self, snapshot: MemorySnapshot | None = None, *, service: Service | ServiceFactory | None = None
+    ) -> None:
+        self._begin = "the whole log" if snapshot is None else f"the log from the snapshot at {snapshot.log_position}"
+        super().restart(snapshot, service=service)
+
+    def take_snapshot(self) -> MemorySnapshot:
+        self._since = 0
+        self.snapshots.append(snapshot := super().take_snapshot())
+        return snapshot
+
+    def _log(self, log: Callable[[Any], object]) -> None:
+        super()._log(log)
+        if self._after_event is not None:
+            self._after_event()
+        self._since += 1
+        if self._since > self._every:
+            self.take_snapshot()
+
+    def _take(self, message: object) -> None:
+        super()._take(message)
+        # The first ack of a start is for the start; later ones without a recording are for the end of a log.
+        if isinstance(message, ServiceAck) and message.ack_id > 0 and message.relevant_id != _NULL_VALUE:
+            self._compare(message.log_position, state_in(self._scripted.store.messages(message.relevant_id)))
+
+    def _compare(self, position: int, state: tuple[bytes, ...]) -> None:
+        if position not in self.states:
+            self.states[position] = state
+            return
+        self.compared += 1
+        if state != self.states[position]:
+            raise DivergenceError(
+                f"replaying {self._begin}, the state at log position {position} is not that of another run.\n"
+                f"{_events_before(self, position, min(self._every, _MOST_EVENTS))}\n"
+                f"{state_difference(self.states[position], state)}",
+                position,
+            )
+
+
+def states_of(
+    service: ServiceFactory, life: Life, after_event: Callable[[], object] | None = None
+) -> dict[int, tuple[bytes, ...]]:
+    """The state after each event, by log position; ``after_event`` is called after each message of the log."""
+    with SnapshottingMember(service, 1, after_event) as member:
+        life(member)
+        member.take_snapshot()
+        return member.states
+
+
+def _events_before(member: MemoryMember, position: int, count: int) -> str:
+    entries = [entry for entry in member.log if entry.position <= position][-count - 1 :]
+    lines = []
+    for entry in entries:
+        name, fields = entry.decode()
+        payload = f" {shown(fields.pop('payload'))}" if "payload" in fields else ""
+        lines.append(f"  {entry.position}: {name}{payload} {shown(fields, _FIELDS_LENGTH)}")
+    return "The last events before it:\n" + "\n".join(lines)
+
+
+def state_difference(one: Sequence[bytes], other: Sequence[bytes], *, run: str = "the other run") -> str:
+    """Where two states differ, in a sentence: the value's path, or the message and byte of the snapshots."""
+    try:
+        states, other_states = decode_states(one), decode_states(other)
+    except SnapshotError:
+        states = other_states = {}  # in a format of the service's own
+    if found := _first_difference(states, other_states, ""):
+        path, left, right = found
+        return f"{path}: {left} in {run}, {right} now."
+    for index, (message, other_message) in enumerate(zip(one, other, strict=False)):
+        if message != other_message:
+            pairs = enumerate(zip(message, other_message, strict=False))
+            at = next(
+                (at for at, (byte, other_byte) in pairs if byte != other_byte), min(len(message), len(other_message))
+            )
+            begin = max(at - 16, 0)
+            return (
+                f"Message {index} of the snapshot differs from byte {at} on: {shown(message[begin:])} in {run}, "
+                f"{shown(other_message[begin:])} now, both from byte {begin} on."
+            )
+    return f"The snapshot has {len(one)} messages in {run}, {len(other)} now."
+
+
+def _first_difference(one: Any, other: Any, path: str) -> tuple[str, str, str] | None:
+    """The place of the first value that differs, and both values as text; None when there is none."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in one:
+            if key in other and (found := _first_difference(one[key], other[key], f"{path}.{key}".lstrip("."))):
+                return found
+        if list(one) != list(other):
+            return f"the keys of {path}, or their order", shown(list(one)), shown(list(other))
+        return None
+    if isinstance(one, list) and isinstance(other, list):
+        for index, (value, other_value) in enumerate(zip(one, other, strict=False)):
+            if found := _first_difference(value, other_value, f"{path}[{index}]"):
+                return found
+        return None if len(one) == len(other) else (f"the length of {path}", str(len(one)), str(len(other)))
+    return None if one == other and type(one) is type(other) else (path, shown(one), shown(other))

@@ -1,0 +1,167 @@
+"""The exam of the simulator, ``./run sim exam``: faults of faults.toml, planted one by one into a copy of the core.
+
+Each must be found within 1,000 seeds, in three disjoint ranges. A table says at which seed it was, and by which oracle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+COPY = ROOT / "build" / "exam"
+FAULTS = Path(__file__).with_name("faults.toml")
+SEEDS = 1_000
+FIRSTS = (1, 100_001, 200_001)
+LIMIT_S = 300.0
+_TREES = ("src", "schema", "scripts", "tests", "examples")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What is replaced in a file."""
+
+    file: str
+    original: str
+    mutated: str
+
+    def applied(self, text: str) -> str:
+        """The text with the fault."""
+        original = self.original.removeprefix("\n")
+        if text.count(original) != 1:
+            raise SystemExit(f"faults.toml: this is {text.count(original)} times in {self.file}, not once:\n{original}")
+        return text.replace(original, self.mutated.removeprefix("\n"))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault that is planted."""
+
+    name: str
+    oracles: tuple[str, ...]
+    edits: tuple[Edit, ...]
+
+
+def read_faults() -> list[Fault]:
+    """The faults of faults.toml."""
+    entries = tomllib.loads(FAULTS.read_text())["fault"]
+    return [
+        Fault(entry["name"], tuple(entry["oracles"]), tuple(Edit(**edit) for edit in entry["edit"]))
+        for entry in entries
+    ]
+
+
+def prepare_copy() -> None:
+    """Copy what is built, so that only what a fault touches has to be compiled."""
+    shutil.rmtree(COPY, ignore_errors=True)
+    unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for tree in _TREES:
+        shutil.copytree(ROOT / tree, COPY / tree, ignore=unwanted)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy2(ROOT / name, COPY / name)
+    for pattern in ("cython", "temp.*", "lib.*"):
+        for built in (ROOT / "build").glob(pattern):
+            shutil.copytree(built, COPY / "build" / built.name)
+
+
+def build() -> None:
+    """Compile what has changed in the copy."""
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+    done = subprocess.run(command, cwd=COPY, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"exam: the copy does not build:\n{done.stdout}{done.stderr}")
+
+
+def find(first: int, seeds: int) -> tuple[int, str, str]:
+    """The first seed of a range with a finding, its oracle and text; a crash or a hang is a finding, too."""
+    command = [sys.executable, "-m", "tests.sim.exam", "--find", str(first), "--seeds", str(seeds)]
+    process = subprocess.Popen(
+        command, cwd=COPY, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": str(COPY / "src")}
+    )
+    try:
+        output, _ = process.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        output, _ = process.communicate()
+        return int(output.splitlines()[-1]), "hang", f"no end within {LIMIT_S:g} s"
+    last = output.splitlines()[-1]
+    if last.startswith("["):
+        seed, oracle, text = json.loads(last)
+        return seed, oracle, text
+    if process.returncode != 0:
+        return int(last), "crash", f"the process ended with {process.returncode}"
+    return 0, "", ""
+
+
+def find_here(first: int, seeds: int) -> int:
+    """Run seeds until one has a finding, and print it."""
+    from tests.sim.__main__ import run_seed
+
+    for seed in range(first, first + seeds):
+        print(seed, flush=True)
+        result = run_seed(seed)
+        if result.finding is not None:
+            print(json.dumps([seed, result.finding.oracle, result.finding.text[:300]]), flush=True)
+            return 0
+    return 0
+
+
+def take(fault: Fault, firsts: Sequence[int], seeds: int) -> list[tuple[int, str, str]]:
+    """Plant a fault, and look for it in each range."""
+    originals = {edit.file: (COPY / edit.file).read_text() for edit in fault.edits}
+    try:
+        for edit in fault.edits:
+            path = COPY / edit.file
+            path.write_text(edit.applied(path.read_text()))
+        build()
+        return [find(first, seeds) for first in firsts]
+    finally:
+        for file, text in originals.items():
+            (COPY / file).write_text(text)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Take the exam; the exit status is 1 when a fault was not found, or the core without one had a finding."""
+    parser = argparse.ArgumentParser(prog="./run sim exam", description=__doc__)
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only faults whose name has one of these words")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="of each range (%(default)s)")
+    parser.add_argument("--ranges", type=int, default=len(FIRSTS), help="how many ranges (%(default)s)")
+    parser.add_argument("--find", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.find is not None:
+        return find_here(options.find, options.seeds)
+    faults = [
+        fault for fault in read_faults() if not options.words or any(word in fault.name for word in options.words)
+    ]
+    firsts = FIRSTS[: options.ranges]
+    prepare_copy()
+    missed = 0
+    for fault in faults:
+        begin = time.monotonic()
+        found = take(fault, firsts, options.seeds)
+        needed = [seed - first + 1 if oracle else 0 for first, (seed, oracle, _) in zip(firsts, found, strict=True)]
+        others = sorted({oracle for _, oracle, _ in found if oracle} - set(fault.oracles))
+        missed += not all(needed)
+        print(
+            f"{'found ' if all(needed) else 'MISSED'} after {', '.join(map(str, needed)):>14} seeds  {fault.name}: "
+            f"{found[0][1]}: {found[0][2][:160]}{'; also by ' + ', '.join(others) if others else ''} "
+            f"({time.monotonic() - begin:.0f} s)",
+            flush=True,
+        )
+    build()
+    clean = find(FIRSTS[0], 200)
+    print(f"without a fault: {'a finding: ' + clean[2] if clean[1] else 'nothing in 200 seeds'}")
+    print(f"{len(faults) - missed} of {len(faults)} faults found")
+    return 1 if missed or clean[1] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,222 @@
+"""Processes with other wall clocks, thread timing and interpreters find the services that depend on them."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from container.errors import ConfigurationError, ContainerError
+from container.testing import environments
+from container.testing.checks import ENVIRONMENTS, DivergenceError, Environment, check_environments
+from tests.test_checks import Adding
+
+pytestmark = pytest.mark.timeout(240)  # several processes, or a machine that is busy
+
+ROOT = Path(__file__).resolve().parent.parent
+LIFE = "tests.test_checks:life"
+PLAIN, CLOCK, THREADS = ENVIRONMENTS[0], ENVIRONMENTS[3], ENVIRONMENTS[4]
+
+
+class Year(Adding):
+    """Wrong: depends on the year, which is the same in all runs of today."""
+
+    def add(self, payload: bytes) -> None:
+        self.state.total += datetime.datetime.now(datetime.UTC).year
+
+
+class Today(Adding):
+    """Wrong: depends on the day."""
+
+    def add(self, payload: bytes) -> None:
+        self.state.names = [str(datetime.date.today())]
+
+
+class Hour(Adding):
+    """Wrong: depends on the hour, of either clock."""
+
+    def add(self, payload: bytes) -> None:
+        self.state.total = int(time.time()) // 3_600
+
+
+class Patient(Adding):
+    """Wrong: gives up what takes long, by a clock that measures durations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = time.monotonic()
+
+    def add(self, payload: bytes) -> None:
+        now = time.monotonic()
+        if now - self.last < 600:
+            self.state.total += len(payload)
+        self.last = now
+
+
+class Racing(Adding):
+    """Wrong: two threads add to one list, in an order that nothing decides."""
+
+    def add(self, payload: bytes) -> None:
+        names: list[str] = []
+
+        def work(name: str) -> None:
+            for _ in range(10_000):
+                if not names or names[-1] != name:
+                    names.append(name)
+
+        threads = [threading.Thread(target=work, args=[name]) for name in "ab"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.state.names = names
+
+
+class Joining(Adding):
+    """Good, as far as states show: waits for its thread."""
+
+    def add(self, payload: bytes) -> None:
+        thread = threading.Thread(target=super().add, args=[payload])
+        thread.start()
+        thread.join()
+
+
+class Versioned(Adding):
+    """Wrong: depends on Python's minor version."""
+
+    def add(self, payload: bytes) -> None:
+        self.state.total += sys.hexversion >> 16 & 0xFF
+
+
+class Exiting(Adding):
+    """Ends its process where the clock is another."""
+
+    def add(self, payload: bytes) -> None:
+        if datetime.date.today().year == 2041:
+            print("the end", file=sys.stderr, flush=True)
+            os._exit(3)
+
+
+def check(service: type[Adding], *chosen: Environment, pythons: list[str] | None = None) -> int:
+    return check_environments(f"{__name__}:{service.__name__}", LIFE, environments=chosen, pythons=pythons or [])
+
+
+@pytest.mark.parametrize("service", [Year, Today, Hour, Patient])
+def test_a_service_that_reads_a_clock_is_found_by_another_clock(service: type[Adding]) -> None:
+    with pytest.raises(DivergenceError, match="differs between processes with .*'wall clock': '2041-") as e:
+        check(service, PLAIN, CLOCK)
+    assert "it differs with wall clock; look for the clock: use the timestamp of the event" in str(e.value)
+
+
+def test_the_clocks_of_a_life_go_as_they_are_told() -> None:
+    standing = Environment(PLAIN.variables, wall_clock="2041-07-09T03:30:00+00:00")
+    assert check(Hour, standing, standing) == check(Hour, CLOCK, CLOCK)
+    assert check(Patient, PLAIN, standing) > 100
+    with pytest.raises(DivergenceError, match="it differs with wall clock"):
+        check(Hour, standing, CLOCK)
+
+
+def test_a_service_whose_threads_race_is_found() -> None:
+    with pytest.raises(DivergenceError, match="differs between processes with .*'threads': '2 busy, switch interval"):
+        check(Racing, PLAIN, THREADS)
+
+
+@pytest.mark.parametrize("service", [Adding, Joining])
+def test_good_services_do_not_depend_on_clocks_and_threads(service: type[Adding]) -> None:
+    assert check_environments(service, LIFE) > 200
+
+
+@pytest.mark.parametrize(
+    ("service", "life"),
+    [("auction_service:AuctionService", "bids"), ("ledger_service:LedgerService", "transfers")],
+)
+def test_the_examples_are_the_same_in_all_environments(service: str, life: str) -> None:
+    assert check_environments(f"examples.{service}", f"tests.test_checks:{life}") > 100
+
+
+def test_which_of_several_aspects_makes_the_difference_is_named() -> None:
+    other = Environment(
+        {"PYTHONHASHSEED": "1", "TZ": "Pacific/Chatham"}, wall_clock=CLOCK.wall_clock, seconds_per_event=1.0
+    )
+    with pytest.raises(DivergenceError, match=r"it differs with wall clock; look for the clock"):
+        check(Year, PLAIN, other)
+
+
+def test_a_wall_clock_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "has_time_machine", lambda: False)
+    with pytest.raises(ConfigurationError, match=r"needs time-machine, .*aeron-cluster-container\[testing\]"):
+        check(Adding, PLAIN, CLOCK)
+    monkeypatch.undo()
+    assert environments.has_time_machine() == (importlib.util.find_spec("time_machine") is not None)
+
+
+def test_a_wall_clock_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="wall_clock='noon': must be a date and time as in 2041-"):
+        check(Adding, PLAIN, Environment(wall_clock="noon"))
+
+
+def test_a_process_that_fails_is_shown_with_its_environment() -> None:
+    with pytest.raises(ContainerError, match=r"(?s)in a process with .*'wall clock'.*code 3: .*the end"):
+        check(Exiting, PLAIN, CLOCK)
+
+
+def wrapper(directory: Path, code: str) -> str:
+    """An interpreter that is this one, and runs some code first."""
+    (directory / "sitecustomize.py").write_text(code)
+    script = directory / "python"
+    script.write_text(f'#!/bin/sh\nPYTHONPATH="{directory}:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_a_service_that_depends_on_the_version_is_found_by_another_interpreter(tmp_path: Path) -> None:
+    other = wrapper(tmp_path, "import sys; sys.hexversion = 0x036300F0")
+    assert check(Adding, PLAIN, pythons=[other]) > 100
+    with pytest.raises(DivergenceError, match="it differs with Python; look for what changed between the versions"):
+        check(Versioned, PLAIN, pythons=[other])
+
+
+def test_an_interpreter_that_cannot_run_the_life_is_refused(tmp_path: Path) -> None:
+    missing = str(tmp_path / "no-python")
+    with pytest.raises(ConfigurationError, match=f"python='{missing}': cannot be run: No such file"):
+        check(Adding, PLAIN, pythons=[missing])
+    other = wrapper(tmp_path, "import sys; sys.modules['container'] = None")
+    with pytest.raises(
+        ConfigurationError, match="python='.*': cannot import container: ModuleNotFoundError.*-m pip install aeron-"
+    ):
+        check(Adding, PLAIN, pythons=[other])
+
+
+def other_interpreter() -> str | None:
+    """An interpreter of another version that can import this package."""
+    for minor in range(12, 20):
+        if minor == sys.version_info.minor:
+            continue
+        for place in (str(ROOT / f".venv-3.{minor}" / "bin" / "python"), shutil.which(f"python3.{minor}")):
+            if place is None or not Path(place).exists():
+                continue
+            variables = environments._variables(Environment(python=place))
+            ended = subprocess.run(
+                [place, "-c", f"import {environments._PROCESS}"], env=variables, capture_output=True, check=False
+            )
+            if ended.returncode == 0:
+                return place
+    return None
+
+
+def test_a_real_interpreter_of_another_version_agrees_about_good_services_and_finds_the_wrong_one() -> None:
+    other = other_interpreter()
+    if other is None:
+        pytest.skip("no Python of another version can import this package: build it in .venv-3.12, say")
+    assert check(Adding, PLAIN, pythons=[other]) > 100
+    assert check_environments("examples.auction_service:AuctionService", "tests.test_checks:bids", pythons=[other])
+    with pytest.raises(DivergenceError, match="it differs with Python"):
+        check(Versioned, PLAIN, pythons=[other])
