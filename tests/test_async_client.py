@@ -159,7 +159,7 @@ async def test_requests_need_correlate_and_keys_of_their_own(
     async with aconnect(**settings(members), correlate=key_of) as client:
         first = asyncio.create_task(client.request(b"1:", key=1))
         await until(lambda: client._requests, "the request")
-        with pytest.raises(ClusterError, match="a request with key 1 waits for its reply already"):
+        with pytest.raises(ClusterError, match="a request with key 1 is already waiting for its reply"):
             await client.request(b"1:", key=1)
         members.do(lambda: member.message(b"1:done"))
         assert await first == b"1:done"

@@ -355,7 +355,7 @@ async def test_requests_time_out_and_keys_are_not_taken_twice(members: GatewayMe
             await session.request(b"7:", key=7, timeout=0.05)
         asking = asyncio.create_task(session.request(b"7:", key=7))
         await until(lambda: len(members.do(member.payloads)) == 2, "the request to be in flight")
-        with pytest.raises(ClusterError, match="a request with key 7 waits for its reply already"):
+        with pytest.raises(ClusterError, match="a request with key 7 is already waiting for its reply"):
             await session.request(b"7:", key=7)
         asking.cancel()
         await asyncio.wait([asking])

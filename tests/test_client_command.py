@@ -138,7 +138,7 @@ def test_channels_follow_from_the_endpoints() -> None:
         "ingress_channel": "aeron:ipc",
         "egress_channel": "aeron:ipc",
     }
-    with pytest.raises(ConfigurationError, match=r"where is the cluster\? Give --ingress 0=host:port,1=host:port "):
+    with pytest.raises(ConfigurationError, match=r"no cluster given: pass --ingress 0=host:port,1=host:port "):
         settings()
     with pytest.raises(ConfigurationError, match="ingress_endpoints must be None for an IPC ingress_channel: '0=a:1'"):
         ClientContext.from_environment(**settings("--ingress", "0=a:1", "--ingress-channel", "aeron:ipc"))

@@ -116,7 +116,7 @@ def test_requests_need_correlate_and_keys_of_their_own(world: World, member: Ing
         AeronCluster.connect(world.context(), correlate=5)  # type: ignore[arg-type]
     plain.enable_requests(key_of)
     request = plain.begin_request(b"7:", key=7)
-    with pytest.raises(ClusterError, match="a request with key 7 waits for its reply already"):
+    with pytest.raises(ClusterError, match="a request with key 7 is already waiting for its reply"):
         plain.request(b"7:", key=7)
     with pytest.raises(ClusterError, match="1 requests wait for their replies already"):
         plain.enable_requests(key_of)

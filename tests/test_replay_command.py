@@ -43,7 +43,7 @@ def test_a_service_that_comes_to_the_recorded_states(tally: Tally, capsys: pytes
 def test_a_state_that_is_not_the_recorded_one_is_located(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
     assert replay(tally, FORGETFUL) == 1
     first = tally.snapshots[0]
-    assert f"the service's state at log position {first} is not the recorded one" in capsys.readouterr().err
+    assert f"the service's state at log position {first} differs from the recorded state" in capsys.readouterr().err
 
 
 def test_a_divergence_that_was_recorded_is_located_between_two_snapshots(
@@ -58,7 +58,9 @@ def test_a_divergence_that_was_recorded_is_located_between_two_snapshots(
     tally.finish()
     assert replay(tally, TALLY, "--begin", "0") == 1
     error = capsys.readouterr().err
-    assert f"state at log position {bad} is not the recorded one; it came to differ behind log position {good}" in error
+    assert (
+        f"state at log position {bad} differs from the recorded state; it diverged after log position {good}" in error
+    )
 
 
 def test_the_first_difference_of_two_services_is_located(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,7 +90,7 @@ def test_quitting_the_debugger_ends_the_replay_without_a_verdict(
     monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
     with pytest.raises(SystemExit, match="the replay was ended in the debugger"):
         main(["replay", str(tally.base_dir), TALLY, "--begin", "0", "--break-at", str(tally.answers[5][0])])
-    assert "not the recorded one" not in capsys.readouterr().err
+    assert "differs from the recorded state" not in capsys.readouterr().err
 
 
 def test_permissive_goes_on_behind_an_exception(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

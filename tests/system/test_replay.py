@@ -135,7 +135,7 @@ def test_a_divergence_in_the_log_of_a_real_member_is_located(
     status, text = replay(good, "--begin", "0")
     assert status == 1
     assert (
-        f"state at log position {behind} is not the recorded one; it came to differ behind log position {before}"
+        f"state at log position {behind} differs from the recorded state; it diverged after log position {before}"
         in text
     )
     # The message itself, by the release that recorded it.

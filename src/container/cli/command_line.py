@@ -56,7 +56,9 @@ def _check_parser(program: str) -> argparse.ArgumentParser:
 
     found = entry_points(group="aeron_cluster.commands", name="check")
     if not found:
-        raise ConfigurationError(f"{program}: the package is not installed, so it is not found: pip install it")
+        raise ConfigurationError(
+            f"{program}: command not found: install the package (pip install aeron-cluster-container)"
+        )
     parser: argparse.ArgumentParser = next(iter(found)).load()(_Parser, program)
     return parser
 
@@ -77,7 +79,7 @@ def _add_run(words: Any, run: Callable[[Any], None]) -> None:
         "run",
         help="run a service beside a consensus module",
         description="Run a service beside a consensus module, until the consensus module ends it, Ctrl-C or SIGTERM.",
-        epilog="An option counts before the environment variable in brackets, that before the TOML file of --config.",
+        epilog="Options override the environment variable in brackets, which overrides the TOML file of --config.",
     )
     parser.add_argument(
         "service",

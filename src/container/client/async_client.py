@@ -360,7 +360,7 @@ class AsyncAeronCluster:
             raise ConfigurationError("request() needs a function that finds a reply's key: aconnect(correlate=...)")
         check_key(key)
         if key in self._requests:
-            raise ClusterError(f"a request with key {key!r} waits for its reply already")
+            raise ClusterError(f"a request with key {key!r} is already waiting for its reply")
         message = as_bytes(buffers) if self._table.is_resendable(idempotent) else None
         request = _AwaitedRequest(key, self._loop.create_future(), message, self._poller.on_request_end)
         self._requests[key] = request.reply

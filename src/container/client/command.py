@@ -40,7 +40,7 @@ def client_parser(make: Callable[..., argparse.ArgumentParser], program: str) ->
         "messages",
         nargs="*",
         metavar="MESSAGE",
-        help="without any, each line of stdin is one, as it is but for its line ending (LF or CR LF)",
+        help="message to send; without any, each line of stdin is sent without its line ending (LF or CR LF)",
     )
     send.add_argument("--hex", action="store_true", help="messages and answers are hexadecimal")
     send.add_argument(
@@ -60,10 +60,10 @@ def client_parser(make: Callable[..., argparse.ArgumentParser], program: str) ->
         help="their length, at least 8 (default: 32)",
     )
     bench.add_argument(
-        "--window", type=number(0, 2**31 - 1), default=64, metavar="N", help="messages under way at most (default: 64)"
+        "--window", type=number(0, 2**31 - 1), default=64, metavar="N", help="maximum messages in flight (default: 64)"
     )
     bench.add_argument(
-        "--wait", type=seconds, default=10.0, metavar="S", help="seconds without an answer (default: 10)"
+        "--wait", type=seconds, default=10.0, metavar="S", help="give up after S seconds with no answer (default: 10)"
     )
     bench.set_defaults(command=_interruptible(_bench))
     tail = words.add_parser("tail", help="print what the cluster sends to this session, until Ctrl-C")
@@ -209,7 +209,7 @@ def connection_settings(options: argparse.Namespace) -> dict[str, Any]:
     if not channel:
         if not os.environ.get("AERON_CLUSTER_INGRESS_ENDPOINTS"):
             raise ConfigurationError(
-                "where is the cluster? Give --ingress 0=host:port,1=host:port (or AERON_CLUSTER_INGRESS_ENDPOINTS), or "
+                "no cluster given: pass --ingress 0=host:port,1=host:port (or AERON_CLUSTER_INGRESS_ENDPOINTS), or "
                 "--ingress-channel aeron:ipc beside a member"
             )
         channel = settings["ingress_channel"] = "aeron:udp"

@@ -180,7 +180,7 @@ class RequestTable:
         cannot be hashed."""
         check_key(key)
         if (session_id, key) in self._waiting:
-            raise ClusterError(f"a request with key {key!r} waits for its reply already")
+            raise ClusterError(f"a request with key {key!r} is already waiting for its reply")
 
     def add(self, session_id: int, request: Request, term: int) -> None:
         """The request was sent, to the leader of that term."""

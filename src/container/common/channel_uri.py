@@ -42,7 +42,9 @@ class ChannelUri:
         if not isinstance(text, str):
             raise ConfigurationError(f"a channel must be a string, not {shown(text)}")
         if len(text) > MAX_URI_LENGTH:
-            raise ConfigurationError(f"a channel may have {MAX_URI_LENGTH} characters, not {len(text)}: {shown(text)}")
+            raise ConfigurationError(
+                f"a channel may have at most {MAX_URI_LENGTH} characters, not {len(text)}: {shown(text)}"
+            )
         prefix = SPY_PREFIX if text.startswith(SPY_PREFIX + ":") else ""
         rest = text[len(prefix) + 1 :] if prefix else text
         if not rest.startswith(SCHEME):

@@ -57,13 +57,13 @@ def _add_word(words: Any, name: str, about: str, command: Callable[..., None]) -
         action="append",
         default=[],
         metavar="DIR",
-        help="where the archive of a PATH is, in their order",
+        help="archive directory of each PATH, in the same order",
     )
     parser.add_argument(
         "--committed",
         metavar="WHAT",
         help="what counts as committed while no member runs: recorded (all), known (by closed terms and snapshots), or "
-        "a log position (default: what a majority of the PATHs has recorded; of one PATH all, unless another member "
+        "a log position (default: what a majority of the PATHs has recorded; for one PATH all, unless another member "
         "ever led)",
     )
     parser.set_defaults(command=_on_spark(command))
@@ -75,7 +75,7 @@ def _add_mode(parser: argparse.ArgumentParser) -> None:
         "--mode",
         choices=("strict", "permissive"),
         default="strict",
-        help="what damage does: end the run, or become a row (default: strict)",
+        help="strict: stop at damage; permissive: report it as a row (default: strict)",
     )
 
 
@@ -143,13 +143,13 @@ def source_options(options: argparse.Namespace) -> SourceOptions:
 
 def _add_ingest(words: Any) -> None:
     parser = _add_word(
-        words, "ingest", "read committed messages into Parquet files, each once, also over restarts", _ingest
+        words, "ingest", "read committed messages into Parquet files, exactly once, even across restarts", _ingest
     )
     parser.add_argument("--table", required=True, type=path, metavar="DIR", help="directory of the table")
     parser.add_argument("--view", default="messages", help="the view to read (default: messages)")
     parser.add_argument("--cluster", metavar="NAME", help="name of the cluster in the table (default: its cluster id)")
     parser.add_argument("--decoder", metavar="package.module:name", help="function or type that decodes payloads")
-    parser.add_argument("--every", type=seconds, metavar="S", help="keep running until Ctrl-C; seconds between looks")
+    parser.add_argument("--every", type=seconds, metavar="S", help="keep running until Ctrl-C, polling every S seconds")
     parser.add_argument("--max-bytes-per-batch", metavar="SIZE", help="bytes of log in a micro-batch, such as 256m")
     _add_mode(parser)
     parser.set_defaults(word="ingest")
@@ -219,7 +219,7 @@ def _add_audit(words: Any) -> None:
         type=path,
         default=Path("report.html"),
         metavar="FILE",
-        help="HTML file, JSON beside it (report.html)",
+        help="write an HTML report here and JSON beside it (default: report.html)",
     )
     parser.add_argument("--block", default="1m", metavar="SIZE", help="bytes of log with one hash (default: 1m)")
     parser.set_defaults(word="audit")
@@ -238,7 +238,7 @@ def _audit(spark: SparkSession, options: argparse.Namespace) -> None:
     page, data = write_audit(report, options.report)
     print(f"verdict: {report.verdict}; {page}, {data}")
     if report.verdict == "fail":
-        raise ContainerError("the audit failed: the members' histories differ, or are impossible")
+        raise ContainerError("the audit failed: the members' histories differ or are invalid: see the report")
 
 
 # replay and diff

@@ -50,7 +50,7 @@ def replay_parser(kind: Callable[..., argparse.ArgumentParser], program: str) ->
     parser.add_argument(
         "--other", metavar="package.module:ServiceClass", help="run this one beside it, and stop where they differ"
     )
-    parser.add_argument("--begin", type=_position, metavar="POSITION", help="of a recorded snapshot, or 0")
+    parser.add_argument("--begin", type=_position, metavar="POSITION", help="start at 0 or at a recorded snapshot")
     parser.add_argument("--until", type=_position, metavar="POSITION", help="where to end (default: what is committed)")
     parser.add_argument(
         "--break-at",
@@ -59,10 +59,13 @@ def replay_parser(kind: Callable[..., argparse.ArgumentParser], program: str) ->
         help="stop in pdb in the first callback that ends there or later",
     )
     parser.add_argument("--archive-dir", metavar="DIR", help="where the member's archive is")
-    parser.add_argument("--committed", metavar="WHAT", help="recorded, known, or a log position; as of the pipeline")
+    parser.add_argument("--committed", metavar="WHAT", help="recorded, known, or a log position, as in `pipeline`")
     parser.add_argument("--service-id", type=_position, default=0, metavar="ID", help="whose snapshots (default: 0)")
     parser.add_argument(
-        "--mode", choices=("strict", "permissive"), default="strict", help="permissive goes on behind an exception"
+        "--mode",
+        choices=("strict", "permissive"),
+        default="strict",
+        help="strict: stop at an exception; permissive: continue after it",
     )
     parser.set_defaults(command=run_replay, log_level="warning")
     return parser
@@ -191,10 +194,10 @@ def _summarise(rows: Iterator[dict[str, Any]]) -> None:
             recorded = row["recorded_state_hash"]
             verdict = "no snapshot is recorded" if recorded is None else "as recorded"
             if recorded not in (None, row["state_hash"]):
-                since = "the beginning" if agreed is None else f"log position {agreed}, where it was the recorded one"
+                since = "the beginning" if agreed is None else f"log position {agreed}"
                 raise ContainerError(
-                    f"the service's state at log position {row['log_position']} is not the recorded one; it came to "
-                    f"differ behind {since}"
+                    f"the service's state at log position {row['log_position']} differs from the recorded state; "
+                    f"it diverged after {since}"
                 )
             agreed = agreed if recorded is None else row["log_position"]
             print(f"state at log position {row['log_position']}: {row['state_hash']}, {verdict}")

@@ -8,7 +8,7 @@ from libc.string cimport memcpy
 from container.codecs cimport cluster as codec
 from container.common.sealed cimport seal
 from container.errors import MessageTooLongError
-from container.service.snapshot_taker cimport check_publication_result
+from container.service.publication_results cimport check_publication_result
 from container.transport.seam cimport BufferVector, Claim, Publication
 
 

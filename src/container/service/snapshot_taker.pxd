@@ -42,6 +42,3 @@ cdef class SnapshotPublication:             # what on_take_snapshot is given
     cdef int64_t offer_vectors(self, const BufferVector* vectors, size_t count) except? -6
     cdef int64_t send_vectors(self, const BufferVector* vectors, size_t count) except? -6
     cdef int64_t send_bytes(self, const uint8_t* data, size_t length) except? -6    # for services in Cython
-
-
-cdef int check_publication_result(int64_t result, Publication publication) except -1

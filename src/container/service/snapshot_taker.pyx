@@ -8,29 +8,16 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from container.codecs cimport cluster as codec
 from container.common import forks
 from container.common.sealed cimport seal
-from container.errors import ClusterError, PublicationUnavailableError, TimedOutError
+from container.errors import ClusterError, TimedOutError
 from container.service.container_client_session cimport ClientSessions, ContainerClientSession
 from container.service.event_handler cimport EventHandler
+from container.service.publication_results cimport check_publication_result
 from container.transport.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
-from container.transport.seam cimport (
-    CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector, Publication, SnapshotWriter,
-)
+from container.transport.seam cimport BufferVector, Publication, SnapshotWriter
 from container.transport.wait_reporter cimport WaitReporter
 
 cdef enum:
     STALL_LIMIT_S = 60
-
-
-cdef int check_publication_result(int64_t result, Publication publication) except -1:
-    """Raises PublicationUnavailableError for a result after which offering again is no use; upstream's texts."""
-    if result == NOT_CONNECTED:
-        raise PublicationUnavailableError(f"publication is not connected: {publication!r}")
-    if result == CLOSED:
-        raise PublicationUnavailableError(f"publication is closed: {publication!r}")
-    if result == MAX_POSITION_EXCEEDED:
-        raise PublicationUnavailableError(
-            f"publication at max position: term-length={publication.term_buffer_length} {publication!r}")
-    return 0
 
 
 cdef class RecordingWait:

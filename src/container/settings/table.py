@@ -322,7 +322,7 @@ class Settings:
     )
     archive_message_retry_attempts: int = _number(
         "aeron.archive.message.retry.attempts",
-        "How often a request to the archive is offered.",
+        "Attempts to send a request to the archive.",
         aeron_defaults.ARCHIVE_MESSAGE_RETRY_ATTEMPTS,
         1,
         _INT32_MAX,
@@ -353,7 +353,7 @@ class Settings:
     )
     delegating_error_handler: str | None = _object_path(
         "aeron.cluster.service.delegating.error.handler",
-        "Class whose instance gets each error first, and hands it on to the error log if it so decides.",
+        "Class whose instance gets each error first, and may pass it on to the error log.",
     )
     cycle_threshold_ns: int = _duration(
         "aeron.cluster.service.cycle.threshold", "Duty cycles that take longer are counted.", 100_000_000, least=0
@@ -393,7 +393,7 @@ class Settings:
     )
     fallback_logger: str = _choice(
         "aeron.fallback.logger",
-        "Where errors go for which the error log has no room.",
+        "Where to print errors that do not fit in the error log.",
         "stderr",
         ("stderr", "stdout", "no_op"),
     )

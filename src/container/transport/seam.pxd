@@ -1,6 +1,6 @@
 # The seam: everything that the agent, the archive client and the cluster client ask of what carries their messages.
 #
-# Each class here is abstract. `aeron.pyx` implements them over a media driver, `testing/memory_transport.pyx` over
+# Each class here is abstract. `aeron/` implements them over a media driver, `testing/memory_transport.pyx` over
 # memory. Calls that can be made a million times a second are `noexcept nogil` or have a C error return.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 

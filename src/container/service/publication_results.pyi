@@ -1,0 +1,1 @@
+# What type checkers see of container.service.publication_results, which is compiled.
