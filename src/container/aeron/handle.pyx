@@ -27,7 +27,7 @@ from container.aeron.conductor_events cimport (
 from container.aeron.keepalive cimport start_keepalive, stop_keepalive
 from container.aeron.libaeron cimport (
     AERON_MAX_CLIENT_NAME_LENGTH, aeron_context_t, aeron_counter_t, aeron_counters_reader_buffers_t, aeron_image_t,
-    aeron_subscription_t, aeron_t,
+    aeron_subscription_constants_t, aeron_subscription_t, aeron_t,
 )
 from container.aeron.library cimport encoded, last_error, lib
 
@@ -376,6 +376,7 @@ cdef class ClientHandle:
 
     cdef int _free(self, int kind, void* pointer) except -1:
         cdef int result
+        cdef aeron_subscription_constants_t subscription
         # Without a client its objects are gone.
         if self.aeron == NULL:
             return 0
@@ -383,7 +384,9 @@ cdef class ClientHandle:
         if kind == RESOURCE_IMAGE:
             result = lib.image_release(<aeron_image_t*> pointer)
         elif kind == RESOURCE_SUBSCRIPTION:
+            lib.subscription_constants(<aeron_subscription_t*> pointer, &subscription)
             result = lib.subscription_close(<aeron_subscription_t*> pointer, NULL, NULL)
+            self.events.forget_images(subscription.registration_id)
         elif kind == RESOURCE_PUBLICATION:
             result = lib.shared.close(pointer, NULL, NULL)
         elif kind == RESOURCE_EXCLUSIVE_PUBLICATION:
