@@ -386,7 +386,6 @@ cdef class ClientHandle:
         elif kind == RESOURCE_SUBSCRIPTION:
             lib.subscription_constants(<aeron_subscription_t*> pointer, &subscription)
             result = lib.subscription_close(<aeron_subscription_t*> pointer, NULL, NULL)
-            self.events.forget_images(subscription.registration_id)
         elif kind == RESOURCE_PUBLICATION:
             result = lib.shared.close(pointer, NULL, NULL)
         elif kind == RESOURCE_EXCLUSIVE_PUBLICATION:
@@ -394,6 +393,8 @@ cdef class ClientHandle:
         else:
             result = lib.counter_close(<aeron_counter_t*> pointer, NULL, NULL)
         self.unlock()
+        if kind == RESOURCE_SUBSCRIPTION:
+            self.events.forget_images(subscription.registration_id)
         if result < 0:
             raise last_error("cannot close what the client added")
         return 0
