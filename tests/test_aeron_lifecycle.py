@@ -9,6 +9,7 @@ import sysconfig
 import threading
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,10 @@ def use_everything(stream: Stream) -> None:
         lambda: probe.image_at_index(subscription, 0),
         lambda: probe.image_count(subscription),
         lambda: probe.resolved_endpoint(subscription),
+        lambda: probe.take_new_image(subscription),
+        lambda: probe.poll_blocks(image),
+        lambda: probe.active_transport_count(image),
+        lambda: probe.available_window(publication),
         lambda: probe.end_of_stream_position(image),
         lambda: probe.is_end_of_stream(image),
         lambda: [probe.position(each) for each in (image, publication)],
@@ -83,6 +88,8 @@ def use_everything(stream: Stream) -> None:
         lambda: probe.add_publication(client, IPC, 1001, exclusive=True),
         lambda: probe.add_subscription(client, IPC, 1001),
         lambda: probe.add_counter(client, 1101),
+        lambda: probe.begin_add_counter(client, 1101),
+        lambda: probe.begin_add_subscription(client, IPC, 1001, queues_images=True),
         lambda: probe.add_listener(client, probe.RecordingListener()),
     ):
         if client.is_closed():
@@ -99,6 +106,7 @@ def assert_closed(stream: Stream) -> None:
     assert probe.offer_vectors(stream.publication, [b"x"]) == CLOSED
     assert probe.try_claim(stream.publication, b"x") == CLOSED
     assert probe.position(stream.publication) == CLOSED
+    assert probe.available_window(stream.publication) == CLOSED
     assert not probe.is_connected(stream.publication)
     assert probe.is_closed(stream.subscription)
     assert not probe.is_connected(stream.subscription)
@@ -107,6 +115,13 @@ def assert_closed(stream: Stream) -> None:
     assert probe.poll(stream.subscription) == []
     assert probe.is_closed(stream.image)
     assert probe.poll(stream.image) == []
+    assert probe.poll_blocks(stream.image) == b""
+    assert probe.take_new_image(stream.subscription) is None
+    assert probe.active_transport_count(stream.image) == 0
+    assert stream.image.reject("it is closed") == 0
+    for owner in (stream.publication, stream.subscription):
+        with pytest.raises(ClosedError, match="destination"):
+            probe.begin_add_destination(owner, "aeron:udp?endpoint=localhost:20124")
 
 
 def test_what_is_closed_answers_so_and_can_be_closed_again(client: AeronClient) -> None:
@@ -242,6 +257,38 @@ def test_a_handler_may_close_what_it_is_called_from(client: AeronClient, polled:
     assert received == [b"message" * 100] * 5
     assert probe.is_closed(getattr(stream, closed))
     use_everything(stream)
+
+
+@pytest.mark.parametrize("closed", ["subscription", "publication", "client"])
+def test_a_block_handler_may_close_what_it_is_called_from(client: AeronClient, closed: str) -> None:
+    stream = connect(client, exclusive=True)
+    for _ in range(5):
+        stream.offer(b"message" * 100)
+
+    def close(block: bytes) -> None:
+        getattr(stream, closed).close()
+        assert probe.is_closed(getattr(stream, closed))
+        for _ in range(10):
+            probe.invoke(client)
+
+    handler = probe.CollectingBlocks(close)
+    assert probe.poll_blocks(stream.image, 1 << 20, handler) == 5 * 736
+    assert handler.blocks[0][0].count(b"message" * 100) == 5
+    assert probe.is_closed(getattr(stream, closed))
+    use_everything(stream)
+
+
+def test_images_that_nobody_takes_are_forgotten_with_their_subscription(client: AeronClient) -> None:
+    for number in range(50):
+        adding = probe.begin_add_subscription(client, IPC, 1050, queues_images=True)
+        subscription = until(client, partial(probe.poll_add, adding), "a subscription")
+        assert isinstance(subscription, AeronSubscription)
+        publication = probe.add_publication(client, IPC, 1050, exclusive=True)
+        if number % 2:
+            until(client, partial(probe.image, subscription), "an image")
+        subscription.close()
+        publication.close()
+        assert probe.take_new_image(subscription) is None
 
 
 def test_a_handler_may_drop_the_last_reference_to_the_subscription(client: AeronClient) -> None:

@@ -81,8 +81,8 @@ cdef class Between(Client):
     cdef PendingAdd begin_add_publication(self, str channel, int32_t stream_id, bint is_exclusive):
         return self.client.begin_add_publication(channel, stream_id, is_exclusive)
 
-    cdef PendingAdd begin_add_subscription(self, str channel, int32_t stream_id):
-        return self.client.begin_add_subscription(channel, stream_id)
+    cdef PendingAdd begin_add_subscription(self, str channel, int32_t stream_id, bint queues_images):
+        return self.client.begin_add_subscription(channel, stream_id, queues_images)
 '''
 
 

@@ -38,6 +38,7 @@ OPEN = {
         "transport.idle_strategy.SleepingIdleStrategy",
         "transport.idle_strategy.BackoffIdleStrategy",
         "transport.seam.FragmentHandler",
+        "transport.seam.BlockHandler",
         "transport.seam.Image",
         "transport.seam.Subscription",
         "transport.seam.Publication",

@@ -20,7 +20,7 @@ from container.testing.memory_transport import SteppingIdleStrategy
 from container.testing.simulation.fabric import Fabric
 from container.testing.simulation.scheduler import Scheduler
 from container.testing.simulation.virtual_time import Draws, VirtualTime
-from container.transport.seam import Image, Publication, Subscription
+from container.transport.seam import Client, Counter, Image, PendingAdd, Publication, Subscription
 from tests.aeron_session import until
 from tests.client_world import Collecting
 from tests.fabric_world import LATENCY, MS, FabricWorld, S, image_of, offer, read
@@ -37,34 +37,46 @@ MANUAL = "aeron:udp?control-mode=manual"
 class RealWorld:
     """A media driver, with the names that the tests use of a simulated network."""
 
+    any_port = "aeron:udp?endpoint=localhost:0"
+
     def __init__(self, aeron_dir: str, channel: str) -> None:
-        self.client = AeronClient(aeron_dir)
+        self.client: Client = AeronClient(aeron_dir)
         self.channel = channel
 
-    def publish(self) -> Publication:
-        return seam.add_publication(self.client, self.channel, 1, exclusive=True)
+    def publish(self, channel: str | None = None) -> Publication:
+        return seam.add_publication(self.client, channel or self.channel, 1, exclusive=True)
 
-    def subscribe(self) -> Subscription:
-        return seam.add_subscription(self.client, self.channel, 1)
+    def subscribe(self, channel: str | None = None) -> Subscription:
+        return seam.add_subscription(self.client, channel or self.channel, 1)
 
     def wait(self, condition: Callable[[], object]) -> None:
+        assert isinstance(self.client, AeronClient)
         until(self.client, condition, "it")
 
 
 class SimulatedWorld:
     """The same over a fabric."""
 
+    any_port = "aeron:udp?endpoint=b:0"
+
     def __init__(self) -> None:
         self.world = FabricWorld()
+        self.client: Client = self.world.clients["b"]
+        self.channel = TO_B
 
-    def publish(self) -> Publication:
-        return self.world.publish("a", TO_B)
+    def publish(self, channel: str = TO_B) -> Publication:
+        return self.world.publish("a", channel)
 
-    def subscribe(self) -> Subscription:
-        return self.world.subscribe("b", TO_B)
+    def subscribe(self, channel: str = TO_B) -> Subscription:
+        return self.world.subscribe("b", channel)
 
     def wait(self, condition: Callable[[], object]) -> None:
-        self.world.run_until(condition)
+        def holds() -> object:
+            for client in self.world.clients.values():
+                seam.invoke(client)
+            return condition()
+
+        self.world.run_until(holds)
 
 
 type AnyWorld = RealWorld | SimulatedWorld
@@ -161,6 +173,110 @@ def test_an_image_ends_with_its_stream(either: AnyWorld) -> None:
     either.wait(lambda: seam.is_closed(image))
     assert seam.is_end_of_stream(image)
     assert not seam.is_connected(subscription)
+
+
+def finish(world: AnyWorld, adding: PendingAdd) -> Publication | Subscription | Counter:
+    done: list[Publication | Subscription | Counter] = []
+
+    def is_done() -> bool:
+        answer = seam.poll_add(adding)
+        if answer is not None:
+            done.append(answer)
+        return answer is not None
+
+    world.wait(is_done)
+    return done[0]
+
+
+def connected(world: AnyWorld) -> tuple[Publication, Image]:
+    publication, subscription = world.publish(), world.subscribe()
+    world.wait(lambda: seam.is_connected(publication))
+    return publication, joined(world, subscription)
+
+
+def test_blocks_are_what_has_arrived(either: AnyWorld) -> None:
+    publication, image = connected(either)
+    messages = [bytes([number]) * (100 * number) for number in range(1, 11)]
+    for message in messages:
+        assert seam.offer(publication, message) > 0
+    block = b""
+
+    def has_all() -> bool:
+        nonlocal block
+        block += seam.poll_blocks(image)
+        return len(block) == seam.position(publication)
+
+    either.wait(has_all)
+    assert seam.position(image) == len(block)
+    assert all(message in block for message in messages)
+
+
+def test_an_image_says_where_it_comes_from(either: AnyWorld) -> None:
+    _, image = connected(either)
+    host, _, port = image.source_identity.rpartition(":")
+    assert host in {"127.0.0.1", "a"}
+    assert int(port) > 0
+    assert joined(either, either.subscribe()).correlation_id == image.correlation_id
+    either.wait(lambda: seam.active_transport_count(image) == 1)
+    assert (image.term_buffer_length, image.mtu_length) == (TERM, 1408)
+
+
+def test_an_image_of_a_revoked_stream_goes_with_what_is_not_read(either: AnyWorld) -> None:
+    publication, image = connected(either)
+    for message in (b"1", b"2"):
+        assert seam.offer(publication, message) > 0
+    either.wait(lambda: seam.poll_blocks(image, 64))
+    publication.revoke()
+    either.wait(lambda: seam.is_closed(image))
+    assert (seam.position(image), seam.end_of_stream_position(image)) == (64, 128)
+    assert not seam.is_end_of_stream(image)
+    assert seam.poll_blocks(image) == b""
+    assert seam.active_transport_count(image) == 0
+
+
+def test_a_rejected_image_hears_nothing_and_goes(either: AnyWorld) -> None:
+    publication, image = connected(either)
+    image.reject("no reason")
+    either.wait(lambda: seam.is_closed(image))
+    either.wait(lambda: not seam.is_connected(publication))
+    assert seam.position(image) == 0
+    assert not seam.is_closed(publication)
+
+
+def test_a_subscription_receives_where_its_destinations_are(either: AnyWorld) -> None:
+    subscription = finish(either, seam.begin_add_subscription(either.client, MANUAL, 1, queues_images=True))
+    assert isinstance(subscription, Subscription)
+    assert seam.resolved_endpoint(subscription) == ""
+    assert finish(either, seam.begin_add_destination(subscription, either.any_port)) is subscription
+    either.wait(lambda: seam.resolved_endpoint(subscription))
+    publication = either.publish(f"aeron:udp?endpoint={seam.resolved_endpoint(subscription)}")
+    image = joined(either, subscription)
+    assert seam.take_new_image(subscription) is image
+    assert seam.take_new_image(subscription) is None
+    either.wait(lambda: seam.is_connected(publication))
+    assert seam.offer(publication, b"x") > 0
+    either.wait(lambda: seam.poll_blocks(image))
+    assert finish(either, seam.begin_remove_destination(subscription, either.any_port)) is subscription
+    either.wait(lambda: seam.is_closed(image))
+
+
+def test_a_publication_sends_where_its_destinations_are(either: AnyWorld) -> None:
+    publication, subscription = either.publish(MANUAL), either.subscribe()
+    if isinstance(either, SimulatedWorld):
+        seam.invoke(either.world.clients["a"])
+    assert finish(either, seam.begin_add_destination(publication, either.channel)) is publication
+    either.wait(lambda: seam.is_connected(publication))
+    image = joined(either, subscription)
+    assert finish(either, seam.begin_remove_destination(publication, either.channel)) is publication
+    either.wait(lambda: seam.is_closed(image))
+
+
+def test_a_destination_that_is_bound_is_refused(either: AnyWorld) -> None:
+    taken = either.subscribe()
+    subscription = either.subscribe(MANUAL)
+    with pytest.raises(RegistrationError):
+        finish(either, seam.begin_add_destination(subscription, "aeron:udp?endpoint=no.such.host.invalid:1"))
+    assert not seam.is_closed(taken)
 
 
 # What arrives, and when

@@ -421,6 +421,8 @@ def test_a_child_is_refused_by_all_that_a_client_has_added(driver: MediaDriver, 
         probe.set_counter(counter, 5)
         counters = probe.counters(client)
         pending = probe.begin_add_subscription(client, "aeron:ipc", 5)
+        pending_counter = probe.begin_add_counter(client, 1103)
+        destination = probe.begin_add_destination(stream.subscription, "aeron:udp?endpoint=localhost:20125")
         listener = probe.RecordingListener()
         probe.add_listener(client, listener)
         claim = probe.claim(stream.publication, 4)
@@ -440,6 +442,15 @@ def test_a_child_is_refused_by_all_that_a_client_has_added(driver: MediaDriver, 
                 "poll": lambda: probe.poll(stream.subscription),
                 "poll an image": lambda: probe.poll(stream.image),
                 "bounded poll": lambda: probe.poll(stream.image, limit_position=1024),
+                "block poll": lambda: probe.poll_blocks(stream.image),
+                "reject": lambda: stream.image.reject("no reason"),
+                "new image": lambda: probe.take_new_image(stream.subscription),
+                "begin_add_counter": lambda: probe.begin_add_counter(client, 1102),
+                "poll_add of a counter": lambda: probe.poll_add(pending_counter),
+                "destination": lambda: probe.begin_add_destination(stream.subscription, "aeron:udp?endpoint=a:1"),
+                "poll_add of a destination": lambda: probe.poll_add(destination),
+                "offer_block": lambda: probe.offer_block(exclusive.publication, bytes(32)),
+                "append_padding": lambda: probe.append_padding(exclusive.publication, 0),
             }
             for name, publication in (("shared", stream.publication), ("exclusive", exclusive.publication)):
                 uses[f"{name} offer"] = partial(probe.offer, publication, b"x")
@@ -453,6 +464,8 @@ def test_a_child_is_refused_by_all_that_a_client_has_added(driver: MediaDriver, 
             wrong += ["counters"] * (probe.counter_capacity(counters) != 0)
             probe.remove_listener(client, listener)
             closable: list[Any] = [stream.publication, stream.subscription, counter, pending, client, driver]
+            closable += [pending_counter, destination]
+            exclusive.publication.revoke()
             for closed in closable:
                 closed.close()
             wrong += [f"{thing} is open" for thing in (stream.publication, stream.image) if not probe.is_closed(thing)]

@@ -298,6 +298,7 @@ def close_in_use(client: AeronClient, stream: Stream, resources_first: bool, aft
         while not probe.is_closed(stream.image):
             probe.poll(stream.image)
             probe.poll(stream.subscription)
+            probe.poll_blocks(stream.image)
             probe.invoke(client)
         return 0
 
@@ -306,6 +307,9 @@ def close_in_use(client: AeronClient, stream: Stream, resources_first: bool, aft
         while not closed.is_set():
             assert probe.image_count(stream.subscription) in (0, 1)
             assert probe.image(stream.subscription) in (stream.image, None)
+            assert probe.take_new_image(stream.subscription) is None
+            probe.available_window(stream.publication)
+            probe.active_transport_count(stream.image)
             probe.is_connected(stream.publication)
             assert counter.value >= -1
             probe.counter_record(counters, counter.counter_id)

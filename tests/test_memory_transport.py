@@ -20,7 +20,7 @@ from container.testing import transport_probe as seam
 from container.testing.manual_time import ManualClock
 from container.testing.memory_log import MemoryLog
 from container.testing.memory_transport import MemoryClient, MemoryDriver, MemoryPublication
-from container.transport.seam import Client, Counter, Image, Publication, Subscription
+from container.transport.seam import Client, Counter, Image, PendingAdd, Publication, Subscription
 
 IPC = "aeron:ipc"
 STREAM = 10
@@ -519,6 +519,99 @@ def test_an_image_that_comes_late_to_a_closed_subscription_is_forgotten(driver: 
     assert seam.invoke(client) == 0
     assert seam.image_count(subscription) == 0
     assert not seam.is_connected(publication)
+
+
+def test_an_image_that_goes_before_it_is_seen_is_still_taken(driver: MemoryDriver) -> None:
+    client = driver.connect(image_delay=2)
+    taken, seen = [
+        added(client, seam.begin_add_subscription(client, IPC, STREAM, queues_images=queues))
+        for queues in (True, False)
+    ]
+    assert isinstance(taken, Subscription)
+    assert isinstance(seen, Subscription)
+    publication = seam.add_publication(client, IPC, STREAM, exclusive=True)
+    assert isinstance(publication, MemoryPublication)
+    publication.close()
+    assert seam.take_new_image(taken) is None
+    for _ in range(3):
+        seam.invoke(client)
+    assert seam.image_count(taken) == seam.image_count(seen) == 0
+    image = seam.take_new_image(taken)
+    assert image is not None
+    assert (image.session_id, seam.is_closed(image)) == (publication.session_id, True)
+    assert seam.take_new_image(taken) is seam.take_new_image(seen) is None
+
+
+def added(client: MemoryClient, adding: PendingAdd) -> Publication | Subscription | Counter:
+    result = seam.poll_add(adding)
+    while result is None:
+        seam.invoke(client)
+        result = seam.poll_add(adding)
+    return result
+
+
+def test_a_rejected_stream_has_subscribers_again_after_the_image_liveness_timeout(
+    driver: MemoryDriver, client: MemoryClient, clock: ManualClock
+) -> None:
+    publication, subscription = connected(client)
+    seam.offer(publication, b"1")
+    image = only_image(subscription)
+    image.reject("no reason")
+    image.reject("no other reason")
+    assert not seam.is_closed(image)
+    seam.invoke(client)
+    assert seam.is_closed(image)
+    late = seam.add_subscription(client, IPC, STREAM)
+    clock.advance(9_999_000_000)
+    seam.invoke(client)
+    assert seam.image_count(subscription) == seam.image_count(late) == 0
+    clock.advance(1_000_000)
+    seam.invoke(client)
+    again = only_image(subscription)
+    assert (again.session_id, again.join_position) == (publication.session_id, 0)
+    assert seam.is_connected(publication)
+    assert received(late) == received(subscription) == [b"1"]
+
+
+def test_a_rejected_stream_that_ends_is_forgotten(driver: MemoryDriver, client: MemoryClient) -> None:
+    publication, subscription = connected(client)
+    only_image(subscription).reject("no reason")
+    seam.invoke(client)
+    publication.close()
+    seam.invoke(client)
+    assert driver.publications() == []
+
+
+def test_a_spy_cannot_reject(client: MemoryClient) -> None:
+    spy = seam.add_subscription(client, "aeron-spy:aeron:udp?endpoint=localhost:1", STREAM)
+    publication = seam.add_publication(client, "aeron:udp?endpoint=localhost:1", STREAM)
+    subscription = seam.add_subscription(client, "aeron:udp?endpoint=localhost:1", STREAM)
+    only_image(spy).reject("no reason")
+    seam.invoke(client)
+    assert not all_closed(only_image(spy))
+    assert only_image(spy).source_identity == "aeron:ipc"
+    assert seam.active_transport_count(only_image(spy)) == 0
+    image = only_image(subscription)
+    assert (image.source_identity, seam.active_transport_count(image)) == ("127.0.0.1:50000", 1)
+    image.reject("no reason")
+    seam.invoke(client)
+    assert seam.is_closed(image)
+    assert seam.offer(publication, b"x") == 64
+    assert received(spy) == [b"x"]
+
+
+def test_changes_of_destinations_can_fail_and_take_time(driver: MemoryDriver, client: MemoryClient) -> None:
+    subscription = seam.add_subscription(client, "aeron:udp?control-mode=manual", STREAM)
+    driver.fail_next_add("destination", 11, "no such place")
+    driver.delay_next_add("destination", 2)
+    adding = seam.begin_add_destination(subscription, "aeron:udp?endpoint=localhost:1")
+    assert seam.poll_add(adding) is None
+    with pytest.raises(RegistrationError, match="no such place"):
+        added(client, adding)
+    assert client.invoke_count == 2
+    pending = seam.begin_remove_destination(subscription, "aeron:udp?endpoint=localhost:1")
+    subscription.close()
+    assert added(client, pending) is subscription
 
 
 def test_a_driver_refuses_impossible_settings() -> None:

@@ -13,7 +13,7 @@ from container.aeron import AeronClient, MediaDriver
 from container.errors import ClosedError, RegistrationError
 from container.testing import transport_probe as probe
 from container.testing.memory_transport import MemoryClient, MemoryDriver
-from container.transport.seam import Client, PendingAdd, Publication, Subscription
+from container.transport.seam import Client, Counter, PendingAdd, Publication, Subscription
 
 LIMIT_S = 20.0
 IPC = "aeron:ipc?term-length=64k"
@@ -42,6 +42,7 @@ def finish(client: Client, adding: PendingAdd) -> Publication | Subscription:
         assert time.monotonic() < deadline, f"the driver did not answer within {LIMIT_S:g} s"
         probe.invoke(client)
         os.sched_yield()
+    assert not isinstance(added, Counter)
     return added
 
 

@@ -269,6 +269,24 @@ def test_a_kill_loses_nothing_and_a_cut_of_the_power_after_it_may() -> None:
     assert disk.process().open_file("/file", 0).read(5, 0) == b"store"
 
 
+def test_the_machine_boots_when_the_power_comes_back_and_not_when_a_process_is_killed() -> None:
+    disk, other = SimulatedDisk(stream=1), SimulatedDisk(stream=2)
+    first = disk.process()
+    boot_id = first.boot_id()
+    assert boot_id != other.process().boot_id()
+    first.kill(Draws(1))
+    with pytest.raises(OSError, match="is dead"):
+        first.boot_id()
+    assert disk.process().boot_id() == boot_id
+    assert [state.process().boot_id() != boot_id for state in disk.crash_states()] == [True]
+    assert disk.process().boot_id() == boot_id
+    boot_ids = {boot_id}
+    for seed in range(3):
+        disk.cut_power(Draws(seed))
+        boot_ids.add(disk.process().boot_id())
+    assert len(boot_ids) == disk.boot_count == 4
+
+
 def test_a_dead_process_has_no_effect() -> None:
     disk = SimulatedDisk()
     storage, other = disk.process(), disk.process()

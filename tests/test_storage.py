@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -400,3 +401,22 @@ def test_a_forked_child_uses_nothing_of_its_parents(tmp_path: Path) -> None:
     in_child(child)
     assert file.read(9, 0) == b"content"
     assert (tmp_path / "file").read_bytes() == b"content"
+
+
+def test_the_boot_is_the_same_for_all_that_use_the_machine(storage: Storage) -> None:
+    other = FileStorage() if isinstance(storage, FileStorage) else SimulatedDisk().process()
+    boot_id = storage.boot_id()
+    assert isinstance(boot_id, bytes)
+    assert len(boot_id) == 16
+    assert any(boot_id)
+    assert storage.boot_id() == other.boot_id() == boot_id
+
+
+def test_the_boot_is_the_one_of_the_system() -> None:
+    source = Path("/proc/sys/kernel/random/boot_id")
+    boot_id = FileStorage().boot_id()
+    if source.exists():
+        assert str(uuid.UUID(bytes=boot_id)) == source.read_text().strip()
+    program = "from container.storage.file_storage import FileStorage; print(FileStorage().boot_id().hex())"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert result.stdout.strip() == boot_id.hex()

@@ -12,6 +12,7 @@ cdef struct AddRequest:                         # what the driver is asked to ad
     const PublicationFunctions* publication     # NULL unless it is one
     const char* channel
     int32_t stream_id
+    bint queues_images                          # of a subscription
     int32_t type_id                             # of a counter, as the rest
     const uint8_t* key
     size_t key_length
@@ -32,9 +33,11 @@ cdef class AeronClient(Client):
     cdef AeronPublication _add_publication(
         self, AeronPublication publication, const PublicationFunctions* functions, str channel,
         int32_t stream_id, str what)
+    cdef AeronPendingAdd _pending_add(self, object resource, const AsyncAddFunctions* adding, str what)
     cdef AeronPendingAdd _begin_add(
         self, object resource, const AsyncAddFunctions* adding, const PublicationFunctions* functions, str channel,
-        int32_t stream_id, str what)
+        int32_t stream_id, bint queues_images, str what)
+    cdef bytes _check_counter(self, bytes key, str label, str what)
     cdef void* _add(self, const AddRequest* request, str what) except NULL
     cdef aeron_async_t* _request(self, const AddRequest* request, str what) except NULL
     cdef int _await(self, aeron_async_t* request, const AsyncAddFunctions* adding, void** resource, str what,
@@ -46,9 +49,10 @@ cdef class AeronClient(Client):
 
 cdef class AeronPendingAdd(PendingAdd):
     cdef AeronClient _client
-    cdef object _resource                       # the AeronPublication or AeronSubscription to be; None once it is over
+    cdef object _resource                       # the AeronPublication, AeronSubscription or AeronCounter to be, or None
     cdef AddRequest _request
-    cdef bytes _uri                             # which the request refers to
+    cdef bytes _text                            # channel or label, to which the request refers
+    cdef bytes _key                             # of a counter, as well
     cdef str _what
     cdef aeron_async_t* _async                  # NULL while the driver has to be asked again
     cdef int64_t _deadline_ns

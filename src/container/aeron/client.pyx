@@ -12,13 +12,14 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from posix.time cimport nanosleep, timespec
 
+from container.aeron.conductor_events cimport on_available_image
 from container.aeron.handle cimport ClientHandle, close_all, end_keepalives, take_pointer
 from container.aeron.libaeron cimport (
     AERON_ERROR_CODE_RESOURCE_TEMPORARILY_UNAVAILABLE, AERON_MAX_COUNTER_KEY_LENGTH,
     AERON_MAX_COUNTER_LABEL_LENGTH, AsyncAddFunctions, PublicationFunctions, aeron_async_t, aeron_counter_t,
-    aeron_subscription_t,
+    aeron_on_available_image_t, aeron_subscription_t,
 )
-from container.aeron.library cimport encoded, ensure_client, last_error, lib
+from container.aeron.library cimport MAX_CHANNEL_LENGTH, encoded, ensure_client, last_error, lib
 from container.aeron.resources cimport (
     AeronCounter, AeronCounters, AeronExclusivePublication, AeronPublication, AeronSubscription,
 )
@@ -34,7 +35,6 @@ from container.errors import (
 
 cdef enum:
     NS_PER_MS = 1_000_000
-    MAX_CHANNEL_LENGTH = 4096
     MAX_TIMEOUT_MS = 24 * 3_600_000
     # While the driver has not answered: too short to add to the time that it takes, long enough to leave it a
     # core.
@@ -213,6 +213,7 @@ cdef class AeronClient(Client):
         cdef bytes uri = encoded("channel", channel, MAX_CHANNEL_LENGTH)
         request.adding = &functions.adding
         request.publication = functions
+        request.queues_images = False
         request.label = NULL
         request.channel = uri
         request.stream_id = stream_id
@@ -232,6 +233,7 @@ cdef class AeronClient(Client):
         cdef str what = f"add subscription {channel} stream {stream_id}"
         request.adding = &lib.adding_subscription
         request.publication = NULL
+        request.queues_images = False
         request.label = NULL
         request.channel = uri
         request.stream_id = stream_id
@@ -251,49 +253,55 @@ cdef class AeronClient(Client):
         cdef const PublicationFunctions* functions = &lib.exclusive if is_exclusive else &lib.shared
         publication.channel = channel
         publication.stream_id = stream_id
-        return self._begin_add(publication, &functions.adding, functions, channel, stream_id,
+        return self._begin_add(publication, &functions.adding, functions, channel, stream_id, False,
                                f"add{' exclusive' if is_exclusive else ''} publication {channel} stream {stream_id}")
 
-    cdef PendingAdd begin_add_subscription(self, str channel, int32_t stream_id):
+    cdef PendingAdd begin_add_subscription(self, str channel, int32_t stream_id, bint queues_images):
         cdef AeronSubscription subscription = AeronSubscription.__new__(AeronSubscription)
         subscription.channel = channel
         subscription.stream_id = stream_id
-        return self._begin_add(subscription, &lib.adding_subscription, NULL, channel, stream_id,
+        return self._begin_add(subscription, &lib.adding_subscription, NULL, channel, stream_id, queues_images,
                                f"add subscription {channel} stream {stream_id}")
 
     cdef AeronPendingAdd _begin_add(
             self, object resource, const AsyncAddFunctions* adding, const PublicationFunctions* functions, str channel,
-            int32_t stream_id, str what):
+            int32_t stream_id, bint queues_images, str what):
+        cdef AeronPendingAdd pending = self._pending_add(resource, adding, what)
+        pending._text = encoded("channel", channel, MAX_CHANNEL_LENGTH)
+        pending._request.publication = functions
+        pending._request.channel = pending._text
+        pending._request.stream_id = stream_id
+        pending._request.queues_images = queues_images
+        pending.begin()
+        return pending
+
+    cdef AeronPendingAdd _pending_add(self, object resource, const AsyncAddFunctions* adding, str what):
         cdef AeronPendingAdd pending = AeronPendingAdd.__new__(AeronPendingAdd)
         pending._client = self
         pending._resource = resource
         pending._what = what
-        pending._uri = encoded("channel", channel, MAX_CHANNEL_LENGTH)
         pending._request.adding = adding
-        pending._request.publication = functions
-        pending._request.label = NULL
-        pending._request.channel = pending._uri
-        pending._request.stream_id = stream_id
+        return pending
+
+    cdef PendingAdd begin_add_counter(self, int32_t type_id, bytes key, str label):
+        cdef AeronCounter counter = AeronCounter.__new__(AeronCounter)
+        cdef AeronPendingAdd pending = self._pending_add(
+            counter, &lib.adding_counter, f"add counter {label!r} of type {type_id}")
+        counter.label = label
+        pending._text = self._check_counter(key, label, pending._what)
+        pending._key = key
+        _ask_for_counter(&pending._request, type_id, key, pending._text)
         pending.begin()
         return pending
 
     cdef Counter add_counter(self, int32_t type_id, bytes key, str label):
         cdef AeronCounter counter = AeronCounter.__new__(AeronCounter)
         cdef AddRequest request
-        cdef bytes text = label.encode("ascii", "replace")
         cdef str what = f"add counter {label!r} of type {type_id}"
-        for name, length, limit in (("key", len(key), AERON_MAX_COUNTER_KEY_LENGTH),
-                                    ("label", len(text), AERON_MAX_COUNTER_LABEL_LENGTH)):
-            if length > limit:
-                raise AeronError(
-                    f"cannot {what}: its {name} is {length} bytes long; at most {limit} are allowed")
+        cdef bytes text = self._check_counter(key, label, what)
         request.adding = &lib.adding_counter
         request.publication = NULL
-        request.type_id = type_id
-        request.key = <const uint8_t*> <const char*> key
-        request.key_length = <size_t> len(key)
-        request.label = text
-        request.label_length = <size_t> len(text)
+        _ask_for_counter(&request, type_id, key, text)
         counter.label = label
         self._handle.enter_open(what)
         try:
@@ -301,6 +309,16 @@ cdef class AeronClient(Client):
         finally:
             self._handle.leave()
         return counter
+
+    cdef bytes _check_counter(self, bytes key, str label, str what):
+        """The label as the driver keeps it."""
+        cdef bytes text = label.encode("ascii", "replace")
+        for name, length, limit in (("key", len(key), AERON_MAX_COUNTER_KEY_LENGTH),
+                                    ("label", len(text), AERON_MAX_COUNTER_LABEL_LENGTH)):
+            if length > limit:
+                raise AeronError(
+                    f"cannot {what}: its {name} is {length} bytes long; at most {limit} are allowed")
+        return text
 
     cdef void* _add(self, const AddRequest* request, str what) except NULL:
         """Blocks until the driver has answered. One that is short of something for the moment is asked
@@ -322,6 +340,7 @@ cdef class AeronClient(Client):
 
     cdef aeron_async_t* _request(self, const AddRequest* request, str what) except NULL:
         cdef aeron_async_t* result = NULL
+        cdef aeron_on_available_image_t on_image = NULL
         cdef int status
         self._handle.lock()
         if request.publication != NULL:
@@ -331,8 +350,11 @@ cdef class AeronClient(Client):
             status = lib.async_add_counter(&result, self._handle.aeron, request.type_id, request.key,
                                            request.key_length, request.label, request.label_length)
         else:
+            if request.queues_images:
+                on_image = on_available_image
             status = lib.async_add_subscription(
-                &result, self._handle.aeron, request.channel, request.stream_id, NULL, NULL, NULL, NULL)
+                &result, self._handle.aeron, request.channel, request.stream_id, on_image,
+                <void*> self._handle.events, NULL, NULL)
         self._handle.unlock()
         if status < 0 or result == NULL:
             raise last_error(f"cannot {what}")
@@ -387,6 +409,15 @@ cdef class AeronClient(Client):
 
     cdef int64_t _deadline_ns(self) noexcept:
         return self.clock.nano_time() + self.driver_timeout_ms * NS_PER_MS
+
+
+cdef void _ask_for_counter(AddRequest* request, int32_t type_id, bytes key, bytes label) noexcept:
+    # Both are borrowed.
+    request.type_id = type_id
+    request.key = <const uint8_t*> <const char*> key
+    request.key_length = <size_t> len(key)
+    request.label = label
+    request.label_length = <size_t> len(label)
 
 
 @cython.no_gc_clear
@@ -458,6 +489,8 @@ cdef class AeronPendingAdd(PendingAdd):
             return False
         if self._request.publication != NULL:
             (<AeronPublication> resource).open(handle, self._request.publication, added)
+        elif self._request.label != NULL:
+            (<AeronCounter> resource).open(handle, self._client._counters, <aeron_counter_t*> added)
         else:
             (<AeronSubscription> resource).open(handle, <aeron_subscription_t*> added)
         self._resource = None

@@ -1,9 +1,10 @@
-"""What the C client's conductor reports: errors, counters that went away, and its end.
+"""What the C client's conductor reports: errors, images that came, counters that went away, and its end.
 
 The conductor runs on a thread of its own, or in invoker mode on the caller's, or while that is busy on the one of
 `keepalive`. Listeners are called without the GIL, so that a conductor never waits for Python before it flags that a
 client is closed. In invoker mode errors wait until the client is invoked: no Python runs inside a turn of the
-conductor, so whoever waits for the client's lock waits for C alone.
+conductor, so whoever waits for the client's lock waits for C alone. Images wait too, until their subscription is asked
+for them: as plain values, because C frees the image itself when it ends.
 """
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t
@@ -11,7 +12,10 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, strlen
 
-from container.aeron.libaeron cimport aeron_counters_reader_t, aeron_t
+from container.aeron.libaeron cimport (
+    aeron_counters_reader_t, aeron_image_constants_t, aeron_image_t, aeron_subscription_constants_t,
+    aeron_subscription_t, aeron_t,
+)
 from container.aeron.library cimport aeron_error, lib
 from container.common import forks
 from container.common.loggers import report as log_report
@@ -47,6 +51,21 @@ cdef WaitingError* _copied(int code, const char* message) noexcept nogil:
     return error
 
 
+cdef NewImage* _described(aeron_image_t* image) noexcept nogil:
+    cdef aeron_image_constants_t constants
+    cdef size_t length
+    cdef NewImage* new_image
+    if lib.image_constants(image, &constants) < 0:
+        return NULL
+    length = strlen(constants.source_identity)
+    new_image = <NewImage*> malloc(sizeof(NewImage) + length)
+    if new_image != NULL:
+        new_image.next = NULL
+        new_image.constants = constants
+        memcpy(new_image.source_identity, constants.source_identity, length + 1)
+    return new_image
+
+
 cdef class ConductorEvents:
     """Hands the conductor's events to one error handler (callable or None) and to any number of listeners."""
 
@@ -64,10 +83,16 @@ cdef class ConductorEvents:
     def __dealloc__(self):
         cdef WaitingError* error = self._first_error
         cdef WaitingError* waiting
+        cdef NewImage* image = self._first_image
+        cdef NewImage* known
         while error != NULL:
             waiting = error
             error = error.next
             free(waiting)
+        while image != NULL:
+            known = image
+            image = image.next
+            free(known)
         free(self._end_error)
         free(self._pointers)
         pthread_mutex_destroy(&self._mutex)
@@ -122,6 +147,58 @@ cdef class ConductorEvents:
             for index in range(self._count):
                 (<ClientListener> self._pointers[index]).on_close()
         pthread_mutex_unlock(&self._mutex)
+
+    cdef void keep_image(self, aeron_subscription_t* subscription, aeron_image_t* image) noexcept nogil:
+        cdef aeron_subscription_constants_t owner
+        cdef NewImage* new_image = _described(image)
+        if new_image == NULL or lib.subscription_constants(subscription, &owner) < 0:
+            free(new_image)
+            return
+        new_image.subscription_id = owner.registration_id
+        pthread_mutex_lock(&self._mutex)
+        if lib.subscription_is_closed(subscription):
+            free(new_image)                 # whoever closes it forgets its images afterwards, and only once
+        elif self._first_image == NULL:
+            self._first_image = self._last_image = new_image
+        else:
+            self._last_image.next = new_image
+            self._last_image = new_image
+        pthread_mutex_unlock(&self._mutex)
+
+    cdef NewImage* take_image(self, int64_t subscription_id) noexcept:
+        cdef NewImage* image
+        if self._first_image == NULL:       # as nearly always; what comes just now is there for the next call
+            return NULL
+        lock_mutex(&self._mutex)
+        image = self._unlinked(subscription_id)
+        pthread_mutex_unlock(&self._mutex)
+        return image
+
+    cdef void forget_images(self, int64_t subscription_id) noexcept:
+        cdef NewImage* image
+        lock_mutex(&self._mutex)
+        image = self._unlinked(subscription_id)
+        while image != NULL:
+            free(image)
+            image = self._unlinked(subscription_id)
+        pthread_mutex_unlock(&self._mutex)
+
+    cdef NewImage* _unlinked(self, int64_t subscription_id) noexcept nogil:
+        """The first image of a subscription, no longer in the list. With the mutex."""
+        cdef NewImage* before = NULL
+        cdef NewImage* image = self._first_image
+        while image != NULL and image.subscription_id != subscription_id:
+            before = image
+            image = image.next
+        if image == NULL:
+            return NULL
+        if before == NULL:
+            self._first_image = image.next
+        else:
+            before.next = image.next
+        if self._last_image == image:
+            self._last_image = before
+        return image
 
     cdef void keep_error(self, int code, const char* message) noexcept nogil:
         cdef WaitingError* error
@@ -206,6 +283,10 @@ cdef void on_error(void* clientd, int code, const char* message) noexcept nogil:
         (<ConductorEvents> clientd).keep_error(code, message)
     else:
         _report(clientd, code, message)
+
+
+cdef void on_available_image(void* clientd, aeron_subscription_t* subscription, aeron_image_t* image) noexcept nogil:
+    (<ConductorEvents> clientd).keep_image(subscription, image)
 
 
 cdef void on_unavailable_counter(

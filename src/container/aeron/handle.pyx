@@ -27,7 +27,7 @@ from container.aeron.conductor_events cimport (
 from container.aeron.keepalive cimport start_keepalive, stop_keepalive
 from container.aeron.libaeron cimport (
     AERON_MAX_CLIENT_NAME_LENGTH, aeron_context_t, aeron_counter_t, aeron_counters_reader_buffers_t, aeron_image_t,
-    aeron_subscription_t, aeron_t,
+    aeron_subscription_constants_t, aeron_subscription_t, aeron_t,
 )
 from container.aeron.library cimport encoded, last_error, lib
 
@@ -376,6 +376,7 @@ cdef class ClientHandle:
 
     cdef int _free(self, int kind, void* pointer) except -1:
         cdef int result
+        cdef aeron_subscription_constants_t subscription
         # Without a client its objects are gone.
         if self.aeron == NULL:
             return 0
@@ -383,6 +384,7 @@ cdef class ClientHandle:
         if kind == RESOURCE_IMAGE:
             result = lib.image_release(<aeron_image_t*> pointer)
         elif kind == RESOURCE_SUBSCRIPTION:
+            lib.subscription_constants(<aeron_subscription_t*> pointer, &subscription)
             result = lib.subscription_close(<aeron_subscription_t*> pointer, NULL, NULL)
         elif kind == RESOURCE_PUBLICATION:
             result = lib.shared.close(pointer, NULL, NULL)
@@ -391,6 +393,8 @@ cdef class ClientHandle:
         else:
             result = lib.counter_close(<aeron_counter_t*> pointer, NULL, NULL)
         self.unlock()
+        if kind == RESOURCE_SUBSCRIPTION:
+            self.events.forget_images(subscription.registration_id)
         if result < 0:
             raise last_error("cannot close what the client added")
         return 0

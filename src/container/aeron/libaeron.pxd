@@ -51,6 +51,7 @@ cdef enum:
     AERON_MAX_COUNTER_KEY_LENGTH = 112
     AERON_MAX_COUNTER_LABEL_LENGTH = 380
     AERON_MAX_ADDRESS_LENGTH = 64
+    AERON_MAX_REASON_LENGTH = 1023
 
     # Codes of errors; the C client reports them negated in aeron_errcode(), beside positive errno values.
     AERON_ERROR_CODE_RESOURCE_TEMPORARILY_UNAVAILABLE = 10
@@ -128,9 +129,13 @@ cdef struct aeron_counters_reader_buffers_t:
     size_t metadata_length
 
 
-# Handlers. The conductor calls all but the first, on its own thread unless the client is in invoker mode.
+# Handlers. The conductor calls all but the first two, on its own thread unless the client is in invoker mode.
 ctypedef int (*aeron_controlled_fragment_handler_t)(
     void* clientd, const uint8_t* buffer, size_t length, aeron_header_t* header) noexcept
+ctypedef void (*aeron_block_handler_t)(
+    void* clientd, const uint8_t* buffer, size_t length, int32_t session_id, int32_t term_id) noexcept
+ctypedef void (*aeron_on_available_image_t)(
+    void* clientd, aeron_subscription_t* subscription, aeron_image_t* image) noexcept nogil
 ctypedef void (*aeron_error_handler_t)(void* clientd, int errcode, const char* message) noexcept nogil
 ctypedef void (*aeron_on_unavailable_counter_t)(
     void* clientd, aeron_counters_reader_t* reader, int64_t registration_id,
@@ -144,6 +149,12 @@ cdef struct AsyncAddFunctions:                  # what can be done with an add t
     int (*cancel)(aeron_t* client, aeron_async_t* async_) noexcept nogil
 
 
+cdef struct DestinationFunctions:               # of a subscription or a publication; these cannot be cancelled
+    int (*async_add)(aeron_async_t** async_, aeron_t* client, void* owner, const char* uri) noexcept nogil
+    int (*async_remove)(aeron_async_t** async_, aeron_t* client, void* owner, const char* uri) noexcept nogil
+    int (*poll)(aeron_async_t* async_) noexcept nogil
+
+
 cdef struct PublicationFunctions:               # once for shared and once for exclusive publications
     int (*async_add)(
         aeron_async_t** async_, aeron_t* client, const char* uri, int32_t stream_id) noexcept nogil
@@ -155,6 +166,8 @@ cdef struct PublicationFunctions:               # once for shared and once for e
         void* publication, const void* iov, size_t iovcnt, void* supplier, void* clientd) noexcept nogil
     int64_t (*try_claim)(void* publication, size_t length, void* buffer_claim) noexcept nogil
     int64_t (*position)(void* publication) noexcept nogil
+    int64_t (*position_limit)(void* publication) noexcept nogil
+    DestinationFunctions destinations
     bool_t (*is_connected)(void* publication) noexcept nogil
     bool_t (*is_closed)(void* publication) noexcept nogil
     int (*close)(void* publication, aeron_notification_t on_complete, void* clientd) noexcept nogil
@@ -197,12 +210,17 @@ cdef struct ClientFunctions:
 
     PublicationFunctions shared
     PublicationFunctions exclusive
+    int64_t (*exclusive_publication_offer_block)(
+        void* publication, const uint8_t* buffer, size_t length) noexcept nogil
+    int64_t (*exclusive_publication_append_padding)(void* publication, size_t length) noexcept nogil
+    void (*exclusive_publication_revoke_on_close)(void* publication) noexcept nogil
 
     int (*async_add_subscription)(
         aeron_async_t** async_, aeron_t* client, const char* uri, int32_t stream_id,
-        void* on_available_image, void* available_clientd,
+        aeron_on_available_image_t on_available_image, void* available_clientd,
         void* on_unavailable_image, void* unavailable_clientd) noexcept nogil
     AsyncAddFunctions adding_subscription
+    DestinationFunctions subscription_destinations
     int (*subscription_constants)(
         aeron_subscription_t* subscription, aeron_subscription_constants_t* constants) noexcept nogil
     bool_t (*subscription_is_connected)(aeron_subscription_t* subscription) noexcept nogil
@@ -224,6 +242,8 @@ cdef struct ClientFunctions:
     int64_t (*image_end_of_stream_position)(aeron_image_t* image) noexcept nogil
     bool_t (*image_is_end_of_stream)(aeron_image_t* image) noexcept nogil
     bool_t (*image_is_closed)(aeron_image_t* image) noexcept nogil
+    int (*image_active_transport_count)(aeron_image_t* image) noexcept nogil
+    int (*image_reject)(aeron_image_t* image, const char* reason) noexcept nogil    # not of one that is closed
     # The polls call the handler, which needs the GIL.
     int (*image_controlled_poll)(
         aeron_image_t* image, aeron_controlled_fragment_handler_t handler, void* clientd,
@@ -231,6 +251,8 @@ cdef struct ClientFunctions:
     int (*image_bounded_controlled_poll)(
         aeron_image_t* image, aeron_controlled_fragment_handler_t handler, void* clientd,
         int64_t limit_position, size_t fragment_limit) noexcept
+    int (*image_block_poll)(
+        aeron_image_t* image, aeron_block_handler_t handler, void* clientd, size_t block_length_limit) noexcept
     int (*header_values)(aeron_header_t* header, aeron_header_values_t* values) noexcept nogil
 
     int (*async_add_counter)(

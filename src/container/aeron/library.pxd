@@ -13,5 +13,8 @@ cdef object aeron_error(int code, str text, str what=?)
 # The exception for what the last call on this thread reported.
 cdef object last_error(str what)
 cdef object last_driver_error(str what)
+cdef enum:
+    MAX_CHANNEL_LENGTH = 4096
+
 # Encoded for C; raises ConfigurationError when there is a NUL in it or it is longer than max_length bytes.
 cdef bytes encoded(str name, str value, Py_ssize_t max_length)

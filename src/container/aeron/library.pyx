@@ -15,7 +15,7 @@ import threading
 
 from container.aeron.libaeron cimport (
     AERON_CLIENT_ERROR_CLIENT_TIMEOUT, AERON_CLIENT_ERROR_CONDUCTOR_SERVICE_TIMEOUT,
-    AERON_CLIENT_ERROR_DRIVER_TIMEOUT, ClientFunctions, DriverFunctions, PublicationFunctions,
+    AERON_CLIENT_ERROR_DRIVER_TIMEOUT, ClientFunctions, DestinationFunctions, DriverFunctions, PublicationFunctions,
 )
 
 from container.common.values import shown
@@ -163,9 +163,28 @@ cdef int _bind_publication(void* handle, str kind, PublicationFunctions* table, 
     _bind(handle, f"{prefix}offerv", <void**> &table.offerv, missing)
     _bind(handle, f"{prefix}try_claim", <void**> &table.try_claim, missing)
     _bind(handle, f"{prefix}position", <void**> &table.position, missing)
+    _bind(handle, f"{prefix}position_limit", <void**> &table.position_limit, missing)
+    _bind_destinations(handle, prefix, &table.destinations, missing)
     _bind(handle, f"{prefix}is_connected", <void**> &table.is_connected, missing)
     _bind(handle, f"{prefix}is_closed", <void**> &table.is_closed, missing)
     _bind(handle, f"{prefix}close", <void**> &table.close, missing)
+    return 0
+
+
+cdef int _bind_exclusive(void* handle, ClientFunctions* table, list missing) except -1:
+    _bind(handle, "aeron_exclusive_publication_offer_block",
+          <void**> &table.exclusive_publication_offer_block, missing)
+    _bind(handle, "aeron_exclusive_publication_append_padding",
+          <void**> &table.exclusive_publication_append_padding, missing)
+    _bind(handle, "aeron_exclusive_publication_revoke_on_close",
+          <void**> &table.exclusive_publication_revoke_on_close, missing)
+    return 0
+
+
+cdef int _bind_destinations(void* handle, str prefix, DestinationFunctions* table, list missing) except -1:
+    _bind(handle, f"{prefix}async_add_destination", <void**> &table.async_add, missing)
+    _bind(handle, f"{prefix}async_remove_destination", <void**> &table.async_remove, missing)
+    _bind(handle, f"{prefix}async_destination_poll", <void**> &table.poll, missing)
     return 0
 
 
@@ -229,12 +248,20 @@ cdef int _bind_subscription(void* handle, ClientFunctions* table, list missing) 
     _bind(handle, "aeron_subscription_resolved_endpoint",
           <void**> &table.subscription_resolved_endpoint, missing)
     _bind(handle, "aeron_subscription_close", <void**> &table.subscription_close, missing)
+    _bind_destinations(handle, "aeron_subscription_", &table.subscription_destinations, missing)
+    return 0
+
+
+cdef int _bind_image(void* handle, ClientFunctions* table, list missing) except -1:
     _bind(handle, "aeron_image_release", <void**> &table.image_release, missing)
     _bind(handle, "aeron_image_constants", <void**> &table.image_constants, missing)
     _bind(handle, "aeron_image_position", <void**> &table.image_position, missing)
     _bind(handle, "aeron_image_end_of_stream_position", <void**> &table.image_end_of_stream_position, missing)
     _bind(handle, "aeron_image_is_end_of_stream", <void**> &table.image_is_end_of_stream, missing)
     _bind(handle, "aeron_image_is_closed", <void**> &table.image_is_closed, missing)
+    _bind(handle, "aeron_image_active_transport_count", <void**> &table.image_active_transport_count, missing)
+    _bind(handle, "aeron_image_reject", <void**> &table.image_reject, missing)
+    _bind(handle, "aeron_image_block_poll", <void**> &table.image_block_poll, missing)
     _bind(handle, "aeron_image_controlled_poll", <void**> &table.image_controlled_poll, missing)
     _bind(handle, "aeron_image_bounded_controlled_poll",
           <void**> &table.image_bounded_controlled_poll, missing)
@@ -305,7 +332,9 @@ cdef int _load_client(object path) except -1:
         _bind_client(handle, &table, missing)
         _bind_publication(handle, "", &table.shared, missing)
         _bind_publication(handle, "exclusive_", &table.exclusive, missing)
+        _bind_exclusive(handle, &table, missing)
         _bind_subscription(handle, &table, missing)
+        _bind_image(handle, &table, missing)
         _refuse_missing(missing, found, setting)
     except BaseException:
         dlclose(handle)

@@ -1,11 +1,15 @@
 # What an AeronClient adds: the seam's publications, subscriptions, images and counters over objects of C.
 from libc.stdint cimport int32_t, int64_t
 
+from container.aeron.conductor_events cimport NewImage
 from container.aeron.handle cimport ClientHandle
 from container.aeron.libaeron cimport (
-    PublicationFunctions, aeron_counter_t, aeron_counters_reader_buffers_t, aeron_image_t, aeron_subscription_t,
+    DestinationFunctions, PublicationFunctions, aeron_async_t, aeron_counter_t, aeron_counters_reader_buffers_t,
+    aeron_image_t, aeron_subscription_t,
 )
-from container.transport.seam cimport Claim, Counter, Counters, FragmentHandler, Image, Publication, Subscription
+from container.transport.seam cimport (
+    Claim, Counter, Counters, FragmentHandler, Image, PendingAdd, Publication, Subscription,
+)
 
 
 cdef class AeronPublication(Publication):       # a shared one
@@ -19,10 +23,11 @@ cdef class AeronPublication(Publication):       # a shared one
     cdef int64_t _closed(self) except? -6
     cdef int64_t _refused(self, size_t length, size_t max_length, str limit, str fix) except? -6
     cdef int _finish(self, Claim* claim, bint is_committed, str what) except -1
+    cdef AeronPendingDestination _begin_destination(self, str channel, bint is_added)
 
 
 cdef class AeronExclusivePublication(AeronPublication):
-    pass
+    cdef int64_t _append_long_padding(self, void* publication, int64_t position, int64_t frame_length) noexcept
 
 
 cdef class AeronSubscription(Subscription):
@@ -37,6 +42,8 @@ cdef class AeronSubscription(Subscription):
     cdef aeron_subscription_t* _begin_open(self) noexcept
     cdef AeronImage _find_image(self, bint is_index, int32_t wanted)
     cdef AeronImage _image(self, aeron_image_t* retained)
+    cdef AeronImage _gone_image(self, const NewImage* described)
+    cdef AeronPendingDestination _begin_destination(self, str channel, bint is_added)
     cdef int _check_process(self) except -1
     cdef int _next_index(self, int count) noexcept
     cdef void begin_poll(self) noexcept
@@ -56,6 +63,19 @@ cdef class AeronImage(Image):
     cdef int _poll(self, FragmentHandler handler, bint is_bounded, int64_t limit_position,
                    int fragment_limit) except -1
     cdef int _detach(self) except -1
+
+
+cdef class AeronPendingDestination(PendingAdd):
+    cdef ClientHandle _client
+    cdef object _owner                          # the subscription or publication; None once it is over
+    cdef const DestinationFunctions* _functions
+    cdef aeron_async_t* _async                  # NULL once it is answered
+    cdef str _what
+    cdef object __weakref__
+    cdef int ask(self, ClientHandle client, void** owner, const DestinationFunctions* functions, str channel,
+                 bint is_added) except -1
+    cdef bint _is_answered(self) except -1
+    cdef int _give_up(self) noexcept
 
 
 cdef class AeronCounters(Counters):

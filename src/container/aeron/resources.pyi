@@ -1,7 +1,7 @@
 # Types of container.aeron.resources: what an AeronClient adds.
 from typing import final
 
-from container.transport.seam import Counter, Counters, Image, Publication, Subscription
+from container.transport.seam import Counter, Counters, Image, PendingAdd, Publication, Subscription
 
 @final
 class AeronPublication(Publication): ...
@@ -14,6 +14,9 @@ class AeronSubscription(Subscription): ...
 
 @final
 class AeronImage(Image): ...
+
+@final
+class AeronPendingDestination(PendingAdd): ...
 
 @final
 class AeronCounters(Counters): ...

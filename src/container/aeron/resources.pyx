@@ -14,29 +14,33 @@ import weakref
 
 cimport cython
 from cpython.ref cimport Py_DECREF, PyObject
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
+from container.aeron.conductor_events cimport NewImage
 from container.aeron.handle cimport (
     RESOURCE_COUNTER, RESOURCE_EXCLUSIVE_PUBLICATION, RESOURCE_IMAGE, RESOURCE_PUBLICATION,
-    RESOURCE_SUBSCRIPTION, ClientHandle, FREE_THREADED, atomic_add, begin, end, take_pointer,
+    RESOURCE_SUBSCRIPTION, ClientHandle, FREE_THREADED, atomic_add, begin, end, load_pointer, take_pointer,
 )
 from container.aeron.libaeron cimport (
-    AERON_MAX_ADDRESS_LENGTH, PublicationFunctions, aeron_counter_constants_t, aeron_counter_t,
-    aeron_counters_reader_buffers_t, aeron_header_t, aeron_header_values_t, aeron_image_constants_t,
-    aeron_image_t, aeron_publication_constants_t, aeron_subscription_constants_t, aeron_subscription_t,
+    AERON_MAX_ADDRESS_LENGTH, AERON_MAX_REASON_LENGTH, DestinationFunctions, PublicationFunctions, aeron_async_t,
+    aeron_counter_constants_t, aeron_counter_t, aeron_counters_reader_buffers_t, aeron_header_t, aeron_header_values_t,
+    aeron_image_constants_t, aeron_image_t, aeron_publication_constants_t, aeron_subscription_constants_t,
+    aeron_subscription_t,
 )
-from container.aeron.library cimport last_error, lib
+from container.aeron.library cimport MAX_CHANNEL_LENGTH, encoded, last_error, lib
 from container.common.sealed cimport hide
 from container.transport.seam cimport (
-    ACTION_BREAK, CLOSED, FRAME_HEADER_LENGTH, PUBLICATION_ERROR, BufferVector, Claim, Counter, Counters,
-    FragmentHandler, FrameHeader, Image, Publication, Subscription, align_frame, begin_claim, compute_position,
-    end_claim, lost_claim,
+    ACTION_BREAK, BACK_PRESSURED, CLOSED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, NOT_CONNECTED, PUBLICATION_ERROR,
+    BlockHandler, BufferVector, Claim, Counter, Counters, DataFrame, FragmentHandler, FrameHeader, Image, PendingAdd,
+    Publication, Subscription, align_frame, begin_claim, check_block, check_padding, compute_position, end_claim,
+    lost_claim,
 )
 
 from container.common import forks
 from container.common.regular_files import open_regular
-from container.errors import AeronError, ClosedError, MessageTooLongError
+from container.errors import AeronError, ClosedError, DriverTimeoutError, MessageTooLongError, RegistrationError
 
 # Of the driver's cnc.dat (upstream: CncFileDescriptor.java), and of a counter's value (CountersReader.java).
 cdef enum:
@@ -69,22 +73,14 @@ cdef struct PollState:
     int32_t position_bits_to_shift
 
 
-cdef struct DataFrame:          # the header of a frame in the log (upstream: DataHeaderFlyweight.java)
-    int32_t frame_length
-    uint8_t version
-    uint8_t flags
-    uint16_t type
-    int32_t term_offset
-    int32_t session_id
-    int32_t stream_id
-    int32_t term_id
-    int64_t reserved_value
-
-
 # Called without a `try`, which would save and restore the thread's exception state for each fragment: -1 says that an
 # exception is set.
 ctypedef int (*Deliver)(
     PollState* state, const uint8_t* buffer, size_t length, const FrameHeader* frame) noexcept
+
+
+ctypedef int (*DeliverBlock)(
+    PollState* state, const uint8_t* block, size_t length, int32_t session_id, int32_t term_id) noexcept
 
 
 cdef int _on_fragment(void* clientd, const uint8_t* buffer, size_t length, aeron_header_t* header) noexcept:
@@ -121,6 +117,18 @@ cdef int _deliver(PollState* state, const uint8_t* buffer, size_t length, const 
     return (<FragmentHandler> state.handler).on_fragment(buffer, length, frame)
 
 
+cdef int _describe(
+        AeronImage image, const aeron_image_constants_t* constants, const char* source_identity) except -1:
+    image.session_id = constants.session_id
+    image.initial_term_id = constants.initial_term_id
+    image.term_buffer_length = <int32_t> constants.term_buffer_length
+    image.mtu_length = <int32_t> constants.mtu_length
+    image.join_position = constants.join_position
+    image.correlation_id = constants.correlation_id
+    image.source_identity = source_identity.decode("utf-8", "replace")
+    return 0
+
+
 cdef int _poll_image(aeron_image_t* image, FragmentHandler handler, bint is_bounded, int64_t limit_position,
                      int fragment_limit) except -1:
     """Raises what the handler raised, once C has moved the position past the frame."""
@@ -142,6 +150,35 @@ cdef int _poll_image(aeron_image_t* image, FragmentHandler handler, bint is_boun
     if fragments < 0:
         raise last_error("cannot poll an image")
     return fragments
+
+
+cdef void _on_block(
+        void* clientd, const uint8_t* buffer, size_t length, int32_t session_id, int32_t term_id) noexcept:
+    cdef PollState* state = <PollState*> clientd
+    if (<DeliverBlock> _deliver_block)(state, buffer, length, session_id, term_id) == -1:
+        state.error = PyErr_GetRaisedException()
+
+
+cdef int _deliver_block(
+        PollState* state, const uint8_t* block, size_t length, int32_t session_id, int32_t term_id) except -1:
+    return (<BlockHandler> state.handler).on_block(block, length, session_id, term_id)
+
+
+cdef int _poll_block(aeron_image_t* image, BlockHandler handler, int block_length_limit) except -1:
+    """Raises what the handler raised, once C has moved the position past the block."""
+    cdef BlockHandler this = handler        # it may drop the last other reference to itself
+    cdef PollState state
+    cdef int length
+    state.handler = <PyObject*> this
+    state.error = NULL
+    length = lib.image_block_poll(image, _on_block, &state, <size_t> block_length_limit)
+    if state.error != NULL:
+        error = <object> state.error
+        Py_DECREF(error)
+        raise error
+    if length < 0:
+        raise last_error("cannot poll an image")
+    return length
 
 
 @cython.no_gc_clear
@@ -180,6 +217,12 @@ cdef class AeronImage(Image):
         end(<PyObject*> self._client)
         return result
 
+    cdef int active_transport_count(self) noexcept:
+        cdef void* image = begin(<PyObject*> self._client, <void**> &self._image)
+        cdef int result = lib.image_active_transport_count(<aeron_image_t*> image) if image != NULL else 0
+        end(<PyObject*> self._client)
+        return result
+
     cdef int controlled_poll(self, FragmentHandler handler, int fragment_limit) except -1:
         return self._poll(handler, False, 0, fragment_limit)
 
@@ -202,6 +245,42 @@ cdef class AeronImage(Image):
             return _poll_image(image, handler, is_bounded, limit_position, fragment_limit)
         finally:
             subscription.end_poll()
+
+    cdef int block_poll(self, BlockHandler handler, int block_length_limit) except -1:
+        # As in _poll.
+        cdef AeronSubscription subscription = self._subscription
+        cdef aeron_image_t* image
+        if self._image == NULL or block_length_limit <= 0:
+            return subscription._check_process() if subscription is not None else 0
+        subscription.begin_poll()
+        try:
+            image = self._image
+            return _poll_block(image, handler, block_length_limit) if image != NULL else 0
+        finally:
+            subscription.end_poll()
+
+    cpdef int reject(self, str reason) except -1:
+        # A reason that is too long is cut, as the driver would refuse it.
+        cdef AeronSubscription subscription = self._subscription
+        cdef bytes text = reason.encode("utf-8", "replace")[:AERON_MAX_REASON_LENGTH]
+        cdef aeron_image_t* image
+        cdef int result = 0
+        if self._image == NULL:
+            return subscription._check_process() if subscription is not None else 0
+        subscription.begin_poll()
+        try:
+            image = self._image
+            # C looks for the subscription of the image, which is there until the image is closed and somebody has then
+            # looked for images: nobody does meanwhile.
+            self._client.lock()
+            if image != NULL and not lib.image_is_closed(image):
+                result = lib.image_reject(image, text)
+            self._client.unlock()
+            if result < 0:
+                raise last_error(f"cannot reject an image of {subscription.channel} stream {subscription.stream_id}")
+        finally:
+            subscription.end_poll()
+        return 0
 
     cdef int _detach(self) except -1:
         """Gives the image of C up, and remembers what it said last."""
@@ -320,11 +399,38 @@ cdef class AeronSubscription(Subscription):
         image._image = retained
         if lib.image_constants(retained, &constants) < 0:
             raise last_error(f"image of subscription {self.channel} stream {self.stream_id}")
-        image.session_id = constants.session_id
-        image.join_position = constants.join_position
+        _describe(image, &constants, constants.source_identity)
         self._images[<size_t> retained] = image
         if self._subscription == NULL:
             image._detach()                     # closed meanwhile by a thread that has not seen this one
+        return image
+
+    cdef Image take_new_image(self):
+        cdef aeron_subscription_t* subscription = self._begin_open()
+        cdef NewImage* described = NULL
+        cdef AeronImage image
+        if subscription != NULL:
+            described = self._client.events.take_image(self.registration_id)
+        end(<PyObject*> self._client)
+        if described == NULL:
+            self._check_process()
+            return None
+        try:
+            image = self._find_image(False, described.constants.session_id)
+            if image is None or image.correlation_id != described.constants.correlation_id:
+                image = self._gone_image(described)
+            return image
+        finally:
+            free(described)
+
+    cdef AeronImage _gone_image(self, const NewImage* described):
+        """What an image that has gone since it came looks like to those who had it."""
+        cdef AeronImage image = AeronImage.__new__(AeronImage)
+        image._client = self._client
+        image._subscription = self
+        _describe(image, &described.constants, described.source_identity)
+        image._final_position = image.join_position
+        image._final_end_of_stream_position = INT64_MAX
         return image
 
     cdef int controlled_poll(self, FragmentHandler handler, int fragment_limit) except -1:
@@ -413,6 +519,18 @@ cdef class AeronSubscription(Subscription):
             raise last_error(f"cannot resolve the endpoint of {self.channel} stream {self.stream_id}")
         return (<bytes> address).decode("ascii", "replace") if count > 0 else ""
 
+    cdef PendingAdd begin_add_destination(self, str channel):
+        return self._begin_destination(channel, True)
+
+    cdef PendingAdd begin_remove_destination(self, str channel):
+        return self._begin_destination(channel, False)
+
+    cdef AeronPendingDestination _begin_destination(self, str channel, bint is_added):
+        cdef AeronPendingDestination pending = AeronPendingDestination.__new__(AeronPendingDestination)
+        pending._owner = self
+        pending.ask(self._client, <void**> &self._subscription, &lib.subscription_destinations, channel, is_added)
+        return pending
+
     cpdef int close(self) except -1:
         """Closes the subscription and its images. May be called twice, and by a handler during a poll."""
         cdef void* subscription = take_pointer(<void**> &self._subscription)
@@ -453,6 +571,7 @@ cdef class AeronPublication(Publication):
         self.max_payload_length = <int32_t> constants.max_payload_length
         self.max_message_length = <int32_t> constants.max_message_length
         self.term_buffer_length = <int32_t> constants.term_buffer_length
+        self.initial_term_id = constants.initial_term_id
         return 0
 
     cdef int64_t _closed(self) except? -6:
@@ -570,6 +689,26 @@ cdef class AeronPublication(Publication):
             raise lost_claim(self)
         return 0
 
+    cdef int64_t available_window(self) noexcept:
+        cdef void* publication = begin(<PyObject*> self._client, &self._publication)
+        cdef int64_t result = CLOSED
+        if publication != NULL and not self._functions.is_closed(publication):
+            result = self._functions.position_limit(publication) - self._functions.position(publication)
+        end(<PyObject*> self._client)
+        return result
+
+    cdef PendingAdd begin_add_destination(self, str channel):
+        return self._begin_destination(channel, True)
+
+    cdef PendingAdd begin_remove_destination(self, str channel):
+        return self._begin_destination(channel, False)
+
+    cdef AeronPendingDestination _begin_destination(self, str channel, bint is_added):
+        cdef AeronPendingDestination pending = AeronPendingDestination.__new__(AeronPendingDestination)
+        pending._owner = self
+        pending.ask(self._client, &self._publication, &self._functions.destinations, channel, is_added)
+        return pending
+
     cpdef int close(self) except -1:
         """Closes the publication. May be called twice."""
         cdef void* publication = take_pointer(&self._publication)
@@ -579,6 +718,155 @@ cdef class AeronPublication(Publication):
 @cython.no_gc_clear
 cdef class AeronExclusivePublication(AeronPublication):
     """Appends to a log of its own; made by ``AeronClient.add_exclusive_publication``."""
+
+    cdef int64_t offer_block(self, const uint8_t* block, size_t length) except? -6:
+        cdef void* publication = begin(<PyObject*> self._client, &self._publication)
+        cdef int64_t position = lib.exclusive.position(publication) if publication != NULL else CLOSED
+        cdef int64_t result = position
+        try:
+            if position == <int64_t> self.term_buffer_length << 31:
+                result = MAX_POSITION_EXCEEDED          # C would go on with a term that there is not
+            elif position >= 0:
+                check_block(self, position, block, length)
+                result = lib.exclusive_publication_offer_block(publication, block, length)
+        finally:
+            end(<PyObject*> self._client)
+        if publication == NULL:
+            return self._closed()
+        if result == PUBLICATION_ERROR:
+            raise last_error(f"publication {self.channel} stream {self.stream_id}")
+        return result
+
+    cdef int64_t append_padding(self, size_t length) except? -6:
+        cdef void* publication = begin(<PyObject*> self._client, &self._publication)
+        cdef int64_t position = lib.exclusive.position(publication) if publication != NULL else CLOSED
+        cdef int64_t result = position
+        try:
+            if position >= 0:
+                check_padding(self, position, length)
+                if length <= <size_t> self.max_message_length:
+                    result = lib.exclusive_publication_append_padding(publication, length)
+                else:
+                    result = self._append_long_padding(publication, position, FRAME_HEADER_LENGTH + <int64_t> length)
+        finally:
+            end(<PyObject*> self._client)
+        if publication == NULL:
+            return self._closed()
+        if result == PUBLICATION_ERROR:
+            raise last_error(f"publication {self.channel} stream {self.stream_id}")
+        return result
+
+    cdef int64_t _append_long_padding(self, void* publication, int64_t position, int64_t frame_length) noexcept:
+        """Several frames of padding in place of one: C takes none that is longer than a message, while what a message
+        did not fit may be longer, by the headers of its frames. All of them, or none while the window is too small."""
+        cdef int64_t longest = FRAME_HEADER_LENGTH + self.max_message_length
+        cdef int64_t aligned = (frame_length + FRAME_HEADER_LENGTH - 1) & ~<int64_t> (FRAME_HEADER_LENGTH - 1)
+        cdef int64_t part = aligned % longest or longest
+        cdef int64_t result
+        if position + aligned - longest >= lib.exclusive.position_limit(publication):
+            return BACK_PRESSURED if lib.exclusive.is_connected(publication) else NOT_CONNECTED
+        while True:
+            result = lib.exclusive_publication_append_padding(publication, <size_t> (part - FRAME_HEADER_LENGTH))
+            if result < 0 or result >= position + frame_length:
+                return result
+            part = min(longest, position + frame_length - result)
+
+    cpdef int revoke(self) except -1:
+        """Closes the publication, and its images without what they have not read. May be called twice."""
+        cdef void* publication = begin(<PyObject*> self._client, &self._publication)
+        if publication != NULL:
+            lib.exclusive_publication_revoke_on_close(publication)
+        end(<PyObject*> self._client)
+        return self.close()
+
+
+@cython.no_gc_clear
+cdef class AeronPendingDestination(PendingAdd):
+    """A destination that the driver has been asked to add or to remove; closed with the client."""
+
+    def __dealloc__(self):
+        self._give_up()
+
+    def _disown(self):
+        self._async = NULL
+
+    cdef int ask(self, ClientHandle client, void** owner, const DestinationFunctions* functions, str channel,
+                 bint is_added) except -1:
+        """The owner is set already."""
+        cdef bytes uri = encoded("channel", channel, MAX_CHANNEL_LENGTH)
+        cdef void* pointer
+        cdef int result
+        self._what = (f"{'add' if is_added else 'remove'} destination {channel} of {self._owner.channel} stream "
+                      f"{self._owner.stream_id}")
+        if client is None:
+            raise ClosedError(f"cannot {self._what}: it is closed")
+        self._client = client
+        self._functions = functions
+        client.enter_open(self._what)
+        try:
+            pointer = load_pointer(owner)
+            if pointer == NULL:
+                raise ClosedError(f"cannot {self._what}: it is closed")
+            client.lock()
+            if is_added:
+                result = functions.async_add(&self._async, client.aeron, pointer, uri)
+            else:
+                result = functions.async_remove(&self._async, client.aeron, pointer, uri)
+            client.unlock()
+            if result < 0:
+                raise last_error(f"cannot {self._what}")
+            return client.register(self)
+        finally:
+            client.leave()
+
+    cdef object poll(self):
+        cdef object owner = self._owner
+        if owner is None:
+            raise ClosedError(f"cannot {self._what}: this is over")
+        self._client.enter()
+        try:
+            self._client.check_open(self._what)
+            return owner if self._is_answered() else None
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._client.leave()
+
+    cdef bint _is_answered(self) except -1:
+        cdef aeron_async_t* pending = <aeron_async_t*> take_pointer(<void**> &self._async)
+        cdef int result
+        if pending == NULL:
+            return False                            # another thread is asking
+        self._client.lock()
+        result = self._functions.poll(pending)
+        self._client.unlock()
+        if result == 0:
+            self._async = pending
+            return False
+        self._owner = None
+        if result < 0:
+            error = last_error(f"cannot {self._what}")
+            raise error if isinstance(error, DriverTimeoutError) else RegistrationError(str(error), code=error.code)
+        return True
+
+    cpdef int close(self) except -1:
+        """No longer waits for the answer; the driver may have done it. May be called twice."""
+        self._owner = None
+        return self._give_up()
+
+    cdef int _give_up(self) noexcept:
+        """C frees a request once it was seen to be answered, else with the client."""
+        cdef aeron_async_t* pending = <aeron_async_t*> take_pointer(<void**> &self._async)
+        if pending == NULL:
+            return 0
+        self._client.enter()
+        if self._client.aeron != NULL:
+            self._client.lock()
+            self._functions.poll(pending)
+            self._client.unlock()
+        self._client.leave_quietly()
+        return 0
 
 
 @cython.no_gc_clear
@@ -676,4 +964,5 @@ cdef class AeronCounter(Counter):
         return self._client.dispose(RESOURCE_COUNTER, counter) if counter != NULL else 0
 
 
-hide((AeronImage, AeronSubscription, AeronPublication, AeronExclusivePublication, AeronCounters, AeronCounter))
+hide((AeronImage, AeronSubscription, AeronPublication, AeronExclusivePublication, AeronPendingDestination,
+      AeronCounters, AeronCounter))

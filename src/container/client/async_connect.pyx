@@ -309,7 +309,7 @@ cdef class AsyncConnect:
     cdef int _create_egress_subscription(self) except -1:
         if self._adding is None:
             self._adding = self._client.begin_add_subscription(
-                self.context.egress_subscription_channel(), self.context.egress_stream_id)
+                self.context.egress_subscription_channel(), self.context.egress_stream_id, False)
         self._subscription = self._adding.poll()
         if self._subscription is None:
             return 0

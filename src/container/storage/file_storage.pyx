@@ -1,5 +1,6 @@
 """The storage seam over the operating system's files. The GIL is released in each call that may wait."""
 import os
+import uuid
 
 from libc.errno cimport EBADF, EINTR, EINVAL, EIO, ENOSYS, EOPNOTSUPP
 from libc.errno cimport errno as c_errno
@@ -27,12 +28,27 @@ cdef extern from *:
     #include <fcntl.h>
     #include <unistd.h>
     #ifdef __APPLE__
+    #include <sys/sysctl.h>
+    static inline int storage_boot_text(char* text, size_t length)
+    { return sysctlbyname("kern.bootsessionuuid", text, &length, NULL, 0); }
     /* There fsync leaves the data in the disk's own cache. */
     static inline int storage_force(int file, int with_metadata)
     { (void) with_metadata; return fcntl(file, F_FULLFSYNC); }
     static inline int storage_allocate(int file, off_t offset, off_t length)
     { (void) file; (void) offset; (void) length; return EOPNOTSUPP; }
     #else
+    static inline int storage_boot_text(char* text, size_t length)
+    {
+        ssize_t count = -1;
+        int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+        if (file >= 0)
+        {
+            count = read(file, text, length - 1);
+            close(file);
+        }
+        text[count > 0 ? count : 0] = 0;
+        return count > 0 ? 0 : -1;
+    }
     static inline int storage_force(int file, int with_metadata)
     { return with_metadata ? fsync(file) : fdatasync(file); }
     static inline int storage_allocate(int file, off_t offset, off_t length)
@@ -41,9 +57,11 @@ cdef extern from *:
     """
     int storage_force(int file, int with_metadata) noexcept nogil
     int storage_allocate(int file, int64_t offset, int64_t length) noexcept nogil     # 0 or the error
+    int storage_boot_text(char* text, size_t length) noexcept nogil         # -1 where the system has none
 
 cdef enum:
     BLOCK_LENGTH = 4096         # at most what a file system gives a place at a time
+    MAX_BOOT_TEXT_LENGTH = 64
 
 cdef size_t PAGE_LENGTH = os.sysconf("SC_PAGE_SIZE")
 _FILE_MODE = 0o640
@@ -327,8 +345,24 @@ cdef class FileStorage(Storage):
         space = _call("take the usable space", path, os.statvfs, path)
         return space.f_bavail * space.f_frsize
 
+    cpdef bytes boot_id(self):
+        return _boot_id
+
     def __repr__(self):
         return "<FileStorage>"
+
+
+cdef bytes _read_boot_id():
+    cdef char text[MAX_BOOT_TEXT_LENGTH]
+    if storage_boot_text(text, MAX_BOOT_TEXT_LENGTH) == 0:
+        try:
+            return uuid.UUID((<bytes> text).decode("ascii", "replace").strip()).bytes
+        except ValueError:
+            pass
+    return os.urandom(16)
+
+
+cdef bytes _boot_id = _read_boot_id()
 
 
 cdef object _call(str action, str path, object function, object first, object second=None):

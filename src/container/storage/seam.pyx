@@ -213,3 +213,11 @@ cdef class Storage:
     cpdef int64_t usable_space(self, str path) except -1:
         """Bytes that can still be written to the disk of a directory."""
         raise _abstract(self, "usable_space")
+
+    cpdef bytes boot_id(self):
+        """16 bytes that are the same for all processes until the machine starts anew, and never again.
+
+        What was written but not forced is still there while it is the same. A machine that does not say when it started
+        has another id for each process.
+        """
+        raise _abstract(self, "boot_id")

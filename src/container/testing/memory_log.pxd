@@ -1,7 +1,7 @@
 # A stream's bytes in memory: terms of raw Aeron data frames, and the image that polls them.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.transport.seam cimport BufferVector, FragmentHandler, Image
+from container.transport.seam cimport BlockHandler, BufferVector, FragmentHandler, Image
 
 
 cdef class MemoryTerm:                                      # one term's bytes; lives while somebody polls it
@@ -33,6 +33,9 @@ cdef class MemoryLog:
     # claim is readable once its length has been made positive.
     cdef int64_t claim(self, size_t length, uint8_t** frame) except? -6
     cdef int64_t append_message(self, const BufferVector* vectors, size_t length) except? -6
+    # These fit the rest of the term, or begin the next one where it is full.
+    cdef int64_t append_block(self, const uint8_t* block, size_t length) except? -6
+    cdef int64_t append_padding(self, size_t length) except? -6
     cdef void end_stream(self) noexcept nogil
     cdef int release_before(self, int64_t position) except -1
     cdef int64_t sendable_position(self, int64_t begin, int64_t limit) except -1
@@ -46,8 +49,10 @@ cdef class MemoryLog:
     cdef void _write_header(self, uint8_t* frame, int32_t frame_length, uint8_t flags) noexcept nogil
 
 
-cdef class ReaderListener:                                  # hears when an image has been read
-    cdef int on_read(self) except -1
+cdef class ReaderListener:                                  # what an image's driver knows of it, and hears from it
+    cdef int on_read(self) except -1                        # the image has been read
+    cdef int on_reject(self) except -1                      # the image is to be given up
+    cdef int transport_count(self) noexcept
 
 
 cdef class MemoryImage(Image):
@@ -59,5 +64,7 @@ cdef class MemoryImage(Image):
     cdef MemoryTerm _term                                   # the one polled last
     cdef int64_t _term_count
     cdef void close(self) noexcept
+    cdef int _move(self, int64_t position) except -1
+    cdef MemoryTerm _polled_term(self)                      # None where nothing is
     cdef int _poll(self, FragmentHandler handler, int64_t limit_position, int fragment_limit) except -1
     cdef int _refuse_frame(self, int32_t frame_length, int64_t position) except -1

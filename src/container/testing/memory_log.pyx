@@ -15,8 +15,8 @@ from container.common.sealed cimport hide, seal
 from container.errors import AeronError, ConfigurationError
 from container.transport.seam cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_COMMIT, ACTION_CONTINUE, ADMIN_ACTION, FRAME_FLAG_BEGIN,
-    FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, BufferVector,
-    FragmentHandler, FrameHeader, align_frame,
+    FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, NULL_VALUE, BlockHandler,
+    BufferVector, FragmentHandler, FrameHeader, align_frame,
 )
 
 cdef extern from *:
@@ -289,6 +289,24 @@ cdef class MemoryLog:
             frame += align_frame(<int32_t> (FRAME_HEADER_LENGTH + size))
             flags = 0
 
+    cdef int64_t append_block(self, const uint8_t* block, size_t length) except? -6:
+        cdef uint8_t* frames = NULL
+        cdef int64_t position = self._reserve(<int64_t> length, &frames)
+        if position == ADMIN_ACTION:
+            position = self._reserve(<int64_t> length, &frames)
+        if position >= 0:
+            memcpy(frames, block, length)
+        return position
+
+    cdef int64_t append_padding(self, size_t length) except? -6:
+        cdef uint8_t* frame = NULL
+        cdef int32_t frame_length = <int32_t> (FRAME_HEADER_LENGTH + length)
+        cdef int64_t position = self._reserve(align_frame(frame_length), &frame)
+        if position >= 0:
+            self._write_header(frame, frame_length, FRAME_FLAGS_UNFRAGMENTED)
+            (<uint16_t*> (frame + TYPE_OFFSET))[0] = FRAME_TYPE_PADDING
+        return position
+
     cdef void end_stream(self) noexcept nogil:
         if self.end_of_stream_position == INT64_MAX:
             self.end_of_stream_position = self.position()
@@ -408,9 +426,15 @@ cdef object _frame(const uint8_t* frame, int64_t position):
 
 
 cdef class ReaderListener:
-    """Is called after each poll that moved the position of an image whose ``listener`` it is."""
+    """What a driver knows of an image whose ``listener`` it is; called after each poll that moved its position."""
 
     cdef int on_read(self) except -1:
+        return 0
+
+    cdef int on_reject(self) except -1:
+        return 0
+
+    cdef int transport_count(self) noexcept:
         return 0
 
 
@@ -430,6 +454,11 @@ cdef class MemoryImage(Image):
                 f"not {position}")
         self.log = log
         self.session_id = log.session_id
+        self.initial_term_id = log.initial_term_id
+        self.term_buffer_length = log.term_length
+        self.mtu_length = log.mtu_length
+        self.correlation_id = NULL_VALUE
+        self.source_identity = "aeron:ipc"
         self.join_position = self._position = position
         self._term_count = -1
 
@@ -452,6 +481,67 @@ cdef class MemoryImage(Image):
             self._term = None
             self._term_count = -1
 
+    cdef int active_transport_count(self) noexcept:
+        return 0 if self._closed or self.listener is None else self.listener.transport_count()
+
+    cpdef int reject(self, str reason) except -1:
+        return 0 if self._closed or self.listener is None else self.listener.on_reject()
+
+    cdef int block_poll(self, BlockHandler handler, int block_length_limit) except -1:
+        cdef int64_t position = self._position
+        cdef int32_t capacity = self.log.term_length
+        cdef int32_t begin = <int32_t> (position & (capacity - 1))
+        cdef int32_t limit = <int32_t> min(<int64_t> capacity, <int64_t> begin + block_length_limit)
+        cdef int32_t end = begin
+        cdef int32_t frame_length
+        cdef const uint8_t* frame
+        cdef MemoryTerm term
+        if self._closed or block_length_limit <= 0:
+            return 0
+        term = self._polled_term()                          # a handler may close the image: keep the bytes
+        while term is not None and end < limit:
+            frame = term.data + end
+            frame_length = (<const int32_t*> frame)[0]
+            if frame_length <= 0:
+                break
+            if frame_length < FRAME_HEADER_LENGTH or frame_length > capacity - end:
+                self._refuse_frame(frame_length, position - begin + end)
+            if (<const uint16_t*> (frame + TYPE_OFFSET))[0] == FRAME_TYPE_PADDING:
+                if end == begin:
+                    end += align_frame(frame_length)
+                break
+            if end + align_frame(frame_length) > limit:
+                break
+            end += align_frame(frame_length)
+        if end == begin:
+            return 0
+        frame = term.data + begin
+        try:
+            handler.on_block(
+                frame, <size_t> (end - begin), self.session_id, (<const int32_t*> (frame + TERM_ID_OFFSET))[0])
+        finally:
+            self._move(position - begin + end)
+        return end - begin
+
+    cdef int _move(self, int64_t position) except -1:
+        # After a poll, unless its handler has closed the image.
+        if not self._closed and position > self._position:
+            self._position = position
+            if self.listener is not None:
+                self.listener.on_read()
+        return 0
+
+    cdef MemoryTerm _polled_term(self):
+        cdef int64_t term_count = self._position >> self.log.position_bits_to_shift
+        cdef MemoryTerm term
+        if self._term_count != term_count:
+            term = self.log.term_at(self._position)
+            if term is None:
+                return None
+            self._term = term
+            self._term_count = term_count
+        return self._term
+
     cdef int controlled_poll(self, FragmentHandler handler, int fragment_limit) except -1:
         return self._poll(handler, INT64_MAX, fragment_limit)
 
@@ -473,13 +563,9 @@ cdef class MemoryImage(Image):
         cdef FrameHeader header
         if self._closed or position >= limit_position:
             return 0
-        if self._term_count != term_start >> self.log.position_bits_to_shift:
-            term = self.log.term_at(position)
-            if term is None:
-                return 0
-            self._term = term
-            self._term_count = term_start >> self.log.position_bits_to_shift
-        term = self._term                                   # a handler may close the image: keep the bytes
+        term = self._polled_term()                          # a handler may close the image: keep the bytes
+        if term is None:
+            return 0
         header.initial_term_id = self.log.initial_term_id
         header.position_bits_to_shift = self.log.position_bits_to_shift
         try:

@@ -1,7 +1,7 @@
 # A publication as a driver in memory knows it.
 from libc.stdint cimport int64_t
 
-from container.testing.memory_log cimport MemoryLog
+from container.testing.memory_log cimport MemoryLog, ReaderListener
 
 
 cdef class StreamSender:                                    # sends a UDP stream to other hosts
@@ -12,11 +12,15 @@ cdef class StreamSender:                                    # sends a UDP stream
     cdef int on_append(self) except -1
 
 
-cdef class MemoryStream:                                    # a publication as the driver knows it
+cdef class MemoryStream(ReaderListener):                    # a publication as the driver knows it
     cdef readonly MemoryLog log
     cdef readonly object channel                            # MemoryChannel
     cdef readonly int64_t registration_id
     cdef readonly bint is_exclusive
+    cdef str source_identity                                # of its images
+    cdef bint is_revoked                                    # its images go, whatever they have not read
+    cdef bint _is_rejected                                  # a subscriber wants them to go
+    cdef int64_t _barred_until_ms                           # they have: nobody joins before; 0: they have not
     cdef int _ref_count                                     # publications that share it
     cdef int64_t _window_length                             # 0: no limit
     cdef int64_t _consumer_position                         # furthest that any subscriber has been

@@ -2,7 +2,7 @@
 from libc.stdint cimport INT64_MAX, int64_t
 
 from container.common.sealed cimport hide
-from container.testing.memory_log cimport MemoryImage
+from container.testing.memory_log cimport MemoryImage, ReaderListener
 from container.transport.seam cimport (
     BACK_PRESSURED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, NOT_CONNECTED,
 )
@@ -24,8 +24,18 @@ cdef class StreamSender:
         return 0
 
 
-cdef class MemoryStream:
-    """The state of one stream, shared by the publications of all clients that added it."""
+cdef class MemoryStream(ReaderListener):
+    """The state of one stream, shared by the publications of all clients that added it.
+
+    It is the listener of its images but for spies, of which upstream's driver knows neither transports nor rejections.
+    """
+
+    cdef int on_reject(self) except -1:
+        self._is_rejected = True
+        return 0
+
+    cdef int transport_count(self) noexcept:
+        return 0 if self.channel.is_ipc else 1
 
     cdef int64_t admit(self, size_t length) except? -6:
         cdef int64_t position

@@ -13,6 +13,7 @@ cdef class MemoryPublication(Publication):
     cdef MemoryStream _stream
     cdef bint _closed
     cdef int _on_append(self) except -1
+    cdef int _check_exclusive(self, str method) except -1
     cpdef int add_destination(self, str channel) except -1
     cpdef int remove_destination(self, str channel) except -1
 
@@ -21,6 +22,7 @@ cdef class MemorySubscription(Subscription):
     cdef MemoryClient _client
     cdef object _channel                                    # MemoryChannel
     cdef tuple _images                                      # replaced, never changed: a poll may close images
+    cdef list _new_images                                   # not taken yet; None where nobody takes them
     cdef int _round_robin_index
     cdef bint _closed
     cdef object endpoint                                    # where its driver's network receives for it
@@ -35,8 +37,12 @@ cdef class MemoryCounter(Counter):
 cdef class MemoryPendingAdd(PendingAdd):
     cdef MemoryClient _client                               # None once it is over
     cdef str _kind
-    cdef str _channel
-    cdef int32_t _stream_id
+    cdef str _channel                                       # or a counter's label
+    cdef int32_t _stream_id                                 # or a counter's type
+    cdef bint _queues_images
+    cdef bytes _key                                         # of a counter
+    cdef object _owner                                      # of a destination
+    cdef bint _is_removal
     cdef int64_t _due                                       # the client's invoke count when the driver answers
 
 
@@ -61,8 +67,12 @@ cdef class MemoryClient(Client):
     cdef int _begin_add(self, str kind) except -1
     cdef int _end_add(self, str kind) except -1
     cdef MemoryPendingAdd _pending_add(self, str kind, str channel, int32_t stream_id)
-    cdef MemorySubscription _add_subscription(self, str channel, int32_t stream_id)
+    cdef MemoryPendingAdd _pending_destination(self, object owner, bint is_closed, str channel, bint is_removal)
+    cdef object _add_pending(self, MemoryPendingAdd pending)
+    cdef MemorySubscription _add_subscription(self, str channel, int32_t stream_id, bint queues_images)
+    cdef MemoryCounter _add_counter(self, int32_t type_id, bytes key, str label)
     cdef int _add_image(self, MemorySubscription subscription, MemoryImage image) except -1
+    cdef int _show_image(self, MemorySubscription subscription, MemoryImage image) except -1
     cdef int _remove_image(self, MemorySubscription subscription, MemoryImage image) except -1
     cdef int _on_unavailable_counter(self, int64_t registration_id, int32_t counter_id) except -1
     cdef int _conduct(self) except -1
@@ -80,6 +90,7 @@ cdef class MemoryNetwork:                                   # carries UDP stream
     # Of a MemoryStream or a MemorySubscription.
     cdef int add_destination(self, object owner, object channel) except -1
     cdef int remove_destination(self, object owner, object channel) except -1
+    cdef str resolved_endpoint(self, MemorySubscription subscription)
 
 
 cdef class MemoryDriver:
@@ -117,6 +128,8 @@ cdef class MemoryDriver:
     cdef int _release_subscription(self, MemorySubscription subscription) except -1
     cdef int _release_stream(self, MemoryStream stream) except -1
     cdef int _end_stream(self, MemoryStream stream) except -1
+    cdef int _reject_stream(self, MemoryStream stream) except -1
+    cdef int _admit_subscribers(self, MemoryStream stream) except -1
     cdef int _forget_stream(self, MemoryStream stream) except -1
     cdef int _release_counter(self, int64_t registration_id, int32_t counter_id) except -1
     cdef int _remove_client(self, MemoryClient client) except -1

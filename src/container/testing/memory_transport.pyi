@@ -21,7 +21,7 @@ __all__ = [
     "SteppingIdleStrategy",
 ]
 
-type _Kind = Literal["publication", "exclusive_publication", "subscription", "counter"]
+type _Kind = Literal["publication", "exclusive_publication", "subscription", "counter", "destination"]
 
 @final
 class MemoryPendingAdd(PendingAdd): ...

@@ -30,7 +30,7 @@ from container.transport.memory_counters cimport CounterBuffers, MemoryCounters
 from container.transport.seam cimport (
     ADMIN_ACTION, BACK_PRESSURED, CLOSED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, NOT_CONNECTED,
     BufferVector, Claim, Client, ClientListener, Counter, Counters, FragmentHandler, Image, PendingAdd,
-    Publication, Subscription, begin_claim, end_claim, lost_claim,
+    Publication, Subscription, begin_claim, check_block, check_padding, end_claim, lost_claim,
 )
 
 __all__ = ["ManualClock", "MemoryClient", "MemoryCounter", "MemoryDriver", "MemoryPendingAdd", "MemoryPublication",
@@ -38,8 +38,10 @@ __all__ = ["ManualClock", "MemoryClient", "MemoryCounter", "MemoryDriver", "Memo
 
 cdef enum:
     CLIENT_HEARTBEAT_TYPE_ID = 11
+    IMAGE_LIVENESS_MS = 10_000          # for which nobody joins a stream that was rejected
 
-_KINDS = ("publication", "exclusive_publication", "subscription", "counter")
+_KINDS = ("publication", "exclusive_publication", "subscription", "counter", "destination")
+_UDP_SOURCE = "127.0.0.1:50000"         # of images over UDP, in a driver that is the world
 _OFFER_RESULTS = (NOT_CONNECTED, BACK_PRESSURED, ADMIN_ACTION, CLOSED, MAX_POSITION_EXCEEDED)
 _GENERIC_ERROR = 11  # the driver's error code
 
@@ -125,6 +127,60 @@ cdef class MemoryPublication(Publication):
     cdef int _on_append(self) except -1:
         return 0 if self._stream.sender is None else self._stream.sender.on_append()
 
+    cdef int64_t available_window(self) noexcept:
+        return CLOSED if self._closed else self._stream._limit() - self.log.position()
+
+    cdef int64_t offer_block(self, const uint8_t* block, size_t length) except? -6:
+        cdef int64_t position = self.log.position()
+        cdef int64_t result
+        self._check_exclusive("offer_block")
+        if self._closed:
+            return CLOSED
+        if position == self.log.max_possible_position:
+            return MAX_POSITION_EXCEEDED
+        check_block(self, position, block, length)
+        result = self._stream.admit(length)
+        if result < 0:
+            return result
+        result = self.log.append_block(block, length)
+        if position % self.log.term_length == 0:
+            self._stream.release_terms()
+        self._on_append()
+        return result
+
+    cdef int64_t append_padding(self, size_t length) except? -6:
+        cdef int64_t result
+        self._check_exclusive("append_padding")
+        if self._closed:
+            return CLOSED
+        check_padding(self, self.log.position(), length)
+        result = self._stream.admit(length)
+        if result < 0:
+            return result
+        result = self.log.append_padding(length)
+        if result == ADMIN_ACTION:
+            self._stream.release_terms()
+        self._on_append()
+        return result
+
+    cdef int _check_exclusive(self, str method) except -1:
+        if not self._stream.is_exclusive:
+            raise TypeError(f"a shared publication does not implement {method}(): {self!r}")
+        return 0
+
+    cpdef int revoke(self) except -1:
+        """Close it, and its images without what they have not read. May be called twice."""
+        self._check_exclusive("revoke")
+        if not self._closed:
+            self._stream.is_revoked = True
+        return self.close()
+
+    cdef PendingAdd begin_add_destination(self, str channel):
+        return self._client._pending_destination(self, self._closed, channel, False)
+
+    cdef PendingAdd begin_remove_destination(self, str channel):
+        return self._client._pending_destination(self, self._closed, channel, True)
+
     cpdef int add_destination(self, str channel) except -1:
         """Send to this channel as well; the publication's own must have ``control-mode=manual``.
 
@@ -170,6 +226,9 @@ cdef class MemorySubscription(Subscription):
                 return image
         return None
 
+    cdef Image take_new_image(self):
+        return <MemoryImage> self._new_images.pop(0) if self._new_images else None
+
     cdef int controlled_poll(self, FragmentHandler handler, int fragment_limit) except -1:
         # The order of aeron_subscription_controlled_poll: each poll begins with the next image.
         cdef tuple images = self._images
@@ -188,7 +247,15 @@ cdef class MemorySubscription(Subscription):
         return fragments
 
     cdef str resolved_endpoint(self):
+        if self._channel.endpoint is None and self.endpoint is not None and not self._closed:
+            return self._client.driver.network.resolved_endpoint(self)
         return self._channel.endpoint or ""
+
+    cdef PendingAdd begin_add_destination(self, str channel):
+        return self._client._pending_destination(self, self._closed, channel, False)
+
+    cdef PendingAdd begin_remove_destination(self, str channel):
+        return self._client._pending_destination(self, self._closed, channel, True)
 
     cpdef int add_destination(self, str channel) except -1:
         """Receive on this channel as well; the subscription's own must have ``control-mode=manual``.
@@ -204,6 +271,7 @@ cdef class MemorySubscription(Subscription):
     cpdef int close(self) except -1:
         if not self._closed:
             self._closed = True
+            self._new_images = None
             self._client._resources.pop(self.registration_id, None)
             self._client.driver._release_subscription(self)
         return 0
@@ -233,10 +301,7 @@ cdef class MemoryPendingAdd(PendingAdd):
                 return None
             self._client = None
             client._end_add(self._kind)
-            if self._kind == "subscription":
-                return client._add_subscription(self._channel, self._stream_id)
-            return client._add_publication(
-                self._kind, self._channel, self._stream_id, self._kind == "exclusive_publication", None)
+            return client._add_pending(self)
         except BaseException:
             self._client = None
             raise
@@ -283,6 +348,7 @@ cdef class MemoryClient(Client):
                 for image in subscription._images:
                     (<MemoryImage> image).close()
                 subscription._images = ()
+                subscription._new_images = None
             else:
                 (<MemoryCounter> resource)._value = NULL
         self._closed = self._is_severed = True
@@ -351,18 +417,50 @@ cdef class MemoryClient(Client):
         publication.max_payload_length = publication.log.max_payload_length
         publication.max_message_length = publication.log.max_message_length
         publication.term_buffer_length = publication.log.term_length
+        publication.initial_term_id = publication.log.initial_term_id
         self._resources[publication.registration_id] = publication
         return publication
 
     cdef Subscription add_subscription(self, str channel, int32_t stream_id):
         self._begin_add("subscription")
-        return self._add_subscription(channel, stream_id)
+        return self._add_subscription(channel, stream_id, False)
 
     cdef PendingAdd begin_add_publication(self, str channel, int32_t stream_id, bint is_exclusive):
         return self._pending_add("exclusive_publication" if is_exclusive else "publication", channel, stream_id)
 
-    cdef PendingAdd begin_add_subscription(self, str channel, int32_t stream_id):
-        return self._pending_add("subscription", channel, stream_id)
+    cdef PendingAdd begin_add_subscription(self, str channel, int32_t stream_id, bint queues_images):
+        cdef MemoryPendingAdd pending = self._pending_add("subscription", channel, stream_id)
+        pending._queues_images = queues_images
+        return pending
+
+    cdef PendingAdd begin_add_counter(self, int32_t type_id, bytes key, str label):
+        cdef MemoryPendingAdd pending = self._pending_add("counter", label, type_id)
+        pending._key = key
+        return pending
+
+    cdef MemoryPendingAdd _pending_destination(self, object owner, bint is_closed, str channel, bint is_removal):
+        cdef MemoryPendingAdd pending
+        if is_closed:
+            raise ClosedError(f"cannot {'remove' if is_removal else 'add'} destination {channel}: {owner!r} is closed")
+        pending = self._pending_add("destination", channel, 0)
+        pending._owner = owner
+        pending._is_removal = is_removal
+        return pending
+
+    cdef object _add_pending(self, MemoryPendingAdd pending):
+        if pending._kind == "subscription":
+            return self._add_subscription(pending._channel, pending._stream_id, pending._queues_images)
+        if pending._kind == "counter":
+            return self._add_counter(pending._stream_id, pending._key, pending._channel)
+        if pending._kind != "destination":
+            return self._add_publication(
+                pending._kind, pending._channel, pending._stream_id, pending._kind == "exclusive_publication", None)
+        if pending._owner in self._resources.values():      # else it was closed before the driver had looked
+            if pending._is_removal:
+                pending._owner.remove_destination(pending._channel)
+            else:
+                pending._owner.add_destination(pending._channel)
+        return pending._owner
 
     cdef MemoryPendingAdd _pending_add(self, str kind, str channel, int32_t stream_id):
         cdef MemoryPendingAdd pending = MemoryPendingAdd.__new__(MemoryPendingAdd)
@@ -374,7 +472,7 @@ cdef class MemoryClient(Client):
         pending._due = self.invoke_count + (self.driver._delay_of(kind) if self._is_invoker else 0)
         return pending
 
-    cdef MemorySubscription _add_subscription(self, str channel, int32_t stream_id):
+    cdef MemorySubscription _add_subscription(self, str channel, int32_t stream_id, bint queues_images):
         cdef MemorySubscription subscription = MemorySubscription.__new__(MemorySubscription)
         subscription.registration_id = self.driver.take_id()
         subscription.channel = channel
@@ -382,13 +480,17 @@ cdef class MemoryClient(Client):
         subscription._client = self
         subscription._channel = self.driver._bind(MemoryChannel.parse(channel))
         subscription._images = ()
+        subscription._new_images = [] if queues_images else None
         self._resources[subscription.registration_id] = subscription
         self.driver._add_subscription(subscription)
         return subscription
 
     cdef Counter add_counter(self, int32_t type_id, bytes key, str label):
-        cdef MemoryCounter counter = MemoryCounter.__new__(MemoryCounter)
         self._begin_add("counter")
+        return self._add_counter(type_id, key, label)
+
+    cdef MemoryCounter _add_counter(self, int32_t type_id, bytes key, str label):
+        cdef MemoryCounter counter = MemoryCounter.__new__(MemoryCounter)
         counter.registration_id = self.driver.take_id()
         counter.counter_id = self.driver._counter_buffers.allocate(
             type_id, key, label, counter.registration_id, self._client_id)
@@ -468,13 +570,22 @@ cdef class MemoryClient(Client):
         if self._image_delay > 0:
             self._pending_images.append((self.invoke_count + self._image_delay, subscription, image))
         else:
+            self._show_image(subscription, image)
+        return 0
+
+    cdef int _show_image(self, MemorySubscription subscription, MemoryImage image) except -1:
+        # One that has gone before is seen by those alone who want to miss none.
+        if not image.is_closed():
             subscription._images += (image,)
+        if subscription._new_images is not None:
+            subscription._new_images.append(image)
         return 0
 
     cdef int _remove_image(self, MemorySubscription subscription, MemoryImage image) except -1:
         image.close()
         subscription._images = tuple([known for known in subscription._images if known is not image])
-        self._pending_images = [pending for pending in self._pending_images if pending[2] is not image]
+        if subscription._new_images is None:
+            self._pending_images = [pending for pending in self._pending_images if pending[2] is not image]
         return 0
 
     cdef int _conduct(self) except -1:
@@ -489,7 +600,7 @@ cdef class MemoryClient(Client):
         self._unavailable_counters = []
         for due, subscription, image in pending:
             if due <= self.invoke_count:
-                subscription._images += (image,)
+                self._show_image(subscription, image)
             else:
                 self._pending_images.append((due, subscription, image))
         for registration_id, counter_id in unavailable:
@@ -548,6 +659,9 @@ cdef class MemoryNetwork:
 
     cdef int remove_destination(self, object owner, object channel) except -1:
         return 0
+
+    cdef str resolved_endpoint(self, MemorySubscription subscription):
+        return ""
 
 
 cdef class MemoryDriver:
@@ -646,7 +760,8 @@ cdef class MemoryDriver:
             self, str kind not None, int code=_GENERIC_ERROR, str text="scripted failure", *, error=None):
         """The next add of a ``kind`` raises ``error``, or a RegistrationError with ``code`` and ``text``.
 
-        Kinds are publication, exclusive_publication, subscription and counter. Calls add up.
+        Kinds are publication, exclusive_publication, subscription, counter and destination, which is removals as well.
+        Calls add up.
         """
         self._of_kind(self._failures, kind).append(
             error if error is not None else RegistrationError(text, code=code))
@@ -674,14 +789,19 @@ cdef class MemoryDriver:
     def conduct(self):
         """One turn of the driver's conductor, done by each invoke of a client; how much was done (int).
 
-        It calls the tasks, and ends the streams that are closed and that all subscribers have read.
+        It calls the tasks, ends the streams that are revoked, or closed and read by all subscribers, and has the images
+        go of those that a subscriber rejects.
         """
         cdef MemoryStream stream
         cdef int ended = 0
         for task in list(self._tasks):
             task()
         for stream in list(self._streams):
-            if stream._ref_count == 0 and stream.is_drained():
+            if stream._is_rejected:
+                self._reject_stream(stream)
+            elif stream._barred_until_ms > 0 and self.clock.epoch_ms() >= stream._barred_until_ms:
+                self._admit_subscribers(stream)
+            if stream._ref_count == 0 and (stream.is_revoked or stream.is_drained()):
                 self._end_stream(stream)
                 ended += 1
         return ended
@@ -769,6 +889,7 @@ cdef class MemoryDriver:
         stream = MemoryStream.__new__(MemoryStream)
         stream.log = self._new_log(channel, stream_id) if log is None else log
         stream.channel = channel
+        stream.source_identity = "aeron:ipc" if channel.is_ipc else _UDP_SOURCE
         stream.registration_id = self.take_id()
         stream.is_exclusive = is_exclusive
         stream._ref_count = 1
@@ -826,11 +947,16 @@ cdef class MemoryDriver:
 
     cdef int _link(self, MemoryStream stream, MemorySubscription subscription) except -1:
         cdef MemoryImage image
-        if stream.sender is not None and not subscription._channel.is_spy:
+        cdef bint is_spy = subscription._channel.is_spy
+        if not is_spy and (stream.sender is not None or stream._barred_until_ms > 0):
             return 0
         if (stream.log.stream_id == subscription.stream_id
                 and subscription._channel.receives(stream.channel, stream.log.session_id)):
             image = MemoryImage(stream.log, stream.join_position())
+            image.correlation_id = stream.registration_id
+            if not is_spy:
+                image.listener = stream
+                image.source_identity = stream.source_identity
             stream._images.append(image)
             stream._subscriptions.append(subscription)
             subscription._client._add_image(subscription, image)
@@ -869,6 +995,27 @@ cdef class MemoryDriver:
         self._forget_stream(stream)
         for subscription, image in zip(stream._subscriptions, stream._images):
             subscription._client._remove_image(subscription, image)
+        return 0
+
+    cdef int _reject_stream(self, MemoryStream stream) except -1:
+        cdef MemorySubscription subscription
+        cdef MemoryImage image
+        stream._is_rejected = False
+        stream._barred_until_ms = self.clock.epoch_ms() + IMAGE_LIVENESS_MS
+        stream.join_position()                              # notes how far the images that go have been
+        for subscription, image in list(zip(stream._subscriptions, stream._images)):
+            if image.listener is stream:
+                subscription._client._remove_image(subscription, image)
+                stream._subscriptions.remove(subscription)
+                stream._images.remove(image)
+        return 0
+
+    cdef int _admit_subscribers(self, MemoryStream stream) except -1:
+        cdef MemorySubscription subscription
+        stream._barred_until_ms = 0
+        for subscription in self._subscriptions:
+            if not subscription._channel.is_spy:
+                self._link(stream, subscription)
         return 0
 
     cdef int _forget_stream(self, MemoryStream stream) except -1:

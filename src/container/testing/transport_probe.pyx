@@ -12,8 +12,8 @@ from container.service.event_handler cimport EventHandler
 from container.service.snapshot_loader cimport SnapshotImage
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.seam cimport (
-    ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, BufferVector, Claim,
-    Client, ClientListener, Clock, Counter, Counters, FragmentHandler, FrameHeader, Image, MarkFile, PendingAdd,
+    ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, BlockHandler, BufferVector, Claim, Client,
+    ClientListener, Clock, Counter, Counters, FragmentHandler, FrameHeader, Image, MarkFile, PendingAdd,
     Publication, SnapshotReader, SnapshotStore, SnapshotWriter, Subscription, publication_result_name,
 )
 
@@ -59,6 +59,28 @@ cdef class CountingHandler(FragmentHandler):
         self.fragments += 1
         self.total_length += length
         return ACTION_CONTINUE
+
+
+cdef class CollectingBlocks(BlockHandler):
+    """Collects the blocks that it is given in ``blocks``: a list of ``(bytes, session_id, term_id)``.
+
+    Of a padding frame these are all the bytes of its length, whatever is behind its header. ``action`` (callable) is
+    given the bytes first; what it raises comes out of the poll, and the block is not collected.
+    """
+
+    cdef readonly list blocks
+    cdef readonly object action
+
+    def __init__(self, action=None):
+        self.blocks = []
+        self.action = action
+
+    cdef int on_block(self, const uint8_t* block, size_t length, int32_t session_id, int32_t term_id) except -1:
+        cdef bytes data = block[:length]
+        if self.action is not None:
+            self.action(data)
+        self.blocks.append((data, session_id, term_id))
+        return 0
 
 
 cdef class RecordingListener(ClientListener):
@@ -118,8 +140,26 @@ def begin_add_publication(Client client not None, str channel, int32_t stream_id
     return client.begin_add_publication(channel, stream_id, exclusive)
 
 
-def begin_add_subscription(Client client not None, str channel, int32_t stream_id):
-    return client.begin_add_subscription(channel, stream_id)
+def begin_add_subscription(Client client not None, str channel, int32_t stream_id, queues_images=False):
+    return client.begin_add_subscription(channel, stream_id, queues_images)
+
+
+def begin_add_counter(Client client not None, int32_t type_id, bytes key=b"", str label=""):
+    return client.begin_add_counter(type_id, key, label)
+
+
+def begin_add_destination(owner not None, str channel):
+    """Of a Subscription or a Publication; a PendingAdd."""
+    if isinstance(owner, Subscription):
+        return (<Subscription> owner).begin_add_destination(channel)
+    return (<Publication?> owner).begin_add_destination(channel)
+
+
+def begin_remove_destination(owner not None, str channel):
+    """Of a Subscription or a Publication; a PendingAdd."""
+    if isinstance(owner, Subscription):
+        return (<Subscription> owner).begin_remove_destination(channel)
+    return (<Publication?> owner).begin_remove_destination(channel)
 
 
 def poll_add(PendingAdd adding not None):
@@ -205,6 +245,19 @@ def try_claim(Publication publication not None, bytes data, abort=False):
     return position
 
 
+def offer_block(Publication publication not None, bytes block not None):
+    """Offers whole frames with their headers; the new position or one of the negative results."""
+    return publication.offer_block(<const uint8_t*> <const char*> block, len(block))
+
+
+def append_padding(Publication publication not None, size_t length):
+    return publication.append_padding(length)
+
+
+def available_window(Publication publication not None):
+    return publication.available_window()
+
+
 cdef class OpenClaim:
     """A claim that is neither committed nor aborted yet; made by :func:`claim`."""
 
@@ -250,6 +303,10 @@ def image_count(Subscription subscription not None):
     return subscription.image_count()
 
 
+def take_new_image(Subscription subscription not None):
+    return subscription.take_new_image()
+
+
 def resolved_endpoint(Subscription subscription not None):
     return subscription.resolved_endpoint()
 
@@ -274,6 +331,22 @@ def poll(source not None, int limit=10, limit_position=None, action=None):
     handler = CollectingHandler(action)
     poll_with(source, handler, limit, limit_position)
     return handler.messages
+
+
+def poll_blocks(Image image not None, int limit=1 << 20, BlockHandler handler=None):
+    """The block (bytes) that one block poll delivers, b"" when there is none; with a handler the bytes consumed."""
+    if handler is not None:
+        return image.block_poll(handler, limit)
+    collector = CollectingBlocks()
+    length = image.block_poll(collector, limit)
+    block = b"".join([data for data, _, _ in collector.blocks])
+    if length != len(block):
+        raise AssertionError(f"{length} bytes are consumed, {len(block)} delivered")
+    return block
+
+
+def active_transport_count(Image image not None):
+    return image.active_transport_count()
 
 
 def end_of_stream_position(Image image not None):
@@ -323,6 +396,14 @@ def increment_counter(Counter counter not None):
 
 def propose_max_counter(Counter counter not None, int64_t value):
     counter.propose_max(value)
+
+
+def set_reference_id(Counter counter not None, int64_t reference_id):
+    counter.set_reference_id(reference_id)
+
+
+def reference_id(Counters counters not None, int32_t counter_id):
+    return counters.reference_id(counter_id)
 
 
 def counter_capacity(Counters counters not None):
@@ -434,4 +515,4 @@ def signal_terminated(MarkFile mark_file not None):
 
 
 hide((OpenClaim, _IdlingCluster))
-seal((CollectingHandler, CountingHandler, RecordingListener))
+seal((CollectingHandler, CollectingBlocks, CountingHandler, RecordingListener))

@@ -5,13 +5,13 @@ The classes of this module are never used by themselves, but for `Counters`, `Co
 these work on memory that any transport can provide. `container.aeron` implements the rest over a media driver, and
 `container.testing.memory_transport` over memory.
 """
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
-from container.errors import ClaimLostError
+from container.errors import AeronError, ClaimLostError
 from container.transport.counters_layout cimport (
     KEY_OFFSET, LABEL_LENGTH_OFFSET, LABEL_OFFSET, MAX_KEY_LENGTH, MAX_LABEL_LENGTH, METADATA_LENGTH, OWNER_ID_OFFSET,
-    REGISTRATION_ID_OFFSET, TYPE_ID_OFFSET, VALUE_LENGTH,
+    REFERENCE_ID_OFFSET, REGISTRATION_ID_OFFSET, TYPE_ID_OFFSET, VALUE_LENGTH,
 )
 
 cdef extern from *:
@@ -51,6 +51,44 @@ cdef object lost_claim(Publication publication):
         "default); commit sooner, or offer the message")
 
 
+cdef int check_block(Publication publication, int64_t position, const uint8_t* block, size_t length) except -1:
+    cdef int64_t term_length = publication.term_buffer_length
+    cdef int32_t begin = <int32_t> (position & (term_length - 1))
+    cdef int32_t term_id = <int32_t> (<uint32_t> publication.initial_term_id + <uint32_t> (position // term_length))
+    cdef int32_t max_length = FRAME_HEADER_LENGTH + publication.max_payload_length
+    cdef size_t offset = 0
+    cdef const DataFrame* frame
+    if length == 0 or length % FRAME_HEADER_LENGTH != 0 or length > <size_t> (term_length - begin):
+        raise AeronError(
+            f"a block of {length} bytes cannot follow position {position} of {publication.channel} stream "
+            f"{publication.stream_id}: give whole frames, at most the {term_length - begin} bytes to the term's end")
+    while offset < length:
+        frame = <const DataFrame*> (block + offset)
+        if (frame.frame_length < FRAME_HEADER_LENGTH or frame.frame_length > max_length
+                or <size_t> align_frame(frame.frame_length) > length - offset
+                or frame.type != FRAME_TYPE_DATA or frame.term_offset != begin + <int32_t> offset
+                or frame.term_id != term_id or frame.session_id != publication.session_id
+                or frame.stream_id != publication.stream_id):
+            raise AeronError(
+                f"a block for {publication.channel} stream {publication.stream_id} has a wrong frame at {offset} of "
+                f"{length} bytes: length {frame.frame_length} (at most {max_length}), type {frame.type} "
+                f"({<int> FRAME_TYPE_DATA}), term offset {frame.term_offset} ({begin + <int32_t> offset}), term id "
+                f"{frame.term_id} ({term_id}), session id {frame.session_id} ({publication.session_id}), stream id "
+                f"{frame.stream_id} ({publication.stream_id}); what it must be is in parentheses")
+        offset += <size_t> align_frame(frame.frame_length)
+    return 0
+
+
+cdef int check_padding(Publication publication, int64_t position, size_t length) except -1:
+    cdef int64_t term_length = publication.term_buffer_length
+    cdef int64_t remaining = term_length - (position & (term_length - 1))       # of the next one, where one is full
+    if length > <size_t> (remaining - FRAME_HEADER_LENGTH):
+        raise AeronError(
+            f"a padding frame of {length} bytes and its header cannot follow position {position} of "
+            f"{publication.channel} stream {publication.stream_id}: the rest of the term is {remaining} bytes")
+    return 0
+
+
 cdef str publication_result_name(int64_t result):
     """Aeron's name of a result of an offer that is no position."""
     if result == NOT_CONNECTED:
@@ -77,6 +115,13 @@ cdef class FragmentHandler:
         raise _abstract(self, "on_fragment")
 
 
+cdef class BlockHandler:
+    """Receives the frames of an image as they lie in its log, with their headers, from a block poll."""
+
+    cdef int on_block(self, const uint8_t* block, size_t length, int32_t session_id, int32_t term_id) except -1:
+        raise _abstract(self, "on_block")
+
+
 cdef class Image:
     """One publisher's stream as a subscription sees it, consumed in order by polls."""
 
@@ -92,12 +137,25 @@ cdef class Image:
     cdef bint is_closed(self) noexcept:
         return True
 
+    cdef int active_transport_count(self) noexcept:
+        return 0
+
     cdef int controlled_poll(self, FragmentHandler handler, int fragment_limit) except -1:
         raise _abstract(self, "controlled_poll")
 
     cdef int bounded_controlled_poll(
             self, FragmentHandler handler, int64_t limit_position, int fragment_limit) except -1:
         raise _abstract(self, "bounded_controlled_poll")
+
+    cdef int block_poll(self, BlockHandler handler, int block_length_limit) except -1:
+        raise _abstract(self, "block_poll")
+
+    cpdef int reject(self, str reason) except -1:
+        """Have the driver give the publication's image up, for all its subscribers; ``reason`` (str) is for its log.
+
+        Does nothing once the image is closed.
+        """
+        raise _abstract(self, "reject")
 
     def __repr__(self):
         return (f"<{type(self).__name__} session_id={self.session_id} join_position={self.join_position} "
@@ -122,11 +180,20 @@ cdef class Subscription:
     cdef Image image_by_session_id(self, int32_t session_id):
         raise _abstract(self, "image_by_session_id")
 
+    cdef Image take_new_image(self):
+        raise _abstract(self, "take_new_image")
+
     cdef int controlled_poll(self, FragmentHandler handler, int fragment_limit) except -1:
         raise _abstract(self, "controlled_poll")
 
     cdef str resolved_endpoint(self):
         raise _abstract(self, "resolved_endpoint")
+
+    cdef PendingAdd begin_add_destination(self, str channel):
+        raise _abstract(self, "begin_add_destination")
+
+    cdef PendingAdd begin_remove_destination(self, str channel):
+        raise _abstract(self, "begin_remove_destination")
 
     cpdef int close(self) except -1:
         raise _abstract(self, "close")
@@ -162,6 +229,25 @@ cdef class Publication:
     cdef int abort(self, Claim* claim) except -1:
         raise _abstract(self, "abort")
 
+    cdef int64_t available_window(self) noexcept:
+        return CLOSED
+
+    cdef PendingAdd begin_add_destination(self, str channel):
+        raise _abstract(self, "begin_add_destination")
+
+    cdef PendingAdd begin_remove_destination(self, str channel):
+        raise _abstract(self, "begin_remove_destination")
+
+    cdef int64_t offer_block(self, const uint8_t* block, size_t length) except? -6:
+        raise _abstract(self, "offer_block")
+
+    cdef int64_t append_padding(self, size_t length) except? -6:
+        raise _abstract(self, "append_padding")
+
+    cpdef int revoke(self) except -1:
+        """Close an exclusive publication; what subscribers have not read yet they never read."""
+        raise _abstract(self, "revoke")
+
     cpdef int close(self) except -1:
         raise _abstract(self, "close")
 
@@ -191,6 +277,11 @@ cdef class Counter:
         cdef int64_t* address = self._value
         if address != NULL and address[0] < value:
             container_set_release(address, value)
+
+    cdef void set_reference_id(self, int64_t reference_id) noexcept nogil:
+        cdef int64_t* address = self._value
+        if address != NULL:
+            container_set_release(address + REFERENCE_ID_OFFSET // sizeof(int64_t), reference_id)
 
     cpdef int close(self) except -1:
         raise _abstract(self, "close")
@@ -252,6 +343,12 @@ cdef class Counters:
         if not 0 <= counter_id < self._capacity:
             return NULL_VALUE
         return (<const int64_t*> (self._values + <size_t> counter_id * VALUE_LENGTH + OWNER_ID_OFFSET))[0]
+
+    cdef int64_t reference_id(self, int32_t counter_id) noexcept nogil:
+        if not 0 <= counter_id < self._capacity:
+            return NULL_VALUE
+        return container_get_acquire(<const int64_t*> (
+            self._values + <size_t> counter_id * VALUE_LENGTH + REFERENCE_ID_OFFSET))
 
     cdef str label(self, int32_t counter_id):
         cdef const uint8_t* record
@@ -320,7 +417,7 @@ cdef class ClientListener:
 
 
 cdef class PendingAdd:
-    """A publication or subscription that the driver has been asked to add, until it answers."""
+    """What the driver has been asked to add or to remove, until it answers."""
 
     cdef object poll(self):
         raise _abstract(self, "poll")
@@ -382,8 +479,11 @@ cdef class Client:
     cdef PendingAdd begin_add_publication(self, str channel, int32_t stream_id, bint is_exclusive):
         raise _abstract(self, "begin_add_publication")
 
-    cdef PendingAdd begin_add_subscription(self, str channel, int32_t stream_id):
+    cdef PendingAdd begin_add_subscription(self, str channel, int32_t stream_id, bint queues_images):
         raise _abstract(self, "begin_add_subscription")
+
+    cdef PendingAdd begin_add_counter(self, int32_t type_id, bytes key, str label):
+        raise _abstract(self, "begin_add_counter")
 
 
 cdef class SnapshotWriter:

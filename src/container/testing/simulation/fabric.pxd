@@ -54,6 +54,7 @@ cdef class Link:                                            # a stream and one o
     cdef int64_t begin_ns
     cdef int64_t status_ns                                  # when the last status message came; -1: none yet
     cdef int64_t status_limit                               # how far the receiver lets the sender go
+    cdef int64_t heard_ns                                   # when the receiver heard from the sender; -1: never yet
     cdef bint is_ended                                      # the receiver has seen the end of the stream
     cdef bint is_live(self) noexcept
     cdef int offer(self, int kind, int64_t begin) except -1
@@ -82,6 +83,7 @@ cdef class Endpoint:                                        # where a host recei
     cdef list addresses
     cdef str tag
     cdef str control                                        # whom it asks for a stream, or None
+    cdef dict destinations                                  # text of a channel that was added -> address
     cdef list subscriptions
     cdef dict receivers                                     # (stream id, session id) -> Receiver
     cdef dict barred                                        # (stream id, session id) -> no new image before that time
@@ -95,12 +97,15 @@ cdef class Receiver(ReaderListener):                        # a session's frames
     cdef list links
     cdef list images                                        # one for each of
     cdef list subscriptions
+    cdef int64_t correlation_id                             # of the images, as the one below
+    cdef str source_identity
     cdef int64_t window
     cdef int64_t status_position                            # up to where all had read at the last status message
     cdef int64_t known_position                             # up to where frames were seen; beyond the log is a gap
     cdef int64_t active_ns
     cdef int64_t repair_ns                                  # when a gap was last asked for
     cdef bint is_closed
+    cdef bint is_rejected                                   # hears nothing any more, and so goes
     cdef Fabric fabric(self)
     cdef int add_reader(self, MemorySubscription subscription) except -1
     cdef int remove_reader(self, MemorySubscription subscription) except -1
@@ -108,6 +113,7 @@ cdef class Receiver(ReaderListener):                        # a session's frames
     cdef bint is_drained(self) noexcept
     cdef int accept(self, Link link, int64_t begin, int64_t end, bint is_end) except -1
     cdef int send_status(self) except -1
+    cdef int revoke(self, int64_t end) except -1
     cdef int close(self) except -1
 
 
@@ -119,6 +125,7 @@ cdef class Host(MemoryNetwork):
     cdef list endpoints
     cdef object _wake
     cdef int _next_port
+    cdef int _next_source_port
     cdef str address(self, str endpoint)
     cdef int wake(self) except -1
     cdef Endpoint endpoint_of(self, object channel)

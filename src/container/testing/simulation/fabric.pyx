@@ -31,6 +31,7 @@ cdef enum:
     KINDS = 8
     LOSS = 1
     FIRST_PORT = 40_000
+    FIRST_SOURCE_PORT = 50_000
     SESSIONS_OF_A_HOST = 1_000_000
     LOOPBACK_LEAST_NS = 1_000
     LOOPBACK_MEAN_NS = 10_000
@@ -97,6 +98,7 @@ cdef class Fabric:
         host.endpoints = []
         host._wake = wake
         host._next_port = FIRST_PORT
+        host._next_source_port = FIRST_SOURCE_PORT
         options.setdefault("publication_window", term_length // 2)
         options.setdefault("first_session_id", -SESSIONS_OF_A_HOST * self._lives)
         host.driver = MemoryDriver(NodeClock(self.time) if clock is None else clock, term_length=term_length, **options)
@@ -233,9 +235,11 @@ cdef class Link:
 
     cdef int offer(self, int kind, int64_t begin) except -1:
         # To the receiver: the frames from there to the sender's position; none is a heartbeat.
-        return self.forward.carry(kind, self._arrive, (begin, self.source.position, self.source.is_drained()))
+        cdef bint is_revoked = self.source.stream.is_revoked
+        return self.forward.carry(kind, self._arrive, (
+            begin, self.source.position, is_revoked or self.source.is_drained(), is_revoked))
 
-    def _arrive(self, int64_t begin, int64_t end, bint is_end):
+    def _arrive(self, int64_t begin, int64_t end, bint is_end, bint is_revoked):
         cdef Host host = self.source.host.fabric.reached(self.address)
         cdef Endpoint endpoint = None if host is None else host.bound.get(self.address)
         cdef MemoryLog log = self.source.stream.log
@@ -243,7 +247,9 @@ cdef class Link:
         if endpoint is None:
             return
         receiver = endpoint.receivers.get((log.stream_id, log.session_id))
-        if receiver is not None:
+        if receiver is not None and is_revoked:
+            receiver.revoke(end)
+        elif receiver is not None:
             receiver.accept(self, begin, end, is_end)
         elif not is_end and not self.source._is_gone:
             endpoint.join(self, end)
@@ -329,7 +335,7 @@ cdef class Sender(StreamSender):
         link.source = self
         link.address = address
         link.begin_ns = fabric.time.now_ns
-        link.status_ns = -1
+        link.status_ns = link.heard_ns = -1
         link.forward = _wire(fabric, self.host.name, receiver, stream_id, "data")
         link.back = _wire(fabric, receiver, self.host.name, stream_id, "status")
         self.links.append(link)
@@ -394,7 +400,8 @@ cdef class Sender(StreamSender):
                 self.position = max(self.position, spy.position())
             self._limit = max(self._limit, self.position)
         self.send()
-        if self._linger_from_ns < 0 and (self.is_drained() or self._is_closed and not self.is_connected()):
+        if self._linger_from_ns < 0 and (self.is_drained() or self.stream.is_revoked
+                                         or self._is_closed and not self.is_connected()):
             self._linger_from_ns = now_ns
         if self._linger_from_ns >= 0 and now_ns - self._linger_from_ns >= fabric.linger_ns:
             self._is_gone = True
@@ -422,12 +429,14 @@ cdef class Endpoint:
         receiver.log = MemoryLog(
             source.session_id, stream_id=source.stream_id, initial_term_id=source.initial_term_id,
             term_length=source.term_length, mtu_length=source.mtu_length, start_position=position)
+        receiver.correlation_id = self.host.driver.take_id()
+        receiver.source_identity = link.source.stream.source_identity
         receiver.links = [link]
         receiver.images = []
         receiver.subscriptions = []
         receiver.window = min(fabric.receiver_window or INT64_MAX, source.term_length // 2)
         receiver.status_position = receiver.known_position = position
-        receiver.active_ns = fabric.time.now_ns
+        receiver.active_ns = link.heard_ns = fabric.time.now_ns
         receiver.repair_ns = -1
         link.is_ended = False
         self.receivers[key] = receiver
@@ -453,6 +462,8 @@ cdef class Receiver(ReaderListener):
     cdef int add_reader(self, MemorySubscription subscription) except -1:
         cdef MemoryImage image = MemoryImage(self.log, self.log.position())
         image.listener = self
+        image.correlation_id = self.correlation_id
+        image.source_identity = self.source_identity
         self.images.append(image)
         self.subscriptions.append(subscription)
         return subscription._client._add_image(subscription, image)
@@ -480,6 +491,8 @@ cdef class Receiver(ReaderListener):
         cdef MemoryLog source = link.source.stream.log
         cdef int64_t tail = self.log.position()
         cdef int64_t limit = self.status_position + self.window
+        if self.is_rejected:
+            return 0
         if link not in self.links:
             self.links.append(link)
             link.is_ended = False
@@ -493,7 +506,7 @@ cdef class Receiver(ReaderListener):
             end = source.sendable_position(begin, limit)
             if end == begin:
                 return 0
-        self.active_ns = fabric.time.now_ns
+        self.active_ns = link.heard_ns = fabric.time.now_ns
         self.known_position = max(self.known_position, end)
         if begin <= tail < end:
             self.log.extend(source, end)
@@ -519,8 +532,32 @@ cdef class Receiver(ReaderListener):
             self.fabric().scheduler.after(0, self._end)
         return 0
 
+    cdef int on_reject(self) except -1:
+        # The sender hears of it in place of a status message. The images stay until they have heard nothing for long.
+        cdef Link link
+        if not self.is_rejected:
+            self.is_rejected = True
+            for link in self.links:
+                link.back.carry(STATUS, link._on_gone, ())
+        return 0
+
+    cdef int transport_count(self) noexcept:
+        cdef Fabric fabric = self.fabric()
+        cdef Link link
+        cdef int count = 0
+        for link in self.links:
+            count += link.heard_ns >= 0 and fabric.time.now_ns - link.heard_ns < fabric.image_liveness_ns
+        return count
+
+    cdef int revoke(self, int64_t end) except -1:
+        # The images go without what they have not read; what has not arrived they never had.
+        self.log.end_of_stream_position = max(end, self.log.position())
+        return self.close()
+
     cdef int send_status(self) except -1:
         cdef Link link
+        if self.is_rejected:
+            return 0
         self.status_position = self.consumed_position()
         self.log.release_before(self.status_position)
         for link in self.links:
@@ -608,6 +645,8 @@ cdef class Host(MemoryNetwork):
         sender._window = stream.log.term_length // 2
         sender._linger_from_ns = -1
         stream.sender = sender
+        stream.source_identity = f"{self.name}:{self._next_source_port}"
+        self._next_source_port += 1
         if channel.endpoint is not None:
             sender.add_link(self.address(channel.endpoint))
         self.fabric.scheduler.after(0, sender._tick)
@@ -633,6 +672,7 @@ cdef class Host(MemoryNetwork):
         endpoint = Endpoint.__new__(Endpoint)
         endpoint.host = self
         endpoint.addresses = []
+        endpoint.destinations = {}
         endpoint.tag = channel.tag
         endpoint.control = channel.control if channel.control_mode == "dynamic" else None
         endpoint.subscriptions = []
@@ -683,6 +723,7 @@ cdef class Host(MemoryNetwork):
         if address in self.bound:
             raise RegistrationError(f"cannot bind {channel.endpoint}: a subscription has it: {channel.text}")
         endpoint.addresses.append(address)
+        endpoint.destinations[channel.text] = address
         self.bound[address] = endpoint
         return 0
 
@@ -697,12 +738,17 @@ cdef class Host(MemoryNetwork):
             sender.links = [link for link in sender.links if link.address != address]
             return 0
         endpoint = (<MemorySubscription> owner).endpoint
+        address = endpoint.destinations.pop(channel.text, address)      # a port that was 0 is another now
         if address in endpoint.addresses:
             endpoint.addresses.remove(address)
             del self.bound[address]
             for receiver in endpoint.receivers.values():
                 receiver.links = [link for link in receiver.links if link.address != address]
         return 0
+
+    cdef str resolved_endpoint(self, MemorySubscription subscription):
+        cdef Endpoint endpoint = subscription.endpoint
+        return endpoint.addresses[0] if endpoint.addresses else ""
 
 
 cdef Receiver _receiver_of(Link link):
