@@ -18,7 +18,7 @@ import threading
 from collections import namedtuple
 from datetime import datetime
 
-from libc.errno cimport EINVAL, ELOOP
+from libc.errno cimport EINVAL, ELOOP, ENOSYS, EOPNOTSUPP
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 from container.common.sealed cimport hide
@@ -227,7 +227,7 @@ cdef class OwnedMarkFile(MarkFile):
             path = os.path.join(directory, _error_file(self._kind.error_file, now_ms + attempt))
             attempt += 1
             try:
-                _write_new_file(self._storage, path, text, is_forced=True)
+                _write_new_file(self._storage, path, text)
                 return path
             except OSError as error:
                 if not isinstance(error, FileExistsError) or attempt == FILE_NAME_ATTEMPTS:
@@ -477,20 +477,31 @@ cdef str _reason(object error):
     return os.strerror(error.errno)
 
 
-cdef int _write_new_file(Storage storage, str path, str text, bint is_forced=False) except -1:
-    """Write an ASCII file that was not there before; if that fails, it is not there afterwards. Raises OSError."""
+cdef int _write_new_file(Storage storage, str path, str text) except -1:
+    """Write an ASCII file that was not there before, and force it; if that fails, it is not there afterwards.
+
+    Raises OSError.
+    """
     cdef StorageFile file = storage.open_file(path, OPEN_CREATE | OPEN_EXCLUSIVE)
     try:
         try:
             file.write(text.encode("ascii", "backslashreplace"), 0)
-            if is_forced:
-                file.force(False)
-                storage.force_directory(os.path.dirname(path) or ".")
+            file.force(False)
+            _force_names(storage, os.path.dirname(path))
         finally:
             file.close()
     except OSError:
         _remove(storage, path)
         raise
+    return 0
+
+
+cdef int _force_names(Storage storage, str directory) except -1:
+    try:
+        storage.force_directory(directory or ".")
+    except OSError as error:    # some file systems have no such call
+        if error.errno not in (EINVAL, ENOSYS, EOPNOTSUPP):
+            raise
     return 0
 
 
@@ -526,6 +537,7 @@ def write_link_file(Storage storage not None, directory, str name not None, mark
             except OSError:
                 _remove(storage, written)
                 raise
+            _force_names(storage, os.path.dirname(link))
     except OSError as error:
         raise MarkFileError(f"link file {link} cannot be written: {_reason(error)}") from error
 
