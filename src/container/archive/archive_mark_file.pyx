@@ -21,7 +21,7 @@ from container.storage.seam cimport Storage
 from container.transport.seam cimport Clock
 
 from container.errors import MarkFileError
-from container.files.mark_file import ERROR_BUFFER_MIN_LENGTH, MarkFileKind, write_link_file
+from container.files.mark_file import MarkFileKind, write_link_file
 
 # MarkFileHeader. Offsets are of the block.
 cdef enum:
@@ -92,7 +92,7 @@ cdef class ArchiveMarkFile(OwnedMarkFile):
     def __init__(self, path, *, Storage storage not None, Clock clock not None, int64_t process_id, int64_t archive_id,
                  int32_t control_stream_id, int32_t local_control_stream_id, int32_t events_stream_id,
                  str local_control_channel not None, str aeron_dir not None, str control_channel=None,
-                 str events_channel=None, error_buffer_length=ERROR_BUFFER_MIN_LENGTH, page_size=4096, fallback=None):
+                 str events_channel=None, error_buffer_length=1024 * 1024, page_size=4096, fallback=None):
         texts = b"".join(struct.pack("<I", len(text)) + text.encode("ascii", "replace") for text in (
             control_channel or "", local_control_channel, events_channel or "", aeron_dir))
         end = SBE_HEADER_LENGTH + BLOCK_LENGTH + len(texts)
