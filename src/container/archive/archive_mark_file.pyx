@@ -131,10 +131,9 @@ cdef class ArchiveMarkFile(OwnedMarkFile):
             return SBE_HEADER_LENGTH
         version, padding = struct.unpack_from("<ii", head)
         if 1 <= version >> 16 <= MAJOR_VERSION and padding == 0:
-            directory = os.path.dirname(self.path) or "."
             raise MarkFileError(
-                f"mark file {self.path} has the older layout, without a message header: run Aeron's ArchiveTool "
-                f"{directory} migrate, and then Java's archive once, which converts the file")
+                f"mark file {self.path} has the older layout, without a message header: run Aeron's `ArchiveTool "
+                "ARCHIVE_DIR migrate`, and then Java's archive once, which converts the file")
         raise MarkFileError(
             f"mark file {self.path} is damaged, or not an archive's: it begins with {head[:SBE_HEADER_LENGTH].hex()}, "
             f"not with {_SBE_HEADER.hex()}; delete it, or give the archive {self._kind.own_place}")
@@ -142,8 +141,8 @@ cdef class ArchiveMarkFile(OwnedMarkFile):
     cdef int _check_version(self, int32_t version) except -1:
         cdef int32_t major = version >> 16
         if version != 0 and major != MAJOR_VERSION:     # 0: never ready
-            advice = (f"run Aeron's ArchiveTool {os.path.dirname(self.path) or '.'} migrate"
-                      if 0 <= major < MAJOR_VERSION else "start the software that wrote it, or use an empty directory")
+            advice = ("run Aeron's `ArchiveTool ARCHIVE_DIR migrate`" if 0 <= major < MAJOR_VERSION
+                      else "start the software that wrote it, or use an empty directory")
             raise MarkFileError(f"mark file major version {major} does not match software: {MAJOR_VERSION}: "
                                 f"{self.path}; {advice}")
         return 0
