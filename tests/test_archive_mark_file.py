@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import re
@@ -9,16 +10,16 @@ import struct
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from container.archive.archive_mark_file import LINK_FILE_NAME, MARK_FILE_NAME, ensure_link_file
+from container.archive.archive_mark_file import LINK_FILE_NAME, MARK_FILE_NAME, ArchiveMarkFile, ensure_link_file
 from container.errors import ClusterEvent, ConfigurationError, MarkFileError
 from container.files.cnc_file import read_mark_file
 from container.files.error_log import DistinctErrorLog, read_error_log
 from container.storage.file_storage import FileStorage
 from container.testing.manual_time import ManualClock
-from container.testing.simulation.virtual_time import Draws
 from tests.mark_file_world import (
     ACTIVATING,
     ARCHIVE_ID,
@@ -34,6 +35,7 @@ from tests.mark_file_world import (
     SBE_HEADER,
     TIMESTAMP,
     VERSION,
+    WRITTEN,
     World,
     left_file,
     new_disk,
@@ -47,9 +49,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     if request.param == "files":
         yield World(FileStorage(), str(tmp_path), ManualClock(epoch_ms=NOW_MS))
         return
-    disk = new_disk()
-    yield on_disk(disk)
-    disk.cut_power(Draws(0))  # ends the processes, which would keep the disk
+    yield on_disk(new_disk())
+    gc.collect()  # each file has 2 GiB of address space, which a process may have little of
 
 
 @pytest.fixture
@@ -135,6 +136,7 @@ def test_46_it_is_refreshed_once_per_second_also_before_it_is_ready(world: World
     world.put(left_file())
     mark_file = world.take()
     assert world.header()[TIMESTAMP] == NOW_MS, "no claim that would stay if the process were killed now"
+    assert not mark_file.refresh(NOW_MS)
     assert not mark_file.refresh(NOW_MS + 999)
     assert world.header()[TIMESTAMP] == NOW_MS
     assert mark_file.refresh(NOW_MS + 1_000)
@@ -203,7 +205,12 @@ def test_a_taken_file_keeps_its_version_until_it_is_ready(world: World, version:
     assert mark_file.version == READY
 
 
-@pytest.mark.parametrize("version", [0x030100, 0x020001])
+def test_42_a_version_alone_is_one(world: World) -> None:
+    world.put(left_file(version=1, activity_timestamp=0))
+    refused(world, "major version 0 does not match software: 3")
+
+
+@pytest.mark.parametrize("version", [0x010000, 0x020001, 0x030100])
 def test_the_layout_without_a_header_is_refused(world: World, version: int) -> None:
     world.put(left_file(version=version, is_legacy=True, errors=("boom",)))
     refused(
@@ -218,9 +225,10 @@ def test_the_layout_without_a_header_is_refused(world: World, version: int) -> N
         b"\xff" * 8,
         b"#!/bin/sh\n",
         struct.pack("<ii", 0x030100, 1),
+        struct.pack("<ii", 0x040000, 0),
         b"\0" * 23 + b"\1",
     ],
-    ids=["cluster's", "ones", "text", "no padding", "nearly zeros"],
+    ids=["cluster's", "ones", "text", "no padding", "version 4", "nearly zeros"],
 )
 def test_what_is_no_mark_file_of_an_archive_is_refused(world: World, begin: bytes) -> None:
     world.put(begin + left_file()[len(begin) :] if any(begin[:8]) else begin + bytes(LENGTH))
@@ -264,6 +272,50 @@ def test_what_lies_in_its_place_is_not_followed_or_waited_for(files: World, tmp_
         files.take()
 
 
+def test_a_start_is_forced_with_the_name_of_its_file(files: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    forced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: forced.append(os.fstat(descriptor).st_ino))
+    files.take()
+    assert forced == [Path(each).stat().st_ino for each in (files.path, files.directory)]
+
+
+@pytest.mark.parametrize("failing", [MARK_FILE_NAME, ""])
+def test_a_start_that_cannot_be_forced_ends_and_frees_the_file(
+    files: World, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    def fsync(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == Path(files.directory, failing).stat().st_ino:
+            raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        with pytest.raises(MarkFileError, match=f"mark file {files.path} cannot be written to its disk: Input/output"):
+            files.take()
+    assert files.header()[TIMESTAMP] == -1
+    files._replace(storage=FileStorage()).take()
+
+
+def test_a_file_that_is_cut_short_right_before_the_claim_is_an_error(
+    files: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.put(left_file())
+    monkeypatch.setattr(os, "posix_fallocate", lambda *_: os.truncate(files.path, 4095))
+    with pytest.raises(
+        MarkFileError, match=f"{files.path} cannot be opened with .* bytes: it was cut short by another"
+    ):
+        files.take()
+
+
+def test_a_path_without_a_directory_is_in_the_current_one(files: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(files.directory)
+    files.put(left_file(errors=("boom",)))
+    here = files._replace(directory=".")
+    arguments: dict[str, Any] = {"storage": files.storage, "clock": files.clock, "process_id": PID, **WRITTEN}
+    ArchiveMarkFile(MARK_FILE_NAME, **arguments).signal_ready()
+    assert here.header()[VERSION] == READY
+    assert len(here.saved_errors()) == 1
+
+
 def test_others_may_not_write_what_a_start_makes(files: World, tmp_path: Path) -> None:
     previous = os.umask(0)
     try:
@@ -280,6 +332,9 @@ def test_a_file_that_everybody_may_write_is_taken_with_a_warning(
     files: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     files.put(left_file())
+    Path(files.path).chmod(0o605)
+    files.take().signal_terminated()
+    assert not caplog.text
     Path(files.path).chmod(0o666)
     files.take()
     assert f"{files.path} may be written by every user of this machine (mode 666): chmod it to 640" in caplog.text
@@ -301,6 +356,14 @@ def test_45_old_errors_are_saved_and_cleared(world: World) -> None:
     assert notices.getvalue() == f"WARNING: existing errors saved to: {world.directory}/{name}\n"
     assert world.content()[8192:] == bytes(MIB)
     assert read_error_log(mark_file.error_buffer) == []
+
+
+def test_45_only_the_old_errors_are_cleared(world: World) -> None:
+    content = bytearray(left_file(error_buffer_length=2 * MIB + 96, errors=("boom",)).ljust(3 * MIB + 8192, b"x"))
+    content[8192 + 2 * MIB : 8192 + 2 * MIB + 96] = b"y" * 96
+    world.put(bytes(content))
+    world.take()
+    assert world.content()[8192:] == bytes(2 * MIB + 96).ljust(3 * MIB, b"x")
 
 
 def test_nothing_is_saved_when_there_were_no_errors(world: World) -> None:
@@ -349,6 +412,14 @@ def test_an_owner_that_lost_its_file_writes_nothing_more(world: World) -> None:
     assert world.content() == content
 
 
+def test_an_owner_that_took_a_file_over_sees_that_it_is_claimed(world: World) -> None:
+    world.put(left_file())
+    mark_file = world.take()
+    world.storage.open_file(world.path, 0).write(struct.pack("<q", ACTIVATING), 16)
+    with pytest.raises(MarkFileError, match="another process takes it over right now"):
+        mark_file.refresh(NOW_MS + 1_000)
+
+
 def test_an_owner_whose_file_is_claimed_or_replaced_writes_nothing_more(world: World) -> None:
     mark_file = world.take()
     file = world.storage.open_file(world.path, 0)
@@ -383,12 +454,22 @@ def test_a_closed_file_is_left_alone(world: World) -> None:
 
 
 def test_a_new_file_has_no_former_owner(world: World) -> None:
-    assert world.take().former_owner is None
+    mark_file = world.take()
+    assert mark_file.former_owner is None
+    assert world.header()[RESERVED] == struct.pack("<qqqq", 0, 0, *mark_file.owner).ljust(64, b"\0")
+
+
+def test_a_taken_file_gets_the_header_of_today(world: World) -> None:
+    world.put(struct.pack("<HHHH", 72, 200, 100, 1) + left_file()[8:])
+    mark_file = world.take()
+    assert world.content()[:8] == SBE_HEADER
+    assert world.header()[RESERVED] == struct.pack("<qqqq", *JAVA, *mark_file.owner).ljust(64, b"\0")
 
 
 @pytest.mark.parametrize("version", [READY, 0])
 @pytest.mark.parametrize(
-    ("owner", "expected"), [(JAVA, JAVA), ((0, 0), None), ((0, 5), None), ((5, 0), None), ((-7, 5), None)]
+    ("owner", "expected"),
+    [(JAVA, JAVA), ((1, 1), (1, 1)), ((0, 0), None), ((0, 5), None), ((5, 0), None), ((-7, 5), None)],
 )
 def test_the_former_owner_is_the_one_that_the_file_names(
     world: World, version: int, owner: tuple[int, int], expected: tuple[int, int] | None

@@ -300,3 +300,14 @@ def test_the_clusters_mark_file_lives_on_a_simulated_disk() -> None:
     assert again.version == 768
     again.signal_failed_start()
     assert struct.unpack_from("<iiq", world.content(mark_file_name(0)), 8) == (-1, 2, -1)
+
+
+def test_a_member_that_took_a_file_over_sees_that_it_is_claimed() -> None:
+    world = on_disk(new_disk())
+    world.put(cluster_file(), mark_file_name(0))
+    path = f"{DIRECTORY}/{mark_file_name(0)}"
+    mark_file = ClusterMarkFile(path, clock=world.clock, storage=world.storage)
+    mark_file.update_activity_timestamp(NOW_MS)
+    world.storage.open_file(path, 0).write(struct.pack("<q", 2**63 - 1), 16)
+    with pytest.raises(MarkFileError, match="another process takes it over right now"):
+        mark_file.update_activity_timestamp(NOW_MS + 1_000)
