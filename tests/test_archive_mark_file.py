@@ -279,6 +279,19 @@ def test_a_start_is_forced_with_the_name_of_its_file(files: World, monkeypatch: 
     assert forced == [Path(each).stat().st_ino for each in (files.path, files.directory)]
 
 
+def test_a_closed_file_gives_its_descriptor_back(files: World) -> None:
+    def free_descriptor() -> int:
+        descriptor = os.open(os.devnull, os.O_RDONLY)
+        os.close(descriptor)
+        return descriptor
+
+    free = free_descriptor()
+    mark_file = files.take()
+    assert free_descriptor() > free
+    mark_file.close()
+    assert free_descriptor() == free
+
+
 @pytest.mark.parametrize("failing", [MARK_FILE_NAME, ""])
 def test_a_start_that_cannot_be_forced_ends_and_frees_the_file(
     files: World, monkeypatch: pytest.MonkeyPatch, failing: str
@@ -378,6 +391,14 @@ def test_an_error_log_writes_into_it(world: World) -> None:
     assert log.record(ClusterEvent("seen from outside")) == 1
     (record,) = read_error_log(world.content()[8192:])
     assert record.text == "container.errors.ClusterEvent: WARN - seen from outside"
+
+
+def test_errors_are_written_up_to_the_end_of_their_region(world: World) -> None:
+    mark_file = world.take()
+    mark_file.write_errors(MIB - 4, b"text")
+    assert world.content()[-4:] == b"text"
+    with pytest.raises(ValueError, match=f"5 bytes at {MIB - 4} are not within the error log's {MIB}"):
+        mark_file.write_errors(MIB - 4, b"text!")
 
 
 # --- a failed start, an owner that lost its file
