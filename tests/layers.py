@@ -41,9 +41,13 @@ ROOMS = {
     "files": Room(
         "files that Aeron's processes share: mark file, error log, CnC file, catalog, recording log",
         "files",
-        "common transport",
+        "common transport storage",
     ),
-    "archive": Room("requests to the archive, and snapshots in it", "archive", "common codecs transport files"),
+    "archive": Room(
+        "requests to the archive, and snapshots in it; the mark file of an archive of ours",
+        "archive",
+        "common codecs transport storage files",
+    ),
     "service": Room(
         "inside the member: agent, adapters, proxy, sessions, snapshots",
         "service snapshots",

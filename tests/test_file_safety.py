@@ -12,9 +12,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, tzinfo
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -176,28 +176,11 @@ def test_a_pipe_in_place_of_the_mark_file_is_an_error_and_no_wait(path: Path, cl
         ClusterMarkFile(path, clock=clock)
 
 
-class StoppedTime(datetime):
-    """A clock of the machine that always shows the same time, so that names of error files can be foreseen."""
-
-    NOW = "2024-05-06-07-08-09"
-
-    @classmethod
-    def now(cls, tz: tzinfo | None = None) -> Self:
-        return cls(2024, 5, 6, 7, 8, 9, tzinfo=tz)
-
-
-@pytest.fixture
-def stopped_time(monkeypatch: pytest.MonkeyPatch) -> type[StoppedTime]:
-    monkeypatch.setattr("container.files.cluster_mark_file.datetime", StoppedTime)
-    return StoppedTime
-
-
 def error_file(path: Path, milliseconds: int) -> Path:
-    zone = datetime(2024, 5, 6, 7, 8, 9).astimezone()
-    return path.with_name(f"CONTAINER-{StoppedTime.NOW}-{milliseconds:03}{zone:%z}-error.log")
+    time = datetime.fromtimestamp(NOW_MS // 1000).astimezone()
+    return path.with_name(f"CONTAINER-{time:%Y-%m-%d-%H-%M-%S}-{milliseconds:03}{time:%z}-error.log")
 
 
-@pytest.mark.usefixtures("stopped_time")
 @pytest.mark.parametrize("is_dangling", [False, True])
 def test_a_symbolic_link_in_place_of_the_error_file_is_not_followed(
     path: Path, clock: ManualClock, is_dangling: bool
@@ -213,7 +196,6 @@ def test_a_symbolic_link_in_place_of_the_error_file_is_not_followed(
     assert "boom" in error_file(path, 1).read_text()
 
 
-@pytest.mark.usefixtures("stopped_time")
 def test_errors_that_another_service_saved_in_the_same_millisecond_stay(path: Path, clock: ManualClock) -> None:
     for service_id in range(3):
         other = path.with_name(mark_file_name(service_id))
@@ -223,7 +205,6 @@ def test_errors_that_another_service_saved_in_the_same_millisecond_stay(path: Pa
         assert f"of service {service_id}" in error_file(path, service_id).read_text()
 
 
-@pytest.mark.usefixtures("stopped_time")
 def test_a_place_for_saved_errors_is_not_looked_for_without_end(path: Path, clock: ManualClock) -> None:
     for milliseconds in range(100):
         error_file(path, milliseconds).touch()

@@ -16,7 +16,7 @@ import pytest
 
 from container.errors import ForkedError
 from container.storage.file_storage import FileStorage, OpenFile
-from container.storage.seam import CREATE, EXCLUSIVE, READ_ONLY, Storage, StorageFile
+from container.storage.seam import CREATE, EXCLUSIVE, NO_FOLLOW, READ_ONLY, Storage, StorageFile
 from container.testing.simulation.disk import SimulatedDisk
 from tests.forking import Child
 
@@ -67,7 +67,7 @@ def test_a_file_is_created_opened_and_created_exclusively(storage: Storage, path
     assert error.filename == path
 
 
-@pytest.mark.parametrize("flags", [EXCLUSIVE, READ_ONLY | CREATE, READ_ONLY | EXCLUSIVE, 8, -1])
+@pytest.mark.parametrize("flags", [EXCLUSIVE, READ_ONLY | CREATE, READ_ONLY | EXCLUSIVE, NO_FOLLOW | EXCLUSIVE, 16, -1])
 def test_flags_that_make_no_sense_are_refused(storage: Storage, path: str, flags: int) -> None:
     fails(errno.EINVAL, storage.open_file, path, flags)
     assert not storage.exists(path)
@@ -186,6 +186,34 @@ def test_who_has_an_unlinked_file_open_keeps_it(storage: Storage, root: str, fil
     assert file.read(9, 0) == b"kept"
 
 
+def test_a_file_knows_whether_another_has_its_name(storage: Storage, root: str, file: StorageFile) -> None:
+    assert not file.is_replaced()
+    storage.rename(file.path, f"{root}/elsewhere")
+    assert not file.is_replaced(), "nothing is there"
+    again = storage.open_file(file.path, CREATE | EXCLUSIVE)
+    assert file.is_replaced()
+    assert not again.is_replaced()
+    storage.unlink(file.path)
+    assert not file.is_replaced()
+    storage.rename(f"{root}/elsewhere", file.path)
+    assert not file.is_replaced()
+    storage.unlink(file.path)
+    storage.make_directory(file.path)
+    assert file.is_replaced()
+
+
+def test_access_rights_leave_others_out(file: StorageFile) -> None:
+    assert file.access_rights() & 0o137 == 0
+    assert file.access_rights() & 0o600 == 0o600
+
+
+def test_a_regular_file_is_opened_without_following(storage: Storage, file: StorageFile) -> None:
+    file.write(b"content", 0)
+    for flags in (NO_FOLLOW, NO_FOLLOW | READ_ONLY, NO_FOLLOW | CREATE):
+        assert storage.open_file(file.path, flags).read(9, 0) == b"content"
+    fails(errno.EEXIST, storage.open_file, file.path, NO_FOLLOW | CREATE | EXCLUSIVE)
+
+
 def test_a_map_shares_memory_with_the_file_and_other_maps(storage: Storage, file: StorageFile) -> None:
     file.set_length(3 * PAGE)
     near, far = file.map_range(0, 3 * PAGE), storage.open_file(file.path, 0).map_range(PAGE + 100, 1_000)
@@ -238,6 +266,8 @@ def test_a_closed_file_refuses(file: StorageFile) -> None:
         lambda: file.reserve(1),
         lambda: file.force(True),
         lambda: file.map_range(0, 1),
+        file.access_rights,
+        file.is_replaced,
     ):
         assert "open it again" in str(fails(errno.EBADF, call))
 
@@ -369,10 +399,41 @@ def test_a_call_of_the_system_that_fails_is_an_error(tmp_path: Path) -> None:
         lambda: file.write(b"x", 0),
         lambda: file.reserve(1),
         lambda: file.force(True),
+        lambda: file.force(False),
+        file.access_rights,
+        file.is_replaced,
         file.close,
     ):
         fails(errno.EBADF, call)
     os.close(kept)
+
+
+def test_a_symbolic_link_is_followed_unless_refused(tmp_path: Path) -> None:
+    storage = FileStorage()
+    link, target = tmp_path / "link", tmp_path / "target"
+    link.symlink_to(target)
+    fails(errno.ELOOP, storage.open_file, str(link), NO_FOLLOW | CREATE)
+    assert not target.exists()
+    target.write_bytes(b"content")
+    fails(errno.ELOOP, storage.open_file, str(link), NO_FOLLOW)
+    file = storage.open_file(str(link), 0)
+    assert file.read(9, 0) == b"content"
+    assert file.is_replaced(), "the link has its name"
+
+
+def test_who_cannot_look_for_a_name_does_not_know(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    file = opened(tmp_path / "directory" / "file")
+    (tmp_path / "directory").rename(tmp_path / "moved")
+    assert not file.is_replaced()
+    (tmp_path / "directory").write_bytes(b"a file")
+    fails(errno.ENOTDIR, file.is_replaced)
+
+
+def test_access_rights_are_those_of_the_file(tmp_path: Path) -> None:
+    file = opened(tmp_path / "file")
+    (tmp_path / "file").chmod(0o4666)
+    assert file.access_rights() == 0o666
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 from collections.abc import Buffer, Callable
 from typing import NamedTuple, final
 
-from container.files.cluster_mark_file import ClusterMarkFile
+from container.files.mark_file import OwnedMarkFile
 from container.transport.seam import Clock, Counter
 
 class ErrorRecord(NamedTuple):
@@ -14,7 +14,7 @@ class ErrorRecord(NamedTuple):
 @final
 class DistinctErrorLog:
     def __init__(
-        self, region: Buffer | ClusterMarkFile, clock: Clock | None = None, *, has_messages: bool = True
+        self, region: Buffer | OwnedMarkFile, clock: Clock | None = None, *, has_messages: bool = True
     ) -> None: ...
     def record(self, error: BaseException) -> int: ...
     @property

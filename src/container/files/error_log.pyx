@@ -68,7 +68,7 @@ cdef class DistinctErrorLog:
     """Writes errors to a region of memory or to a mark file, which other processes may read at any time.
 
     Args:
-        region: a :class:`~container.files.cluster_mark_file.ClusterMarkFile`, or an object with a writable buffer
+        region: an :class:`~container.files.mark_file.OwnedMarkFile`, or an object with a writable buffer
             at a multiple of 8 bytes, which is held until :meth:`close`.
         clock: where the times of the observations come from; the system's by default.
         has_messages: False leaves the messages of exceptions out.

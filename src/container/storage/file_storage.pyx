@@ -1,4 +1,5 @@
 """The storage seam over the operating system's files. The GIL is released in each call that may wait."""
+import fcntl
 import os
 import uuid
 
@@ -15,8 +16,8 @@ from posix.unistd cimport pwrite as write_at
 
 from container.common.sealed cimport hide, seal
 from container.storage.seam cimport (
-    OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_READ_ONLY, Storage, StorageFile, StorageMap, check_flags, check_rename,
-    storage_error,
+    OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_NO_FOLLOW, OPEN_READ_ONLY, Storage, StorageFile, StorageMap, check_flags,
+    check_rename, storage_error,
 )
 
 from container.common import forks
@@ -24,18 +25,12 @@ from container.common.regular_files import open_regular
 
 cdef extern from *:
     """
-    #include <errno.h>
     #include <fcntl.h>
     #include <unistd.h>
     #ifdef __APPLE__
     #include <sys/sysctl.h>
     static inline int storage_boot_text(char* text, size_t length)
     { return sysctlbyname("kern.bootsessionuuid", text, &length, NULL, 0); }
-    /* There fsync leaves the data in the disk's own cache. */
-    static inline int storage_force(int file, int with_metadata)
-    { (void) with_metadata; return fcntl(file, F_FULLFSYNC); }
-    static inline int storage_allocate(int file, off_t offset, off_t length)
-    { (void) file; (void) offset; (void) length; return EOPNOTSUPP; }
     #else
     static inline int storage_boot_text(char* text, size_t length)
     {
@@ -49,21 +44,17 @@ cdef extern from *:
         text[count > 0 ? count : 0] = 0;
         return count > 0 ? 0 : -1;
     }
-    static inline int storage_force(int file, int with_metadata)
-    { return with_metadata ? fsync(file) : fdatasync(file); }
-    static inline int storage_allocate(int file, off_t offset, off_t length)
-    { return posix_fallocate(file, offset, length); }
     #endif
     """
-    int storage_force(int file, int with_metadata) noexcept nogil
-    int storage_allocate(int file, int64_t offset, int64_t length) noexcept nogil     # 0 or the error
     int storage_boot_text(char* text, size_t length) noexcept nogil         # -1 where the system has none
 
 cdef enum:
+    ACCESS_RIGHTS = 0o777
     BLOCK_LENGTH = 4096         # at most what a file system gives a place at a time
     MAX_BOOT_TEXT_LENGTH = 64
 
 cdef size_t PAGE_LENGTH = os.sysconf("SC_PAGE_SIZE")
+_FORCE_OF_MACOS = getattr(fcntl, "F_FULLFSYNC", None)   # there fsync leaves the data in the disk's own cache
 _FILE_MODE = 0o640
 _DIRECTORY_MODE = 0o750
 
@@ -197,37 +188,37 @@ cdef class OpenFile(StorageFile):
         return self._allocate(0, length) if length > 0 else 0
 
     cdef int _allocate(self, int64_t offset, int64_t length) except -1:
-        cdef int error = 0
         cdef uint8_t value = 0
-        cdef int64_t place
-        with nogil:
-            error = storage_allocate(self.descriptor, offset, length)
-            while error == EINTR:
-                error = storage_allocate(self.descriptor, offset, length)
-        if error == EOPNOTSUPP or error == ENOSYS or error == EINVAL:       # macOS, and some file systems
-            if self.length() < offset + length:
-                self.set_length(offset + length)
-            place = offset
-            while place < offset + length:
-                self.pread(&value, 1, place)
-                self.pwrite(&value, 1, place)
-                place = (place // BLOCK_LENGTH + 1) * BLOCK_LENGTH
-        elif error != 0:
-            raise storage_error(error, f"cannot reserve {length} bytes at {offset}", self.path)
+        cdef int64_t place = offset
+        try:
+            os.posix_fallocate(self.descriptor, offset, length)
+            return 0
+        except AttributeError:      # macOS has no such call
+            pass
+        except OSError as error:    # nor have some file systems
+            if error.errno != EOPNOTSUPP and error.errno != ENOSYS and error.errno != EINVAL:
+                raise storage_error(error.errno, f"cannot reserve {length} bytes at {offset}", self.path) from None
+        if self.length() < offset + length:
+            self.set_length(offset + length)
+        while place < offset + length:
+            self.pread(&value, 1, place)
+            self.pwrite(&value, 1, place)
+            place = (place // BLOCK_LENGTH + 1) * BLOCK_LENGTH
         return 0
 
     cpdef int force(self, bint with_metadata) except -1:
         self._check_open("force")
         self._check_trusted()
-        cdef int result = 0, error = 0
-        with nogil:
-            result = storage_force(self.descriptor, with_metadata)
-            while result != 0 and c_errno == EINTR:
-                result = storage_force(self.descriptor, with_metadata)
-            error = c_errno
-        if result != 0:
-            self._failed_force = error
-            raise storage_error(error, "cannot force the file", self.path)
+        try:
+            if _FORCE_OF_MACOS is not None:
+                fcntl.fcntl(self.descriptor, _FORCE_OF_MACOS)
+            elif with_metadata:
+                os.fsync(self.descriptor)
+            else:
+                os.fdatasync(self.descriptor)
+        except OSError as error:
+            self._failed_force = error.errno
+            raise storage_error(error.errno, "cannot force the file", self.path) from None
         return 0
 
     cpdef StorageMap map_range(self, int64_t offset, size_t length):
@@ -251,6 +242,21 @@ cdef class OpenFile(StorageFile):
         self._map_count += 1
         forks.own(made)
         return made
+
+    cpdef int access_rights(self) except -1:
+        self._check_open("take the access rights of")
+        return _call("take the access rights", self.path, os.fstat, self.descriptor).st_mode & ACCESS_RIGHTS
+
+    cpdef bint is_replaced(self) except -1:
+        self._check_open("look for")
+        try:
+            found = os.lstat(self.path)
+        except FileNotFoundError:
+            found = None
+        except OSError as error:
+            raise storage_error(error.errno, "cannot look for", self.path) from None
+        return found is not None and not os.path.samestat(
+            found, _call("look at", self.path, os.fstat, self.descriptor))
 
     cpdef int close(self) except -1:
         cdef int descriptor = self.descriptor
@@ -289,6 +295,8 @@ cdef class FileStorage(Storage):
             mode |= os.O_CREAT
         if flags & OPEN_EXCLUSIVE:
             mode |= os.O_EXCL
+        if flags & OPEN_NO_FOLLOW:
+            mode |= os.O_NOFOLLOW
         cdef OpenFile made = OpenFile.__new__(OpenFile)
         made.path, made.is_read_only = path, flags & OPEN_READ_ONLY
         try:

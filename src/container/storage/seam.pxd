@@ -10,6 +10,7 @@ cdef enum:
     OPEN_READ_ONLY = 1
     OPEN_CREATE = 2             # create the file unless it is there
     OPEN_EXCLUSIVE = 4          # with OPEN_CREATE: fail when it is there
+    OPEN_NO_FOLLOW = 8          # fail when its name is a symbolic link
 
 
 cdef class StorageMap:                                      # part of a file as memory, shared by all who map it
@@ -37,6 +38,8 @@ cdef class StorageFile:
     cpdef int reserve(self, int64_t length) except -1       # each byte gets its place; extends, never cuts
     cpdef int force(self, bint with_metadata) except -1     # data and length; with_metadata: times and modes as well
     cpdef StorageMap map_range(self, int64_t offset, size_t length)
+    cpdef int access_rights(self) except -1                 # as of chmod
+    cpdef bint is_replaced(self) except -1                  # something else has its name
     cpdef int close(self) except -1                         # may be called twice; maps stay
     cdef int _check_writable(self, str action) except -1
     cdef int _check_trusted(self) except -1

@@ -14,6 +14,7 @@ from libc.string cimport strerror
 READ_ONLY = <int> OPEN_READ_ONLY
 CREATE = <int> OPEN_CREATE
 EXCLUSIVE = <int> OPEN_EXCLUSIVE
+NO_FOLLOW = <int> OPEN_NO_FOLLOW
 
 
 cdef object storage_error(int error, str action, str path):
@@ -22,10 +23,12 @@ cdef object storage_error(int error, str action, str path):
 
 cdef int check_flags(int flags, str path) except -1:
     """Flags that make sense together."""
-    if (flags & ~(OPEN_READ_ONLY | OPEN_CREATE | OPEN_EXCLUSIVE) or flags & (OPEN_READ_ONLY | OPEN_CREATE) == 3
+    if (flags & ~(OPEN_READ_ONLY | OPEN_CREATE | OPEN_EXCLUSIVE | OPEN_NO_FOLLOW)
+            or flags & (OPEN_READ_ONLY | OPEN_CREATE) == 3
             or flags & (OPEN_CREATE | OPEN_EXCLUSIVE) == OPEN_EXCLUSIVE):
         raise storage_error(
-            EINVAL, f"cannot open with flags {flags}: give 0, READ_ONLY, CREATE or CREATE | EXCLUSIVE", path)
+            EINVAL, f"cannot open with flags {flags}: give 0, READ_ONLY, CREATE or CREATE | EXCLUSIVE, each with or "
+                    "without NO_FOLLOW", path)
     return 0
 
 
@@ -122,6 +125,17 @@ cdef class StorageFile:
         """
         raise _abstract(self, "map_range")
 
+    cpdef int access_rights(self) except -1:
+        """Who may read, write and execute the file: the lowest 9 bits of its mode."""
+        raise _abstract(self, "access_rights")
+
+    cpdef bint is_replaced(self) except -1:
+        """Is another file, or anything else, where this one was opened? False when nothing has its name any more.
+
+        Raises OSError when that cannot be known.
+        """
+        raise _abstract(self, "is_replaced")
+
     cpdef int close(self) except -1:
         """Close the file; nothing is forced. Its maps stay."""
         raise _abstract(self, "close")
@@ -176,7 +190,11 @@ cdef class Storage:
     """Files and directories by path (str). All raise OSError."""
 
     cpdef StorageFile open_file(self, str path, int flags):
-        """Open a regular file: READ_ONLY, CREATE, CREATE | EXCLUSIVE, or 0 for one that is there."""
+        """Open a regular file: READ_ONLY, CREATE, CREATE | EXCLUSIVE, or 0 for one that is there.
+
+        With NO_FOLLOW a symbolic link in the place of the file is an error, ELOOP; one in the place of a directory is
+        followed.
+        """
         raise _abstract(self, "open_file")
 
     cpdef list list_directory(self, str path):

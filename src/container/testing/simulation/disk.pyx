@@ -26,6 +26,7 @@ from container.testing.simulation.virtual_time cimport Draws
 cdef enum:
     SECTOR = 512                        # what the disk writes whole or not at all
     PAGE = 4096
+    ACCESS_RIGHTS = 0o640               # of every file
     MOST_STATES = 4096
     LENGTH = -1                         # of a file: in place of the number of a sector
 
@@ -722,6 +723,14 @@ cdef class SimulatedFile(StorageFile):
         self._inode.maps.append(made)
         self._map_count += 1
         return made
+
+    cpdef int access_rights(self) except -1:
+        self._begin("look", 0)
+        return ACCESS_RIGHTS
+
+    cpdef bint is_replaced(self) except -1:
+        self._begin("look", 0)
+        return self._storage.disk._names.get(_clean(self.path), self._inode) is not self._inode
 
     cpdef int close(self) except -1:
         self._is_closed = True
