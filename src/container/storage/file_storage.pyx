@@ -48,6 +48,11 @@ cdef enum:
 cdef size_t PAGE_LENGTH = os.sysconf("SC_PAGE_SIZE")
 _FILE_MODE = 0o640
 _DIRECTORY_MODE = 0o750
+try:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as _file:
+        _boot_id = bytes.fromhex(_file.read().strip().replace("-", ""))
+except OSError:
+    _boot_id = os.urandom(16)                   # no Linux: each process is taken for the first since a start
 
 
 cdef class FileMap(StorageMap):
@@ -326,6 +331,9 @@ cdef class FileStorage(Storage):
     cpdef int64_t usable_space(self, str path) except -1:
         space = _call("take the usable space", path, os.statvfs, path)
         return space.f_bavail * space.f_frsize
+
+    cpdef bytes boot_id(self):
+        return _boot_id
 
     def __repr__(self):
         return "<FileStorage>"

@@ -54,6 +54,7 @@ cdef class Storage:
     cpdef int unlink(self, str path) except -1
     cpdef int force_directory(self, str path) except -1     # creations, renames and unlinks in it
     cpdef int64_t usable_space(self, str path) except -1    # bytes
+    cpdef bytes boot_id(self)                               # 16 bytes, others after each start of the machine
 
 
 cdef object storage_error(int error, str action, str path)  # the OSError for the caller to raise

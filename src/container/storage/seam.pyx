@@ -213,3 +213,7 @@ cdef class Storage:
     cpdef int64_t usable_space(self, str path) except -1:
         """Bytes that can still be written to the disk of a directory."""
         raise _abstract(self, "usable_space")
+
+    cpdef bytes boot_id(self):
+        """What the machine's run is known by (16 bytes): others after each start of the machine."""
+        raise _abstract(self, "boot_id")

@@ -1,5 +1,5 @@
 # The catalog of an archive, open for writing. Upstream: Catalog.java; files/catalog.py reads it.
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t
 
 from container.storage.seam cimport Storage, StorageFile
 
@@ -42,11 +42,14 @@ cdef class Catalog:
     cdef bytes _read(self, int64_t offset, int64_t length)
     cdef int64_t _field(self, int64_t recording_id, int64_t field_offset) except? -2
     cdef int _load(self) except -1
-    cdef int64_t _scan(self, int64_t length) except -1
+    cdef int64_t _scan(self, int64_t length) except -2
     cdef int _clear_behind_end(self, int64_t length) except -1
     cdef int _change(self, int64_t recording_id, list fields, bint is_renewed) except -1
     cdef int _store(self, int64_t offset, bytes content) except -1
     cdef int _rewrite(self, int64_t offset, int64_t old_length, bytes content) except -1
     cdef int _grow(self, int64_t needed) except -1
     cdef int _force(self, bint always) except -1
-    cdef int64_t _total(self, int64_t length) except -1
+    cdef int64_t _total(self, int64_t length) noexcept
+    cdef bytes _framed(self, bytes body, int64_t total)
+    cdef int _make_file(self, list parts, int64_t capacity) except -1
+    cdef int64_t _larger_capacity(self, int64_t needed) except -1

@@ -23,12 +23,11 @@ cdef class RecordingPositions:
     cdef str _directory
     cdef bytes _former                          # the file as it was found, empty when it is not to be believed
     cdef bint _is_same_boot
-    cdef int _former_level
     cdef dict _known                            # recording id -> list of (identity, position), as found
     cdef dict _truncations                      # recording id -> position; in the file too, once this process owns it
     cdef StorageFile _file                      # None until the ownership has begun, and once closed
     cdef list _maps                             # StorageMap: each PAGE bytes of the file
-    cdef list _free                             # places as (StorageMap, offset), the lowest last
+    cdef list _free                             # places as (StorageMap, offset); the next one is the last
     cdef dict _notes                            # recording id -> its truncation's RecordingPosition
     cpdef int begin_recovery(self, object owner) except -1      # a crash from here on does not lose what is known
     cpdef int begin_ownership(self, object owner) except -1     # once recovery is over: from here on places can be taken
@@ -39,6 +38,8 @@ cdef class RecordingPositions:
     cpdef dict truncations(self)                                # recording id -> position, to be redone at a start
     cpdef int close(self) except -1             # may be called twice
     cdef int _load(self, object owner) except -1
+    cdef int _load_place(self, bytes place) except -1
+    cdef int _map_page(self, int64_t begin) except -1
     cdef int _replace_file(self, bytes content) except -1
     cdef int _grow(self) except -1
     cdef RecordingPosition _take(self, int kind, int64_t recording_id, bytes identity, int64_t position)

@@ -191,6 +191,7 @@ cdef class SimulatedDisk:
     cdef public int64_t longest_write
     cdef readonly uint64_t stream
     cdef readonly uint64_t crash_count
+    cdef uint64_t _boot_count
     cdef dict _names                    # path -> _Inode, or None for a directory
     cdef dict _durable_names
     cdef list _changes                  # not forced: (directory, ((path, whether it is there, _Inode or None), ...))
@@ -248,6 +249,7 @@ cdef class SimulatedDisk:
         """End all processes and lose what was not forced, as far as ``draws`` says; equal draws lose the same."""
         cdef SimulatedStorage each
         self.crash_count += 1
+        self._boot_count += 1
         for each in list(self._processes):
             each._end(draws)
         points = self._open_points()
@@ -274,6 +276,7 @@ cdef class SimulatedDisk:
                 seen.add(digest)
                 made = SimulatedDisk(capacity=self.capacity, stream=self.stream)
                 made.crash_count = self.crash_count + 1
+                made._boot_count = self._boot_count + 1
                 made._become(outcome)
                 yield made
 
@@ -580,6 +583,10 @@ cdef class SimulatedStorage(Storage):
         self._begin("look", 0, path)
         self.disk._require_directory(_clean(path), path, "take the usable space")
         return max(0, self.disk.capacity - self.disk._used_pages * PAGE)
+
+    cpdef bytes boot_id(self):
+        self._check_alive("/")
+        return self.disk._boot_count.to_bytes(8, "little") + self.disk.stream.to_bytes(8, "little")
 
     def __repr__(self):
         return f"<SimulatedStorage{' dead' if self.is_dead else ''} of {self.disk!r}>"
