@@ -65,7 +65,7 @@ class StoreWorld:
             start_position=start_position,
             initial_term_id=FRAMES.initial_term_id,
             term_buffer_length=TERM_LENGTH,
-            mtu_length=1408,
+            mtu_length=TERM_LENGTH,
             session_id=FRAMES.session_id,
             stream_id=stream_id,
             stripped_channel="aeron:ipc",

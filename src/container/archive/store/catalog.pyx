@@ -345,7 +345,7 @@ cdef class Catalog:
         if is_renewed and self.checksum != CHECKSUM_NONE:
             changed = _patched(self._read(offset, ENTRY_HEADER_LENGTH + length), 0, fields)[ENTRY_HEADER_LENGTH:]
             fields = [(CHECKSUM_OFFSET, _checksum(self.checksum, changed).to_bytes(4, "little")), *fields]
-        begin, end = fields[0][0], fields[-1][0] + len(fields[-1][1])
+        begin, end = fields[0][0], fields[len(fields) - 1][0] + len(fields[len(fields) - 1][1])
         if _is_one_sector(offset + begin, offset + end):
             return self._store(offset + begin, _patched(self._read(offset + begin, end - begin), begin, fields))
         entry = self._read(offset, ENTRY_HEADER_LENGTH + length)

@@ -120,7 +120,7 @@ cdef class SegmentWriter:
         cdef int64_t length = block.shape[0]
         if length >= FRAME_HEADER_LENGTH and is_padding(&block[0]):
             length = align_frame(sbe.sbe_get_int32(&block[0]))
-        if length > 0:
+        if block.shape[0] > 0:
             self.write_block(&block[0], <size_t> length)
 
     cdef int write_block(self, const uint8_t* block, size_t length) except -1:
