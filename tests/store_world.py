@@ -42,13 +42,14 @@ class StoreWorld:
         self.open()
 
     def open(self) -> None:
-        former, self.owner = self.owner, (self.owner[0] + 1, 42)
+        owner = (self.owner[0] + 1, 42)
         self.store = RecordingStore.open(
             self.storage,
             self.settings,
             now_ms=NOW_MS,
-            former_owner=former,
-            owner=self.owner,
+            former_owner=self.owner,
+            owner=owner,
+            write_owner=lambda: setattr(self, "owner", owner),
             report_error=self.errors.append,
             report_progress=self.on_progress,
         )

@@ -58,6 +58,7 @@ class Exhaustive:
             now_ms=NOW_MS,
             former_owner=self.world.owner,
             owner=(9, 9),
+            write_owner=lambda: None,
             report_error=self.world.errors.append,
             report_progress=lambda: None,
         )
@@ -141,10 +142,9 @@ def test_every_state_of_a_purge_and_a_migration_is_right() -> None:
         first.least_stop = first.start
         second.starts.add(first.start)
         second.frames = first.frames + second.frames
-        _, deletion = world.store.migrate(0, 1)
+        world.store.migrate(0, 1)
         first.stop, first.least_stop, first.frames = first.start, None, []
         second.start, second.starts = first.start, {first.start}
-        world.delete(deletion)
         second.may_be_gone = True
         deletion = world.store.purge(1)
         second.is_gone = True

@@ -149,8 +149,9 @@ class RecordingStore:
         settings: StoreSettings,
         *,
         now_ms: int,
-        former_owner: tuple[int, int],
+        former_owner: tuple[int, int] | None,
         owner: tuple[int, int],
+        write_owner: Callable[[], object],
         report_error: Callable[[Exception], object],
         report_progress: Callable[[], object],
     ) -> RecordingStore:
@@ -160,28 +161,29 @@ class RecordingStore:
             storage: the file system, or one that is simulated.
             settings: see :class:`StoreSettings`; the directory must be there.
             now_ms: epoch time, for the stop of recordings that a crash has ended.
-            former_owner: start timestamp and process id in the mark file before this start.
+            former_owner: start timestamp and process id in the mark file before this start, None without one.
             owner: the same of this process.
+            write_owner: called to write the owner into the mark file, and to force it: not before, as positions that
+                another archive has left are not believed, and a crash in between would make them another's.
             report_error: called with each error that does not stop anything.
             report_progress: called while files are read, forced and removed, so that the mark file stays live.
 
         Raises RecordingError for damage, OSError when the disk fails.
         """
-        directory, sync_level = settings.archive_dir, settings.catalog_file_sync_level
-        catalog = Catalog.open(
-            storage,
-            directory,
-            capacity=settings.catalog_capacity,
-            sync_level=sync_level,
-            checksum=settings.record_checksum,
-        )
-        positions: RecordingPositions | None = None
+        directory = settings.archive_dir
+        positions = RecordingPositions.open(storage, directory, sync_level=settings.file_sync_level, owner=former_owner)
+        catalog: Catalog | None = None
         try:
-            _finish_migration(storage, directory, catalog)
-            positions = RecordingPositions.open(
-                storage, directory, sync_level=settings.file_sync_level, owner=former_owner
-            )
             positions.begin_recovery(owner)
+            write_owner()
+            catalog = Catalog.open(
+                storage,
+                directory,
+                capacity=settings.catalog_capacity,
+                sync_level=settings.catalog_file_sync_level,
+                checksum=settings.record_checksum,
+            )
+            _finish_migration(storage, directory, catalog)
             recovered = recover(
                 storage,
                 directory,
@@ -197,11 +199,11 @@ class RecordingStore:
             store.recovered = recovered
             store._delete_purged(report_progress)
         except BaseException:
-            if positions is not None:
-                with suppress(OSError):
-                    positions.close()
             with suppress(OSError):
-                catalog.close()
+                positions.close()
+            if catalog is not None:
+                with suppress(OSError):
+                    catalog.close()
             raise
         return store
 
@@ -263,7 +265,15 @@ class RecordingStore:
             original_channel=original_channel,
             source_identity=source_identity,
         )
-        return self._begin(descriptor, start_position, lambda: self.catalog.add(descriptor))
+        with _as_archive_errors():
+            writer = self._writer(descriptor, start_position)
+            try:
+                self.catalog.add(descriptor)
+            except (OSError, ArchiveError):
+                writer.place.close()
+                raise
+        self._writers[descriptor.recording_id] = writer
+        return writer
 
     def extend_recording(
         self, recording_id: int, position: int, *, control_session_id: int, correlation_id: int, session_id: int
@@ -301,33 +311,35 @@ class RecordingStore:
             stop_timestamp=-1,
             stop_position=NULL_POSITION,
         )
-        return self._begin(
-            extended, position, lambda: self.catalog.extend(recording_id, control_session_id, correlation_id, session_id)
-        )
-
-    def _begin(
-        self, descriptor: RecordingDescriptor, position: int, change_catalog: Callable[[], object]
-    ) -> SegmentWriter:
-        """Take a place for the position first: the catalog has no stop position without one that is known."""
         with _as_archive_errors():
-            place = self._positions.begin(descriptor, position)
+            writer = self._writer(extended, position)
             try:
-                writer = SegmentWriter(
-                    self._storage,
-                    self._directory,
-                    descriptor,
-                    place,
-                    sync_level=self._settings.file_sync_level,
-                    checksum=self._settings.record_checksum,
-                    position=position,
-                )
-                change_catalog()
-            except BaseException:
-                with suppress(OSError):
-                    place.close()
+                self.catalog.extend(recording_id, control_session_id, correlation_id, session_id)
+            except (OSError, ArchiveError):
+                # It may have no stop position now. Where it cannot get that back, the place stays for the next open.
+                with suppress(OSError, ArchiveError):
+                    self.catalog.set_stop(recording_id, position, descriptor.stop_timestamp)
+                    writer.place.close()
                 raise
-        self._writers[descriptor.recording_id] = writer
+        self._writers[recording_id] = writer
         return writer
+
+    def _writer(self, descriptor: RecordingDescriptor, position: int) -> SegmentWriter:
+        """Make a writer. Its place is taken before the catalog changes: no recording is without a known position."""
+        place = self._positions.begin(descriptor, position)
+        try:
+            return SegmentWriter(
+                self._storage,
+                self._directory,
+                descriptor,
+                place,
+                sync_level=self._settings.file_sync_level,
+                checksum=self._settings.record_checksum,
+                position=position,
+            )
+        except BaseException:
+            place.close()
+            raise
 
     def stop(self, writer: SegmentWriter, now_ms: int) -> None:
         """End a recording where its writer is, also where that failed or was never opened. May be called twice.
@@ -422,7 +434,7 @@ class RecordingStore:
             self._positions.note_truncation(recording_id, position)
             try:
                 self.catalog.set_stop(recording_id, position, descriptor.stop_timestamp)
-            except OSError:
+            except (OSError, ArchiveError):
                 if self.catalog.stop_position(recording_id) != position:
                     self._positions.end_truncation(recording_id)
                 raise
@@ -495,10 +507,10 @@ class RecordingStore:
                     self.catalog.set_start_position(recording_id, start)
         return count
 
-    def migrate(self, source_id: int, target_id: int) -> tuple[int, Deletion]:
-        """Move all segments of a recording to another that it continues, or that continues it.
+    def migrate(self, source_id: int, target_id: int) -> int:
+        """Move all segments of a recording to another that it continues, or that continues it; return how many.
 
-        Returns how many files were moved, and a deletion of the empty one that the source may end with.
+        The empty one that the source may end with is deleted, and the source is empty then.
         """
         source, target = self._known(source_id), self._known(target_id)
         if source.stop_position == NULL_POSITION:
@@ -533,8 +545,7 @@ class RecordingStore:
                         raise ArchiveError(f"{label} segment file {path}")
             _note_migration(self._storage, self._directory, migration)
             _move(self._storage, self._directory, self.catalog, migration, source)
-            empty = [each for each in self._files(source_id) if each[0] == source.stop_position]
-            return len(moved), self._started(Deletion(source_id, empty))
+        return len(moved)
 
     def is_deleting(self, recording_id: int) -> bool:
         """Whether files of a recording are left to be deleted."""
@@ -775,6 +786,9 @@ def _move(
         path = f"{directory}/{segment_file_name(migration.source_id, position)}"
         if storage.exists(path):
             storage.rename(path, f"{directory}/{segment_file_name(migration.target_id, position)}")
+    empty = f"{directory}/{segment_file_name(migration.source_id, migration.source_stop)}"
+    if storage.exists(empty):
+        storage.unlink(empty)
     storage.force_directory(directory)
     if migration.is_in_front:
         catalog.set_start_position(migration.target_id, migration.source_start)

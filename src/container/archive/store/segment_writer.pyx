@@ -27,7 +27,7 @@ cdef enum:
     COPY_CAPACITY = 1 << 20     # of the buffer for checksums: what a recorder polls at most
 
 
-cdef bint is_ambiguous(const uint8_t* block, int64_t length, int64_t offset) noexcept nogil:
+cdef bint may_look_whole(const uint8_t* block, int64_t length, int64_t offset) noexcept nogil:
     """Can a torn write of the block, which lies at ``offset`` in the file, look like all of it?"""
     cdef int64_t begin = 0, frame_length
     while begin < length:
@@ -64,7 +64,8 @@ cdef class SegmentWriter:
         position: where writing begins (int): the end of what is recorded.
 
     Raises ValueError for what no recording can have. The first failure is the last act of a writer, but for
-    :meth:`clear_tail` and :meth:`close`.
+    :meth:`clear_tail` and :meth:`close`. The position is where the recording ends then: where it was, or behind the
+    block when all but the force of the place was done.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ cdef class SegmentWriter:
     def write(self, const uint8_t[::1] block not None):
         """Write a block (bytes-like): whole frames of one term, or padding alone, of which the header is enough.
 
-        Raises ArchiveError: code STORAGE_SPACE when the disk is full, else GENERIC. The position is where it was then.
+        Raises ArchiveError: code STORAGE_SPACE when the disk is full, else GENERIC. Then nothing more is announced.
         """
         cdef int64_t length = block.shape[0]
         if length >= FRAME_HEADER_LENGTH and is_padding(&block[0]):
@@ -128,13 +129,17 @@ cdef class SegmentWriter:
             raise ArchiveError(f"cannot write to recording {self.recording_id} at {self.position}: the writer "
                                f"{'has failed' if self.has_failed else 'is not open'}")
         self._check_block(block, <int64_t> length)
+        cdef bint is_ambiguous
         self.has_failed = True
         try:
-            self._store(block, <int64_t> length)
+            is_ambiguous = self._store(block, <int64_t> length)
+            # From here on a recovery counts the block, so the recording has it, also where the next call fails.
+            self.position += <int64_t> length
+            if is_ambiguous:
+                self.place.force()
         except OSError as error:
             raise self._failure(error, <int64_t> length) from error
         self.has_failed = False
-        self.position += <int64_t> length
         return 0
 
     cdef int _check_block(self, const uint8_t* block, int64_t length) except -1:
@@ -152,9 +157,9 @@ cdef class SegmentWriter:
         return 0
 
     cdef int _store(self, const uint8_t* block, int64_t length) except -1:
+        """Returns whether a torn write of the block could look like all of it."""
         cdef int64_t offset = self.position - self._segment_position
-        cdef bint is_pad = is_padding(block)
-        cdef bint is_twofold = False
+        cdef bint is_pad = is_padding(block), may_be_torn = False
         if is_pad:
             self._file.pwrite(block, FRAME_HEADER_LENGTH, offset)
         elif self._checksum == CHECKSUM_NONE:
@@ -168,10 +173,8 @@ cdef class SegmentWriter:
         self.place.set(self.position + length)
         if self._sync_level > 0 and not is_pad:
             with nogil:
-                is_twofold = is_ambiguous(block, length, offset)
-            if is_twofold:
-                self.place.force()
-        return 0
+                may_be_torn = may_look_whole(block, length, offset)
+        return may_be_torn
 
     cdef const uint8_t* _with_checksums(self, const uint8_t* block, int64_t length) except NULL:
         """A copy of the block, in which each frame has the checksum of its payload in place of a session id."""
