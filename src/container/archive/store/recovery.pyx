@@ -255,7 +255,7 @@ cdef class _Recovery:
         cdef _Segment segment, before
         if not bases:
             return None
-        segment = self._open(bases[-1])
+        segment = self._open(bases[len(bases) - 1])
         self._walk(segment, self._begin_in(segment.base), segment.length, False)
         if segment.last_begin < 0 and segment.base - self._segment_length in bases:
             # It was made when the one before was full; without power that one may have lost frames.
