@@ -44,6 +44,7 @@ cdef class Catalog:
     cdef int _load(self) except -1
     cdef int64_t _scan(self, int64_t length) except -2
     cdef int _clear_behind_end(self, int64_t length) except -1
+    cdef int _cut_behind_end(self) except -1
     cdef int _change(self, int64_t recording_id, list fields, bint is_renewed) except -1
     cdef int _store(self, int64_t offset, bytes content) except -1
     cdef int _rewrite(self, int64_t offset, int64_t old_length, bytes content) except -1

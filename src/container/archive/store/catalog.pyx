@@ -169,10 +169,17 @@ cdef class Catalog:
                                      file=self.path, offset=self._end)
             place += self.alignment
         if used_end >= 0:
-            self._file.set_length(self._end)
-        if used_end >= 0 or length < self.capacity:
+            self._cut_behind_end()
+        elif length < self.capacity:
             self._file.set_length(self.capacity)
+        if used_end >= 0 or length < self.capacity:
             self._force(True)
+        return 0
+
+    cdef int _cut_behind_end(self) except -1:
+        self._file.set_length(self._end)
+        self._file.set_length(self.capacity)
+        self._written_end = self._end
         return 0
 
     cpdef int64_t add(self, object descriptor) except -1:
@@ -191,15 +198,16 @@ cdef class Catalog:
         if offset + total > self.capacity:
             self._grow(offset + total)
         cdef bytes entry = self._framed(body, total)
-        cdef int64_t written = max(total, self._written_end - offset)
-        self._written_end = offset + written
-        self._file.write((bytes(4) + entry[4:]).ljust(written, b"\0"), offset)
+        if self._written_end > offset:          # an entry that failed; where one was longer, its end would stay
+            self._cut_behind_end()
+        self._written_end = offset + total
+        self._file.write(bytes(4) + entry[4:], offset)
         self._file.write((recording_id + 1).to_bytes(8, "little"), NEXT_RECORDING_ID_OFFSET)
         self._force(True)
         self._file.write(entry[:4], offset)
         self._force(False)
         self._entries[recording_id] = (offset, total - ENTRY_HEADER_LENGTH)
-        self._end += total
+        self._end = self._written_end = offset + total
         self.next_recording_id = recording_id + 1
         return recording_id
 
@@ -345,7 +353,8 @@ cdef class Catalog:
         if is_renewed and self.checksum != CHECKSUM_NONE:
             changed = _patched(self._read(offset, ENTRY_HEADER_LENGTH + length), 0, fields)[ENTRY_HEADER_LENGTH:]
             fields = [(CHECKSUM_OFFSET, _checksum(self.checksum, changed).to_bytes(4, "little")), *fields]
-        begin, end = fields[0][0], fields[len(fields) - 1][0] + len(fields[len(fields) - 1][1])
+        last = fields[len(fields) - 1]
+        begin, end = fields[0][0], last[0] + len(last[1])
         if _is_one_sector(offset + begin, offset + end):
             return self._store(offset + begin, _patched(self._read(offset + begin, end - begin), begin, fields))
         entry = self._read(offset, ENTRY_HEADER_LENGTH + length)
