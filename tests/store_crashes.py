@@ -111,8 +111,6 @@ class Lives:
         self.draws = Draws(seed)
         self.level = self.random.randrange(3) if level is None else level
         self.disk = SimulatedDisk(on_latency=self._on_latency)
-        if self.random.random() < 0.2:
-            self.disk.longest_write = self.random.choice([512, 4096, 5000])
         self.segment_length = TERM_LENGTH * self.random.choice([1, 2])
         self.recordings: dict[int, Recording] = {}
         self.storage: SimulatedStorage = self.disk.process()
@@ -184,6 +182,8 @@ class Lives:
         self.fault, self.has_failed = None, False
         self.calls_left = self.random.randint(1, self.random.choice([10, 60, 200]))
         self.is_power_cut = self.random.random() < 0.5
+        # Parts end within a sector. Of such a one a cut of the power could leave a half, which no real system does.
+        self.disk.longest_write = 0 if self.is_power_cut else self.random.choice([0, 0, 0, 512, 5000])
         self.log.append("-- live")
         try:
             self.store = self.open()

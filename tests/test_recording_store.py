@@ -538,6 +538,7 @@ def test_a_migration_that_fails_is_finished_at_the_next_open() -> None:
             try:
                 world.open()
             except OSError:  # what was to fail and was not reached
+                world.storage = disk.process()
                 world.open()
             assert world.frames(source) + world.frames(target) == frames, (kind, after)
 

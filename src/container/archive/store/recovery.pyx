@@ -149,11 +149,15 @@ cdef class _Recovery:
         for recording_id, position in sorted(self._positions.truncations().items()):
             if self._complete_truncation(recording_id, position):
                 done.append(Recovered(recording_id, position, "truncation", 0))
+            if self._positions.sync_level > 0:
+                self._force_names()
             self._positions.end_truncation(recording_id)
         for recording_id in self._catalog.recording_ids():
             if self._catalog.stop_position(recording_id) == NULL_POSITION:
                 self._progress()
                 done.append(self._recover(recording_id))
+        if len(done) > 0 and self._positions.sync_level > 0:
+            self._force_names()                 # files that were unlinked before a kill
         return done
 
     cdef int _progress(self) except -1:
@@ -333,6 +337,8 @@ cdef class _Recovery:
                                      f"missing: {_ADVICE}", file=self._path(base), log_position=position)
             return None
         segment = self._open(base)
+        if position - base > segment.length and position == self._start:
+            return None                         # nothing is recorded, and the length of the file was not forced
         if position - base > segment.length:
             raise RecordingError(f"the recording has log position {position} on the disk, but this file has "
                                  f"{segment.length} bytes: {_ADVICE}", file=segment.path, log_position=position)
@@ -410,7 +416,8 @@ cdef class _Recovery:
         """Leave nothing behind the end: neither bytes nor files. All is checked before anything is written."""
         cdef int64_t base = self._base_of(stop)
         cdef _Segment last = None
-        cdef bint is_forced = basis == "frames" and self._positions.sync_level > 0
+        # A process that was killed may have zeroed what lies behind the end, and not have forced that.
+        cdef bint is_forced = self._positions.sync_level > 0
         cdef list later = [each for each in bases if each > base]
         for each in later:
             self._check_empty(each, stop)
