@@ -246,6 +246,10 @@ class Lives:
         recording_id = store.catalog.next_recording_id
         start = self.random.choice([0, TERM_LENGTH - 2048, 3 * TERM_LENGTH - 20_000, 5 * TERM_LENGTH])
         recording = Recording(recording_id, start, start, starts={start}, may_be_gone=True)
+        failed = self.recordings.get(recording_id)
+        if failed is not None:  # its id was not used up, and yet it may be there
+            recording.starts |= failed.starts
+            recording.least_stop = min(recording.starts)
         self.recordings[recording_id] = recording
         with self._trying(f"start {recording_id} at {start}", recording):
             writer = store.start_recording(
@@ -260,7 +264,7 @@ class Lives:
                 source_identity="aeron:ipc",
                 now_ms=NOW_MS,
             )
-            recording.may_be_gone = False
+            recording.may_be_gone, recording.starts, recording.least_stop = False, {start}, None
             self._opened(store, recording, writer)
 
     def _opened(self, store: RecordingStore, recording: Recording, writer: SegmentWriter) -> None:
@@ -505,7 +509,7 @@ def check_recording(
     if not is_uncertain:
         if start not in recording.starts:
             raise Violation(f"{name} begins at {start}, expected one of {sorted(recording.starts)}")
-        between = recording.least_stop is not None and recording.least_stop < stop < recording.stop
+        between = recording.least_stop is not None and recording.least_stop < stop < recording.stop and stop != start
         if stop < least or between or stop not in {*recording.boundaries, recording.start, start}:
             raise Violation(f"{name} ends at {stop}, announced is {recording.stop}, or {recording.least_stop}")
     expected = {begin: frame for begin, _, frame in recording.frames}
