@@ -223,7 +223,7 @@ cdef class _Recovery:
         if not self._start <= position <= descriptor.stop_position:
             return False
         bases = self._segment_bases()
-        self._catalog.set_stop(recording_id, position, descriptor.stop_timestamp)
+        self._set_stop(recording_id, position, descriptor.stop_timestamp)
         base = self._base_of(position)
         if base in bases and position > max(base, self._start):
             self._erase(self._open(base), position - base)
@@ -247,7 +247,7 @@ cdef class _Recovery:
         if known is not None and segment is None:
             stop = known.position
         self._finish(bases, segment, stop, basis)
-        self._catalog.set_stop(recording_id, stop, self._now_ms)
+        self._set_stop(recording_id, stop, self._now_ms)
         return Recovered(recording_id, stop, basis, self._torn_length)
 
     cdef _Segment _walk_from_files(self, list bases):
@@ -475,6 +475,11 @@ cdef class _Recovery:
         for base in reversed(bases):
             self._storage.unlink(self._path(base))
         return self._force_names() if bases else 0
+
+    cdef int _set_stop(self, int64_t recording_id, int64_t position, int64_t timestamp_ms) except -1:
+        self._progress()
+        self._catalog.set_stop(recording_id, position, timestamp_ms)
+        return self._progress()
 
     cdef int _force(self, StorageFile file) except -1:
         self._progress()
