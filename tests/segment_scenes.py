@@ -93,7 +93,9 @@ class Scene:
         content = image(*[encoded(each) for each in descriptors], next_id=next_id, length=4096)
         self._write(path, 0, content, len(content))
 
-    def write(self, base: int, content: bytes, *, offset: int = 0, recording_id: int = 0, length: int = SEGMENT) -> None:
+    def write(
+        self, base: int, content: bytes, *, offset: int = 0, recording_id: int = 0, length: int = SEGMENT
+    ) -> None:
         """Put bytes into a segment file, which is created."""
         self._write(f"{self.directory}/{recording_id}-{base}.rec", offset, content, length)
 
@@ -131,7 +133,13 @@ class Scene:
         positions.begin_recovery(SECOND)
         try:
             done = recover(
-                self.storage, directory, catalog, positions, now_ms=NOW, torn_frame=torn_frame, checksum=checksum,
+                self.storage,
+                directory,
+                catalog,
+                positions,
+                now_ms=NOW,
+                torn_frame=torn_frame,
+                checksum=checksum,
                 report_progress=report_progress,
             )
         finally:

@@ -19,7 +19,6 @@ from container.archive.store.recovery import recover
 from container.errors import ConfigurationError, RecordingError
 from container.files.catalog import RecordingDescriptor
 from container.recordings.checksums import crc32c
-from container.recordings.frame_reader import FrameReader
 from container.storage.file_storage import FileStorage
 from container.storage.seam import CREATE, Storage
 from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog
@@ -60,7 +59,9 @@ def simulated() -> Scene:
 def refused(scene: Scene, text: str, **values: Any) -> RecordingError:
     """The start is refused, and neither catalog nor segments are changed."""
     before = {each: scene.storage.length_of(f"{scene.directory}/{each}") for each in scene.segments()}
-    contents = {each: scene.segment(int(each[2:-4])) for each in before if each.startswith("0-") and each[2:-4].isdigit()}
+    contents = {
+        each: scene.segment(int(each[2:-4])) for each in before if each.startswith("0-") and each[2:-4].isdigit()
+    }
     entry = scene.catalog().descriptor(0)
     with pytest.raises(RecordingError, match=text) as raised:
         scene.start(**values)
@@ -258,9 +259,11 @@ def test_payloads_of_zeros_that_are_not_last_are_no_damage(scene: Scene) -> None
 def test_the_page_of_a_frame_is_of_the_file_and_not_of_what_is_read_at_once(scene: Scene) -> None:
     mebibyte, term = 1 << 20, 4 << 20
     content = filled(0, mebibyte - 3 * 32) + frame(mebibyte - 96, b"z" * 8000, term=term)
-    content = b"".join(
-        frame(at, b"y" * 4064, term=term) for at in range(0, mebibyte - 4096, 4096)
-    ) + frame(mebibyte - 4096, b"z" * 3968, term=term) + frame(mebibyte - 96, b"z" * 8000, term=term)
+    content = (
+        b"".join(frame(at, b"y" * 4064, term=term) for at in range(0, mebibyte - 4096, 4096))
+        + frame(mebibyte - 4096, b"z" * 3968, term=term)
+        + frame(mebibyte - 96, b"z" * 8000, term=term)
+    )
     values = {"term_buffer_length": term, "segment_file_length": term}
     scene.write_catalog(recording(**values))
     scene.write(0, content, length=term)
@@ -297,7 +300,9 @@ def known(scene: Scene, position: int, *, level: int = 0, descriptor: RecordingD
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("behind", [b"", frame(END, b"d" * 5000), b"\x55" * 3000, frame(END, bytes(8000))], ids=range(4))
+@pytest.mark.parametrize(
+    "behind", [b"", frame(END, b"d" * 5000), b"\x55" * 3000, frame(END, bytes(8000))], ids=range(4)
+)
 def test_after_a_kill_the_recording_ends_where_it_was_announced(scene: Scene, level: int, behind: bytes) -> None:
     known(scene, END, level=level)
     scene.write(0, THREE + behind)
@@ -402,7 +407,9 @@ def test_at_level_0_a_cut_of_the_power_leaves_the_frames_alone() -> None:
     assert scene.start() == [Recovered(0, END, "frames", 0)]
 
 
-@pytest.mark.parametrize("payload", [bytes(100), b"d" * 512 + bytes(512) + b"d" * 100, b"d" * 512 + bytes(32)], ids=range(3))
+@pytest.mark.parametrize(
+    "payload", [bytes(100), b"d" * 512 + bytes(512) + b"d" * 100, b"d" * 512 + bytes(32)], ids=range(3)
+)
 def test_a_frame_behind_the_bound_that_may_be_torn_is_cut(payload: bytes) -> None:
     begin = 4096 - 544
     content = filled(0, begin) + frame(begin, b"b" * 480)
@@ -421,9 +428,7 @@ def test_a_frame_of_zeros_before_the_bound_stays() -> None:
 
 
 @pytest.mark.parametrize(("kind", "checksum"), [(1, zlib.crc32), (2, crc32c)])
-def test_a_frame_of_zeros_behind_the_bound_stays_with_its_checksum(
-    kind: int, checksum: Callable[[bytes], int]
-) -> None:
+def test_a_frame_of_zeros_behind_the_bound_stays_with_its_checksum(kind: int, checksum: Callable[[bytes], int]) -> None:
     content = frames(0, [b"a" * 40, bytes(5000), b"c"], checksum=checksum)
     scene = bounded(0)
     scene.write(0, content)
@@ -489,7 +494,7 @@ def test_which_frames_may_be_torn_is_what_plain_code_says() -> None:
     random = Random(3)
     for _ in range(300):
         at = random.randrange(0, 64) * 32
-        content = (filled(0, at) if at > 0 else b"")
+        content = filled(0, at) if at > 0 else b""
         payload = bytearray(random.randbytes(random.randrange(0, 3000)))
         for _ in range(random.randrange(3)):
             begin = random.randrange(len(payload) + 1)
@@ -506,9 +511,23 @@ def test_which_frames_may_be_torn_is_what_plain_code_says() -> None:
 # --- names and layouts -------------------------------------------------------------------------------------------
 
 OTHERS = [
-    "0.rec", "-0.rec", "0-.rec", "a-0.rec", "0-0.rec.del", "00-0.rec", "0-00131072.rec", "0-131072.rec.del",
-    "0-131072.REC", "0--0.rec", "0-131072 .rec", "+0-131072.rec", "0-131072-.rec", "0-1e5.rec", "0-131072.rec\n",
-    "\u0660-\u0661\u0663\u0661\u0660\u0667\u0662.rec", "archive-mark.dat",
+    "0.rec",
+    "-0.rec",
+    "0-.rec",
+    "a-0.rec",
+    "0-0.rec.del",
+    "00-0.rec",
+    "0-00131072.rec",
+    "0-131072.rec.del",
+    "0-131072.REC",
+    "0--0.rec",
+    "0-131072 .rec",
+    "+0-131072.rec",
+    "0-131072-.rec",
+    "0-1e5.rec",
+    "0-131072.rec\n",
+    "\u0660-\u0661\u0663\u0661\u0660\u0667\u0662.rec",
+    "archive-mark.dat",
 ]
 
 
@@ -611,11 +630,9 @@ def test_progress_is_reported_for_each_recording_each_mebibyte_and_around_each_f
             events.append(kind)
 
     disk.on_latency = look
-    recover(
-        scene.storage, "/", catalog, positions, now_ms=NOW, report_progress=lambda: events.append("progress")
-    )
+    recover(scene.storage, "/", catalog, positions, now_ms=NOW, report_progress=lambda: events.append("progress"))
     forces = [index for index, event in enumerate(events) if event.startswith("force")]
-    assert len(forces) == 4, "of the segment that was erased, and of each stop position"
+    assert len(forces) == 5, "of the names, of the segment that was erased, and of each stop position"
     assert all(events[index - 1] == events[index + 1] == "progress" for index in forces)
     reads = [index for index, event in enumerate(events) if event == "read"]
     assert len(reads) >= 8
@@ -707,23 +724,27 @@ BUILDS: dict[str, tuple[Build, set[int]]] = {
 
 
 def check_end(disk: SimulatedDisk, ends: set[int], level: int) -> None:
-    """The next start finds one of these ends, and leaves nothing behind it."""
+    """The next start finds one of these ends, and leaves nothing behind it, whatever crash comes then."""
     scene = Scene(disk.process())
     for owner in (FIRST, SECOND):
         scene.start(owner=owner, level=level, torn_frame="cut")
     found = scene.descriptor().stop_position
     assert found in ends
-    base = found // SEGMENT * SEGMENT
+    content = check_nothing_behind(scene, found)
+    for state in disk.crash_states() if level > 0 else ():
+        again = Scene(state.process())
+        assert again.descriptor().stop_position == found
+        assert check_nothing_behind(again, found) == content
+
+
+def check_nothing_behind(scene: Scene, stop: int) -> bytes:
+    """Neither bytes nor files; returns the last segment."""
+    base = stop // SEGMENT * SEGMENT
     assert max(int(each[2:-4]) for each in scene.segments()) <= base
-    if f"0-{base}.rec" in scene.segments():
-        content = scene.segment(base)
-        assert len(content) == SEGMENT
-        assert not any(content[found - base :])
-    reader = FrameReader(
-        "/", recording_id=0, start_position=0, term_length=TERM, segment_length=SEGMENT, initial_term_id=0,
-        mtu_length=1408, stream_id=1,
-    )
-    reader.close()
+    content = scene.segment(base) if f"0-{base}.rec" in scene.segments() else bytes(SEGMENT)
+    assert len(content) == SEGMENT
+    assert not any(content[stop - base :])
+    return content
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -762,6 +783,29 @@ def test_a_cut_of_the_power_in_a_recovery_leaves_an_end_that_is_right(name: str,
         lambda disk: check_end(disk, ends, level),
     )
     assert states > 10
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_what_a_process_erased_before_it_was_killed_does_not_come_back(level: int) -> None:
+    disk = SimulatedDisk()
+    scene = Scene(disk.process())
+    known(scene, END, level=level)
+    scene.write(0, THREE + frame(END, b"d" * 600))
+    scene.write(SEGMENT, b"garbage")
+    file = scene.storage.open_file("/0-0.rec", 0)
+    file.set_length(END)
+    file.set_length(SEGMENT)
+    scene.storage.unlink(f"/0-{SEGMENT}.rec")
+    scene.storage.kill(Draws(0))  # type: ignore[attr-defined]
+    check_end(disk, {END}, level)
+
+
+@pytest.mark.parametrize("start", [0, 4096])
+def test_a_cut_of_the_power_before_the_first_segment_has_its_length(start: int) -> None:
+    scene = bounded(start, start=start)
+    scene.write(0, b"", length=0)
+    assert scene.start(level=1) == [Recovered(0, start, "bound", 0)]
+    assert scene.segment(0) == bytes(SEGMENT)
 
 
 # --- truncations -------------------------------------------------------------------------------------------------
@@ -891,7 +935,8 @@ def test_a_running_archive_is_recovered_after_each_of_its_writes() -> None:
         place = scene.positions(level=1).begin(recording(), 0)
         file, position, announced = scene.storage.open_file("/0-0.rec", 0), 0, 0
         for _ in range(random.randrange(1, 12)):
-            payload = random.choice([random.randbytes, bytes, lambda n: b"z" * n])(random.randrange(1, 6000))
+            length = random.randrange(1, 6000)
+            payload = random.choice([random.randbytes(length), bytes(length), b"z" * length])
             block = frame(position, payload)
             file.write(block, position)
             if random.randrange(6) == 0:
