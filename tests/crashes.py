@@ -46,18 +46,18 @@ def kills(prepare: Work, act: Work) -> Iterator[SimulatedDisk]:
             disk = SimulatedDisk()
             prepare(disk.process())
             storage = disk.process()
-            calls = count()
+            calls = 0
 
-            def strike(
-                _kind: str, _length: int, storage: Storage = storage, calls: Iterator[int] = calls, seed: int = seed
-            ) -> None:
-                if next(calls) == number:
-                    storage.kill(Draws(seed))  # type: ignore[attr-defined]
+            def strike(_kind: str, _length: int) -> None:
+                nonlocal calls
+                calls += 1
+                if calls > number:  # noqa: B023 - it is called within this round
+                    storage.kill(Draws(seed))  # noqa: B023
 
             disk.on_latency = strike
             with suppress(OSError, ContainerError):
                 act(storage)
             disk.on_latency = None
-            if next(calls) <= number:
+            if calls <= number:
                 return
             yield disk

@@ -78,7 +78,8 @@ cdef class Catalog:
         range, OSError.
         """
         if not HEADER_LENGTH <= capacity <= LENGTH_MAX:
-            raise ConfigurationError(f"capacity={capacity} of the catalog: must be from {HEADER_LENGTH} to {LENGTH_MAX}")
+            raise ConfigurationError(
+                f"capacity={capacity} of the catalog: must be from {HEADER_LENGTH} to {LENGTH_MAX}")
         if not 0 <= sync_level <= 2:
             raise ConfigurationError(f"sync_level={sync_level} of the catalog: must be 0, 1 or 2")
         if not CHECKSUM_NONE <= checksum <= CHECKSUM_CRC32C:
@@ -187,7 +188,7 @@ cdef class Catalog:
 
         What is written before the length word is forced at each level.
 
-        Raises ArchiveError when the catalog is full, OSError, UnicodeEncodeError never: what is not ASCII becomes "?".
+        What is not ASCII in its texts becomes "?". Raises ArchiveError when the catalog is full, OSError.
         """
         self._check_open()
         cdef int64_t recording_id = self.next_recording_id
@@ -260,8 +261,8 @@ cdef class Catalog:
         """The recording begins at a log position. Raises ArchiveError, OSError."""
         return self._change(recording_id, [(START_POSITION_OFFSET, _int64(position))], True)
 
-    cpdef int extend(
-            self, int64_t recording_id, int64_t control_session_id, int64_t correlation_id, int32_t session_id) except -1:
+    cpdef int extend(self, int64_t recording_id, int64_t control_session_id, int64_t correlation_id,
+                     int32_t session_id) except -1:
         """The recording is in progress again, from where it ended, with these ids. Raises ArchiveError, OSError."""
         return self._change(recording_id, [
             (CONTROL_SESSION_ID_OFFSET, _int64(control_session_id) + _int64(correlation_id)),

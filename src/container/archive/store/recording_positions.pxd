@@ -12,7 +12,7 @@ cdef class RecordingPosition:                   # of one recording in progress
     # Moves the position: a store through a map, which survives the end of the process, and not of power.
     cpdef int set(self, int64_t position) except -1
     cpdef int force(self) except -1             # what is set survives the end of power
-    cpdef int close(self) except -1             # frees the place: the catalog has the stop position; may be called twice
+    cpdef int close(self) except -1             # frees the place: the catalog has the stop position
     cdef uint8_t* _place(self) except NULL
 
 
@@ -24,13 +24,13 @@ cdef class RecordingPositions:
     cdef bytes _former                          # the file as it was found, empty when it is not to be believed
     cdef bint _is_same_boot
     cdef dict _known                            # recording id -> list of (identity, position), as found
-    cdef dict _truncations                      # recording id -> position; in the file too, once this process owns it
+    cdef dict _truncations                      # recording id -> position; in the file too, once it is ours
     cdef StorageFile _file                      # None until the ownership has begun, and once closed
     cdef list _maps                             # StorageMap: each PAGE bytes of the file
     cdef list _free                             # places as (StorageMap, offset); the next one is the last
     cdef dict _notes                            # recording id -> its truncation's RecordingPosition
     cpdef int begin_recovery(self, object owner) except -1      # a crash from here on does not lose what is known
-    cpdef int begin_ownership(self, object owner) except -1     # once recovery is over: from here on places can be taken
+    cpdef int begin_ownership(self, object owner) except -1     # once recovery is over: places can be taken
     cpdef RecordingPosition begin(self, object descriptor, int64_t position)    # forces it at level 1 and 2
     cpdef object known(self, object descriptor)                 # KnownPosition(position, is_exact) or None
     cpdef int note_truncation(self, int64_t recording_id, int64_t position) except -1   # before the catalog changes

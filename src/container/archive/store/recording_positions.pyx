@@ -202,7 +202,7 @@ cdef class RecordingPositions:
         ``owner``: start timestamp and process id (ints) in the mark file. Forced. Raises OSError.
         """
         cdef bytes content = _header(self.sync_level, self._storage.boot_id(), owner[0], owner[1], NO_PID, NO_PID)
-        cdef int64_t offset, place
+        cdef int64_t offset
         cdef RecordingPosition note
         for recording_id, position in self._truncations.items():
             content += _place_bytes(KIND_TRUNCATION, recording_id, bytes(IDENTITY_LENGTH), position)

@@ -52,7 +52,7 @@ cdef enum:
 
 cdef int64_t POSITION_MAX = _POSITION_MAX
 _SEGMENT_NAME = re.compile(r"(0|[1-9][0-9]*)-(0|-?[1-9][0-9]*)\.rec")
-_NO_HEADER = bytes(FRAME_HEADER_LENGTH)
+cdef bytes _NO_HEADER = bytes(FRAME_HEADER_LENGTH)
 _ADVICE = "`ArchiveTool mark-invalid` leaves the recording out"
 
 
@@ -145,19 +145,18 @@ cdef class _Recovery:
     cdef list _run(self):
         cdef int64_t recording_id
         cdef list done = []
+        cdef list in_progress = [each for each in self._catalog.recording_ids()
+                                 if self._catalog.stop_position(each) == NULL_POSITION]
         self._find_segments()
+        if self._positions.sync_level > 0 and (in_progress or self._positions.truncations()):
+            self._force_names()                 # what a process that was killed has removed must not come back
         for recording_id, position in sorted(self._positions.truncations().items()):
             if self._complete_truncation(recording_id, position):
                 done.append(Recovered(recording_id, position, "truncation", 0))
-            if self._positions.sync_level > 0:
-                self._force_names()
             self._positions.end_truncation(recording_id)
-        for recording_id in self._catalog.recording_ids():
-            if self._catalog.stop_position(recording_id) == NULL_POSITION:
-                self._progress()
-                done.append(self._recover(recording_id))
-        if len(done) > 0 and self._positions.sync_level > 0:
-            self._force_names()                 # files that were unlinked before a kill
+        for recording_id in in_progress:
+            self._progress()
+            done.append(self._recover(recording_id))
         return done
 
     cdef int _progress(self) except -1:
@@ -227,7 +226,7 @@ cdef class _Recovery:
         if not self._start <= position <= descriptor.stop_position:
             return False
         bases = self._segment_bases()
-        self._catalog.set_stop(recording_id, position, descriptor.stop_timestamp)
+        self._set_stop(recording_id, position, descriptor.stop_timestamp)
         base = self._base_of(position)
         if base in bases and position > max(base, self._start):
             self._erase(self._open(base), position - base)
@@ -251,7 +250,7 @@ cdef class _Recovery:
         if known is not None and segment is None:
             stop = known.position
         self._finish(bases, segment, stop, basis)
-        self._catalog.set_stop(recording_id, stop, self._now_ms)
+        self._set_stop(recording_id, stop, self._now_ms)
         return Recovered(recording_id, stop, basis, self._torn_length)
 
     cdef _Segment _walk_from_files(self, list bases):
@@ -337,9 +336,8 @@ cdef class _Recovery:
                                      f"missing: {_ADVICE}", file=self._path(base), log_position=position)
             return None
         segment = self._open(base)
-        if position - base > segment.length and position == self._start:
-            return None                         # nothing is recorded, and the length of the file was not forced
-        if position - base > segment.length:
+        # Of a recording that has nothing yet the length of the file may be lost.
+        if position - base > segment.length and position != self._start:
             raise RecordingError(f"the recording has log position {position} on the disk, but this file has "
                                  f"{segment.length} bytes: {_ADVICE}", file=segment.path, log_position=position)
         self._walk(segment, position - base, segment.length, True)
@@ -385,13 +383,14 @@ cdef class _Recovery:
         """
         cdef int32_t length
         cdef const uint8_t* frame
+        cdef bint is_zero
         segment.end, segment.last_begin, segment.reason = offset, -1, AT_LIMIT
         while segment.end + FRAME_HEADER_LENGTH <= limit:
             length = self._frame_length(segment, segment.end)
             frame = segment.window.at(segment.end, FRAME_HEADER_LENGTH)
             if length == 0:
-                segment.reason = (AT_WRONG_HEADER if memcmp(frame, <const char*> <bytes> _NO_HEADER, FRAME_HEADER_LENGTH)
-                                  else AT_ZERO)
+                is_zero = memcmp(frame, <const char*> _NO_HEADER, FRAME_HEADER_LENGTH) == 0
+                segment.reason = AT_ZERO if is_zero else AT_WRONG_HEADER
                 break
             segment.is_last_data = sbe.sbe_get_uint16(frame + TYPE_OFFSET) == TYPE_DATA
             if segment.is_last_data:
@@ -416,8 +415,7 @@ cdef class _Recovery:
         """Leave nothing behind the end: neither bytes nor files. All is checked before anything is written."""
         cdef int64_t base = self._base_of(stop)
         cdef _Segment last = None
-        # A process that was killed may have zeroed what lies behind the end, and not have forced that.
-        cdef bint is_forced = self._positions.sync_level > 0
+        cdef bint is_forced = self._positions.sync_level > 0    # what is read may not be on the disk yet
         cdef list later = [each for each in bases if each > base]
         for each in later:
             self._check_empty(each, stop)
@@ -442,8 +440,8 @@ cdef class _Recovery:
     cdef int _check_empty(self, int64_t base, int64_t stop) except -1:
         cdef _Segment segment = self._open(base)
         if segment.window.used_end(0, segment.length) >= 0:
-            raise RecordingError(f"the recording ends at log position {stop}, but this later file has data: {_ADVICE}",
-                                 file=segment.path, log_position=stop)
+            raise RecordingError(f"the recording ends at log position {stop}, but this later file has data: "
+                                 f"{_ADVICE}", file=segment.path, log_position=stop)
         segment.file.close()
         return 0
 
@@ -482,6 +480,11 @@ cdef class _Recovery:
         for base in reversed(bases):
             self._storage.unlink(self._path(base))
         return self._force_names() if bases else 0
+
+    cdef int _set_stop(self, int64_t recording_id, int64_t position, int64_t timestamp_ms) except -1:
+        self._progress()
+        self._catalog.set_stop(recording_id, position, timestamp_ms)
+        return self._progress()
 
     cdef int _force(self, StorageFile file) except -1:
         self._progress()
