@@ -552,7 +552,9 @@ def check_tail(storage: Storage, recording_id: int, start: int, stop: int, segme
         file = storage.open_file(f"/{file_name}", 0)
         length = file.length()
         # A crash while what lies behind the end is cleared leaves the last segment short.
-        if length > segment_length or length < segment_length and (segment_base < base or length < stop - base and stop > start):
+        if length > segment_length or (
+            length < segment_length and (segment_base < base or (length < stop - base and stop > start))
+        ):
             raise Violation(f"{file_name} has {length} bytes")
         if segment_base == base and file.read(length, stop - base).strip(b"\0"):
             raise Violation(f"{file_name} is not zero behind the end of the recording at {stop}")

@@ -60,7 +60,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 
 def read_all(reader: SegmentReader, limit: int, max_length: int = 1 << 20) -> list[tuple[int, bytes]]:
     """All that is read, each as the length and the bytes."""
-    found = []
+    found: list[tuple[int, bytes]] = []
     while True:
         length, content = reader.read_frames(limit, max_length)
         if length == 0:
@@ -82,7 +82,9 @@ def test_frames_are_read_up_to_the_limit(world: World) -> None:
     assert read_all(world.reader(), len(block)) == [(len(block), block)]
     reader = world.reader()
     assert reader.read_frames(64) == (64, block[:64])
-    assert reader.read_frames(len(block) - 1) == (len(block) - 64, block[:-64]), "the same frames, until they are consumed"
+    assert reader.read_frames(len(block) - 1) == (len(block) - 64, block[:-64]), (
+        "the same frames, until they are consumed"
+    )
     reader.skip(64)
     assert reader.position == 64
     assert reader.read_frames(65) == (0, b"")

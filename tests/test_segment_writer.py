@@ -113,7 +113,7 @@ def test_of_padding_only_the_header_is_written(world: World) -> None:
     following = FRAMES.block(TERM_LENGTH, b"next term")
     writer.write(following)
     content = world.content("0-0.rec")
-    assert content[: TERM_LENGTH].rstrip(b"\0") == (block + FRAMES.padding(len(block))).rstrip(b"\0")
+    assert content[:TERM_LENGTH].rstrip(b"\0") == (block + FRAMES.padding(len(block))).rstrip(b"\0")
     assert content[TERM_LENGTH:] == following.ljust(TERM_LENGTH, b"\0")
 
 
@@ -190,7 +190,7 @@ def test_a_block_longer_than_the_buffer_gets_its_checksums(world: World) -> None
     writer.write(block)
     content = world.content("0-0.rec")
     end = content[64 + 60_032 + 12 : 64 + 60_032 + 16]
-    assert end == crc32((b"x" * 60_000)).to_bytes(4, "little")
+    assert end == crc32(b"x" * 60_000).to_bytes(4, "little")
 
 
 @pytest.mark.parametrize(
@@ -251,8 +251,12 @@ def test_a_following_segment_that_is_there_ends_the_recording(world: World) -> N
     writer.write(block)
     stray = f"{world.directory}/0-{TERM_LENGTH}.rec"
     world.storage.open_file(stray, CREATE).write(b"what is this?", 0)
-    fails(ArchiveError.GENERIC, f"segment file already exists: .*0-{TERM_LENGTH}.rec", writer.write,
-          FRAMES.padding(len(block)))
+    fails(
+        ArchiveError.GENERIC,
+        f"segment file already exists: .*0-{TERM_LENGTH}.rec",
+        writer.write,
+        FRAMES.padding(len(block)),
+    )
     assert writer.position == len(block)
     assert writer.has_failed
     fails(ArchiveError.GENERIC, "has failed", writer.write, FRAMES.data(len(block), b"no more"))
@@ -285,7 +289,9 @@ def test_what_fails_leaves_the_position_and_its_tail_is_cleared(
     block = FRAMES.block(0, b"x" * 1000)
     writer.write(block)
     disk.fail(kind, error, written=written)
-    failure = fails(code, "recording 0 cannot go on at 1056", writer.write, FRAMES.data(1056, b"y" * (TERM_LENGTH - 1088)))
+    failure = fails(
+        code, "recording 0 cannot go on at 1056", writer.write, FRAMES.data(1056, b"y" * (TERM_LENGTH - 1088))
+    )
     assert isinstance(failure.__cause__, OSError)
     assert writer.position == len(block)
     for _ in range(2):

@@ -13,7 +13,7 @@ from tests.recorded_frames import TERM_LENGTH
 from tests.store_crashes import NOW_MS, Recording, check_store, run
 from tests.store_world import FRAMES, StoreWorld
 
-SEEDS = 240
+SEEDS = 640
 PARTS = 8
 
 

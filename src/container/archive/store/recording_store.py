@@ -18,8 +18,8 @@ from typing import Literal
 
 from container.archive import error_codes
 from container.archive.store.catalog import Catalog
-from container.archive.store.recording_positions import RecordingPositions
 from container.archive.store.facts import Recovered
+from container.archive.store.recording_positions import RecordingPositions
 from container.archive.store.recovery import recover
 from container.archive.store.segment_reader import SegmentReader
 from container.archive.store.segment_writer import SegmentWriter
@@ -439,9 +439,7 @@ class RecordingStore:
                     self._positions.end_truncation(recording_id)
                 raise
             self._cut(descriptor, position)
-            return self._started(
-                Deletion(recording_id, self._files_behind(descriptor, position), ends_truncation=True)
-            )
+            return self._started(Deletion(recording_id, self._files_behind(descriptor, position), ends_truncation=True))
 
     def purge(self, recording_id: int, *, lowest_replay_position: int | None = None) -> Deletion:
         """Delete a stopped recording that nobody replays, with all its files."""
@@ -539,7 +537,10 @@ class RecordingStore:
             self._finish_truncation(target_id)
             moved = _bases_to_move(source)
             for position in moved:
-                for label, recording_id, must_be in (("missing src", source_id, True), ("preexisting dst", target_id, False)):
+                for label, recording_id, must_be in (
+                    ("missing src", source_id, True),
+                    ("preexisting dst", target_id, False),
+                ):
                     path = self._path(recording_id, position)
                     if self._storage.exists(path) != must_be:
                         raise ArchiveError(f"{label} segment file {path}")
@@ -637,9 +638,7 @@ class RecordingStore:
         if recording_id in self._deletions:
             raise ArchiveError(f"another delete operation in progress for recording id: {recording_id}")
 
-    def _check_detach(
-        self, descriptor: RecordingDescriptor, position: int, lowest_replay_position: int | None
-    ) -> None:
+    def _check_detach(self, descriptor: RecordingDescriptor, position: int, lowest_replay_position: int | None) -> None:
         lower_bound = _base(descriptor, descriptor.start_position) + descriptor.segment_file_length
         if position != _base(descriptor, position):
             raise ArchiveError(f"invalid segment start: newStartPosition={position}")

@@ -19,8 +19,8 @@ cdef class SegmentReader:
     cdef int _checksum
     cdef int64_t _ready                     # bytes of the last read that are not consumed
 
-    # Bytes of whole frames that begin at `position` and end at `limit_position` or before it; 0: there are none. All are
-    # of one term. Padding comes alone: of it `data` has the header, and the result is the whole length. About
+    # Bytes of whole frames that begin at `position` and end at `limit_position` or before it; 0: there are none. All
+    # are of one term. Padding comes alone: of it `data` has the header, and the result is the whole length. About
     # `max_length` bytes, but at least one frame.
     cdef int64_t read(self, int64_t limit_position, size_t max_length) except -1
     # Is there a header with the right term offset, term id and stream id?

@@ -3,7 +3,7 @@
 Upstream: ReplaySession.java. Each header is compared with what its position demands, so that bytes which are no frame
 of this place are never sent for one.
 """
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
 from container.archive.store.layout cimport (
@@ -14,7 +14,8 @@ from container.archive.store.layout cimport (
 )
 from container.codecs cimport sbe
 from container.common.sealed cimport seal
-from container.recordings.checksums cimport CHECKSUM_NONE, checksum
+from container.recordings.checksums cimport CHECKSUM_NONE
+from container.recordings.checksums cimport checksum as checksum_of
 from container.storage.seam cimport OPEN_READ_ONLY, Storage
 
 from container.errors import RecordingError, RecordingUnavailableError
@@ -34,8 +35,8 @@ cdef class SegmentReader:
         buffer_length: bytes that are read at most at a time; at least as many as a data frame can have.
         checksum: kind that is recorded in place of session ids and is to be verified, 0 for none.
 
-    Raises ValueError for what no recording can have. Reading raises RecordingError, with file and offset, for what is no
-    frame of the recording, and its subclass RecordingUnavailableError for a file that is missing or cannot be read.
+    Raises ValueError for what no recording can have. Reading raises RecordingError, with file and offset, for what is
+    no frame of the recording, and its subclass RecordingUnavailableError for a file that is missing or unreadable.
     """
 
     def __init__(
@@ -212,7 +213,7 @@ cdef class SegmentReader:
                               offset=self.position - self._segment_position, log_position=self.position)
 
     cdef int32_t _computed(self, const uint8_t* frame, int64_t length) noexcept nogil:
-        return <int32_t> checksum(self._checksum, frame + FRAME_HEADER_LENGTH, length - FRAME_HEADER_LENGTH, 0)
+        return <int32_t> checksum_of(self._checksum, frame + FRAME_HEADER_LENGTH, length - FRAME_HEADER_LENGTH, 0)
 
     cdef object _end_of_file(self, int64_t count):
         return RecordingError(

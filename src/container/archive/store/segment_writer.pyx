@@ -18,7 +18,8 @@ from container.archive.store.recording_positions cimport RecordingPosition
 from container.archive.store.recovery cimport has_zero_sector
 from container.codecs cimport sbe
 from container.common.sealed cimport seal
-from container.recordings.checksums cimport CHECKSUM_NONE, checksum
+from container.recordings.checksums cimport CHECKSUM_NONE
+from container.recordings.checksums cimport checksum as checksum_of
 from container.storage.seam cimport OPEN_CREATE, OPEN_EXCLUSIVE, Storage, StorageFile
 
 from container.errors import ArchiveError
@@ -190,7 +191,7 @@ cdef class SegmentWriter:
             memcpy(self._copy, block, <size_t> length)
             while begin < length:
                 frame_length = align_frame(sbe.sbe_get_int32(block + begin))
-                sbe.sbe_put_int32(self._copy + begin + FRAME_SESSION_ID_OFFSET, <int32_t> checksum(
+                sbe.sbe_put_int32(self._copy + begin + FRAME_SESSION_ID_OFFSET, <int32_t> checksum_of(
                     self._checksum, block + begin + FRAME_HEADER_LENGTH, frame_length - FRAME_HEADER_LENGTH, 0))
                 begin += frame_length
         return self._copy
