@@ -272,20 +272,18 @@ def test_a_stop_whose_catalog_fails_leaves_the_end_to_the_next_open() -> None:
     assert world.range(0) == (0, writer.position)
 
 
-def test_a_crash_of_the_next_start_leaves_the_end_known() -> None:
+@pytest.mark.parametrize("kind", ["write", "force", "rename", "force_directory", "map", "unlink"])
+@pytest.mark.parametrize("after", range(3))
+def test_a_start_that_fails_leaves_the_end_known_to_the_next_one(kind: str, after: int) -> None:
     disk, world = simulated(0)
     writer = world.start()
     world.write(writer, b"x" * 100 + bytes(9000))
-    for kind in ("write", "force", "rename", "force_directory", "map", "unlink"):
-        for after in range(3):
-            world.storage = disk.process()
-            disk.fail(kind, errno.EIO, after=after)
-            with suppress(OSError):
-                world.open()
-                world.store.close()
-    world.storage = disk.process()
-    world.open()
-    assert world.range(0) == (0, writer.position)
+    disk.fail(kind, errno.EIO, after=after)
+    for _ in range(3):
+        world.storage = disk.process()
+        with suppress(OSError):
+            world.open()
+            assert world.range(0) == (0, writer.position)
 
 
 # Truncation.
