@@ -23,7 +23,7 @@ from container.storage.seam cimport OPEN_CREATE, Storage, StorageFile
 
 from container.archive.store.facts import Recovered
 from container.errors import ConfigurationError, RecordingError
-from container.files.catalog import NULL_POSITION
+from container.files.catalog import NULL_POSITION as _NULL_POSITION
 from container.files.catalog import POSITION_MAX as _POSITION_MAX
 
 cdef enum:
@@ -148,7 +148,7 @@ cdef class _Recovery:
         cdef int64_t recording_id
         cdef list done = []
         cdef list in_progress = [each for each in self._catalog.recording_ids()
-                                 if self._catalog.stop_position(each) == NULL_POSITION]
+                                 if self._catalog.stop_position(each) == _NULL_POSITION]
         self._find_segments()
         if self._positions.sync_level > 0 and (in_progress or self._positions.truncations()):
             self._force_names()                 # what a process that was killed has removed must not come back
@@ -222,7 +222,7 @@ cdef class _Recovery:
         """Cut a recording again; False when it has gone on since, or never was so long."""
         cdef int64_t base
         cdef list bases
-        if not self._catalog.has(recording_id) or self._catalog.stop_position(recording_id) == NULL_POSITION:
+        if not self._catalog.has(recording_id) or self._catalog.stop_position(recording_id) == _NULL_POSITION:
             return False
         descriptor = self._describe(recording_id)
         if not self._start <= position <= descriptor.stop_position:
