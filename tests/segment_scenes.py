@@ -27,7 +27,7 @@ _HEADER = struct.Struct("<iBBHiiiiq")
 
 def recording(recording_id: int = 0, **changes: Any) -> RecordingDescriptor:
     """A recording in progress from position 0; its term ids overflow."""
-    values = {"start_position": 0, "mtu_length": 32 * 1024, "initial_term_id": INITIAL_TERM} | changes
+    values = {"start_position": 0, "mtu_length": 32 * 1024, "session_id": 7, "initial_term_id": INITIAL_TERM} | changes
     return described(recording_id, **values)
 
 

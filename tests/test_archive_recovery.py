@@ -183,6 +183,48 @@ def test_frames_behind_a_wrong_header_are_damage(scene: Scene) -> None:
     assert error.file.endswith("/0-0.rec")
 
 
+@pytest.mark.parametrize("is_same_session", [True, False])
+def test_frames_of_an_earlier_session_behind_the_end_are_stale(scene: Scene, is_same_session: bool) -> None:
+    old = recording(start_position=0, session_id=7 if is_same_session else 8)
+    first = frames(0, [b"a" * 100] * 2, session_id=6)
+    stale = bytearray(first + frames(len(first), [b"s" * 1000] * 3))
+    newer = frames(len(first), [b"n" * 500], session_id=old.session_id)
+    stale[len(first) : len(first) + len(newer)] = newer
+    scene.write_catalog(old)
+    scene.write(0, bytes(stale))
+    end = len(first) + len(newer)
+    if is_same_session:
+        refused(scene, f"no frame begins here, but at log position {len(first) + 1056} one does")
+    else:
+        assert scene.start() == [Recovered(0, end, "frames", 0)]
+        assert scene.segment(0) == (first + newer).ljust(SEGMENT, b"\0")
+
+
+def test_a_frame_of_an_earlier_session_is_stale_where_a_newer_one_ends(scene: Scene) -> None:
+    newer = frames(0, [b"a" * 100] * 2, session_id=6) + frames(320, [b"n" * 1000], session_id=8)
+    scene.write_catalog(recording(session_id=8))
+    scene.write(0, newer + frames(len(newer), [b"s" * 1000] * 3, session_id=7))
+    assert scene.start() == [Recovered(0, len(newer), "frames", 0)]
+    assert scene.segment(0) == newer.ljust(SEGMENT, b"\0")
+
+
+def test_a_checksum_that_looks_like_the_session_id_ends_nothing(scene: Scene) -> None:
+    content = frames(0, [b"a" * 100, b"b" * 100, b"c" * 100], checksum=crc32c)
+    session_id = int.from_bytes(content[160 + 12 : 160 + 16], "little", signed=True)
+    scene.write_catalog(recording(session_id=session_id))
+    scene.write(0, content)
+    assert scene.start() == [Recovered(0, len(content), "frames", 0)]
+
+
+def test_frames_far_behind_a_wrong_header_are_damage(scene: Scene) -> None:
+    length = 4 << 20
+    content = b"".join(frame(at, b"y" * 16352, term=length, session_id=7) for at in range(0, 2 << 20, 16384))
+    scene.write_catalog(recording(term_buffer_length=length, segment_file_length=length, session_id=99))
+    scene.write(0, content[:4] + b"\xff" + content[5:], length=length)
+    with pytest.raises(RecordingError, match="no frame begins here, but at log position"):
+        scene.start()
+
+
 def test_a_file_that_is_longer_than_a_segment_is_cut(scene: Scene) -> None:
     scene.write_catalog(recording())
     scene.write(0, filled(0, SEGMENT + 4096), length=SEGMENT + 4096)

@@ -444,6 +444,16 @@ def test_a_file_that_cannot_be_read_says_nothing(kind: str) -> None:
     found.begin_ownership(SECOND)
 
 
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_start_that_lacks_descriptors_or_memory_is_to_be_repeated(error: int) -> None:
+    disk = SimulatedDisk()
+    owned(disk.process(), "/").begin(described(5), START)
+    disk.fail("open", error)
+    with pytest.raises(OSError, match="cannot open"):
+        opened(disk.process(), "/")
+    assert opened(disk.process(), "/").known(described(5)) == KnownPosition(START, is_exact=True)
+
+
 def test_a_directory_of_that_name_is_reported(tmp_path: Path) -> None:
     (tmp_path / POSITIONS_NAME).mkdir()
     positions = opened(FileStorage(), str(tmp_path))

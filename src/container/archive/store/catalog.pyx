@@ -19,10 +19,13 @@ from container.storage.seam cimport OPEN_CREATE, OPEN_EXCLUSIVE, Storage, Storag
 
 from contextlib import suppress
 
-from container.archive.error_codes import GENERIC, UNKNOWN_RECORDING
+from container.archive.error_codes import GENERIC as _GENERIC
+from container.archive.error_codes import UNKNOWN_RECORDING as _UNKNOWN_RECORDING
 from container.common.semantic_version import format_version
 from container.errors import ArchiveError, ConfigurationError, RecordingError
-from container.files.catalog import CATALOG_NAME, NULL_POSITION, parse_descriptor
+from container.files.catalog import CATALOG_NAME as _CATALOG_NAME
+from container.files.catalog import NULL_POSITION as _NULL_POSITION
+from container.files.catalog import parse_descriptor
 
 cdef enum:
     SECTOR = 512
@@ -53,7 +56,7 @@ cdef enum:
 cdef int64_t LENGTH_MAX = 0x7FFFFFFF            # to upstream the catalog is one buffer of Java's
 cdef int64_t RECORDING_ID_MAX = 0x7FFFFFFFFFFFFFFE
 cdef int32_t NEW_VERSION = 0x030100
-_NEW_NAME = f"{CATALOG_NAME}.new"
+_NEW_NAME = f"{_CATALOG_NAME}.new"
 _HEADER = struct.Struct("<iiqi12x")             # version, length, next recording id, alignment
 _ENTRY_HEADER = struct.Struct("<iiI20x")        # length behind it, state, checksum
 _DESCRIPTOR = struct.Struct("<7q6i")
@@ -86,7 +89,7 @@ cdef class Catalog:
             raise ConfigurationError(f"checksum={checksum} of the catalog: must be from 0 to {CHECKSUM_CRC32C}")
         cdef Catalog made = Catalog.__new__(Catalog)
         made._storage, made._directory = storage, archive_dir
-        made.path = f"{archive_dir}/{CATALOG_NAME}"
+        made.path = f"{archive_dir}/{_CATALOG_NAME}"
         made.capacity, made.sync_level, made.checksum = capacity, sync_level, checksum
         made._entries, made._deleted = {}, []
         with suppress(FileNotFoundError):
@@ -193,7 +196,7 @@ cdef class Catalog:
         self._check_open()
         cdef int64_t recording_id = self.next_recording_id
         if recording_id > RECORDING_ID_MAX:
-            raise ArchiveError("the catalog is full: there are no more recording ids", code=GENERIC)
+            raise ArchiveError("the catalog is full: there are no more recording ids", code=_GENERIC)
         cdef bytes body = _encoded(descriptor, 0, 0, recording_id)
         cdef int64_t total = self._total(ENTRY_HEADER_LENGTH + len(body)), offset = self._end
         if offset + total > self.capacity:
@@ -266,7 +269,7 @@ cdef class Catalog:
         """The recording is in progress again, from where it ended, with these ids. Raises ArchiveError, OSError."""
         return self._change(recording_id, [
             (CONTROL_SESSION_ID_OFFSET, _int64(control_session_id) + _int64(correlation_id)),
-            (STOP_TIMESTAMP_OFFSET, _int64(NULL_POSITION)), (STOP_POSITION_OFFSET, _int64(NULL_POSITION)),
+            (STOP_TIMESTAMP_OFFSET, _int64(_NULL_POSITION)), (STOP_POSITION_OFFSET, _int64(_NULL_POSITION)),
             (SESSION_ID_OFFSET, session_id.to_bytes(4, "little", signed=True))], True)
 
     cpdef int replace(self, object descriptor) except -1:
@@ -312,17 +315,17 @@ cdef class Catalog:
 
     cdef int _check_open(self) except -1:
         if self._file is None:
-            raise ArchiveError(f"the catalog {self.path} is closed", code=GENERIC)
+            raise ArchiveError(f"the catalog {self.path} is closed", code=_GENERIC)
         if self._failure is not None:
             raise ArchiveError(f"the catalog {self.path} cannot be used any more, as a change of it failed half way: "
-                               f"{self._failure}", code=GENERIC)
+                               f"{self._failure}", code=_GENERIC)
         return 0
 
     cdef tuple _entry(self, int64_t recording_id):
         self._check_open()
         found = self._entries.get(recording_id)
         if found is None:
-            raise ArchiveError(f"unknown recording id: {recording_id}", code=UNKNOWN_RECORDING)
+            raise ArchiveError(f"unknown recording id: {recording_id}", code=_UNKNOWN_RECORDING)
         return found
 
     cdef bytes _read(self, int64_t offset, int64_t length):
@@ -343,7 +346,7 @@ cdef class Catalog:
     cdef bytes _framed(self, bytes body, int64_t total):
         """A valid entry of this length, with header and padding."""
         if total - ENTRY_HEADER_LENGTH > LENGTH_MAX:
-            raise ArchiveError(f"the catalog has no room for an entry of {total} bytes", code=GENERIC)
+            raise ArchiveError(f"the catalog has no room for an entry of {total} bytes", code=_GENERIC)
         body = body.ljust(total - ENTRY_HEADER_LENGTH, b"\0")
         return _ENTRY_HEADER.pack(len(body), STATE_VALID, _checksum(self.checksum, body)) + body
 
@@ -428,7 +431,7 @@ cdef class Catalog:
         cdef int64_t capacity = self.capacity
         if needed > LENGTH_MAX:
             raise ArchiveError(f"the catalog is full: it would have {needed} bytes, at most {LENGTH_MAX} are possible",
-                               code=GENERIC)
+                               code=_GENERIC)
         while capacity < needed:
             capacity = min(capacity + (capacity >> 1), LENGTH_MAX)
         return capacity

@@ -10,6 +10,7 @@ look like. A position here is stored once the data before it are written, and fo
 The file is written anew at each start, under another name first; damage of it never stops a start. A place has 64 bytes
 and lies in one sector, so that it survives whole or not at all.
 """
+import errno
 import struct
 import zlib
 from contextlib import suppress
@@ -22,10 +23,10 @@ from container.storage.seam cimport (
     OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_READ_ONLY, Storage, StorageFile, StorageMap,
 )
 
-from container.archive.error_codes import GENERIC
+from container.archive.error_codes import GENERIC as _GENERIC
 from container.archive.store.facts import KnownPosition
 from container.errors import ArchiveError, ConfigurationError
-from container.files.catalog import POSITION_MAX
+from container.files.catalog import POSITION_MAX as _POSITION_MAX
 
 cdef extern from *:
     """
@@ -40,6 +41,7 @@ cdef extern from *:
 
 POSITIONS_NAME = "archive.positions"
 _NEW_NAME = "archive.positions.new"
+_PASSING_ERRORS = frozenset([errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 _MAGIC = b"ARCPOS\r\n"
 _VERSION = 1
 
@@ -98,7 +100,7 @@ cdef class RecordingPosition:
 
     cdef uint8_t* _place(self) except NULL:
         if self._owner is None or self._map.data == NULL:
-            raise ArchiveError(f"the position of recording {self.recording_id} is closed", code=GENERIC)
+            raise ArchiveError(f"the position of recording {self.recording_id} is closed", code=_GENERIC)
         return self._map.data + self._offset
 
     def __repr__(self):
@@ -118,7 +120,8 @@ cdef class RecordingPositions:
             sync_level: of this archive's data: from 1 on it forces them.
             owner: start timestamp and process id (ints) in the mark file as it was before this start; None without one.
 
-        Raises ConfigurationError for another level. A file that is missing, damaged or cannot be read says nothing.
+        A file that is missing, damaged or cannot be read says nothing. Raises ConfigurationError for another level,
+        OSError when memory or descriptors are short: then another start may know more.
         """
         if not 0 <= sync_level <= 2:
             raise ConfigurationError(f"sync_level={sync_level} of the recordings: must be 0, 1 or 2")
@@ -136,13 +139,16 @@ cdef class RecordingPositions:
         cdef int64_t offset
         if owner is None:
             return 0
-        with suppress(OSError):
+        try:
             file = self._storage.open_file(self.path, OPEN_READ_ONLY)
             try:
                 if file.length() <= LENGTH_MAX:
                     content = file.read(LENGTH_MAX, 0)
             finally:
                 file.close()
+        except OSError as error:
+            if error.errno in _PASSING_ERRORS:
+                raise
         if len(content) < SECTOR or content[_HEADER.size:_HEADER.size + 4] != _crc(content[:_HEADER.size]):
             return 0
         magic, version, level, boot_id, timestamp, pid, next_timestamp, next_pid = _HEADER.unpack_from(content)
@@ -281,7 +287,7 @@ cdef class RecordingPositions:
     cdef int _check_owned(self) except -1:
         if self._file is None:
             raise ArchiveError(f"{self.path} is not open for positions: begin the ownership first, and close it last",
-                               code=GENERIC)
+                               code=_GENERIC)
         return 0
 
     cdef int _replace_file(self, bytes content) except -1:
@@ -349,7 +355,7 @@ cdef tuple _read_place(bytes place):
     recording_id, = struct.unpack_from("<q", place, RECORDING_ID_OFFSET)
     position, next_position = struct.unpack_from("<qq", place, POSITION_OFFSET)
     if (kind != KIND_FREE and _crc(place[:4] + place[RECORDING_ID_OFFSET:POSITION_OFFSET]) == place[4:8]
-            and 0 <= position <= POSITION_MAX and position % FRAME_ALIGNMENT == 0
+            and 0 <= position <= _POSITION_MAX and position % FRAME_ALIGNMENT == 0
             and 0 <= next_position - position <= STEP_MAX):
         return kind, recording_id, position
     return KIND_FREE, recording_id, 0

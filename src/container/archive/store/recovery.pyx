@@ -23,7 +23,7 @@ from container.storage.seam cimport OPEN_CREATE, Storage, StorageFile
 
 from container.archive.store.facts import Recovered
 from container.errors import ConfigurationError, RecordingError
-from container.files.catalog import NULL_POSITION
+from container.files.catalog import NULL_POSITION as _NULL_POSITION
 from container.files.catalog import POSITION_MAX as _POSITION_MAX
 
 cdef enum:
@@ -32,6 +32,7 @@ cdef enum:
     TERM_LENGTH_MIN = 64 * 1024
     LENGTH_MAX = 1024 * 1024 * 1024             # of terms and segments
     MTU_LENGTH_MAX = 64 * 1024
+    BLOCK_LENGTH_MAX = 1024 * 1024              # what upstream writes at once, by default
     FRAME_HEADER_LENGTH = 32                    # and the alignment of frames
     TYPE_PAD = 0
     TYPE_DATA = 1
@@ -46,7 +47,7 @@ cdef enum:
 cdef enum:
     AT_LIMIT
     AT_ZERO                                     # nothing is written there
-    AT_WRONG_HEADER
+    AT_WRONG_HEADER                             # or at a frame that an earlier session has left behind its end
     AT_SHORT_FRAME                              # the file ends in the middle of it
     AT_ZERO_SECTOR                              # of a frame, so that perhaps not all of it was written
 
@@ -140,13 +141,14 @@ cdef class _Recovery:
     cdef int32_t _initial_term_id
     cdef int32_t _stream_id
     cdef int32_t _mtu_length
+    cdef int32_t _session_id                    # of its last extension; earlier frames may have others
     cdef int64_t _torn_length
 
     cdef list _run(self):
         cdef int64_t recording_id
         cdef list done = []
         cdef list in_progress = [each for each in self._catalog.recording_ids()
-                                 if self._catalog.stop_position(each) == NULL_POSITION]
+                                 if self._catalog.stop_position(each) == _NULL_POSITION]
         self._find_segments()
         if self._positions.sync_level > 0 and (in_progress or self._positions.truncations()):
             self._force_names()                 # what a process that was killed has removed must not come back
@@ -191,7 +193,7 @@ cdef class _Recovery:
         self._term_length, self._segment_length = descriptor.term_buffer_length, segment_length
         self._position_bits_to_shift = term_length.bit_length() - 1
         self._initial_term_id, self._stream_id = descriptor.initial_term_id, descriptor.stream_id
-        self._mtu_length = descriptor.mtu_length
+        self._mtu_length, self._session_id = descriptor.mtu_length, descriptor.session_id
         self._first_base = self._start - self._start % self._term_length
         self._torn_length = 0
         return descriptor
@@ -220,7 +222,7 @@ cdef class _Recovery:
         """Cut a recording again; False when it has gone on since, or never was so long."""
         cdef int64_t base
         cdef list bases
-        if not self._catalog.has(recording_id) or self._catalog.stop_position(recording_id) == NULL_POSITION:
+        if not self._catalog.has(recording_id) or self._catalog.stop_position(recording_id) == _NULL_POSITION:
             return False
         descriptor = self._describe(recording_id)
         if not self._start <= position <= descriptor.stop_position:
@@ -376,6 +378,11 @@ cdef class _Recovery:
             return (length + FRAME_HEADER_LENGTH - 1) & ~(FRAME_HEADER_LENGTH - 1)
         return 0
 
+    cdef bint _is_of_session(self, _Segment segment, int64_t offset) except -1:
+        """Whether a frame has the session id of the last extension; it may have a checksum in its place."""
+        return self._session_id == sbe.sbe_get_int32(
+            segment.window.at(offset, FRAME_HEADER_LENGTH) + SESSION_ID_OFFSET)
+
     cdef int _walk(self, _Segment segment, int64_t offset, int64_t limit, bint is_power_cut) except -1:
         """Find where the frames end from an offset on, at most at `limit`.
 
@@ -383,7 +390,7 @@ cdef class _Recovery:
         """
         cdef int32_t length
         cdef const uint8_t* frame
-        cdef bint is_zero
+        cdef bint is_zero, is_in_session = is_power_cut   # behind a bound there are frames of the last extension alone
         segment.end, segment.last_begin, segment.reason = offset, -1, AT_LIMIT
         while segment.end + FRAME_HEADER_LENGTH <= limit:
             length = self._frame_length(segment, segment.end)
@@ -396,6 +403,11 @@ cdef class _Recovery:
             if segment.is_last_data:
                 if segment.end + length > segment.length:
                     segment.reason, segment.broken_length = AT_SHORT_FRAME, length
+                    break
+                if self._is_of_session(segment, segment.end):
+                    is_in_session = True
+                elif is_in_session and not self._has_any_checksum(segment, length):
+                    segment.reason = AT_WRONG_HEADER
                     break
                 if is_power_cut:
                     frame = segment.window.at(segment.end, length)
@@ -410,6 +422,16 @@ cdef class _Recovery:
         """Whether a frame, with its padding, has the checksum of its payload."""
         return self._checksum != CHECKSUM_NONE and sbe.sbe_get_uint32(frame + SESSION_ID_OFFSET) == checksum_of(
             self._checksum, frame + FRAME_HEADER_LENGTH, length - FRAME_HEADER_LENGTH, 0)
+
+    cdef bint _has_any_checksum(self, _Segment segment, int32_t length) except -1:
+        """Whether the frame at the end has one of either kind: then it does not say of which session it is."""
+        cdef const uint8_t* frame = segment.window.at(segment.end, length)
+        cdef uint32_t recorded = sbe.sbe_get_uint32(frame + SESSION_ID_OFFSET)
+        cdef int kind
+        for kind in range(CHECKSUM_NONE + 1, CHECKSUM_CRC32C + 1):
+            if recorded == checksum_of(kind, frame + FRAME_HEADER_LENGTH, length - FRAME_HEADER_LENGTH, 0):
+                return True
+        return False
 
     cdef int _finish(self, list bases, _Segment segment, int64_t stop, str basis) except -1:
         """Leave nothing behind the end: neither bytes nor files. All is checked before anything is written."""
@@ -455,8 +477,10 @@ cdef class _Recovery:
             if segment.base + segment.used_end > term_end:
                 raise RecordingError(f"the frames end here, but a later term has data: {_ADVICE}",
                                      file=segment.path, offset=segment.end, log_position=position)
+        # What an earlier session has left behind its end is no damage: one block, or its rest behind newer frames.
         while segment.reason == AT_WRONG_HEADER and place + FRAME_HEADER_LENGTH <= segment.used_end:
-            if self._frame_length(segment, place) > 0:
+            if self._frame_length(segment, place) > 0 and (
+                    self._is_of_session(segment, place) or place - segment.end > BLOCK_LENGTH_MAX):
                 raise RecordingError(f"no frame begins here, but at log position {segment.base + place} one does: "
                                      f"{_ADVICE}", file=segment.path, offset=segment.end, log_position=position)
             place += FRAME_HEADER_LENGTH
