@@ -65,6 +65,8 @@ class Recording:
     """Where it may begin."""
     may_be_gone: bool = False
     is_gone: bool = False
+    session_id: int = FRAMES.session_id
+    """Of the image that is recorded now, or was last."""
     is_broken: bool = False
     """A call failed: nothing more is done with it until the next open."""
 
@@ -287,10 +289,11 @@ class Lives:
             return bytes(size - 1) + b"e" if size else b""
         return self.random.randbytes(size)
 
-    def _block(self, position: int) -> tuple[bytes, int]:
-        rest = FRAMES.rest(position)
+    def _block(self, position: int, session_id: int) -> tuple[bytes, int]:
+        frames = Frames(session_id=session_id)
+        rest = frames.rest(position)
         if rest == HEADER_LENGTH or self.random.random() < 0.1:
-            return FRAMES.padding(position), rest
+            return frames.padding(position), rest
         payloads: list[bytes] = []
         length = 0
         for _ in range(self.random.choice([1, 1, 2, 3, 8])):
@@ -301,13 +304,13 @@ class Lives:
             payloads.append(payload)
             length += frame_length
         if not payloads:
-            return FRAMES.padding(position), rest
-        return FRAMES.block(position, *payloads), length
+            return frames.padding(position), rest
+        return frames.block(position, *payloads), length
 
     def _write(self, store: RecordingStore) -> None:
         recording_id = self.random.choice(list(self.writers))
         recording, writer = self.recordings[recording_id], self.writers[recording_id]
-        content, length = self._block(writer.position)
+        content, length = self._block(writer.position, recording.session_id)
         recording.cut(writer.position)
         recording.add(content, length)
         self.log.append(f"write {recording_id} at {writer.position}: {length}")
@@ -339,13 +342,14 @@ class Lives:
 
     def _extend(self, store: RecordingStore) -> None:
         recording = self._idle()
+        recording.session_id = self.random.randrange(-(1 << 31), 1 << 31)
         with self._trying(f"extend {recording.recording_id} at {recording.stop}", recording):
             writer = store.extend_recording(
                 recording.recording_id,
                 recording.stop,
                 control_session_id=self.random.randrange(1 << 40),
                 correlation_id=self.random.randrange(1 << 40),
-                session_id=self.random.randrange(-(1 << 31), 1 << 31),
+                session_id=recording.session_id,
             )
             self._opened(store, recording, writer)
 

@@ -81,7 +81,7 @@ class StoreWorld:
         if position is None:
             position = self.store.recorded_position(recording_id)
         writer = self.store.extend_recording(
-            recording_id, position, control_session_id=11, correlation_id=12, session_id=13
+            recording_id, position, control_session_id=11, correlation_id=12, session_id=FRAMES.session_id
         )
         writer.open()
         return writer

@@ -60,7 +60,7 @@ def test_a_recording_is_made_stopped_and_continued(world: StoreWorld) -> None:
     again = world.extend(0)
     extended = world.store.catalog.descriptor(0)
     assert extended is not None
-    assert (extended.control_session_id, extended.correlation_id, extended.session_id) == (11, 12, 13)
+    assert (extended.control_session_id, extended.correlation_id, extended.session_id) == (11, 12, FRAMES.session_id)
     assert (extended.stop_position, extended.stop_timestamp) == (-1, -1)
     world.write(again, b"three")
     world.store.stop(again, NOW_MS + 7)
@@ -284,6 +284,46 @@ def test_a_start_that_fails_leaves_the_end_known_to_the_next_one(kind: str, afte
         with suppress(OSError):
             world.open()
             assert world.range(0) == (0, writer.position)
+
+
+def test_a_recording_that_cannot_be_is_only_purged(world: StoreWorld) -> None:
+    good = descriptor(0, stop_position=0)
+    for recording_id, impossible in enumerate(
+        [
+            descriptor(term_buffer_length=0),
+            descriptor(term_buffer_length=1 << 15),
+            descriptor(term_buffer_length=3 << 16, segment_file_length=3 << 16),
+            descriptor(segment_file_length=-(1 << 31)),
+            descriptor(segment_file_length=1 << 15),
+            descriptor(start_position=-64),
+        ]
+    ):
+        assert world.store.add_replica(impossible) == recording_id
+        calls: dict[Callable[..., object], list[int]] = {
+            world.store.truncate: [0],
+            world.store.detach: [0],
+            world.store.purge_segments: [0],
+            world.store.delete_detached: [],
+            world.store.attach: [],
+            world.store.open_reader: [0],
+            world.extend: [0],
+            world.store.migrate: [recording_id],
+        }
+        for call, arguments in calls.items():
+            refuses(error_codes.GENERIC, f"recording {recording_id} cannot have", call, recording_id, *arguments)
+        world.store.replace_by_replica(recording_id, good)
+        assert world.store.truncate(recording_id, 0).is_done
+        world.store.replace_by_replica(recording_id, impossible)
+        assert world.store.purge(recording_id).is_done
+
+
+def test_a_full_disk_has_its_own_code_for_recordings_alone() -> None:
+    disk, world = simulated()
+    world.record(b"x")
+    for kind in ("write", "extend", "map"):
+        disk.fail(kind, errno.ENOSPC)
+    refuses(error_codes.GENERIC, "No space left", world.store.truncate, 0, 0)
+    refuses(error_codes.STORAGE_SPACE, "No space left", world.start)
 
 
 # Truncation.

@@ -29,6 +29,7 @@ from container.recordings.frame_reader import segment_file_name, segment_positio
 from container.storage.seam import CREATE, READ_ONLY, Storage
 
 _FRAME_ALIGNMENT = 32
+_TERM_LENGTH_MIN = 1 << 16
 _FRAME_HEADER = struct.Struct("<i4xiiii")  # frame length, term offset, session id, stream id, term id
 _READ_LENGTH = 1 << 20
 _SEGMENT_NAME = re.compile(r"(\d+)-(\d+)\.rec(\.del)?")  # with .del: older versions meant to delete it
@@ -265,7 +266,7 @@ class RecordingStore:
             original_channel=original_channel,
             source_identity=source_identity,
         )
-        with _as_archive_errors():
+        with _as_archive_errors(error_codes.STORAGE_SPACE):
             writer = self._writer(descriptor, start_position)
             try:
                 self.catalog.add(descriptor)
@@ -287,7 +288,7 @@ class RecordingStore:
             correlation_id: of its request.
             session_id: of the image.
         """
-        descriptor = self._known(recording_id)
+        descriptor = self._usable(recording_id)
         if recording_id in self._writers:
             raise ArchiveError(f"cannot extend active recording {recording_id}", code=error_codes.ACTIVE_RECORDING)
         deletion = self._deletions.get(recording_id)
@@ -299,7 +300,7 @@ class RecordingStore:
                 f"rec.stopPosition={descriptor.stop_position}",
                 code=error_codes.INVALID_EXTENSION,
             )
-        with _as_archive_errors():
+        with _as_archive_errors(error_codes.STORAGE_SPACE):
             self._finish_truncation(recording_id)
             # Another archive may have left bytes behind the end, which a recovery would take for frames.
             self._cut(descriptor, position)
@@ -311,7 +312,7 @@ class RecordingStore:
             stop_timestamp=-1,
             stop_position=NULL_POSITION,
         )
-        with _as_archive_errors():
+        with _as_archive_errors(error_codes.STORAGE_SPACE):
             writer = self._writer(extended, position)
             try:
                 self.catalog.extend(recording_id, control_session_id, correlation_id, session_id)
@@ -380,7 +381,7 @@ class RecordingStore:
 
     def open_reader(self, recording_id: int, position: int) -> SegmentReader:
         """Return a reader of a recording from a position on, which opens its files as it comes to them."""
-        descriptor = self._known(recording_id)
+        descriptor = self._usable(recording_id)
         return SegmentReader(
             self._storage,
             self._directory,
@@ -413,7 +414,7 @@ class RecordingStore:
             position: its new stop position, where a frame begins. Nothing changes where none does.
             lowest_replay_position: of the replays of this recording, None without one.
         """
-        descriptor = self._known(recording_id)
+        descriptor = self._usable(recording_id)
         if lowest_replay_position is not None:
             raise ArchiveError(
                 f"cannot truncate recording with active replay {recording_id}", code=error_codes.ACTIVE_RECORDING
@@ -457,13 +458,13 @@ class RecordingStore:
 
     def detach(self, recording_id: int, new_start_position: int, *, lowest_replay_position: int | None = None) -> None:
         """Let a recording begin at a later segment; the files in front of it stay."""
-        self._check_detach(self._known(recording_id), new_start_position, lowest_replay_position)
+        self._check_detach(self._usable(recording_id), new_start_position, lowest_replay_position)
         with _as_archive_errors():
             self.catalog.set_start_position(recording_id, new_start_position)
 
     def delete_detached(self, recording_id: int) -> Deletion:
         """Delete the segments in front of a recording's begin."""
-        descriptor = self._known(recording_id)
+        descriptor = self._usable(recording_id)
         self._check_no_deletion(recording_id)
         with _as_archive_errors():
             base = _base(descriptor, descriptor.start_position)
@@ -473,7 +474,7 @@ class RecordingStore:
         self, recording_id: int, new_start_position: int, *, lowest_replay_position: int | None = None
     ) -> Deletion:
         """Detach segments and delete them."""
-        descriptor = self._known(recording_id)
+        descriptor = self._usable(recording_id)
         self._check_detach(descriptor, new_start_position, lowest_replay_position)
         self._check_no_deletion(recording_id)
         with _as_archive_errors():
@@ -487,7 +488,7 @@ class RecordingStore:
 
         Those behind the first that does not fit are attached when that raises.
         """
-        descriptor = self._known(recording_id)
+        descriptor = self._usable(recording_id)
         self._check_no_deletion(recording_id)
         start = position = descriptor.start_position
         count = 0
@@ -510,7 +511,7 @@ class RecordingStore:
 
         The empty one that the source may end with is deleted, and the source is empty then.
         """
-        source, target = self._known(source_id), self._known(target_id)
+        source, target = self._usable(source_id), self._usable(target_id)
         if source.stop_position == NULL_POSITION:
             raise ArchiveError(f"recording {source_id} is still active")
         _check_same_stream(source, target)
@@ -632,6 +633,18 @@ class RecordingStore:
         descriptor = self.catalog.descriptor(recording_id)
         if descriptor is None:
             raise ArchiveError(f"unknown recording id: {recording_id}", code=error_codes.UNKNOWN_RECORDING)
+        return descriptor
+
+    def _usable(self, recording_id: int) -> RecordingDescriptor:
+        """The descriptor of a recording whose lengths are possible."""
+        descriptor = self._known(recording_id)
+        term_length, segment_length = descriptor.term_buffer_length, descriptor.segment_file_length
+        powers = all(each > 0 and each & (each - 1) == 0 for each in (term_length, segment_length))
+        if not (powers and _TERM_LENGTH_MIN <= term_length <= segment_length) or descriptor.start_position < 0:
+            raise ArchiveError(
+                f"recording {recording_id} cannot have start position {descriptor.start_position}, term length "
+                f"{term_length} and segment length {segment_length}"
+            )
         return descriptor
 
     def _check_no_deletion(self, recording_id: int) -> None:
@@ -831,10 +844,10 @@ def _is_as_noted(migration: _Migration, source: RecordingDescriptor, target: Rec
 
 
 @contextmanager
-def _as_archive_errors() -> Iterator[None]:
-    """Raise an OSError as an ArchiveError; the code says whether the disk is full."""
+def _as_archive_errors(full_disk_code: int = error_codes.GENERIC) -> Iterator[None]:
+    """Raise an OSError as an ArchiveError. Code STORAGE_SPACE ends a cluster's node: it is for recordings alone."""
     try:
         yield
     except OSError as error:
-        code = error_codes.STORAGE_SPACE if error.errno == errno.ENOSPC else error_codes.GENERIC
+        code = full_disk_code if error.errno == errno.ENOSPC else error_codes.GENERIC
         raise ArchiveError(str(error), code=code) from error
