@@ -200,11 +200,27 @@ def test_frames_of_an_earlier_session_behind_the_end_are_stale(scene: Scene, is_
         assert scene.segment(0) == (first + newer).ljust(SEGMENT, b"\0")
 
 
-def test_a_frame_of_an_earlier_session_is_stale_where_a_newer_one_ends(scene: Scene) -> None:
-    newer = frames(0, [b"a" * 100] * 2, session_id=6) + frames(320, [b"n" * 1000], session_id=8)
-    scene.write_catalog(recording(session_id=8))
-    scene.write(0, newer + frames(len(newer), [b"s" * 1000] * 3, session_id=7))
-    assert scene.start() == [Recovered(0, len(newer), "frames", 0)]
+def test_sessions_may_alternate(scene: Scene) -> None:
+    content = b""
+    for session_id in (7, 8, 7, 8):
+        content += frames(len(content), [b"n" * 100] * 3, session_id=session_id)
+    scene.write_catalog(recording(session_id=7))
+    scene.write(0, content)
+    assert scene.start() == [Recovered(0, len(content), "frames", 0)], "the last extension has no frame yet"
+
+
+def test_padding_before_garbage_is_not_torn(scene: Scene) -> None:
+    content = THREE + frame(END, b"", kind=PADDING, length=TERM - END)
+    scene.write_catalog(recording())
+    scene.write(0, content.ljust(TERM, b"\0") + frame(TERM, b"s" * 100, stream_id=3))
+    assert scene.start() == [Recovered(0, TERM, "frames", 0)]
+
+
+def test_behind_the_bound_a_frame_of_an_earlier_session_is_stale() -> None:
+    newer = frames(0, [b"n" * 1000] * 2)
+    scene = bounded(len(newer) // 2)
+    scene.write(0, newer + frames(len(newer), [b"s" * 1000] * 3, session_id=6))
+    assert scene.start(level=1) == [Recovered(0, len(newer), "bound", 0)]
     assert scene.segment(0) == newer.ljust(SEGMENT, b"\0")
 
 

@@ -386,11 +386,12 @@ cdef class _Recovery:
     cdef int _walk(self, _Segment segment, int64_t offset, int64_t limit, bint is_power_cut) except -1:
         """Find where the frames end from an offset on, at most at `limit`.
 
-        After a cut of the power a frame counts only if none of its sectors can be missing.
+        After a cut of the power a frame counts only if none of its sectors can be missing, and it is of the last
+        extension: the bound is not before that, and what an earlier session has left behind its end is stale.
         """
         cdef int32_t length
         cdef const uint8_t* frame
-        cdef bint is_zero, is_in_session = is_power_cut   # behind a bound there are frames of the last extension alone
+        cdef bint is_zero, is_data
         segment.end, segment.last_begin, segment.reason = offset, -1, AT_LIMIT
         while segment.end + FRAME_HEADER_LENGTH <= limit:
             length = self._frame_length(segment, segment.end)
@@ -399,22 +400,20 @@ cdef class _Recovery:
                 is_zero = memcmp(frame, <const char*> _NO_HEADER, FRAME_HEADER_LENGTH) == 0
                 segment.reason = AT_ZERO if is_zero else AT_WRONG_HEADER
                 break
-            segment.is_last_data = sbe.sbe_get_uint16(frame + TYPE_OFFSET) == TYPE_DATA
-            if segment.is_last_data:
+            is_data = sbe.sbe_get_uint16(frame + TYPE_OFFSET) == TYPE_DATA
+            if is_data:
                 if segment.end + length > segment.length:
                     segment.reason, segment.broken_length = AT_SHORT_FRAME, length
                     break
-                if self._is_of_session(segment, segment.end):
-                    is_in_session = True
-                elif is_in_session and not self._has_any_checksum(segment, length):
-                    segment.reason = AT_WRONG_HEADER
-                    break
                 if is_power_cut:
+                    if not self._is_of_session(segment, segment.end) and not self._has_any_checksum(segment, length):
+                        segment.reason = AT_WRONG_HEADER
+                        break
                     frame = segment.window.at(segment.end, length)
                     if has_zero_sector(frame, length, segment.end) and not self._has_checksum(frame, length):
                         segment.reason, segment.broken_length = AT_ZERO_SECTOR, length
                         break
-            segment.last_begin = segment.end
+            segment.last_begin, segment.is_last_data = segment.end, is_data
             segment.end += length
         return 0
 
