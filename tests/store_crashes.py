@@ -121,6 +121,7 @@ class Lives:
         self.deletions: list[Deletion] = []
         self.owner: tuple[int, int] | None = None
         self.starts = 0
+        self.time_ms = NOW_MS
         self.calls_left = -1
         self.fault: Fault | None = None
         self.has_failed = False
@@ -128,6 +129,10 @@ class Lives:
         self.log: list[str] = []
         self.errors: list[Exception] = []
         self.ends_here = False
+
+    def now_ms(self) -> int:
+        self.time_ms += 1
+        return self.time_ms
 
     # The life of a process.
 
@@ -169,7 +174,7 @@ class Lives:
         return RecordingStore.open(
             self.storage,
             self.settings(),
-            now_ms=NOW_MS,
+            now_ms=self.now_ms(),
             former_owner=self.owner,
             owner=owner,
             write_owner=lambda: setattr(self, "owner", owner),
@@ -264,7 +269,7 @@ class Lives:
                 stripped_channel="aeron:ipc",
                 original_channel="aeron:ipc",
                 source_identity="aeron:ipc",
-                now_ms=NOW_MS,
+                now_ms=self.now_ms(),
             )
             recording.may_be_gone, recording.starts, recording.least_stop = False, {start}, None
             self._opened(store, recording, writer)
@@ -332,7 +337,7 @@ class Lives:
             raise Violation(f"the writer of {recording.recording_id} is at {position}, announced is {recording.stop}")
         self.writers.pop(recording.recording_id, None)
         with self._trying(f"stop {recording.recording_id} at {position}", recording):
-            store.stop(writer, NOW_MS)
+            store.stop(writer, self.now_ms())
             recording.cut(position)
             recording.stop = position
 
