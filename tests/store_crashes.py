@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from container.archive.store.recording_store import Deletion, RecordingStore, StoreSettings
 from container.archive.store.segment_writer import SegmentWriter
 from container.errors import ArchiveError, RecordingError
+from container.recordings.checksums import crc32, crc32c
 from container.storage.seam import Storage
 from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
 from container.testing.simulation.virtual_time import Draws
@@ -95,6 +96,19 @@ class Recording:
         return [self.start, *(end for _, end, _ in self.frames)]
 
 
+def with_checksums(content: bytes, kind: int) -> bytes:
+    """A block as an archive records it that has checksums."""
+    compute = (None, crc32, crc32c)[kind]
+    if compute is None or content[6:8] == b"\0\0":
+        return content
+    recorded, offset = bytearray(content), 0
+    while offset < len(content):
+        end = offset + -(-int.from_bytes(content[offset : offset + 4], "little") // 32) * 32
+        recorded[offset + 12 : offset + 16] = compute(content[offset + HEADER_LENGTH : end]).to_bytes(4, "little")
+        offset = end
+    return bytes(recorded)
+
+
 @dataclass
 class Fault:
     """A call that is to fail in this life."""
@@ -114,6 +128,7 @@ class Lives:
         self.level = self.random.randrange(3) if level is None else level
         self.disk = SimulatedDisk(on_latency=self._on_latency)
         self.segment_length = TERM_LENGTH * self.random.choice([1, 2])
+        self.checksum = self.random.choice([0, 0, 1, 2])
         self.recordings: dict[int, Recording] = {}
         self.storage: SimulatedStorage = self.disk.process()
         self.store: RecordingStore | None = None
@@ -165,6 +180,8 @@ class Lives:
             catalog_file_sync_level=self.level,
             catalog_capacity=1 << 13,
             low_storage_space_threshold=0,
+            record_checksum=self.checksum,
+            replay_checksum=self.checksum,
             torn_frame="cut" if is_uncertain else "refuse",
         )
 
@@ -317,7 +334,7 @@ class Lives:
         recording, writer = self.recordings[recording_id], self.writers[recording_id]
         content, length = self._block(writer.position, recording.session_id)
         recording.cut(writer.position)
-        recording.add(content, length)
+        recording.add(with_checksums(content, self.checksum), length)
         self.log.append(f"write {recording_id} at {writer.position}: {length}")
         try:
             writer.write(content)
@@ -579,7 +596,8 @@ def run(seed: int, *, lives: int = 4, steps: int = 40, level: int | None = None)
             if world.ends_here:
                 break
     except Exception as error:
-        note = "\n  ".join([f"seed {seed}, level {world.level}, segments of {world.segment_length}:", *world.log])
+        head = f"seed {seed}, level {world.level}, segments of {world.segment_length}, checksum {world.checksum}:"
+        note = "\n  ".join([head, *world.log])
         error.add_note(note)
         raise
     return world

@@ -23,6 +23,7 @@ class StoreWorld:
         level: int = 0,
         segment_length: int = TERM_LENGTH,
         checksum: int = 0,
+        owner: tuple[int, int] | None = None,
     ) -> None:
         self.storage = storage
         self.settings = StoreSettings(
@@ -37,12 +38,12 @@ class StoreWorld:
         )
         self.directory = directory
         self.errors: list[Exception] = []
-        self.owner = (0, 0)
+        self.owner = owner
         self.progress = 0
         self.open()
 
     def open(self) -> None:
-        owner = (self.owner[0] + 1, 42)
+        owner = (1 if self.owner is None else self.owner[0] + 1, 42)
         self.store = RecordingStore.open(
             self.storage,
             self.settings,

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import container
 from container.archive.store.recording_store import RecordingStore, StoreSettings
+from container.storage.file_storage import FileStorage
 from container.testing.simulation.disk import SimulatedDisk
 from tests import store_crashes
 from tests.recorded_frames import TERM_LENGTH
 from tests.store_crashes import NOW_MS, Recording, check_store, run
 from tests.store_world import FRAMES, StoreWorld
 
-SEEDS = 640
+SEEDS = 1600
 PARTS = 8
 
 
@@ -177,3 +183,39 @@ def test_the_check_notices_what_is_wrong() -> None:
     wrong("is not zero behind the end", copy_of(recording))
     with pytest.raises(store_crashes.Violation, match="nobody made them"):
         check_store(world.storage, world.store, {}, TERM_LENGTH, is_uncertain=False)
+
+
+RECORD = """
+import sys
+from container.storage.file_storage import FileStorage
+from tests.store_world import StoreWorld
+world = StoreWorld(FileStorage(), sys.argv[1], level=int(sys.argv[2]))
+writer = world.start()
+while True:
+    world.write(writer, bytes(500), b"x" * 5000 + bytes(4000), *([None] if writer.position % 65536 > 50000 else []))
+    print(writer.position, flush=True)
+"""
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_process_that_is_killed_loses_nothing_that_it_announced(tmp_path: Path, level: int) -> None:
+    command = [sys.executable, "-c", RECORD, str(tmp_path), str(level)]
+    root = Path(__file__).parents[1]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(container.__file__).parents[1]), str(root)])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        announced = 0
+        for line in process.stdout:
+            announced = int(line)
+            if announced > 3 * TERM_LENGTH:
+                process.kill()
+                break
+        announced = max([announced, *(int(line) for line in process.stdout if line.endswith("\n"))])
+    world = StoreWorld(FileStorage(), str(tmp_path), level=level, owner=(1, 42))
+    assert [each.basis for each in world.store.recovered] == ["exact"]
+    assert world.range(0)[1] >= announced
+    assert world.frames(0)
+    stop = world.range(0)[1]
+    base = stop // TERM_LENGTH * TERM_LENGTH
+    assert world.segments() == list(range(0, base + 1, TERM_LENGTH))
+    assert not world.content(0, base)[stop - base :].strip(b"\0")
