@@ -28,6 +28,9 @@ from tests.recorded_frames import HEADER_LENGTH, TERM_LENGTH, Frames
 
 FRAMES = Frames()
 MTU_LENGTH = 16 << 10
+PAGE = 4096
+SECTOR = 512
+CAPACITY = 1 << 40
 SIZES = (0, 1, 31, 32, 33, 100, 448, 480, 481, 1000, 1376, 4064, 4096, 9000, MTU_LENGTH - HEADER_LENGTH)
 NOW_MS = 1_700_000_000_000
 FAULTS = (
@@ -126,7 +129,7 @@ class Lives:
         self.random = random.Random(seed)
         self.draws = Draws(seed)
         self.level = self.random.randrange(3) if level is None else level
-        self.disk = SimulatedDisk(on_latency=self._on_latency)
+        self.disk = SimulatedDisk(on_latency=self._on_latency, capacity=CAPACITY)
         self.segment_length = TERM_LENGTH * self.random.choice([1, 2])
         self.checksum = self.random.choice([0, 0, 1, 2])
         self.recordings: dict[int, Recording] = {}
@@ -211,16 +214,21 @@ class Lives:
         self.log.append("-- live")
         try:
             self.store = self.open()
+            if self.random.random() < 0.1:
+                used = self.disk.capacity - self.storage.usable_space("/")
+                self.disk.capacity, self.has_failed = used + self.random.randrange(8) * PAGE, True
+                self.log.append("the disk is nearly full")
             for _ in range(steps):
                 if self.fault is None and self.random.random() < 0.06:
                     kind, error = self.random.choice(FAULTS)
-                    self.fault = Fault(kind, error, self.random.randrange(4), self.random.randrange(3000))
+                    # A system writes whole sectors of what it does not write whole.
+                    self.fault = Fault(kind, error, self.random.randrange(4), self.random.randrange(7) * SECTOR)
                 self._step(self.store)
         except (OSError, ArchiveError, RecordingError) as error:
             if not self.storage.is_dead and not self.has_failed:
                 raise Violation(f"{type(error).__name__}: {error}") from error
             self.log.append(f"  {error}")
-        self.calls_left, self.fault = -1, None
+        self.calls_left, self.fault, self.disk.capacity = -1, None, CAPACITY
         if not self.storage.is_dead:
             self._crash()
 
