@@ -8,8 +8,8 @@ from container.storage.seam cimport Storage, StorageFile
 
 cdef class SegmentWriter:
     cdef readonly int64_t recording_id
-    cdef readonly int64_t position          # end of what is written, and forced by level; unmoved by what fails
-    cdef readonly bint has_failed             # something failed: bytes may lie behind `position`
+    cdef readonly int64_t position          # end of what is written, and forced by level
+    cdef readonly bint has_failed           # a write did: bytes may lie behind the position, and no more are written
     cdef readonly RecordingPosition place
     cdef Layout _layout
     cdef Storage _storage

@@ -33,6 +33,8 @@ cdef bint may_look_whole(const uint8_t* block, int64_t length, int64_t offset) n
     cdef int64_t begin = 0, frame_length
     while begin < length:
         frame_length = align_frame(sbe.sbe_get_int32(block + begin))
+        if frame_length < FRAME_HEADER_LENGTH or frame_length > length - begin:
+            return True                     # the memory is shared, and has changed since it was checked
         # Its header is not zero, nor then is its part of the first sector.
         if (offset + begin) // SECTOR_LENGTH != (offset + begin + frame_length - 1) // SECTOR_LENGTH and (
                 has_zero_sector(block + begin, frame_length, offset + begin)):
@@ -190,9 +192,11 @@ cdef class SegmentWriter:
         with nogil:
             memcpy(self._copy, block, <size_t> length)
             while begin < length:
-                frame_length = align_frame(sbe.sbe_get_int32(block + begin))
+                frame_length = align_frame(sbe.sbe_get_int32(self._copy + begin))
+                if frame_length < FRAME_HEADER_LENGTH or frame_length > length - begin:
+                    break                   # the memory is shared, and has changed since it was checked
                 sbe.sbe_put_int32(self._copy + begin + FRAME_SESSION_ID_OFFSET, <int32_t> checksum_of(
-                    self._checksum, block + begin + FRAME_HEADER_LENGTH, frame_length - FRAME_HEADER_LENGTH, 0))
+                    self._checksum, self._copy + begin + FRAME_HEADER_LENGTH, frame_length - FRAME_HEADER_LENGTH, 0))
                 begin += frame_length
         return self._copy
 
