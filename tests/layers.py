@@ -24,7 +24,8 @@ class Room(NamedTuple):
 ROOMS = {
     "interface": Room("what a service implements and is given, in plain Python", "api"),
     "common": Room(
-        "errors, texts, values, regular files, forks: what knows nothing of Aeron's streams", "common errors version"
+        "errors, texts, values, regular files, forks: what knows nothing of Aeron's streams",
+        "common errors version archive.error_codes",
     ),
     "codecs": Room("messages as fields at offsets in borrowed bytes", "codecs", "common"),
     "transport": Room(
@@ -55,6 +56,11 @@ ROOMS = {
     ),
     "client": Room("the client of a cluster", "client", "interface common settings codecs transport aeron"),
     "recordings": Room("recordings of a member as Arrow columns", "recordings", "common codecs transport files"),
+    "archive-store": Room(
+        "the archive's directory: catalog, positions, segments, and what a crash leaves of them",
+        "archive.store",
+        "common codecs storage files recordings",
+    ),
     "replay": Room(
         "a recorded log, executed again by the real agent",
         "replay recordings.diff recordings.replay",

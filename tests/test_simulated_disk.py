@@ -130,6 +130,20 @@ def test_what_was_cut_may_be_back_and_what_is_behind_the_end_is_zero() -> None:
     }
 
 
+def test_a_cut_brings_to_the_disk_what_a_failed_force_did_not() -> None:
+    def prepare(disk: SimulatedDisk) -> None:
+        file = forced(disk.process(), "/file", 2 * PAGE * b"o")
+        file.write(bytes(PAGE), PAGE)
+        disk.fail("force", errno.EIO)
+        fails(errno.EIO, file.force, False)
+        again = disk.process().open_file("/file", 0)
+        again.set_length(PAGE)
+        again.set_length(2 * PAGE)
+        again.force(with_metadata=False)
+
+    assert contents(prepare) == {PAGE * b"o" + bytes(PAGE)}
+
+
 def test_data_beyond_a_lost_length_does_not_come_back() -> None:
     disk = SimulatedDisk()
     forced(disk.process(), "/file", OLD).write(NEW, SECTOR)

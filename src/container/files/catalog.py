@@ -97,7 +97,7 @@ def read_catalog(
                 offset=offset,
             )
         if state == _STATE_VALID and _is_wanted(content, offset, length, recording_ids):
-            yield _read_descriptor(str(path), content, offset + _ENTRY_HEADER_LENGTH, offset + entry_length)
+            yield parse_descriptor(str(path), content, offset + _ENTRY_HEADER_LENGTH, offset + entry_length)
         offset += (entry_length + alignment - 1) // alignment * alignment
 
 
@@ -124,17 +124,23 @@ def _read_header(path: str, content: bytes) -> tuple[int, int]:
     return _HEADER_LENGTH, alignment
 
 
-def _read_descriptor(path: str, content: bytes, begin: int, end: int) -> RecordingDescriptor:
+def parse_descriptor(
+    path: str, content: bytes, begin: int, end: int, *, content_offset: int = 0
+) -> RecordingDescriptor:
+    """Return the descriptor that lies from ``begin`` to ``end`` in bytes of the catalog ``path``.
+
+    ``content_offset`` is where the bytes lie in the file. Raises RecordingError when it is damaged.
+    """
     if end - begin < _DESCRIPTOR.size:
-        raise RecordingError(
-            f"a descriptor has {end - begin} bytes, at least {_DESCRIPTOR.size} are needed", file=path, offset=begin
-        )
+        text = f"a descriptor has {end - begin} bytes, at least {_DESCRIPTOR.size} are needed"
+        raise RecordingError(text, file=path, offset=content_offset + begin)
     offset, texts = begin + _DESCRIPTOR.size, []
     for _ in range(3):
         length = _TEXT_LENGTH.unpack_from(content, offset)[0] if offset + _TEXT_LENGTH.size <= end else end
         text_begin = offset + _TEXT_LENGTH.size
         offset = text_begin + length
         if offset > end:
-            raise RecordingError("a text reaches beyond its descriptor", file=path, offset=text_begin)
+            text = "a text reaches beyond its descriptor"
+            raise RecordingError(text, file=path, offset=content_offset + text_begin)
         texts.append(content[text_begin:offset].decode("ascii", "replace"))
     return RecordingDescriptor(*_DESCRIPTOR.unpack_from(content, begin), *texts)

@@ -107,6 +107,8 @@ cdef class _Inode:
     cdef int set_length(self, int64_t length) except -1:
         cdef int64_t page, begin
         if length < self.length:
+            # The system forgets the pages behind the end, and writes anew the one that the end is in.
+            self.clean = {page for page in self.clean if (page + 1) * PAGE <= length}
             for page in sorted(self.pages):
                 begin = max(page * PAGE, length)
                 if begin < (page + 1) * PAGE:

@@ -1,0 +1,1 @@
+"""What an archive has on its disk: catalog, segment files, positions of active recordings, and their recovery."""
