@@ -43,7 +43,13 @@ ROOMS = {
         "files",
         "common transport",
     ),
-    "archive": Room("requests to the archive, and snapshots in it", "archive", "common codecs transport files"),
+    "archive": Room(
+        "what all parts of an archive use: error codes, texts of channels, checks of requests, who may do what",
+        "archive",
+    ),
+    "archive-client": Room(
+        "requests to an archive, and snapshots in it", "archive.client", "common codecs transport files"
+    ),
     "service": Room(
         "inside the member: agent, adapters, proxy, sessions, snapshots",
         "service snapshots",
@@ -85,7 +91,7 @@ ROOMS = {
     "front": Room(
         "launching, running and closing a container; the command `aeron-cluster`",
         "__init__ __main__ cli clustered_service_container context error_handlers run_service setting_types",
-        "interface common settings transport aeron files archive service client pipeline replay",
+        "interface common settings transport aeron files archive-client service client pipeline replay",
     ),
 }
 
