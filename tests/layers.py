@@ -46,6 +46,7 @@ ROOMS = {
     "archive": Room(
         "what all parts of an archive use: error codes, texts of channels, checks of requests, who may do what",
         "archive",
+        "common",
     ),
     "archive-client": Room(
         "requests to an archive, and snapshots in it", "archive.client", "common codecs transport files"
