@@ -21,8 +21,9 @@ from container.common.values import is_path, shown, whole_number
 from container.context import Context
 from container.errors import ConfigurationError
 from container.settings.arguments import number, path, seconds
+from container.settings.setting import Setting
 from container.settings.sources import load_settings
-from container.settings.table import Setting, settings_table
+from container.settings.table import settings_table
 from container.testing.recording_service import RecordingService
 from container.transport.idle_strategy import (
     BackoffIdleStrategy,
