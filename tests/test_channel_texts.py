@@ -40,12 +40,16 @@ BAD_VALUES = [
     ("control-mode", "Manual"),
     ("session-id", ""),
     ("session-id", "2147483648"),
+    ("session-id", "-2147483649"),
+    ("session-id", "tag:00000000000000000007"),
     ("session-id", "tag:x"),
     ("session-id", "tag:9223372036854775808"),
     ("ttl", "256"),
     ("ttl", "-1"),
     ("gtag", "9223372036854775808"),
+    ("gtag", "-9223372036854775809"),
     ("so-sndbuf", "2g"),
+    ("so-sndbuf", "2147483648"),
     ("so-rcvbuf", "-1"),
     ("rcv-wnd", "1t"),
     ("rcv-wnd", "+64"),
@@ -55,6 +59,7 @@ BAD_VALUES = [
     ("channel-rcv-ts-offset", "2147483648"),
     ("channel-snd-ts-offset", ""),
     ("response-correlation-id", "-2"),
+    ("response-correlation-id", "9223372036854775808"),
     ("stream-id", "1.5"),
 ]
 
@@ -99,6 +104,31 @@ def test_the_prefix_of_a_spy_is_dropped() -> None:
 )
 def test_sizes_are_written_in_the_largest_exact_unit(size: str, text: str) -> None:
     assert stripped_channel(parse_channel(f"aeron:ipc?rcv-wnd={size}")) == f"aeron:ipc?rcv-wnd={text}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("session-id", "-2147483648", "-2147483648"),
+        ("session-id", "2147483647", "2147483647"),
+        ("session-id", "+0", "0"),
+        ("session-id", "tag:007", "tag:7"),
+        ("session-id", "tag:-9223372036854775808", "tag:-9223372036854775808"),
+        ("session-id", "tag:9223372036854775807", "tag:9223372036854775807"),
+        ("ttl", "0", "0"),
+        ("ttl", "255", "255"),
+        ("gtag", "-9223372036854775808", "-9223372036854775808"),
+        ("gtag", "9223372036854775807", "9223372036854775807"),
+        ("so-sndbuf", "2147483647", "2147483647"),
+        ("media-rcv-ts-offset", "-2147483648", "-2147483648"),
+        ("response-correlation-id", "prototype", "prototype"),
+        ("response-correlation-id", "+9223372036854775807", "+9223372036854775807"),
+        ("control-mode", "dynamic", "dynamic"),
+        ("alias", "", ""),
+    ],
+)
+def test_the_least_and_the_most_are_kept(name: str, value: str, text: str) -> None:
+    assert stripped_channel(parse_channel(f"aeron:udp?{name}={value}")) == f"aeron:udp?{name}={text}"
 
 
 @pytest.mark.parametrize(("name", "value"), BAD_VALUES)
@@ -234,6 +264,17 @@ def test_a_response_channel_has_the_clients_lengths() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("mtu=32|term-length=1g", "mtu=32|term-length=1g|sparse=true"),
+        ("mtu=65504|term-length=64K", "mtu=65504|term-length=64k|sparse=true"),
+    ],
+)
+def test_the_least_and_the_most_lengths_of_a_response_channel_are_accepted(given: str, expected: str) -> None:
+    assert response(f"aeron:ipc?{given}") == f"aeron:ipc?{expected}"
+
+
 def test_a_response_channel_in_response_mode_has_the_correlation_id_of_the_image() -> None:
     assert response("aeron:udp?control=a:1|control-mode=response") == (
         "aeron:udp?control=a:1|control-mode=response|mtu=1408|term-length=64k|sparse=true|response-correlation-id=77"
@@ -271,6 +312,11 @@ def test_what_the_request_says_of_the_publication_is_kept() -> None:
     )
 
 
+def test_a_replay_from_the_beginning_is_in_the_first_term() -> None:
+    text = replay("aeron:ipc", position=0, initial_term_id=-7)
+    assert text == "aeron:ipc?mtu=1408|term-length=64k|init-term-id=-7|term-id=-7|term-offset=0|linger=5s"
+
+
 def test_term_ids_wrap_around() -> None:
     text = replay("aeron:ipc", initial_term_id=2**31 - 1, position=2**40)
     assert "|init-term-id=2147483647|term-id=-2130706433|term-offset=0|" in text
@@ -285,6 +331,8 @@ def test_term_ids_wrap_around() -> None:
         ("5s", "5s"),
         ("250MS", "250ms"),
         ("7us", "7us"),
+        ("7ns", "7ns"),
+        ("9223372036854775807", "9223372036854775807ns"),
         ("+7", "7ns"),
     ],
 )
