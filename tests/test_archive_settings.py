@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from container.errors import ConfigurationError
-from container.settings.archive_table import ArchiveSettings, archive_settings_table
+from container.settings.archive_table import CRC_32, CRC_32C, ArchiveSettings, archive_settings_table, checksum_of
 from container.settings.sources import load_archive_settings
 from container.settings.table import settings_table
 
@@ -274,6 +274,15 @@ def test_a_range_is_inclusive(name: str, least: int, most: int) -> None:
 )
 def test_requests_over_the_network_need_a_udp_channel(channel: str) -> None:
     assert refusal(control_channel=channel).startswith("control_channel=")
+
+
+@pytest.mark.parametrize("package", ["io.aeron.archive", "org.agrona"])
+def test_a_checksum_has_the_names_that_upstream_knows(package: str) -> None:
+    names = {CRC_32: ("CRC-32", f"{package}.checksum.Crc32"), CRC_32C: ("CRC-32C", f"{package}.checksum.Crc32c")}
+    for checksum, each in names.items():
+        for name in each:
+            assert checksum_of(load("record_checksum", name).record_checksum) == checksum
+    assert checksum_of(load_archive_settings(REQUIRED, environ={}).record_checksum) is None
 
 
 # What must fit together.

@@ -36,17 +36,25 @@ INVOKER = "INVOKER"
 REFUSE = "refuse"
 CUT = "cut"
 
-CHECKSUMS = ("CRC-32", "CRC-32C")
+CRC_32 = "CRC-32"
+CRC_32C = "CRC-32C"
 
 _MIN_TERM_LENGTH = 64 * 1024
 _MAX_TERM_LENGTH = 1024**3
 _INT64 = (-(2**63), 2**63 - 1)
 
 _CHECKSUM_NAMES = (
-    *CHECKSUMS,
+    *(CRC_32, CRC_32C),
     *("io.aeron.archive.checksum.Crc32", "io.aeron.archive.checksum.Crc32c"),
     *("org.agrona.checksum.Crc32", "org.agrona.checksum.Crc32c"),
 )
+
+
+def checksum_of(name: str | None) -> str | None:
+    """Which checksum one of the settings for them means: :data:`CRC_32` or :data:`CRC_32C`; None for none."""
+    if name is None:
+        return None
+    return CRC_32C if name.lower().endswith("32c") else CRC_32
 
 
 def _is_authenticator(text: str) -> bool:
