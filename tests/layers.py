@@ -45,9 +45,17 @@ ROOMS = {
         "common transport storage",
     ),
     "archive": Room(
-        "requests to the archive, and snapshots in it; the mark file of an archive of ours",
+        "what all parts of an archive use: error codes, texts of channels, checks of requests, who may do what",
         "archive",
-        "common codecs transport storage files",
+        "common",
+    ),
+    "archive-client": Room(
+        "requests to an archive, and snapshots in it", "archive.client", "common codecs transport files"
+    ),
+    "archive-front": Room(
+        "an archive as its owner sees it: its mark file",
+        "archive.archive_mark_file",
+        "common codecs transport storage files archive",
     ),
     "service": Room(
         "inside the member: agent, adapters, proxy, sessions, snapshots",
@@ -95,7 +103,7 @@ ROOMS = {
     "front": Room(
         "launching, running and closing a container; the command `aeron-cluster`",
         "__init__ __main__ cli clustered_service_container context error_handlers run_service setting_types",
-        "interface common settings transport aeron files archive service client pipeline replay",
+        "interface common settings transport aeron files archive-client service client pipeline replay",
     ),
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from container.api import CloseReason, Role, SessionMessages, TimeUnit
-from container.archive.archive_client import ArchiveContext, ArchiveSnapshotStore
+from container.archive.client.archive_client import ArchiveClientContext, ArchiveSnapshotStore
 from container.errors import AgentTermination, ArchiveError, ConfigurationError, ContainerError
 from container.service.agent_events import AgentListener
 from container.service.agent_runner import AgentRunner
@@ -51,7 +51,7 @@ class SlowArchive(ScriptedArchive):
     def __init__(self, member: ScriptedMember) -> None:
         super().__init__(member.driver)
         self.replays: list[tuple[Publication, list[bytes]]] = []
-        member.context.snapshot_store = ArchiveSnapshotStore(member.client, ArchiveContext.for_service(0, 0))
+        member.context.snapshot_store = ArchiveSnapshotStore(member.client, ArchiveClientContext.for_service(0, 0))
         member.agent = type(member.agent)(member.context)
 
     def add(self, messages: list[bytes]) -> int:

@@ -20,9 +20,11 @@ from container.common.semantic_version import compose_version, parse_version
 from container.common.values import is_path, shown, whole_number
 from container.context import Context
 from container.errors import ConfigurationError
+from container.settings.archive_table import archive_settings_table
 from container.settings.arguments import number, path, seconds
-from container.settings.sources import load_settings
-from container.settings.table import Setting, settings_table
+from container.settings.setting import Setting
+from container.settings.sources import load_archive_settings, load_settings
+from container.settings.table import settings_table
 from container.testing.recording_service import RecordingService
 from container.transport.idle_strategy import (
     BackoffIdleStrategy,
@@ -32,6 +34,7 @@ from container.transport.idle_strategy import (
 )
 
 TABLE = settings_table()
+ARCHIVE_TABLE = archive_settings_table()
 
 
 class Hostile:
@@ -127,6 +130,16 @@ def check_setting(setting: Setting, value: Any) -> None:
         assert setting.allows(getattr(taken, setting.name))
 
 
+def check_archive_setting(setting: Setting, value: Any) -> None:
+    """The same for a setting of an archive."""
+    needed = {"control_channel": "aeron:udp?endpoint=a:1", "replication_channel": "aeron:udp?endpoint=a:0"}
+    needed.pop(setting.name, None)
+    tried(lambda: load_archive_settings(needed, environ={setting.variable: value}), setting.name)
+    taken: Any = tried(lambda: load_archive_settings({**needed, setting.name: value}, environ={}), setting.name)
+    if taken is not None and getattr(taken, setting.name) is not None:
+        assert setting.allows(getattr(taken, setting.name))
+
+
 def check_context(name: str, value: Any) -> None:
     """Try the value as an argument of a context."""
     tried(lambda: Context(RecordingService(), environ={}, **{name: value}).settings, name)
@@ -148,6 +161,19 @@ def test_each_odd_value_of_a_setting(setting: Setting, tmp_path: Path) -> None:
         if isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value):
             file.write_text(f"{name} = {json.dumps(value)}\n")
             tried(lambda: load_settings(config_file=file, environ={}), name, "is not TOML")
+
+
+@pytest.mark.parametrize("setting", ARCHIVE_TABLE.values(), ids=list(ARCHIVE_TABLE))
+@given(value=VALUES)
+@relaxed
+def test_any_value_of_a_setting_of_an_archive(setting: Setting, value: object) -> None:
+    check_archive_setting(setting, value)
+
+
+@pytest.mark.parametrize("setting", ARCHIVE_TABLE.values(), ids=list(ARCHIVE_TABLE))
+def test_each_odd_value_of_a_setting_of_an_archive(setting: Setting) -> None:
+    for value in ODD:
+        check_archive_setting(setting, value)
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from container.api import ADMIN_ACTION, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED
-from container.archive.archive_client import (
+from container.archive.client.archive_client import (
     ArchiveClient,
-    ArchiveContext,
+    ArchiveClientContext,
     ArchiveSnapshotReader,
     ArchiveSnapshotStore,
     ArchiveSnapshotWriter,
 )
-from container.archive.control_response_poller import ControlResponsePoller
+from container.archive.client.control_response_poller import ControlResponsePoller
 from container.codecs import messages as codecs
 from container.errors import (
     AgentTermination,
@@ -41,7 +41,7 @@ from tests.scripted_archive import ERROR, RECORDING_UNKNOWN, Request, ScriptedAr
 MS = 1_000_000
 ABORT, BREAK = 1, 2
 FRAME_BEGIN = 0x80
-CONTEXT = ArchiveContext.for_service(0, 0, client_name="test-service")
+CONTEXT = ArchiveClientContext.for_service(0, 0, client_name="test-service")
 SNAPSHOT_CHANNEL = "aeron:ipc?alias=snapshot"
 
 
@@ -57,10 +57,10 @@ class World:
     def archive(self, **settings: Any) -> ScriptedArchive:
         return ScriptedArchive(self.driver, **settings)
 
-    def connect(self, context: ArchiveContext = CONTEXT) -> ArchiveClient:
+    def connect(self, context: ArchiveClientContext = CONTEXT) -> ArchiveClient:
         return ArchiveClient.connect(self.client, context, self.idle)
 
-    def store(self, context: ArchiveContext = CONTEXT) -> ArchiveSnapshotStore:
+    def store(self, context: ArchiveClientContext = CONTEXT) -> ArchiveSnapshotStore:
         return ArchiveSnapshotStore(self.client, context)
 
     def run(self, turns: int = 10) -> None:
@@ -102,7 +102,7 @@ def respond_on_next_request(archive: ScriptedArchive, name: str, **response: Any
 
 
 def test_a_service_gets_the_streams_and_aliases_that_upstream_gives_it() -> None:
-    context = ArchiveContext.for_service(2, 3)
+    context = ArchiveClientContext.for_service(2, 3)
     assert context.control_channel == "aeron:ipc?term-length=64k|alias=sc-3-archive-ctrl-req-cluster-2"
     assert context.response_channel == "aeron:ipc?term-length=64k|alias=sc-3-archive-ctrl-resp-cluster-2"
     assert context.control_stream_id == 10
@@ -111,12 +111,12 @@ def test_a_service_gets_the_streams_and_aliases_that_upstream_gives_it() -> None
 
 
 def test_the_client_name_is_kept() -> None:
-    assert ArchiveContext(client_name="me").client_name == "me"
-    assert ArchiveContext.for_service(0, 0, client_name="me").client_name == "me"
+    assert ArchiveClientContext(client_name="me").client_name == "me"
+    assert ArchiveClientContext.for_service(0, 0, client_name="me").client_name == "me"
 
 
 def test_settings_of_a_service_are_kept() -> None:
-    context = ArchiveContext.for_service(
+    context = ArchiveClientContext.for_service(
         0, 1, control_channel="aeron:ipc?alias=mine", response_stream_id=30, message_timeout_ns=1
     )
     assert context.control_channel == context.response_channel == "aeron:ipc?alias=mine"
@@ -128,7 +128,7 @@ def test_settings_of_a_service_are_kept() -> None:
 def test_a_service_talks_to_a_local_archive_only(name: str) -> None:
     settings: dict[str, Any] = {name: "aeron:udp?endpoint=localhost:8010"}
     with pytest.raises(ConfigurationError, match="local archive control must be IPC.*aeron:udp"):
-        ArchiveContext.for_service(0, 0, **settings)
+        ArchiveClientContext.for_service(0, 0, **settings)
 
 
 @pytest.mark.parametrize(
@@ -142,11 +142,11 @@ def test_a_service_talks_to_a_local_archive_only(name: str) -> None:
 )
 def test_bad_settings_are_refused_by_name(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
-        ArchiveContext(**settings)
+        ArchiveClientContext(**settings)
 
 
 def test_term_length_mtu_and_sparse_are_added_where_the_channel_does_not_say() -> None:
-    context = ArchiveContext(control_channel="aeron:ipc?mtu=4096|sparse=true", term_buffer_length=128 * 1024)
+    context = ArchiveClientContext(control_channel="aeron:ipc?mtu=4096|sparse=true", term_buffer_length=128 * 1024)
     control, response = context.stream_channels(-7)
     assert control == "aeron:ipc?mtu=4096|sparse=true|term-length=131072|session-id=-7"
     assert response == "aeron:ipc?term-length=64k|mtu=1408|sparse=false|session-id=-7"
@@ -273,7 +273,7 @@ def test_a_challenge_is_answered_with_a_new_correlation_id(world: World, challen
     archive.hooks["AuthConnectRequest"] = challenging(challenge)
     archive.hooks["ChallengeResponse"] = answer_challenge
     credentials = Credentials()
-    client = world.connect(ArchiveContext(credentials_supplier=credentials))
+    client = world.connect(ArchiveClientContext(credentials_supplier=credentials))
     assert client.archive_id == 42
     assert credentials.challenges == [challenge]
     connect, response = archive.request("AuthConnectRequest"), archive.request("ChallengeResponse")

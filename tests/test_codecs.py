@@ -23,7 +23,7 @@ from tests.guarded_memory import GuardedMemory
 GOLDEN = {golden.schema: golden for golden in load_all()}
 SCHEMAS = {schema.name: schema for schema in load_schemas()}
 VECTORS = [vector for golden in GOLDEN.values() for vector in golden.vectors]
-OTHER_VERSIONS = {"cluster": (0, 3, 12, 13, 14, 15, 17), "archive": (3, 6, 9, 11, 14), "mark": (0, 1, 3)}
+OTHER_VERSIONS = {"cluster": (0, 3, 12, 13, 14, 15, 17), "archive": (0, 3, 6, 7, 9, 11, 14), "mark": (0, 1, 3)}
 
 # Made with the reference encoders, independently of the files under tests/golden/.
 PROTOCOL_SHEET_VECTORS = [

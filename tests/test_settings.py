@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from container.common.quantities import format_duration, format_size
 from container.common.semantic_version import (
     compose_version,
     format_version,
@@ -17,7 +18,7 @@ from container.common.semantic_version import (
 from container.context import Context
 from container.errors import ConfigurationError
 from container.settings.sources import load_settings
-from container.settings.table import format_duration, format_size, settings_markdown, settings_table
+from container.settings.table import settings_markdown, settings_table
 from container.testing.recording_service import RecordingService
 
 ROOT = Path(__file__).parents[1]

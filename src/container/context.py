@@ -384,9 +384,9 @@ class Context:
     def _snapshot_store(self, settings: Settings) -> SnapshotStore:
         if self._given_snapshot_store is not None:
             return self._given_snapshot_store
-        from container.archive.archive_client import ArchiveContext, ArchiveSnapshotStore
+        from container.archive.client.archive_client import ArchiveClientContext, ArchiveSnapshotStore
 
-        archive_context = ArchiveContext.for_service(
+        archive_context = ArchiveClientContext.for_service(
             settings.cluster_id,
             settings.service_id,
             control_channel=settings.archive_control_channel,

@@ -23,11 +23,15 @@ BLOCK_LENGTHS: dict[tuple[str, str], dict[int, int]] = {
     ("cluster", "SnapshotMarker"): {0: 32, 4: 40},
     ("cluster", "ConsensusModule"): {0: 8, 3: 28},
     ("archive", "ControlResponse"): {0: 28, 4: 32},
+    ("archive", "ConnectRequest"): {0: 12, 2: 16},
     ("archive", "ReplayRequest"): {0: 44, 7: 48, 10: 56},
+    ("archive", "BoundedReplayRequest"): {0: 48, 7: 52, 10: 60},
+    ("archive", "ReplicateRequest2"): {0: 60, 7: 64, 8: 68},
 }
 VAR_SINCE: dict[tuple[str, str], dict[str, int]] = {
     ("cluster", "SessionConnectRequest"): {"client_info": 14},
     ("archive", "AuthConnectRequest"): {"client_info": 12},
+    ("archive", "ReplicateRequest2"): {"encoded_credentials": 8, "src_response_channel": 10},
     ("mark", "MarkFileHeader"): {"services_cluster_dir": 1},
 }
 # Fixed fields that are newer than the reference encoders, at the end of their block.

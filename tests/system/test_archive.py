@@ -14,7 +14,12 @@ import pytest
 
 from container.aeron import AeronClient
 from container.api import ADMIN_ACTION, BACK_PRESSURED
-from container.archive.archive_client import ArchiveClient, ArchiveContext, ArchiveSnapshotStore, ArchiveSnapshotWriter
+from container.archive.client.archive_client import (
+    ArchiveClient,
+    ArchiveClientContext,
+    ArchiveSnapshotStore,
+    ArchiveSnapshotWriter,
+)
 from container.errors import ArchiveError, ClusterError, SnapshotError
 from container.testing import transport_probe as seam
 from container.testing.cluster import Node
@@ -27,7 +32,7 @@ type NodeFactory = Callable[..., Node]
 
 RECORDING_POSITION_TYPE_ID = 100
 LIMIT_S = 20.0
-CONTEXT = ArchiveContext.for_service(0, 0, client_name="archive-test")
+CONTEXT = ArchiveClientContext.for_service(0, 0, client_name="archive-test")
 
 
 @pytest.fixture
@@ -205,7 +210,7 @@ def test_an_unknown_recording_is_told_by_its_code(client: AeronClient) -> None:
 
 def test_several_connections_do_not_disturb_each_other(archive: Node, client: AeronClient) -> None:
     idle = BackoffIdleStrategy()
-    contexts = [ArchiveContext.for_service(0, service_id) for service_id in (0, 1, 0)]
+    contexts = [ArchiveClientContext.for_service(0, service_id) for service_id in (0, 1, 0)]
     clients = [ArchiveClient.connect(client, context, idle) for context in contexts]
     assert len({c.control_session_id for c in clients}) == 3
     assert len({c.archive_id for c in clients}) == 1

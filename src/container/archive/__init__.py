@@ -1,1 +1,1 @@
-"""What the container asks of an archive: record, replay, and keep snapshots."""
+"""An archive: the client of one, and what a native one is made of."""

@@ -9,8 +9,9 @@ from typing import Any, NoReturn
 
 from container.common.values import shown
 from container.errors import ConfigurationError
+from container.settings.setting import Setting
 from container.settings.sources import parse_text
-from container.settings.table import Setting, settings_table
+from container.settings.table import settings_table
 
 _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 

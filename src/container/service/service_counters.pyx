@@ -10,7 +10,7 @@ from container.common.sealed cimport seal
 from container.transport.seam cimport Client, Counter
 
 from container.common.aeron_defaults import CounterType
-from container.settings.table import format_duration
+from container.common.quantities import format_duration
 from container.version import version_info
 
 

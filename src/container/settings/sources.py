@@ -15,10 +15,13 @@ from container.common.channel_uri import ChannelUri
 from container.common.semantic_version import parse_version
 from container.common.values import is_path, shown, shown_path, suggestion, whole_number
 from container.errors import ConfigurationError
-from container.settings.table import Setting, Settings, settings_table
+from container.settings.archive_table import ArchiveSettings, archive_settings_table
+from container.settings.setting import Setting
+from container.settings.table import Settings, settings_table
 from container.transport.idle_strategy import parse_duration_ns, parse_idle_strategy, parse_quantity
 
 CONFIG_FILE_VARIABLE = "AERON_CLUSTER_CONFIG_FILE"
+ARCHIVE_CONFIG_FILE_VARIABLE = "AERON_ARCHIVE_CONFIG_FILE"
 
 _SIZE_FACTORS = {"k": 1024, "m": 1024**2, "g": 1024**3, "": 1}
 _NS_PER_MS = 1_000_000
@@ -42,14 +45,18 @@ def collect_settings(
     config_file: str | os.PathLike[str] | None = None,
     environ: Mapping[str, str] | None = None,
     objects: Collection[str] = (),
+    table: Mapping[str, Setting] | None = None,
+    config_file_variable: str = CONFIG_FILE_VARIABLE,
 ) -> dict[str, Given]:
     """The values that are given for settings, each from the first of its sources, not validated.
 
     Args:
         keywords: by the settings' names; None counts as not given.
-        config_file: TOML file; by default the one that AERON_CLUSTER_CONFIG_FILE names, if it does.
+        config_file: TOML file; by default the one that ``config_file_variable`` names, if it does.
         environ: the environment; the process's by default. A variable that is empty counts as not given.
         objects: names of what the caller takes beside settings, any of which an unknown name may have been meant for.
+        table: the settings; a container's by default.
+        config_file_variable: what names the file when ``config_file`` does not.
 
     Raises:
         ConfigurationError: unknown setting, a file that cannot be read, or an environment that is no mapping.
@@ -57,12 +64,13 @@ def collect_settings(
     environ = os.environ if environ is None else environ
     if not isinstance(environ, Mapping):
         raise ConfigurationError(f"environ={shown(environ)}: must be a mapping of strings, such as os.environ")
-    _refuse_unknown(keywords, "", objects)
+    table = settings_table() if table is None else table
+    _refuse_unknown(keywords, "", [*table, *objects], table)
     path, source = config_file, "config_file"
     if path is None or (isinstance(path, str) and not path):
-        path, source = environ.get(CONFIG_FILE_VARIABLE) or None, CONFIG_FILE_VARIABLE
-    given = {} if path is None else _read_file(path, source)
-    for name, setting in settings_table().items():
+        path, source = environ.get(config_file_variable) or None, config_file_variable
+    given = {} if path is None else _read_file(path, source, table)
+    for name, setting in table.items():
         if keywords.get(name) is not None:
             given[name] = Given(keywords[name], "", False)
         elif environ.get(setting.variable):
@@ -80,16 +88,50 @@ def load_settings(
     return validate_settings(collect_settings(keywords or {}, config_file=config_file, environ=environ))
 
 
+def load_archive_settings(
+    keywords: Mapping[str, object] | None = None,
+    *,
+    config_file: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> ArchiveSettings:
+    """The settings of an archive, collected as :func:`collect_settings` does and validated.
+
+    AERON_ARCHIVE_CONFIG_FILE names the file by default. Raises ConfigurationError as the two others do.
+    """
+    return validate_archive_settings(
+        collect_settings(
+            keywords or {},
+            config_file=config_file,
+            environ=environ,
+            table=archive_settings_table(),
+            config_file_variable=ARCHIVE_CONFIG_FILE_VARIABLE,
+        )
+    )
+
+
 def validate_settings(given: Mapping[str, Given]) -> Settings:
     """The settings, with defaults where nothing is given.
 
     Raises ConfigurationError that says, for each bad value, its name, the value, where it came from, and what is
     allowed.
     """
+    settings = Settings(**_validated(given, settings_table()))
+    _check_response_stream_id(settings)
+    return settings
+
+
+def validate_archive_settings(given: Mapping[str, Given]) -> ArchiveSettings:
+    """The settings of an archive, with defaults where nothing is given; raises as :func:`validate_settings`."""
+    settings = ArchiveSettings(**_validated(given, archive_settings_table()))
+    settings.check()
+    return settings
+
+
+def _validated(given: Mapping[str, Given], table: Mapping[str, Setting]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     problems: list[str] = []
     for name, each in given.items():
-        setting = settings_table()[name]
+        setting = table[name]
         try:
             values[name] = _convert(setting, each.value, each.is_text)
         except ConfigurationError as error:
@@ -98,9 +140,7 @@ def validate_settings(given: Mapping[str, Given]) -> Settings:
             problems.append(f"{name}={shown(each.value)}{each.source}: must be {setting.allowed}")
     if problems:
         raise ConfigurationError("; ".join(problems))
-    settings = Settings(**values)
-    _check_response_stream_id(settings)
-    return settings
+    return values
 
 
 def parse_text(setting: Setting, text: str) -> Any:
@@ -176,7 +216,7 @@ def _check_response_stream_id(settings: Settings) -> None:
         )
 
 
-def _read_file(given_path: object, source: str) -> dict[str, Given]:
+def _read_file(given_path: object, source: str, table: Mapping[str, Setting]) -> dict[str, Given]:
     try:
         path = os.fspath(given_path) if isinstance(given_path, os.PathLike) else given_path
     except Exception:
@@ -196,14 +236,15 @@ def _read_file(given_path: object, source: str) -> dict[str, Given]:
         raise ConfigurationError(f"config file {path} is not TOML: its values are nested too deep") from None
     except ValueError as error:  # also a number of too many digits, and what is not UTF-8
         raise ConfigurationError(f"config file {path} is not TOML: {error}") from error
-    _refuse_unknown(values, f" in config file {path}")
+    _refuse_unknown(values, f" in config file {path}", table, table)
     return {name: Given(value, f" from {path}", False) for name, value in values.items()}
 
 
-def _refuse_unknown(names: Collection[object], where: str, others: Collection[str] = ()) -> None:
-    unknown = [name for name in names if not isinstance(name, str) or name not in settings_table()]
+def _refuse_unknown(
+    names: Collection[object], where: str, known: Collection[str], table: Mapping[str, Setting]
+) -> None:
+    unknown = [name for name in names if not isinstance(name, str) or name not in table]
     if unknown:
-        known = [*settings_table(), *others]
         texts = [
             f"unknown setting {shown(name)}{where}: {suggestion(name, known, 'docs/settings.md')}"
             for name in unknown[:_UNKNOWN_SHOWN]

@@ -57,11 +57,6 @@ cdef size_t PAGE_LENGTH = os.sysconf("SC_PAGE_SIZE")
 _FORCE_OF_MACOS = getattr(fcntl, "F_FULLFSYNC", None)   # there fsync leaves the data in the disk's own cache
 _FILE_MODE = 0o640
 _DIRECTORY_MODE = 0o750
-try:
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as _file:
-        _boot_id = bytes.fromhex(_file.read().strip().replace("-", ""))
-except OSError:
-    _boot_id = os.urandom(16)                   # no Linux: each process is taken for the first since a start
 
 
 cdef class FileMap(StorageMap):

@@ -1,7 +1,7 @@
 # The few archive calls that a service needs, and the store of snapshots made of them.
 from libc.stdint cimport int32_t, int64_t
 
-from container.archive.control_response_poller cimport ControlResponsePoller
+from container.archive.client.control_response_poller cimport ControlResponsePoller
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.seam cimport (
     Client, Counters, Publication, SnapshotReader, SnapshotStore, SnapshotWriter, Subscription,
@@ -21,7 +21,7 @@ cdef class _Wait:
 
 
 cdef class ArchiveClient:
-    cdef readonly object context                # ArchiveContext
+    cdef readonly object context                # ArchiveClientContext
     cdef readonly int64_t control_session_id    # NULL_VALUE until the archive gave one
     cdef readonly int64_t archive_id            # NULL_VALUE of an archive before 1.11
     cdef Client _client
@@ -69,7 +69,7 @@ cdef class ArchiveSnapshotReader(SnapshotReader):
 
 
 cdef class ArchiveSnapshotStore(SnapshotStore):
-    cdef readonly object context                # ArchiveContext
+    cdef readonly object context                # ArchiveClientContext
     cdef readonly str snapshot_channel
     cdef readonly int32_t snapshot_stream_id
     cdef readonly str replay_channel

@@ -14,7 +14,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
-from container.archive.control_response_poller cimport ControlResponsePoller
+from container.archive.client.control_response_poller cimport ControlResponsePoller
 from container.codecs.archive cimport (
     ARCHIVE_ID_REQUEST_ENCODED_LENGTH, BOOLEAN_TRUE, CLOSE_SESSION_REQUEST_ENCODED_LENGTH,
     CONTROL_RESPONSE_CODE_ERROR, CONTROL_RESPONSE_CODE_OK, KEEP_ALIVE_REQUEST_ENCODED_LENGTH,
@@ -58,7 +58,7 @@ cdef enum:
     TO_THE_END = -1                                     # as a replay's length
 
 
-cdef class ArchiveContext:
+cdef class ArchiveClientContext:
     """Where an archive is and how to talk to it (upstream's ``AeronArchive.Context``); checked when it is
     made.
 
@@ -266,7 +266,7 @@ cdef class ArchiveClient:
 
     @staticmethod
     def connect(Client client not None, context not None, IdleStrategy idle not None):
-        """A new session with the archive of ``context`` (ArchiveContext), over ``client``.
+        """A new session with the archive of ``context`` (ArchiveClientContext), over ``client``.
 
         Blocks, idling with ``idle``, for at most the context's message timeout. Raises TimedOutError, whose
         text says which step did not happen, and ArchiveError when the archive refuses; whatever was opened is
@@ -747,4 +747,4 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
             reader.check()
 
 
-seal((ArchiveContext, _Wait, ArchiveClient, ArchiveSnapshotWriter, ArchiveSnapshotReader, ArchiveSnapshotStore))
+seal((ArchiveClientContext, _Wait, ArchiveClient, ArchiveSnapshotWriter, ArchiveSnapshotReader, ArchiveSnapshotStore))

@@ -11,7 +11,7 @@ class _CredentialsSupplier(Protocol):
     def on_challenge(self, encoded_challenge: bytes, /) -> bytes: ...
 
 @final
-class ArchiveContext:
+class ArchiveClientContext:
     """Where an archive is and how to talk to it (upstream's ``AeronArchive.Context``)."""
 
     control_channel: Final[str]
@@ -51,9 +51,9 @@ class ArchiveClient:
 
     def __init__(self) -> None: ...
     @staticmethod
-    def connect(client: Client, context: ArchiveContext, idle: IdleStrategy) -> ArchiveClient: ...
+    def connect(client: Client, context: ArchiveClientContext, idle: IdleStrategy) -> ArchiveClient: ...
     @property
-    def context(self) -> ArchiveContext: ...
+    def context(self) -> ArchiveClientContext: ...
     @property
     def control_session_id(self) -> int: ...
     @property
@@ -89,7 +89,7 @@ class ArchiveSnapshotStore(SnapshotStore):
     def __init__(
         self,
         client: Client,
-        context: ArchiveContext,
+        context: ArchiveClientContext,
         *,
         snapshot_channel: str = ...,
         snapshot_stream_id: int = ...,
@@ -98,7 +98,7 @@ class ArchiveSnapshotStore(SnapshotStore):
         cluster_dir: str | os.PathLike[str] | None = None,
     ) -> None: ...
     @property
-    def context(self) -> ArchiveContext: ...
+    def context(self) -> ArchiveClientContext: ...
     @property
     def snapshot_channel(self) -> str: ...
     @property
