@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Run the command, once it is certain that ``import container`` finds the package; returns the exit code.
+    """Run the command, once it is certain that ``import container`` finds the package; return the exit code.
 
     A module of that name in PYTHONPATH or in the current directory comes first, and would be run in its place.
     """

@@ -13,7 +13,7 @@ PROGRAM = "aeron-cluster"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with ``arguments`` (without the program's name); returns the exit code.
+    """Run the command with ``arguments`` (without the program's name); return the exit code.
 
     0 for an end that was asked for, 1 when the container could not start or ended otherwise, 2 for wrong usage or
     settings.

@@ -241,16 +241,16 @@ class ClientSession(Protocol):
         """Ask the cluster to close the session; do nothing when it is closed already.
 
         If the request cannot be sent, :attr:`is_closing` stays False, and the error log reports it unless a later try
-        in the same event succeeds. Raises ClusterError as :meth:`Cluster.close_client_session` does.
+        in the same event succeeds. Raise ClusterError as :meth:`Cluster.close_client_session` does.
         """
 
     def offer(self, *buffers: Buffer) -> int:
         """Try once to send the client one message, made of the buffers in their order.
 
-        Returns a position (> 0), :data:`MOCKED_OFFER` on a member that is not the leader, or a negative result.
+        Return a position (> 0), :data:`MOCKED_OFFER` on a member that is not the leader, or a negative result.
         :data:`NOT_CONNECTED` also means that the service does not respond or that the client is unreachable.
 
-        Raises the same on every member: ClusterError in a callback that must not send, or on another thread;
+        Raise the same on every member: ClusterError in a callback that must not send, or on another thread;
         MessageTooLongError (a ValueError) for a message that the client's channel cannot carry on any member. The limit
         is one eighth of the channel's ``term-length``, less 32 bytes, or 16 MiB less 32 bytes without that parameter.
 
@@ -263,9 +263,9 @@ class ClientSession(Protocol):
     def send(self, *buffers: Buffer) -> int:
         """Send the client a message, waiting a little when the client reads too slowly.
 
-        Tries again while there is back pressure, and idles in between, which keeps the container alive. For 1 second
-        after the egress publication was added, it also waits for the client to connect. Returns the last result of
-        :meth:`offer`: a negative one means that the client does not get this message. Raises as :meth:`offer` does.
+        Try again while there is back pressure, and idle in between, which keeps the container alive. For 1 second
+        after the egress publication was added, also wait for the client to connect. Return the last result of
+        :meth:`offer`: a negative one means that the client does not get this message. Raise as :meth:`offer` does.
 
         One thread answers all clients, so the time that sends wait is limited for **all sessions together**:
 
@@ -279,7 +279,7 @@ class ClientSession(Protocol):
         """
 
     def try_claim(self, length: int, buffer_claim: Any) -> int:
-        """Claim ``length`` bytes of the egress stream for a :class:`container.BufferClaim`; returns as :meth:`offer`.
+        """Claim ``length`` bytes of the egress stream for a :class:`container.BufferClaim`; return as :meth:`offer`.
 
         **Commit or abort the claim before its event ends**: before the callback returns, or before the next step of an
         iteration over a batch. The container aborts a claim that is still open, which would block the stream, and
@@ -287,7 +287,7 @@ class ClientSession(Protocol):
         up a claim after 15 s, and its commit raises :class:`container.errors.ClaimLostError`. If that leaves the
         callback, it ends the member with either policy, because it happens on this member only.
 
-        The bytes must fit one frame. Raises ValueError on every member when ``length`` exceeds the ``mtu`` of the
+        The bytes must fit one frame. Raise ValueError on every member when ``length`` exceeds the ``mtu`` of the
         client's channel less 64 bytes, or 65,440 bytes without that parameter. Without it, each member's driver uses
         its own default (1,408, for 1,344 bytes). If a claim is too long for the leader's driver only, the leader
         reports it and returns :data:`CLOSED`.
@@ -348,33 +348,33 @@ class Cluster(Protocol):
     def close_client_session(self, cluster_session_id: int) -> bool:
         """Ask the consensus module to close a session: CloseSession (30).
 
-        Returns True when the request was sent, now or before, and False when 3 attempts met back pressure: then retry
-        as for :meth:`schedule_timer`. Raises ClusterError when no such session is open.
+        Return True when the request was sent, now or before, and False when 3 attempts met back pressure: then retry
+        as for :meth:`schedule_timer`. Raise ClusterError when no such session is open.
         """
 
     def schedule_timer(self, correlation_id: int, deadline: int) -> bool:
         """Schedule ``on_timer_event(correlation_id, ...)`` at cluster time ``deadline``: ScheduleTimer (31).
 
-        ``deadline`` is in :attr:`time_unit`, milliseconds by default. Replaces a timer with the same correlation id.
-        Returns False when the request could not be sent. Idle and try again until it returns True; otherwise the
+        ``deadline`` is in :attr:`time_unit`, milliseconds by default. Replace a timer with the same correlation id.
+        Return False when the request could not be sent. Idle and try again until it returns True; otherwise the
         members' timers differ::
 
             while not cluster.schedule_timer(correlation_id, deadline):
                 cluster.idle()
 
-        The error log reports a False that no True follows for the same timer in the same event. Raises ClusterError
+        The error log reports a False that no True follows for the same timer in the same event. Raise ClusterError
         when the consensus module is gone.
         """
 
     def cancel_timer(self, correlation_id: int) -> bool:
-        """Cancel a timer: CancelTimer (32). Returns and raises as :meth:`schedule_timer`."""
+        """Cancel a timer: CancelTimer (32). Return and raise as :meth:`schedule_timer`."""
 
     def offer(self, *buffers: Buffer) -> int:
         """Try once to send a message to the cluster itself, which logs it and delivers it to every service.
 
-        It arrives as ``on_session_message(None, ...)``. Returns a position (> 0), BACK_PRESSURED or ADMIN_ACTION. The
+        It arrives as ``on_session_message(None, ...)``. Return a position (> 0), BACK_PRESSURED or ADMIN_ACTION. The
         error log reports a failure that you do not retry in the same event until it is accepted, because the members
-        would diverge. :meth:`send` retries for you. Raises ClusterError when the consensus module is gone, and
+        would diverge. :meth:`send` retries for you. Raise ClusterError when the consensus module is gone, and
         ValueError for a message that is too long: over one eighth of the control channel's term length, less 32 (16,352
         bytes by default). So give the control channels of all members the same term length and MTU, or a message fails
         on some of them only.
@@ -383,20 +383,20 @@ class Cluster(Protocol):
     def send(self, *buffers: Buffer) -> int:
         """Send a message as :meth:`offer` does, but retry, idling in between, until it is accepted.
 
-        Returns the position. Raises as :meth:`offer`, and AgentTermination when the container is closed.
+        Return the position. Raise as :meth:`offer`, and AgentTermination when the container is closed.
         """
 
     def try_claim(self, length: int, buffer_claim: Any) -> int:
         """Claim ``length`` bytes of the stream to the cluster for a :class:`container.BufferClaim`.
 
-        Returns and raises as :meth:`offer`; ValueError above 1,344 bytes with an MTU of 1,408. Commit or abort it as
+        Return and raise as :meth:`offer`; ValueError above 1,344 bytes with an MTU of 1,408. Commit or abort it as
         described for :meth:`ClientSession.try_claim`.
         """
 
     def idle(self, work_count: int = 0) -> None:
-        """Idle once while a callback waits; keeps the Aeron client, mark file and background work going.
+        """Idle once while a callback waits; keep the Aeron client, mark file and background work going.
 
-        Raises AgentTermination when the container is about to end.
+        Raise AgentTermination when the container is about to end.
         """
 
 
@@ -414,7 +414,7 @@ class SnapshotPublication(Protocol):
     def send(self, *buffers: Buffer) -> int:
         """Write one message, waiting while there is back pressure; return the position after it.
 
-        Raises ClusterError when the recording is gone, ArchiveError when the archive reports an error such as a full
+        Raise ClusterError when the recording is gone, ArchiveError when the archive reports an error such as a full
         disk, TimedOutError when the archive has recorded nothing for 60 seconds, and ValueError when the message is too
         long.
         """
@@ -444,7 +444,7 @@ class SnapshotImage(Protocol):
     def poll(self, handler: Callable[[bytes], object], fragment_limit: int = 10) -> int:
         """Pass the messages of up to ``fragment_limit`` frames to ``handler``, each as ``bytes``; never wait.
 
-        Returns the number of frames read. The handler must not read the image: that raises ClusterError. Raises what
+        Return the number of frames read. The handler must not read the image: that raises ClusterError. Raise what
         the handler raises, ArchiveError when the archive reports an error, and SnapshotError when a part of the
         snapshot is missing: a frame, or all frames after one because the replay ended early or no frame came for 60
         seconds.
@@ -453,12 +453,12 @@ class SnapshotImage(Protocol):
     def peek(self) -> bytes | None:
         """Return the beginning of the next message, which stays unread: as much as its first frame has.
 
-        A message of up to 1,376 bytes, with Aeron's usual MTU, is there whole. Returns None when every message has been
-        read. Waits, and raises, as iterating does; raises ClusterError when :meth:`poll` has read a part of a message.
+        A message of up to 1,376 bytes, with Aeron's usual MTU, is there whole. Return None when every message has been
+        read. Wait, and raise, as iterating does; raise ClusterError when :meth:`poll` has read a part of a message.
         """
 
     def __iter__(self) -> Iterator[bytes]:
-        """Iterate over the remaining messages, waiting for each; raises as :meth:`poll`.
+        """Iterate over the remaining messages, waiting for each; raise as :meth:`poll`.
 
         The iteration ends only at the end of the snapshot.
         """

@@ -120,8 +120,8 @@ class ClusteredServiceContainer:
         Errors go where they go on a thread of the agent's own; only what ends the program (KeyboardInterrupt) is
         raised.
 
-        Returns how much was done (idle when 0), and 0 once the agent has ended.
-        Raises ContainerError for a container with a thread of its own, or from inside a callback, and ForkedError in a
+        Return how much was done (idle when 0), and 0 once the agent has ended.
+        Raise ContainerError for a container with a thread of its own, or from inside a callback, and ForkedError in a
         forked child.
         """
         if self._parent_id:
@@ -215,7 +215,7 @@ class ClusteredServiceContainer:
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the agent has ended; True when it has within ``timeout`` seconds (None: without a limit).
 
-        Raises ForkedError in a forked child.
+        Raise ForkedError in a forked child.
         """
         if self._parent_id:
             raise self._refusal("wait for the end of a container")

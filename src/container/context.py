@@ -217,7 +217,7 @@ class Context:
             print_line(str(self), sys.stdout)
 
     def abandon(self) -> None:
-        """Undo a start that failed: the mark file becomes free immediately, then everything is closed. Never raises."""
+        """Undo a start that failed: the mark file becomes free immediately, then everything is closed. Never raise."""
         self.is_starting = False
         mark_file = getattr(self, "mark_file", None)
         if isinstance(mark_file, ClusterMarkFile):

@@ -152,7 +152,7 @@ class LoggingErrorHandler:
             self._logged.left_out_count += 1
 
     def close(self) -> None:
-        """Say what was left out and not said yet. Never raises."""
+        """Say what was left out and not said yet. Never raise."""
         try:
             self._log_left_out()
             self._print_left_out()

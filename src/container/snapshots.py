@@ -83,7 +83,7 @@ def write_snapshot(
     dict. ``name`` (up to 256 bytes of UTF-8) is what a reader must ask for, by default the name of the class.
 
     ``version`` (0 to 2**32 - 1) is yours: raise it when the Struct changes in a way that its readers cannot bridge.
-    Returns the length of the encoded state in bytes. Raises what :meth:`~container.api.SnapshotPublication.send`
+    Return the length of the encoded state in bytes. Raise what :meth:`~container.api.SnapshotPublication.send`
     raises, ``TypeError`` for a state that msgspec cannot encode, ConfigurationError, with the place, for one that would
     not come back as it is or has a set in it or in its type, and ValueError for a version out of range or a name that
     is too long. Nothing is written then.
@@ -115,7 +115,7 @@ Upgrade = tuple[Any, Callable[[Any], Any]]
 def snapshot_version(snapshot_image: _PeekableImage) -> int:
     """Return the version of the state that :func:`read_snapshot` would read next; it stays unread.
 
-    Raises SnapshotError when the snapshot ends here, or :func:`write_snapshot` did not write what follows.
+    Raise SnapshotError when the snapshot ends here, or :func:`write_snapshot` did not write what follows.
     """
     header = snapshot_image.peek()
     if header is None:
@@ -226,7 +226,7 @@ def _read_payload(messages: Iterator[bytes], header: _Header) -> bytearray:
 def decode_states(messages: Sequence[bytes]) -> dict[str, Any]:
     """Return the states that :func:`write_snapshot` wrote as ``messages``, by name, as dicts and lists without types.
 
-    Raises SnapshotError when there is anything else among the messages, or they are damaged.
+    Raise SnapshotError when there is anything else among the messages, or they are damaged.
     """
     found: dict[str, Any] = {}
     rest = iter(messages)

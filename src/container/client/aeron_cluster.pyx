@@ -133,12 +133,12 @@ cdef class AeronCluster(FragmentHandler):
 
     @staticmethod
     def connect(context=None, *, correlate=None, resend=False, **settings):
-        """Connects and returns the client; blocks for at most the message timeout.
+        """Connect and return the client; block for at most the message timeout.
 
         ``correlate`` and ``resend`` are for :meth:`request`, see :meth:`enable_requests`. ``settings`` are fields
         of :class:`ClientContext`: with a ``context`` they replace its own, without one they come before the
         environment, as in :meth:`ClientContext.from_environment`. What a connect waits for is logged each second,
-        to the logger ``container.client`` at level INFO. Raises as :meth:`AsyncConnect.poll`, and
+        to the logger ``container.client`` at level INFO. Raise as :meth:`AsyncConnect.poll`, and
         ConfigurationError.
         """
         from container.client.async_connect import AsyncConnect     # which needs this module
@@ -171,9 +171,9 @@ cdef class AeronCluster(FragmentHandler):
 
     @staticmethod
     def async_connect(context=None, **settings):
-        """Begins to connect, and returns an :class:`AsyncConnect`, whose polls do the rest and never wait.
+        """Begin to connect, and return an :class:`AsyncConnect`, whose polls do the rest and never wait.
 
-        Arguments as for :meth:`connect`. Raises ConfigurationError.
+        Arguments as for :meth:`connect`. Raise ConfigurationError.
         """
         from container.client.async_connect import AsyncConnect
         return AsyncConnect(context_of(context, settings))
@@ -278,11 +278,11 @@ cdef class AeronCluster(FragmentHandler):
     # Sending
 
     def offer(self, *buffers):
-        """Tries once to send a message, made of the buffers in their order.
+        """Try once to send a message, made of the buffers in their order.
 
-        Returns the new ingress position (> 0), or NOT_CONNECTED (no leader now, or it stands still),
+        Return the new ingress position (> 0), or NOT_CONNECTED (no leader now, or it stands still),
         BACK_PRESSURED, ADMIN_ACTION, CLOSED or MAX_POSITION_EXCEEDED of :mod:`container.api`. The first needs
-        polls of egress before it can change, the next two may change at once. Raises when the message is longer than
+        polls of egress before it can change, the next two may change at once. Raise when the message is longer than
         :attr:`max_message_length`.
         """
         cdef BufferVectors vectors
@@ -294,10 +294,10 @@ cdef class AeronCluster(FragmentHandler):
             release_vectors(&vectors)
 
     def try_claim(self, length, BufferClaim buffer_claim not None):
-        """Tries once to claim ``length`` bytes of the ingress stream for a message, which is written in place.
+        """Try once to claim ``length`` bytes of the ingress stream for a message, which is written in place.
 
-        Returns as :meth:`offer`; after a position (> 0) write ``buffer_claim.buffer``, then commit or abort,
-        before the next poll: a new leader closes the stream, and with it the claim. Raises ValueError for a
+        Return as :meth:`offer`; after a position (> 0) write ``buffer_claim.buffer``, then commit or abort,
+        before the next poll: a new leader closes the stream, and with it the claim. Raise ValueError for a
         negative length, MessageTooLongError beyond :attr:`max_payload_length`, ClusterError while
         ``buffer_claim`` holds another claim.
         """
@@ -326,7 +326,7 @@ cdef class AeronCluster(FragmentHandler):
         return result
 
     def track_ingress_publication_result(self, result):
-        """Reports to the client the result of an offer or claim on :attr:`ingress_publication` that it did not make."""
+        """Report to the client the result of an offer or claim on :attr:`ingress_publication` that it did not make."""
         self._check_thread()
         result = integer("result", result)
         if result > 0:
@@ -334,9 +334,9 @@ cdef class AeronCluster(FragmentHandler):
         self._track_result(result)
 
     def send(self, *buffers, timeout=None):
-        """Sends a message: keeps offering, idling and polling egress in between, until it is accepted.
+        """Send a message: keep offering, idling and polling egress in between, until it is accepted.
 
-        Returns the new ingress position. ``timeout`` is in seconds, from 0 (None: the message timeout). Raises
+        Return the new ingress position. ``timeout`` is in seconds, from 0 (None: the message timeout). Raise
         SendTimedOutError after it, ClosedError when the client is or gets closed, and as :meth:`offer` and
         :meth:`poll_egress` do. From a listener's callback egress is not polled, so there a lost leader is a
         ClusterUnavailableError immediately.
@@ -396,10 +396,10 @@ cdef class AeronCluster(FragmentHandler):
             self._idle.idle(self._invoke() if self._is_polling else self._poll(FRAGMENT_LIMIT))
 
     def send_keep_alive(self):
-        """Reports to the cluster that the session is alive: SessionKeepAlive (5). A poll does so when it is due.
+        """Report to the cluster that the session is alive: SessionKeepAlive (5). A poll does so when it is due.
 
-        Returns True when it was sent, False when 3 attempts met back pressure or there is no leader now.
-        Raises ClusterError when the stream has reached its greatest position.
+        Return True when it was sent, False when 3 attempts met back pressure or there is no leader now.
+        Raise ClusterError when the stream has reached its greatest position.
         """
         cdef uint8_t request[codec.SESSION_KEEP_ALIVE_ENCODED_LENGTH]
         self._check_open()
@@ -411,9 +411,9 @@ cdef class AeronCluster(FragmentHandler):
         return True
 
     def send_admin_request_to_take_a_snapshot(self, correlation_id):
-        """Asks the cluster to take a snapshot: AdminRequest (26); the answer comes to ``on_admin_response``.
+        """Ask the cluster to take a snapshot: AdminRequest (26); the answer comes to ``on_admin_response``.
 
-        A cluster refuses by default: its authorisation service must allow it. Returns and raises as
+        A cluster refuses by default: its authorisation service must allow it. Return and raise as
         :meth:`send_keep_alive`.
         """
         cdef uint8_t request[ADMIN_REQUEST_LENGTH]
@@ -472,11 +472,11 @@ cdef class AeronCluster(FragmentHandler):
     # Requests
 
     def enable_requests(self, correlate not None, *, resend=False):
-        """Lets :meth:`request` be used: messages that are replies go there, and not to the listener.
+        """Let :meth:`request` be used: messages that are replies go there, and not to the listener.
 
         ``correlate`` is given a message's payload (bytes), and returns the key of the request that it answers, which
         must be hashable, or None for a message that is no reply. ``resend`` is whether requests that do not say so
-        themselves (``idempotent``) are sent again to a new leader. Raises ConfigurationError when ``correlate`` cannot
+        themselves (``idempotent``) are sent again to a new leader. Raise ConfigurationError when ``correlate`` cannot
         be called, ClusterError while requests are in flight.
         """
         self._check_open()
@@ -501,18 +501,18 @@ cdef class AeronCluster(FragmentHandler):
         return None if self._requests is None else self._requests.counts
 
     def request(self, *buffers, key, timeout=None, idempotent=None):
-        """Sends a message and returns the payload (bytes) of the reply for which ``correlate`` returns ``key``.
+        """Send a message and return the payload (bytes) of the reply for which ``correlate`` returns ``key``.
 
-        Polls and idles meanwhile. ``timeout`` is in seconds, for both together (None: the message timeout). With a new
+        Poll and idle meanwhile. ``timeout`` is in seconds, for both together (None: the message timeout). With a new
         leader the request is sent again if it is ``idempotent``: the service may carry it out twice; None leaves that
-        to the ``resend`` of :meth:`enable_requests`. Raises SendTimedOutError when it was not sent in time, and then
+        to the ``resend`` of :meth:`enable_requests`. Raise SendTimedOutError when it was not sent in time, and then
         as :meth:`container.client.Request.wait`; ClosedError, ConfigurationError without ``correlate``, ClusterError
         while a request with that key waits or from a listener's callback.
         """
         return self.begin_request(*buffers, key=key, timeout=timeout, idempotent=idempotent).wait()
 
     def begin_request(self, *buffers, key, timeout=None, idempotent=None):
-        """Sends a message as :meth:`request` does, and returns a :class:`container.client.Request` immediately, so that
+        """Send a message as :meth:`request` does, and return a :class:`container.client.Request` immediately, so that
         many can be in flight. Polls drive it; its ``wait()`` polls until the reply is there."""
         self._check_open()
         request = self._new_request(self.cluster_session_id, buffers, key, timeout, idempotent, self._wait_once)
@@ -521,7 +521,7 @@ cdef class AeronCluster(FragmentHandler):
         return request
 
     def try_request(self, *buffers, key, timeout=None, idempotent=None):
-        """As :meth:`begin_request`, but offers the message once; returns None when that was not accepted."""
+        """As :meth:`begin_request`, but offer the message once; return None when that was not accepted."""
         self._check_open()
         request = self._new_request(self.cluster_session_id, buffers, key, timeout, idempotent, self._wait_once)
         if self.offer(*buffers) <= 0:
@@ -579,15 +579,15 @@ cdef class AeronCluster(FragmentHandler):
     # Polling
 
     cpdef int idle(self, work_count=0) except -1:
-        """Waits once, by the idle strategy, unless there was work: ``work_count`` is what a poll returned."""
+        """Wait once, by the idle strategy, unless there was work: ``work_count`` is what a poll returned."""
         self._check_thread()
         return self._idle.idle(_int(work_count, "work_count"))
 
     cpdef int poll_egress(self, fragment_limit=FRAGMENT_LIMIT) except -1:
-        """Receives what the cluster sends, up to ``fragment_limit`` frames, follows the leader and keeps the
-        session alive. Never waits, but for the driver when a new leader's publication is added.
+        """Receive what the cluster sends, up to ``fragment_limit`` frames, follow the leader and keep the
+        session alive. Never wait, but for the driver when a new leader's publication is added.
 
-        Returns the work done (int), 0 for none. Raises what the listener raises, ClosedError when the client
+        Return the work done (int), 0 for none. Raise what the listener raises, ClosedError when the client
         is closed, ClusterError from a listener's callback.
         """
         self._check_open()
@@ -596,10 +596,10 @@ cdef class AeronCluster(FragmentHandler):
         return self._poll(_int(fragment_limit, "fragment_limit"))
 
     def poll_state_changes(self):
-        """Does what a poll does beside reading egress: follows a new leader, ends waits that last too long, keeps the
+        """Do what a poll does beside reading egress: follow a new leader, end waits that last too long, keep the
         session alive. For compiled code that polls :attr:`egress_subscription`.
 
-        Returns the work done (int). Raises as :meth:`poll_egress`.
+        Return the work done (int). Raise as :meth:`poll_egress`.
         """
         self._check_open()
         if self._is_polling:
@@ -609,10 +609,10 @@ cdef class AeronCluster(FragmentHandler):
     def on_new_leader(
             self, cluster_session_id, leadership_term_id, leader_member_id, str ingress_endpoints not None,
             session_id):
-        """Reports to the client a new leader whose event (NewLeaderEvent, 6) other code has read from
+        """Report to the client a new leader whose event (NewLeaderEvent, 6) other code has read from
         :attr:`egress_subscription`; the next polls follow it. ``session_id`` is that of the event's header.
 
-        Raises ClusterError when the event is for another session of the cluster, ClosedError when the client is closed.
+        Raise ClusterError when the event is for another session of the cluster, ClosedError when the client is closed.
         """
         self._check_open()
         new_leader = (
@@ -870,10 +870,10 @@ cdef class AeronCluster(FragmentHandler):
     # Closing
 
     def close(self):
-        """Ends the session (SessionCloseRequest, 4, when there is a leader) and closes what the connect
+        """End the session (SessionCloseRequest, 4, when there is a leader) and close what the connect
         opened.
 
-        Nothing happens the second time. From a listener's callback it takes effect when the poll ends. Raises
+        Nothing happens the second time. From a listener's callback it takes effect when the poll ends. Raise
         ClusterError on another thread than the client's while that is alive.
         """
         if self._state == STATE_CLOSED:

@@ -181,7 +181,7 @@ class AsyncAeronCluster:
         max_waiting_bytes: int,
         resend: bool = False,
     ) -> None:
-        """Takes over a connected client; use :func:`aconnect`."""
+        """Take over a connected client; use :func:`aconnect`."""
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._cluster = cluster
@@ -274,12 +274,12 @@ class AsyncAeronCluster:
     # Sending
 
     def offer(self, *buffers: Buffer) -> int:
-        """Tries once to send a message; results as for :meth:`AeronCluster.offer`."""
+        """Try once to send a message; results as for :meth:`AeronCluster.offer`."""
         self._check_loop()
         return self._poller.offer(buffers)
 
     async def send(self, *buffers: Buffer, timeout: float | None = None) -> int:
-        """Sends a message; waits while there is back pressure or no leader. Returns the new ingress position.
+        """Send a message; wait while there is back pressure or no leader. Return the new ingress position.
 
         ``timeout`` is in seconds (None: the message timeout). Tasks that wait send in the order in which they
         came. Leave the buffers as they are until this returns.
@@ -321,7 +321,7 @@ class AsyncAeronCluster:
     async def request(
         self, *buffers: Buffer, key: Hashable, timeout: float | None = None, idempotent: bool | None = None
     ) -> bytes:
-        """Sends a message and returns the payload of the reply for which ``correlate`` returns ``key``.
+        """Send a message and return the payload of the reply for which ``correlate`` returns ``key``.
 
         ``timeout`` is in seconds, for both together (None: the message timeout). Replies that come later are
         dropped and counted in :attr:`request_counts`.
@@ -372,7 +372,7 @@ class AsyncAeronCluster:
         _forget(request.reply)
 
     async def request_snapshot(self, timeout: float | None = None) -> AdminResponse:
-        """Asks the cluster to take a snapshot and returns its answer; OK means accepted, not done.
+        """Ask the cluster to take a snapshot and return its answer; OK means accepted, not done.
 
         Raises:
             TimedOutError: no answer within ``timeout`` seconds (None: the message timeout).
@@ -492,7 +492,7 @@ class AsyncAeronCluster:
     # Closing
 
     async def aclose(self) -> None:
-        """Ends the session and closes what the connect opened. Nothing happens the second time.
+        """End the session and close what the connect opened. Nothing happens the second time.
 
         What waits in :meth:`send`, :meth:`request` or :meth:`receive` gets ClosedError; ``async for`` ends.
         """
@@ -577,7 +577,7 @@ def aconnect(
     resend: bool = False,
     **settings: Unpack[ClientSettings],
 ) -> _Connecting:
-    """Connects for asyncio: ``async with aconnect(...) as client``, or ``client = await aconnect(...)``.
+    """Connect for asyncio: ``async with aconnect(...) as client``, or ``client = await aconnect(...)``.
 
     What it returns is a coroutine, so that ``asyncio.create_task(aconnect(...))`` connects beside other tasks.
 
@@ -591,7 +591,7 @@ def aconnect(
         max_waiting_bytes: bytes of them; one message more may be there.
         resend: whether requests that do not say so themselves (``idempotent``) are sent again to a new leader.
 
-    Raises as :meth:`AeronCluster.connect`, and closes what was opened when the connect is cancelled.
+    Raise as :meth:`AeronCluster.connect`, and close what was opened when the connect is cancelled.
     """
     check_context(context)
     check_count("max_waiting", max_waiting)

@@ -206,9 +206,9 @@ cdef class AsyncConnect:
         return self._client
 
     def poll(self):
-        """Does what can be done now. Returns the connected AeronCluster, or None while there is more to do.
+        """Do what can be done now. Return the connected AeronCluster, or None while there is more to do.
 
-        Raises TimedOutError (the text says what was waited for), DriverTimeoutError, AuthenticationError,
+        Raise TimedOutError (the text says what was waited for), DriverTimeoutError, AuthenticationError,
         SessionError when the cluster refuses, ClusterError when the connection is lost, RegistrationError when the
         driver refuses a channel.
         """
@@ -247,7 +247,7 @@ cdef class AsyncConnect:
         return self._conclude_connect()
 
     def close(self):
-        """Gives up: closes what was opened. Nothing happens after the connect is done, or the second time."""
+        """Give up: close what was opened. Nothing happens after the connect is done, or the second time."""
         if self._step == DONE:
             return
         self._step = DONE
@@ -342,7 +342,7 @@ cdef class AsyncConnect:
         return 0
 
     cdef int _choose_member(self) except -1:
-        # Takes the first that is connected.
+        # Take the first that is connected.
         cdef _MemberIngress member
         cdef int errors = 0
         for member in self._members.values():

@@ -198,7 +198,7 @@ class _PoolThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Asks the thread to close the pool and to end; does not wait."""
+        """Ask the thread to close the pool and to end; do not wait."""
         self._is_stopping = True
         self._nudges.put(None)
 
@@ -391,12 +391,12 @@ class AsyncPooledSession:
     # Sending
 
     def offer(self, *buffers: Buffer) -> int:
-        """Tries once to send a message; results as for :meth:`PooledSession.offer`."""
+        """Try once to send a message; results as for :meth:`PooledSession.offer`."""
         self.pool._check_loop()
         return self.pool._offer(self, buffers, None)
 
     async def send(self, *buffers: Buffer, timeout: float | None = None) -> int:
-        """Sends a message; waits while there is back pressure, no leader or no session. Returns the ingress position.
+        """Send a message; wait while there is back pressure, no leader or no session. Return the ingress position.
 
         ``timeout`` is in seconds (None: the message timeout). Tasks that wait send in the order in which they came.
         Leave the buffers as they are until this returns.
@@ -431,7 +431,7 @@ class AsyncPooledSession:
     async def request(
         self, *buffers: Buffer, key: Hashable, timeout: float | None = None, idempotent: bool | None = None
     ) -> bytes:
-        """Sends a message and returns the payload of the reply for which ``correlate`` returns ``key``.
+        """Send a message and return the payload of the reply for which ``correlate`` returns ``key``.
 
         As :meth:`AsyncAeronCluster.request`. Keys are of each session.
 
@@ -523,7 +523,7 @@ class AsyncPooledSession:
             changed.set_result(None)
 
     def close(self) -> None:
-        """Ends the session, which reaches the cluster if there is a leader. Nothing happens the second time.
+        """End the session, which reaches the cluster if there is a leader. Nothing happens the second time.
 
         What waits in :meth:`send` or :meth:`receive` gets ClosedError, a request RequestClosedError.
         """
@@ -690,10 +690,10 @@ class AsyncSessionPool:
     # Sessions
 
     async def open(self, credentials_supplier: CredentialsSupplier | None = None) -> AsyncPooledSession:
-        """Connects a session and returns it, within the message timeout, which begins when its turn comes.
+        """Connect a session and return it, within the message timeout, which begins when its turn comes.
 
         ``credentials_supplier`` is for this session (None: that of the settings). Its methods are called on the pool's
-        thread. Raises as :func:`aconnect`; a first connect that fails is not tried again.
+        thread. Raise as :func:`aconnect`; a first connect that fails is not tried again.
         """
         self._check_loop()
         async with self._opening:
@@ -716,7 +716,7 @@ class AsyncSessionPool:
         return session
 
     async def open_all(self, count: int) -> list[AsyncPooledSession]:
-        """Connects ``count`` sessions and returns them; when one fails, closes all and raises its error."""
+        """Connect ``count`` sessions and return them; when one fails, close all and raise its error."""
         opening = [asyncio.create_task(self.open()) for _ in range(count)]
         try:
             return await asyncio.gather(*opening)
@@ -828,7 +828,7 @@ class AsyncSessionPool:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Ends all sessions and closes what the connect opened. Nothing happens the second time.
+        """End all sessions and close what the connect opened. Nothing happens the second time.
 
         What waits in a session's ``send`` or ``receive`` gets ClosedError, a request RequestClosedError.
         """

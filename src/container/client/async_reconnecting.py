@@ -192,7 +192,7 @@ class AsyncReconnectingClient(ReconnectingBase):
     # Sending
 
     async def send(self, *buffers: Buffer, timeout: float | None = None) -> None:
-        """Sends a message as soon as there is a session and its turn has come.
+        """Send a message as soon as there is a session and its turn has come.
 
         ``timeout`` is in seconds (None: the message timeout). Leave the buffers as they are until this returns.
 
@@ -224,10 +224,10 @@ class AsyncReconnectingClient(ReconnectingBase):
     async def request(
         self, *buffers: Buffer, key: Hashable, timeout: float | None = None, idempotent: bool | None = None
     ) -> bytes:
-        """Sends a message and returns the payload of the reply for which ``correlate`` returns ``key``.
+        """Send a message and return the payload of the reply for which ``correlate`` returns ``key``.
 
         As :meth:`AsyncAeronCluster.request`; and an ``idempotent`` request whose session ends is sent again in the
-        next, in its place. Raises as that does, and OutboxFullError as :meth:`send`.
+        next, in its place. Raise as that does, and OutboxFullError as :meth:`send`.
         """
         limit = self._limit(timeout)
         check_key(key)
@@ -325,7 +325,7 @@ class AsyncReconnectingClient(ReconnectingBase):
         return await turn
 
     def _pump(self) -> None:
-        """Gives the turn to the oldest message, if there is a session, and room to those that wait for it."""
+        """Give the turn to the oldest message, if there is a session, and room to those that wait for it."""
         entry = self._outbox.first()
         if entry is not None and self._client is not None and self._sender is None and _is_waiting(entry):
             self._outbox.remove(entry)
@@ -401,7 +401,7 @@ class AsyncReconnectingClient(ReconnectingBase):
     # The connection
 
     async def __aenter__(self) -> Self:
-        """Waits for the first session; raises why there is none when the policy gives up."""
+        """Wait for the first session; raise why there is none when the policy gives up."""
         self._supervisor = asyncio.create_task(self._supervise(), name="cluster-client")
         try:
             while self._machine.sessions == 0 and not self.is_closed:
@@ -420,7 +420,7 @@ class AsyncReconnectingClient(ReconnectingBase):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Ends the session and connects no more; what waits gets ClosedError. Nothing happens the second time."""
+        """End the session and connect no more; what waits gets ClosedError. Nothing happens the second time."""
         if self._parent_id:
             return
         self._close(ClosedError(CLOSED_BY_US))

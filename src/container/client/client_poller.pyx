@@ -157,18 +157,18 @@ cdef class ClientPoller(EgressHandler):
         return 0
 
     def start(self):
-        """Starts the thread; it is a daemon, so that a client that is not closed does not hold up the interpreter."""
+        """Start the thread; it is a daemon, so that a client that is not closed does not hold up the interpreter."""
         self._thread = threading.Thread(
             target=self._run, name=f"cluster-client-{self._cluster.cluster_session_id}", daemon=True)
         self._thread.start()
 
     def stop(self):
-        """Asks the thread to close the client and to end; does not wait."""
+        """Ask the thread to close the client and to end; do not wait."""
         self._is_stopping = True
         client_poller_nudge(self._write_descriptor)
 
     def join(self, timeout):
-        """Waits for the end of the thread, for at most ``timeout`` seconds (float); True when it has ended."""
+        """Wait for the end of the thread, for at most ``timeout`` seconds (float); True when it has ended."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 

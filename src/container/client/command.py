@@ -114,13 +114,13 @@ class Progress:
         self._width = 0
 
     def show(self, text: Callable[[], str]) -> None:
-        """Shows the text, if it is time to."""
+        """Show the text, if it is time to."""
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + self._interval_s
             self._write(text(), "\r" if self._is_live else "\n")
 
     def finish(self, text: str) -> None:
-        """Shows the last text, whatever the time."""
+        """Show the last text, whatever the time."""
         self._write(text, "\n")
 
     def _write(self, text: str, end: str) -> None:

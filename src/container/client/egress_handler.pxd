@@ -8,7 +8,7 @@ from container.transport.seam cimport FrameHeader
 
 
 cdef class EgressHandler:
-    # data: borrowed until the call returns. Returns an Action of container.transport.seam, as of a controlled listener.
+    # data: borrowed until the call returns. Return an Action of container.transport.seam, as of a controlled listener.
     cdef int on_message(
         self, int64_t cluster_session_id, int64_t timestamp, const uint8_t* data, size_t length,
         const FrameHeader* header) except -1
@@ -21,7 +21,7 @@ cdef class EgressHandler:
     cdef int on_admin_response(
         self, int64_t cluster_session_id, int64_t correlation_id, int32_t request_type, int32_t response_code,
         str message, bytes payload) except -1
-    # Returns an Action as well.
+    # Return an Action as well.
     cdef int on_extension_message(
         self, int block_length, int template_id, int schema_id, int version, bytes body) except -1
 

@@ -113,13 +113,13 @@ class ControlledEgressListener(SessionEventListener):
     def on_message(
         self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header
     ) -> Action | None:
-        """As :meth:`EgressListener.on_message`; returns an :class:`Action`, None for CONTINUE."""
+        """As :meth:`EgressListener.on_message`; return an :class:`Action`, None for CONTINUE."""
         raise _no_listener()
 
     def on_extension_message(
         self, block_length: int, template_id: int, schema_id: int, version: int, body: bytes
     ) -> Action | None:
-        """As :meth:`EgressListener.on_extension_message`; returns an :class:`Action`, None for CONTINUE."""
+        """As :meth:`EgressListener.on_extension_message`; return an :class:`Action`, None for CONTINUE."""
         raise _foreign_schema(schema_id)
 
 

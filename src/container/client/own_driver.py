@@ -26,9 +26,9 @@ class DriverChoice:
     """The driver of one client, chosen when this is made: a running one, or one that is launched for this client."""
 
     def __init__(self, context: ClientContext) -> None:
-        """Launches the driver if the client gets its own; never waits for another.
+        """Launch the driver if the client gets its own; never wait for another.
 
-        Raises AeronError when that one cannot start.
+        Raise AeronError when that one cannot start.
         """
         from container.aeron import default_aeron_dir  # loads the Aeron library: only where it is needed
 
@@ -102,7 +102,7 @@ class LastingDriver:
         return replace(context, aeron_dir=self._driver.aeron_dir, embedded_driver=False)
 
     def close(self) -> None:
-        """Ends the driver, when no client uses it any more. May be called again, on any thread."""
+        """End the driver, when no client uses it any more. May be called again, on any thread."""
         with self._lock:
             driver, self._driver, self._is_closed = self._driver, None, True
         if driver is not None:

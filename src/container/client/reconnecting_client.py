@@ -93,7 +93,7 @@ class _Item:
         return self.is_sent or self.error is not None
 
     def fail(self, error: ContainerError) -> None:
-        """Ends it, with an outcome that is unknown if it was sent in an earlier session."""
+        """End it, with an outcome that is unknown if it was sent in an earlier session."""
         if self.sends > 0 and error.outcome is Outcome.NOT_DONE:
             error = RequestClosedError(f"request with key {self.key!r}: {error}; its outcome is unknown")
         self.error = error
@@ -169,7 +169,7 @@ class ReconnectingClient(ReconnectingBase):
     # Sending
 
     def send(self, *buffers: Buffer, timeout: float | None = None) -> None:
-        """Sends a message: polls and idles until there is a session and its turn has come.
+        """Send a message: poll and idle until there is a session and its turn has come.
 
         ``timeout`` is in seconds (None: the message timeout). Not from a listener's callback.
 
@@ -192,9 +192,9 @@ class ReconnectingClient(ReconnectingBase):
     def request(
         self, *buffers: Buffer, key: Hashable, timeout: float | None = None, idempotent: bool | None = None
     ) -> bytes:
-        """Sends a message and returns its reply's payload; as :meth:`AeronCluster.request`.
+        """Send a message and return its reply's payload; as :meth:`AeronCluster.request`.
 
-        An ``idempotent`` request whose session ends is sent again in the next, in its place. Raises as that does, and
+        An ``idempotent`` request whose session ends is sent again in the next, in its place. Raise as that does, and
         OutboxFullError as :meth:`send`. When a callback raises, that comes out of here, and a request that was not sent
         yet never will be.
         """
@@ -208,8 +208,8 @@ class ReconnectingClient(ReconnectingBase):
     def begin_request(
         self, *buffers: Buffer, key: Hashable, timeout: float | None = None, idempotent: bool | None = None
     ) -> Request:
-        """Puts a request into the outbox, and returns a :class:`Request` that polls drive, so that many can be in
-        flight. Raises OutboxFullError as :meth:`send`, ClosedError, and ConfigurationError without ``correlate``."""
+        """Put a request into the outbox, and return a :class:`Request` that polls drive, so that many can be in
+        flight. Raise OutboxFullError as :meth:`send`, ClosedError, and ConfigurationError without ``correlate``."""
         return self._begin(buffers, key, timeout, idempotent)[0]
 
     def _begin(
@@ -252,7 +252,7 @@ class ReconnectingClient(ReconnectingBase):
         return entry
 
     def _send_waiting(self, new: OutboxEntry | None = None) -> int:
-        """Sends what has time left; ``new`` is tried once however little it has."""
+        """Send what has time left; ``new`` is tried once however little it has."""
         sent = 0
         while self._cluster is not None and not self._cluster.is_closed:
             entry = self._outbox.first()
@@ -295,9 +295,9 @@ class ReconnectingClient(ReconnectingBase):
     # Polling
 
     def poll(self) -> int:
-        """Hears what the cluster sends, connects again, and sends what waits. Never waits.
+        """Hear what the cluster sends, connect again, and send what waits. Never wait.
 
-        Returns the work done (int). Raises what the listener raises, and ClosedError when the client is closed.
+        Return the work done (int). Raise what the listener raises, and ClosedError when the client is closed.
         """
         self._check_open()
         now_ns = self._now_ns()
@@ -310,8 +310,8 @@ class ReconnectingClient(ReconnectingBase):
         return work_count + self._send_waiting()
 
     def idle(self, work_count: int = 0) -> None:
-        """Waits once, by the idle strategy, unless there was work: ``work_count`` is what a poll returned. Without a
-        session it waits for a millisecond."""
+        """Wait once, by the idle strategy, unless there was work: ``work_count`` is what a poll returned. Without a
+        session, wait for a millisecond."""
         if self._cluster is not None:
             self._cluster.idle(work_count)
         elif work_count == 0:
@@ -374,7 +374,7 @@ class ReconnectingClient(ReconnectingBase):
         return work_count
 
     def _settle(self) -> None:
-        """Ends the requests whose request to the session has ended, or puts them back."""
+        """End the requests whose request to the session has ended, or put them back."""
         for request in [request for request in self._in_flight if request.is_done]:
             entry = self._in_flight.pop(request)
             item: _Item = entry.item
@@ -413,7 +413,7 @@ class ReconnectingClient(ReconnectingBase):
     # Closing
 
     def __enter__(self) -> Self:
-        """Waits for the first session; raises why there is none when the policy gives up."""
+        """Wait for the first session; raise why there is none when the policy gives up."""
         try:
             while self._machine.sessions == 0 and not self.is_closed:
                 self._wait_once()
@@ -430,9 +430,9 @@ class ReconnectingClient(ReconnectingBase):
         self.close()
 
     def close(self) -> None:
-        """Ends the session and connects no more; what waits gets ClosedError. Nothing happens the second time.
+        """End the session and connect no more; what waits gets ClosedError. Nothing happens the second time.
 
-        From a listener's callback the session ends with the poll. Raises ClusterError on another thread than the
+        From a listener's callback the session ends with the poll. Raise ClusterError on another thread than the
         client's while that is alive, and then nothing has changed.
         """
         if self.is_closed:

@@ -221,7 +221,7 @@ class Outbox:
         return len(self._entries) < self.max_messages and self._bytes + length <= self.max_bytes
 
     def put(self, length: int, item: Any) -> tuple[OutboxEntry, list[OutboxEntry]]:
-        """Puts a message at the end; returns its entry, and those that went for it, which will not be sent.
+        """Put a message at the end; return its entry, and those that went for it, which will not be sent.
 
         Raises:
             OutboxFullError: there is no room, and the policy makes none.
@@ -254,7 +254,7 @@ class Outbox:
         )
 
     def put_back(self, entry: OutboxEntry) -> None:
-        """Puts what was taken and not sent back to its place, whatever the limits."""
+        """Put what was taken and not sent back to its place, whatever the limits."""
         if entry.number in self._entries:
             return
         self._insert(entry)
@@ -267,7 +267,7 @@ class Outbox:
         return next(iter(self._entries.values()), None)
 
     def remove(self, entry: OutboxEntry) -> bool:
-        """Takes an entry out, as it is sent or given up; False when it is not there any more."""
+        """Take an entry out, as it is sent or given up; False when it is not there any more."""
         if self._entries.get(entry.number) is not entry:
             return False
         self._remove(entry.number)

@@ -83,7 +83,7 @@ class Replacements[Session: Hashable]:
         return self._await(session, machine, now_ns)
 
     def connected(self, session: Session) -> int:
-        """An attempt succeeded; returns the attempts that it took, 0 for a session that was not lost."""
+        """An attempt succeeded; return the attempts that it took, 0 for a session that was not lost."""
         machine = self._machines.pop(session, None)
         return 0 if machine is None else machine.failures + 1
 

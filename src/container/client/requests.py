@@ -106,7 +106,7 @@ class Request:
         return self._term != _NO_TERM
 
     def wait(self) -> bytes:
-        """Polls the client until the reply is there, and returns its payload; not from a listener's callback.
+        """Poll the client until the reply is there, and return its payload; not from a listener's callback.
 
         Raises:
             LeaderChangedError: the leader that it was sent to is lost, or leads no longer.
@@ -176,7 +176,7 @@ class RequestTable:
         return is_idempotent(idempotent, self.resend)
 
     def check_key(self, session_id: int, key: Hashable) -> None:
-        """Raises ClusterError when a request of that session with that key waits already, TypeError for a key that
+        """Raise ClusterError when a request of that session with that key waits already, TypeError for a key that
         cannot be hashed."""
         check_key(key)
         if (session_id, key) in self._waiting:
@@ -208,7 +208,7 @@ class RequestTable:
         return True
 
     def answer(self, session_id: int, key: Hashable, payload: bytes) -> bool:
-        """Ends the request with that key; False when there is none."""
+        """End the request with that key; False when there is none."""
         request = self._waiting.pop((session_id, key), None)
         if request is None:
             self._unmatched += 1
@@ -263,7 +263,7 @@ class RequestTable:
         self._end_all(lambda place, request: place[0] == session_id, _closing(f"session {session_id} ended: {reason}"))
 
     def expire(self, now_ns: int) -> None:
-        """Ends the requests whose deadline has come."""
+        """End the requests whose deadline has come."""
         if now_ns < self._next_deadline_ns:
             return
         self._end_all(

@@ -37,7 +37,7 @@ cdef class RoundTripRecorder:
         free(self._counts)
 
     def use(self, Clock clock not None):
-        """Measures by this clock from now on; what was counted stays."""
+        """Measure by this clock from now on; what was counted stays."""
         self._clock = clock
 
     def now_ns(self):
@@ -45,11 +45,11 @@ cdef class RoundTripRecorder:
         return self._clock.nano_time()
 
     def record_since(self, int64_t begin_ns):
-        """Counts a round trip that began at that time and ends now."""
+        """Count a round trip that began at that time and ends now."""
         self.record(self._clock.nano_time() - begin_ns)
 
     cpdef int record(self, int64_t duration_ns) except -1:
-        """Counts a round trip of ``duration_ns``; limits it to 0 and 73 minutes. Returns 0."""
+        """Count a round trip of ``duration_ns``; limit it to 0 and 73 minutes. Return 0."""
         cdef int64_t ns = min(max(duration_ns, <int64_t> 0), MAX_NS)
         cdef int shift = 63 - __builtin_clzll(<uint64_t> ns | (SUB_BUCKETS - 1)) - (SUB_BUCKET_BITS - 1)
         if self._counts == NULL:

@@ -47,7 +47,7 @@ cdef class RoundTrips(PythonEgressHandler):
         free(self._message)
 
     def begin(self, Py_ssize_t messages, Py_ssize_t window):
-        """Begins a round of ``messages`` messages (at least 1), at most ``window`` (at least 1) in flight."""
+        """Begin a round of ``messages`` messages (at least 1), at most ``window`` (at least 1) in flight."""
         _check_least("messages", messages, 1)
         _check_least("window", window, 1)
         self._times_ns = <int64_t*> _resized(self._times_ns, messages, sizeof(int64_t))
@@ -56,9 +56,9 @@ cdef class RoundTrips(PythonEgressHandler):
         self.sent = self.received = self.others = 0
 
     def run(self, AeronCluster cluster not None, double seconds):
-        """Sends, polls and idles until all of the round are answered, or for ``seconds``; True when all are.
+        """Send, poll and idle until all of the round are answered, or for ``seconds``; True when all are.
 
-        Raises as :meth:`AeronCluster.poll_egress`, and ClosedError when the client gets closed.
+        Raise as :meth:`AeronCluster.poll_egress`, and ClosedError when the client gets closed.
         """
         cdef int64_t end_ns = self._clock.nano_time() + <int64_t> (seconds * NS_PER_S)
         while self.received < self.messages:

@@ -129,40 +129,40 @@ cdef class PooledSession:
         return self.pool.cluster.max_message_length
 
     def offer(self, *buffers):
-        """Tries once to send a message; as :meth:`AeronCluster.offer`, and NOT_CONNECTED while the session is not."""
+        """Try once to send a message; as :meth:`AeronCluster.offer`, and NOT_CONNECTED while the session is not."""
         return self.pool._offer(self, buffers)
 
     def try_claim(self, Py_ssize_t length, BufferClaim buffer_claim not None):
-        """Tries once to claim ``length`` bytes of the ingress stream for a message, which is written in place; as
+        """Try once to claim ``length`` bytes of the ingress stream for a message, which is written in place; as
         :meth:`AeronCluster.try_claim`, and NOT_CONNECTED while the session is not."""
         return self.pool._try_claim(self, length, buffer_claim)
 
     def send(self, *buffers, timeout=None):
-        """Sends a message, polls the pool and idles until it is accepted; as :meth:`AeronCluster.send`.
+        """Send a message, poll the pool and idle until it is accepted; as :meth:`AeronCluster.send`.
 
         A session that is lost meanwhile sends it when it is connected again. ``timeout`` is in seconds, from 0 (None:
-        the message timeout). Raises SendTimedOutError after it, ClosedError when the session is or gets closed, and as
+        the message timeout). Raise SendTimedOutError after it, ClosedError when the session is or gets closed, and as
         :meth:`offer` and :meth:`SessionPool.poll` do. From a listener's callback the pool is not polled, so there a
         lost leader or session is a ClusterUnavailableError immediately.
         """
         return self.pool._send(self, buffers, timeout)
 
     def request(self, *buffers, key, timeout=None, idempotent=None):
-        """Sends a message and returns its reply's payload (bytes); as :meth:`AeronCluster.request`.
+        """Send a message and return its reply's payload (bytes); as :meth:`AeronCluster.request`.
 
         Keys are of each session. The pool needs ``correlate``: see :meth:`SessionPool.connect`.
         """
         return self.begin_request(*buffers, key=key, timeout=timeout, idempotent=idempotent).wait()
 
     def begin_request(self, *buffers, key, timeout=None, idempotent=None):
-        """Sends a message and returns a :class:`container.client.Request`; as :meth:`AeronCluster.begin_request`.
+        """Send a message and return a :class:`container.client.Request`; as :meth:`AeronCluster.begin_request`.
 
         A session that is lost ends its requests, whatever they are, with RequestClosedError: outcome unknown.
         """
         return self.pool._begin_request(self, buffers, key, timeout, idempotent)
 
     def close(self):
-        """Ends the session, which reaches the cluster if there is a leader. Nothing happens the second time."""
+        """End the session, which reaches the cluster if there is a leader. Nothing happens the second time."""
         self.pool._close_session(self)
 
     def __repr__(self):
@@ -214,7 +214,7 @@ cdef class SessionPool(FragmentHandler):
     @staticmethod
     def connect(context=None, *, max_connecting=64, policy=None, callbacks=None, correlate=None, resend=False,
                 **settings):
-        """Connects the first session, which follows the leader, and returns the pool; blocks as
+        """Connect the first session, which follows the leader, and return the pool; block as
         :meth:`AeronCluster.connect`, whose arguments it takes, ``correlate`` and ``resend`` too, which are for all
         sessions. At most ``max_connecting`` connects are under way.
 
@@ -321,7 +321,7 @@ cdef class SessionPool(FragmentHandler):
     # Connecting
 
     def open(self, listener=None, credentials_supplier=None):
-        """Begins to connect a session and returns it (PooledSession); polls do the rest, within the message timeout.
+        """Begin to connect a session and return it (PooledSession); polls do the rest, within the message timeout.
 
         ``listener`` and ``credentials_supplier`` are for this session (None: those of the context). What became of it
         is in :attr:`PooledSession.state` and :attr:`PooledSession.error`. A first connect that fails is not tried
@@ -347,9 +347,9 @@ cdef class SessionPool(FragmentHandler):
         return session
 
     def open_all(self, Py_ssize_t count):
-        """Connects ``count`` sessions and returns them (list); polls and idles meanwhile.
+        """Connect ``count`` sessions and return them (list); poll and idle meanwhile.
 
-        Each one's message timeout begins when its turn comes. When one fails, closes all and raises its error.
+        Each one's message timeout begins when its turn comes. When one fails, close all and raise its error.
         """
         cdef list sessions = []
         cdef PooledSession session
@@ -760,10 +760,10 @@ cdef class SessionPool(FragmentHandler):
     # Polling
 
     def poll(self, int fragment_limit=FRAGMENT_LIMIT):
-        """Receives what the cluster sends to all sessions, follows the leader, connects and keeps alive.
+        """Receive what the cluster sends to all sessions, follow the leader, connect and keep alive.
 
-        Returns the work done (int), 0 for none. Raises what a listener raises, and as :meth:`AeronCluster.poll_egress`.
-        Waits only in an attempt to connect again, for a driver that is not there, and for the driver timeout at most.
+        Return the work done (int), 0 for none. Raise what a listener raises, and as :meth:`AeronCluster.poll_egress`.
+        Wait only in an attempt to connect again, for a driver that is not there, and for the driver timeout at most.
         """
         cdef int work_count = 0
         self._check_open()
@@ -784,7 +784,7 @@ cdef class SessionPool(FragmentHandler):
         return work_count
 
     def idle(self, int work_count=0):
-        """Waits once, by the idle strategy, unless there was work: ``work_count`` is what a poll returned."""
+        """Wait once, by the idle strategy, unless there was work: ``work_count`` is what a poll returned."""
         self.cluster.idle(work_count)
 
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
@@ -980,9 +980,9 @@ cdef class SessionPool(FragmentHandler):
         return 0
 
     def close(self):
-        """Ends all sessions, which reaches the cluster if there is a leader, and closes what the connect opened.
+        """End all sessions, which reaches the cluster if there is a leader, and close what the connect opened.
 
-        Nothing happens the second time. Raises ClusterError from a listener's callback, and on another thread.
+        Nothing happens the second time. Raise ClusterError from a listener's callback, and on another thread.
         """
         self._close_because(ClosedError(CLOSED_BY_US))
 

@@ -21,7 +21,7 @@ class Owned(Protocol):
     """An object that a forked child may not use."""
 
     def _disown(self, process_id: int) -> None:
-        """Let go of what is shared with the process of that id, of which this one is a fork. Takes no lock."""
+        """Let go of what is shared with the process of that id, of which this one is a fork. Take no lock."""
 
 
 _process_id = os.getpid()

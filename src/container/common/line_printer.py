@@ -32,9 +32,9 @@ _outputs: dict[int, _Output] = {}
 
 
 def print_line(text: str, stream: TextIO | None) -> None:
-    """Print a line, unless the stream is missing, closed, full, read by nobody or broken otherwise. Never raises.
+    """Print a line, unless the stream is missing, closed, full, read by nobody or broken otherwise. Never raise.
 
-    Waits at most 50 ms for a reader, and after that not at all for a second. The first line that is written after lost
+    Wait at most 50 ms for a reader, and after that not at all for a second. The first line that is written after lost
     ones says how many those were. A stream that is no plain file of Python's is printed to as it is.
     """
     if stream is None:

@@ -42,7 +42,7 @@ def log_to_stderr(level: str) -> None:
 
 
 def report(level: str, message: str, *arguments: object, name: str = "container") -> None:
-    """Log a message, whatever the handlers do. Never raises.
+    """Log a message, whatever the handlers do. Never raise.
 
     A handler of the user's that raises, or a stream that is full or closed, costs the message and nothing else. Where
     nobody has set up `logging`, warnings and what is worse go to standard error, as `logging` does it, but without

@@ -124,11 +124,11 @@ cdef class DistinctErrorLog:
             PyBuffer_Release(&self._view)
 
     def record(self, error):
-        """Records an observation of an exception (BaseException). Never raises.
+        """Record an observation of an exception (BaseException). Never raise.
 
         Errors are the same when type, message, stack and causes are, see :func:`container.common.error_texts.identify`.
 
-        Returns how often it was observed so far (int, at least 1), or 0 when it is not recorded: :attr:`refusal` says
+        Return how often it was observed so far (int, at least 1), or 0 when it is not recorded: :attr:`refusal` says
         why.
         """
         cdef int32_t count = 0
@@ -235,7 +235,7 @@ cdef class DistinctErrorLog:
         return "is full" if self._is_full else None
 
     def close(self):
-        """Gives the region back; nothing is recorded from now on. May be called twice."""
+        """Give the region back; nothing is recorded from now on. May be called twice."""
         with self._lock:
             self._mark_file = None
             if self._region != NULL:
@@ -271,7 +271,7 @@ cdef class CountedErrorHandler:
         self.error_handler = error_handler
 
     def __call__(self, error):
-        """Never raises, whatever the error or the handler does."""
+        """Never raise, whatever the error or the handler does."""
         try:
             kind = type(error)      # isinstance() would ask the error for its class
             if issubclass(kind, AgentInterrupted) or issubclass(kind, ClusterTermination) and error.is_expected:

@@ -191,14 +191,14 @@ def _seconds_between(begin: Column, end: Column) -> Column:
 
 
 def write_analytics(found: Analytics, directory: Path) -> Path:
-    """Write each table as Parquet into a directory, and a report with plots; returns the report's path."""
+    """Write each table as Parquet into a directory, and a report with plots; return the report's path."""
     page = Report("What a cluster did")
     add_analytics(page, store_analytics(found, directory))
     return page.write(directory / "report.html")
 
 
 def store_analytics(found: Analytics, directory: Path) -> Analytics:
-    """Write each table as Parquet into a directory; returns them as read from there, which computes nothing again."""
+    """Write each table as Parquet into a directory; return them as read from there, which computes nothing again."""
     for name, table in found._asdict().items():
         table.write.mode("overwrite").parquet(str(directory / name))
     session = found.per_minute.sparkSession

@@ -23,7 +23,7 @@ _VERDICTS = {
 
 
 def write_audit(report: AuditReport, path: Path) -> tuple[Path, Path]:
-    """Write a report as HTML to ``path``, and as JSON beside it; returns both paths."""
+    """Write a report as HTML to ``path``, and as JSON beside it; return both paths."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = path.with_suffix(".json")
     data.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")

@@ -146,7 +146,7 @@ def _sessions(
 
 
 def _senders(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Counts the messages of each client's session, batch by batch."""
+    """Count the messages of each client's session, batch by batch."""
     for batch in batches:
         of_clients = pa.Table.from_batches([batch.filter(pc.greater_equal(batch.column("cluster_session_id"), 0))])
         found = of_clients.group_by("cluster_session_id").aggregate(

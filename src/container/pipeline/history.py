@@ -60,7 +60,7 @@ def check_positions(spark: SparkSession, options: SourceOptions, members: Sequen
 
 
 def _run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Follows the frames of a part of the log, which come in order: where they begin and end, and what is wrong."""
+    """Follow the frames of a part of the log, which come in order: where they begin and end, and what is wrong."""
     run: dict[str, Any] = {"frame_count": 0, "fault_count": 0, "faults": []}
     for batch in batches:
         run["member_id"] = batch.column("member_id")[0].as_py() if len(batch) else run.get("member_id")

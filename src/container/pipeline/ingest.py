@@ -52,7 +52,7 @@ def ingest(
     interval_s: float | None = None,
     on_progress: Callable[[Manifest, StreamingQuery], None] = lambda _manifest, _query: None,
 ) -> Manifest:
-    """Read a view of the log into a table of Parquet files; returns the manifest.
+    """Read a view of the log into a table of Parquet files; return the manifest.
 
     The table has the columns of the view, and ``cluster``, ``date`` (of the timestamp, UTC; null where there is none)
     and ``term`` (the leadership term), by which its directories are made as Hive's are: any reader of Parquet can read

@@ -115,7 +115,7 @@ def _equal(name: str) -> Column:
 
 
 def _with_occurrence(rows: DataFrame) -> DataFrame:
-    """Counts what is of the same kind, for the same client or timer, at the same log position."""
+    """Count what is of the same kind, for the same client or timer, at the same log position."""
     of_place = Window.partitionBy(*_PLACE).orderBy("sequence")
     return rows.withColumn("occurrence", f.row_number().over(of_place) - 1)
 

@@ -701,7 +701,7 @@ cdef class FrameReader:
         """Walk the frames from a log position where one begins; return the last place (int) up to ``limit`` where a
         message or padding begins, and ``position`` when there is none behind it.
 
-        The walk ends at what is damaged, and at ``read_limit``, where the recording ends. The reader is moved. Raises
+        The walk ends at what is damaged, and at ``read_limit``, where the recording ends. The reader is moved. Raise
         RecordingUnavailableError where a file cannot be read.
         """
         cdef int64_t border = position
@@ -722,7 +722,7 @@ cdef class FrameReader:
         written, or before a last frame of which perhaps not all was written: :attr:`torn_position` is where that ends,
         else -1. An archive writes one frame behind the other into a file of zeros, so zeros with anything behind them
         are no end. Where a frame is damaged the walk goes on at the next one, and where a file cannot be opened it ends
-        at the limit, so that the damage lies within what is recorded and is found by who reads it. Raises
+        at the limit, so that the damage lies within what is recorded and is found by who reads it. Raise
         RecordingUnavailableError where a file cannot be read: it may end anywhere then.
         """
         cdef uint8_t[FRAME_HEADER_LENGTH] header

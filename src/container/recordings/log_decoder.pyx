@@ -320,7 +320,7 @@ cdef class LogDecoder(BatchDecoder):
             self._terms[index] = term
 
     def decode_messages(self):
-        """Decode until the batch is full (returns 0), the range has ended (1) or something failed (below 0).
+        """Decode until the batch is full (return 0), the range has ended (1) or something failed (below 0).
 
         What failed is then in :attr:`last_failure` and :meth:`failure_error`.
         """
@@ -339,7 +339,7 @@ cdef class LogDecoder(BatchDecoder):
     def skip_damage(self, bint is_frames):
         """Move to where reading can be trusted again; return that log position (int), the end if there is none.
 
-        Behind a frame that is damaged this is the next one; of messages, the next that begins there. Raises
+        Behind a frame that is damaged this is the next one; of messages, the next that begins there. Raise
         RecordingUnavailableError where the file cannot be read.
         """
         cdef int64_t position = self.next_position

@@ -142,7 +142,7 @@ cdef class SnapshotDecoder(BatchDecoder):
         end_row(&self._batch.columns)
 
     def decode_items(self, bint until_end_marker=False):
-        """Decode until the batch is full (returns 0), the recording has ended (1) or something failed (below 0).
+        """Decode until the batch is full (return 0), the recording has ended (1) or something failed (below 0).
 
         What failed is then in :attr:`last_failure` and :meth:`failure_error`. With ``until_end_marker`` the end
         marker ends it too; it is not an error then that there is none.

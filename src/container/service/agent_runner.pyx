@@ -42,7 +42,7 @@ cdef class AgentRunner:
         return self._termination
 
     def run(self, IdleStrategy idle_strategy not None):
-        """Runs the agent until it is stopped or terminated: start, duty cycles, close. Raises nothing.
+        """Run the agent until it is stopped or terminated: start, duty cycles, close. Raise nothing.
 
         ``idle_strategy`` must be another instance than the context's, which callbacks idle with.
         """
@@ -72,13 +72,13 @@ cdef class AgentRunner:
             self._agent._close()
 
     def stop(self):
-        """Ends :meth:`run` after the duty cycle in progress; immediately while it waits for a consensus module."""
+        """End :meth:`run` after the duty cycle in progress; immediately while it waits for a consensus module."""
         self._is_running = False
         if self._agent.get_log_position() < 0:
             self._agent._is_interrupted = True
 
     def interrupt(self):
-        """Ends an idle loop in progress as well: the next idling raises AgentTermination."""
+        """End an idle loop in progress as well: the next idling raises AgentTermination."""
         self._agent._is_interrupted = True
         self._is_running = False
 
@@ -88,9 +88,9 @@ cdef class AgentRunner:
         return self._agent._report_at_end(error)
 
     def on_start(self):
-        """Waits for the consensus module, recovers the state and acknowledges it.
+        """Wait for the consensus module, recover the state and acknowledge it.
 
-        Raises AgentTermination when the service could not start; the consensus module knows it by then.
+        Raise AgentTermination when the service could not start; the consensus module knows it by then.
         """
         self._start()
 
@@ -99,9 +99,9 @@ cdef class AgentRunner:
         return self._work()
 
     def on_close(self):
-        """Ends the service, closes what the agent opened, signs off in the mark file, closes the context; once.
+        """End the service, close what the agent opened, sign off in the mark file, close the context; once.
 
-        Raises nothing.
+        Raise nothing.
         """
         self._agent._close()
 

@@ -33,9 +33,9 @@ cdef extern from *:
 
 
 def set_timer_slack(unsigned long slack_ns):
-    """Lets this thread sleep as exactly as ``slack_ns`` (Linux gives 50,000 by default); 0 restores the default.
+    """Let this thread sleep as exactly as ``slack_ns`` (Linux gives 50,000 by default); 0 restores the default.
 
-    Raises ConfigurationError where the system has no such setting, OSError when it refuses.
+    Raise ConfigurationError where the system has no such setting, OSError when it refuses.
     """
     cdef int error = container_set_timer_slack(slack_ns)
     if error < 0:
@@ -51,9 +51,9 @@ def timer_slack():
 
 
 def pin_to_cpu(int cpu):
-    """Runs this thread on one processor only, by its number.
+    """Run this thread on one processor only, by its number.
 
-    Raises ConfigurationError where the system has no such setting, or when the process may not use that processor.
+    Raise ConfigurationError where the system has no such setting, or when the process may not use that processor.
     """
     if not hasattr(os, "sched_setaffinity"):
         raise ConfigurationError(f"cpu_affinity={cpu}: this system cannot bind a thread to a processor; leave it out")

@@ -29,7 +29,7 @@ cdef class BatchDelivery:
         return self.deliver() if self._messages._is_full() else 0
 
     cdef int deliver(self) except -1:
-        """Raises AgentTermination and nothing else. What the service was given once is never delivered again."""
+        """Raise AgentTermination and nothing else. What the service was given once is never delivered again."""
         try:
             while self._messages._count > 0:
                 self._messages._begin()

@@ -142,24 +142,24 @@ cdef class Cluster:
         return self.find_session(cluster_session_id)
 
     def for_each_client_session(self, action):
-        """Calls ``action(session)`` for each open session in the order of :attr:`client_sessions`."""
+        """Call ``action(session)`` for each open session in the order of :attr:`client_sessions`."""
         for session in self.list_sessions():
             action(session)
 
     def close_client_session(self, int64_t cluster_session_id):
-        """Asks for the close of a session; see :meth:`container.api.Cluster.close_client_session`."""
+        """Ask for the close of a session; see :meth:`container.api.Cluster.close_client_session`."""
         return bool(self.close_session_by_id(cluster_session_id))
 
     def schedule_timer(self, int64_t correlation_id, int64_t deadline):
-        """Schedules a timer; see :meth:`container.api.Cluster.schedule_timer`."""
+        """Schedule a timer; see :meth:`container.api.Cluster.schedule_timer`."""
         return bool(self.send_schedule_timer(correlation_id, deadline))
 
     def cancel_timer(self, int64_t correlation_id):
-        """Cancels a timer; see :meth:`container.api.Cluster.cancel_timer`."""
+        """Cancel a timer; see :meth:`container.api.Cluster.cancel_timer`."""
         return bool(self.send_cancel_timer(correlation_id))
 
     def offer(self, *buffers):
-        """Tries once to send a message to the cluster; see :meth:`container.api.Cluster.offer`."""
+        """Try once to send a message to the cluster; see :meth:`container.api.Cluster.offer`."""
         cdef BufferVectors gathered
         cdef int64_t result
         gather_vectors(&gathered, buffers)
@@ -173,7 +173,7 @@ cdef class Cluster:
             release_vectors(&gathered)
 
     def send(self, *buffers):
-        """Sends a message to the cluster, waiting out back pressure; see :meth:`container.api.Cluster.send`."""
+        """Send a message to the cluster, waiting out back pressure; see :meth:`container.api.Cluster.send`."""
         cdef BufferVectors gathered
         cdef int64_t position
         gather_vectors(&gathered, buffers)
@@ -187,14 +187,14 @@ cdef class Cluster:
             release_vectors(&gathered)
 
     def try_claim(self, Py_ssize_t length, BufferClaim buffer_claim not None):
-        """Claims a range of the stream to the cluster; see :meth:`container.api.Cluster.try_claim`."""
+        """Claim a range of the stream to the cluster; see :meth:`container.api.Cluster.try_claim`."""
         cdef int64_t result = self.claim(length, buffer_claim)
         if result > 0 and self._loose_ends is None:
             return result
         return self._tracked(result, "Cluster.try_claim", None, length, _LOST_MESSAGE)
 
     def idle(self, int work_count=0):
-        """Idles once inside a callback; see :meth:`container.api.Cluster.idle`."""
+        """Idle once inside a callback; see :meth:`container.api.Cluster.idle`."""
         self.idle_once(work_count)
 
     cdef int64_t _tracked(

@@ -71,7 +71,7 @@ cdef const uint8_t* _recovery_key(Counters counters, int32_t counter_id) except 
 
 
 cdef int read_recovery_state(Counters counters, int32_t counter_id, RecoveryState* state) except -1:
-    """Reads a recovery counter. Raises ClusterError when it is gone."""
+    """Read a recovery counter. Raise ClusterError when it is gone."""
     cdef const uint8_t* key = _recovery_key(counters, counter_id)
     state.leadership_term_id = _get_int64(key, 0)
     state.log_position = _get_int64(key, 8)

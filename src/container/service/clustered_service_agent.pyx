@@ -774,7 +774,7 @@ cdef class ClusteredServiceAgent(EventHandler):
         return polled
 
     cdef int _skip_event(self, object error) except -1:
-        """Reports the event in progress, which raised; raises AgentTermination when it must not be skipped."""
+        """Report the event in progress, which raised; raise AgentTermination when it must not be skipped."""
         cdef int event = self._event
         cdef str what = f"{_EVENT_IDS[event]}={self._event_id}"
         cdef int64_t log_position = self._log_position
@@ -1091,7 +1091,7 @@ cdef class ClusteredServiceAgent(EventHandler):
         return 0
 
     cdef int idle_once(self, int work_count) except -1:
-        """Raises AgentTermination and nothing else: what idles is in the middle of something.
+        """Raise AgentTermination and nothing else: what idles is in the middle of something.
 
         On another thread than the agent's: ClusterError.
         """

@@ -22,7 +22,7 @@ cdef class ConsensusModuleProxy:
         return self._publication
 
     cpdef int close(self) except -1:
-        """Closes the publication."""
+        """Close the publication."""
         return self._publication.close()
 
     cdef bint schedule_timer(self, int64_t correlation_id, int64_t deadline) except -1:

@@ -40,7 +40,7 @@ cdef class ContainerClientSession:
     cdef Py_ssize_t _max_claim_length
     cdef int _set_limits(self) except -1
     cdef void _begin_connecting(self, int64_t now_ns) noexcept
-    # Asks the driver once. RegistrationError, and what else it refuses with, is the caller's.
+    # Ask the driver once. RegistrationError, and what else it refuses with, is the caller's.
     cdef bint _is_connected(self, Client client, int64_t now_ns) except -1
     cdef PendingAdd _take_pending(self)
     cdef void _mark_closing(self, bint is_closing) noexcept

@@ -221,19 +221,19 @@ cdef class ContainerClientSession:
     # One parameter of its own for the first buffer: with *buffers alone each call would make a tuple.
 
     def offer(self, buffer=b"", /, *more):
-        """Tries once to send a message to the client; see :meth:`container.api.ClientSession.offer`."""
+        """Try once to send a message to the client; see :meth:`container.api.ClientSession.offer`."""
         return self._offer_all((buffer, *more), False) if more else self._offer_one(buffer, False)
 
     def send(self, buffer=b"", /, *more):
-        """Sends a message, waiting a little for a slow client; see :meth:`container.api.ClientSession.send`."""
+        """Send a message, waiting a little for a slow client; see :meth:`container.api.ClientSession.send`."""
         return self._offer_all((buffer, *more), True) if more else self._offer_one(buffer, True)
 
     def try_claim(self, Py_ssize_t length, BufferClaim buffer_claim not None):
-        """Claims a range of the egress stream; see :meth:`container.api.ClientSession.try_claim`."""
+        """Claim a range of the egress stream; see :meth:`container.api.ClientSession.try_claim`."""
         return self._cluster.session_try_claim(self, self._publication, length, buffer_claim)
 
     def close(self):
-        """Asks the cluster to close this session; see :meth:`container.api.ClientSession.close`."""
+        """Ask the cluster to close this session; see :meth:`container.api.ClientSession.close`."""
         self._cluster.close_session(self)
 
     @property

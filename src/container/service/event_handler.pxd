@@ -51,7 +51,7 @@ cdef class EventHandler(Cluster):
     cdef void set_event(self, int64_t log_position, int64_t timestamp) noexcept     # where a batch is in the log
     cdef int check_interrupted(self) except -1              # raises AgentTermination when the agent is to end
     cdef int report(self, object error) except -1           # counts and logs what goes no further
-    # Reports the error of a message that is skipped; raises AgentTermination from it when it must not be skipped.
+    # Report the error of a message that is skipped; raise AgentTermination from it when it must not be skipped.
     cdef int skip_message(self, str name, int64_t cluster_session_id, object error) except -1
 
     # A request that was not sent, by name and id. It counts as lost unless one for the same thing is sent after it.

@@ -31,7 +31,7 @@ cdef class ServiceAdapter(FragmentHandler):
         return self._subscription.controlled_poll(self._assembler, FRAGMENT_LIMIT)
 
     cpdef int close(self) except -1:
-        """Closes the subscription."""
+        """Close the subscription."""
         return self._subscription.close()
 
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:

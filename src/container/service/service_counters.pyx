@@ -32,7 +32,7 @@ cdef class ServiceCounters:
         self._suffix = f" - clusterId={cluster_id} serviceId={service_id}"
 
     def add_error_counter(self):
-        """Counts errors; its label has the version of this package."""
+        """The counter of errors; its label has the version of this package."""
         return self._add(
             CounterType.CLUSTERED_SERVICE_ERROR_COUNT, f"Cluster Container Errors{self._suffix} {version_info()}")
 
@@ -41,7 +41,7 @@ cdef class ServiceCounters:
         return self._add(CounterType.SERVICE_MAX_CYCLE_TIME, f"Cluster container max cycle time in ns{self._suffix}")
 
     def add_cycle_time_exceeded(self, threshold_ns):
-        """Counts the duty cycles that took longer than the threshold (int, nanoseconds)."""
+        """The counter of duty cycles that took longer than the threshold (int, nanoseconds)."""
         return self._add(
             CounterType.SERVICE_CYCLE_TIME_THRESHOLD_EXCEEDED,
             f"Cluster container work cycle time exceeded count: threshold={format_duration(threshold_ns)}"
@@ -53,14 +53,14 @@ cdef class ServiceCounters:
             CounterType.SERVICE_MAX_SNAPSHOT_DURATION, f"Clustered service max snapshot duration in ns{self._suffix}")
 
     def add_snapshot_duration_exceeded(self, threshold_ns):
-        """Counts the snapshots that took longer than the threshold (int, nanoseconds)."""
+        """The counter of snapshots that took longer than the threshold (int, nanoseconds)."""
         return self._add(
             CounterType.SERVICE_SNAPSHOT_DURATION_THRESHOLD_EXCEEDED,
             f"Clustered service max snapshot duration exceeded count: threshold={format_duration(threshold_ns)}"
             f"{self._suffix}")
 
     def close(self):
-        """Gives all counters back; those of a client that is closed are gone already. May be called twice."""
+        """Give all counters back; those of a client that is closed are gone already. May be called twice."""
         while self._added:
             self._added.pop().close()
 

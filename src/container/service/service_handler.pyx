@@ -95,7 +95,7 @@ cdef class ServiceHandler:
 
 
 def check_service(service):
-    """Refuses what cannot serve, with a ConfigurationError that names it: a callback that is missing, is a coroutine
+    """Refuse what cannot serve, with a ConfigurationError that names it: a callback that is missing, is a coroutine
     function or a generator function, or cannot be called with the arguments that the container passes."""
     if isinstance(service, type):
         raise ConfigurationError(f"the service must be an instance, not the class {service.__name__}: "

@@ -19,7 +19,7 @@ cdef class SnapshotStream(FragmentHandler):     # all frames of a replayed snaps
     cdef int64_t _next_position                 # where the next frame begins
     cdef int64_t position                       # after the last whole message
     cdef bint has_ended(self) noexcept          # proven: every message was handed over, up to the stop position
-    # Never waits. Raises SnapshotError where frames are missing and when no more can come before the stop position,
+    # Never wait. Raise SnapshotError where frames are missing and when no more can come before the stop position,
     # ArchiveError, and what the handler raises. 0: nothing there yet, or has_ended().
     cdef int poll(self, FragmentAssembler assembler, int fragment_limit, bint is_single) except -1
     cdef bytes peek(self)                       # the next frame, which stays unread; None as poll's 0
@@ -53,7 +53,7 @@ cdef class SnapshotImage:                   # what on_start is given
     cdef bint has_ended(self) except -1     # every message was read
     cdef int _check_not_polling(self) except -1
     cdef int _check_between_messages(self) except -1
-    # For services in Cython: hands all messages that are left, whole, to the handler, waiting for each. Raises what the
+    # For services in Cython: hand all messages that are left, whole, to the handler, waiting for each. Raise what the
     # handler raises, SnapshotError when a part of the snapshot is missing, ArchiveError.
     cdef int read_all(self, FragmentHandler handler) except -1
     cdef int _await(self, FragmentAssembler assembler, bint is_single) except -1

@@ -272,7 +272,7 @@ cdef class SnapshotImage:
         return self.stream().position
 
     def poll(self, handler, int fragment_limit=10):
-        """Hands messages to ``handler`` as bytes; see :meth:`container.api.SnapshotImage.poll`."""
+        """Hand messages to ``handler`` as bytes; see :meth:`container.api.SnapshotImage.poll`."""
         if fragment_limit < 1:
             raise ValueError(f"fragment_limit must be at least 1, not {fragment_limit}")
         self._check_not_polling()

@@ -18,7 +18,7 @@ cdef class RecordingWait:                   # for the archive to record: keeps t
     cdef int64_t _recorded_position
     cdef int64_t _deadline_ns
     cdef bint _is_late                      # nothing came in time; it looks once more
-    # Idles once. Raises ArchiveError, TimedOutError when nothing was recorded for 60 seconds, ClusterError when the
+    # Idle once. Raise ArchiveError, TimedOutError when nothing was recorded for 60 seconds, ClusterError when the
     # recording has stopped.
     cdef int turn(self) except -1
 

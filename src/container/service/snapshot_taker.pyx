@@ -156,7 +156,7 @@ cdef class SnapshotPublication:
         return self.publication().position()
 
     def offer(self, *buffers):
-        """Tries once to write one message; see :meth:`container.api.SnapshotPublication.offer`."""
+        """Try once to write one message; see :meth:`container.api.SnapshotPublication.offer`."""
         cdef BufferVectors gathered
         cdef int64_t result
         gather_vectors(&gathered, buffers)
@@ -172,7 +172,7 @@ cdef class SnapshotPublication:
             release_vectors(&gathered)
 
     def send(self, *buffers):
-        """Writes one message, waiting out back pressure; see :meth:`container.api.SnapshotPublication.send`."""
+        """Write one message, waiting out back pressure; see :meth:`container.api.SnapshotPublication.send`."""
         cdef BufferVectors gathered
         gather_vectors(&gathered, buffers)
         try:
@@ -185,7 +185,7 @@ cdef class SnapshotPublication:
             release_vectors(&gathered)
 
     def idle(self):
-        """Idles once, as :meth:`container.api.Cluster.idle`."""
+        """Idle once, as :meth:`container.api.Cluster.idle`."""
         self._cluster.idle_once(0)
 
 

@@ -505,7 +505,7 @@ cdef dict _attributes_of(object value):
 
 
 def check_state(state, state_type, str name not None):
-    """Raises ConfigurationError, with the place, unless ``state`` (called ``name``) comes back as it is.
+    """Raise ConfigurationError, with the place, unless ``state`` (called ``name``) comes back as it is.
 
     ``state`` is one that msgspec has encoded: it is no deeper than that allows, and refers to itself nowhere.
     """

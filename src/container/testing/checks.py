@@ -350,7 +350,7 @@ def check_upgrade(old: ServiceFactory, new: ServiceFactory, life: Life, *, every
 def write_golden_snapshot(service: ServiceFactory, life: Life, path: str | Path) -> None:
     """Write the snapshot that ``service`` takes after ``life`` to a file, for :func:`check_golden_snapshots`.
 
-    The directory is made when it is missing. Raises FileExistsError: a golden snapshot is never written again, as a
+    The directory is made when it is missing. Raise FileExistsError: a golden snapshot is never written again, as a
     release may have taken it.
     """
     with MemoryMember(service) as member:

@@ -13,7 +13,7 @@ from container.aeron.media_driver import MediaDriver
 
 
 def main() -> int:
-    """Run the driver; returns the exit code."""
+    """Run the driver; return the exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with MediaDriver.launch_embedded(sys.argv[1], term_buffer_length=1024 * 1024):
         print("ready", flush=True)

@@ -395,7 +395,7 @@ class LocalCluster:
         return self._await_leader(limit_s, len(self.members) // 2, other_than)
 
     def _await_leader(self, limit_s: float, ended_members: int, other_than: LocalMember | None = None) -> LocalMember:
-        """Gives up immediately when parts of more than ``ended_members`` members have ended."""
+        """Give up immediately when parts of more than ``ended_members`` members have ended."""
 
         def find() -> LocalMember | None:
             leader = self.leader

@@ -114,9 +114,9 @@ cdef class RecordingWriter:
         return min(self.term_length // 8, 16 * 1024 * 1024)
 
     def append(self, message):
-        """Append a message (bytes-like) in as many frames as it needs; returns the log position behind it (int).
+        """Append a message (bytes-like) in as many frames as it needs; return the log position behind it (int).
 
-        Raises ValueError when it is longer than :attr:`max_message_length`.
+        Raise ValueError when it is longer than :attr:`max_message_length`.
         """
         cdef const uint8_t[::1] view = message
         cdef int64_t length = len(view)
@@ -127,7 +127,7 @@ cdef class RecordingWriter:
         return self.position
 
     def append_frame(self, payload, int flags=FRAME_FLAGS_UNFRAGMENTED, *, int frame_type=TYPE_DATA):
-        """Append one frame with these flags, whatever they mean; returns the log position behind it (int)."""
+        """Append one frame with these flags, whatever they mean; return the log position behind it (int)."""
         cdef const uint8_t[::1] view = payload
         cdef int64_t length = len(view)
         self._make_room(align(FRAME_HEADER_LENGTH + length))
@@ -136,7 +136,7 @@ cdef class RecordingWriter:
         return self.position
 
     def append_padding(self, length=None):
-        """Append padding of ``length`` bytes (int, a multiple of 32), or to the end of the term; returns the position.
+        """Append padding of ``length`` bytes (int, a multiple of 32), or to the end of the term; return the position.
 
         Of padding only the header is recorded.
         """
@@ -152,7 +152,7 @@ cdef class RecordingWriter:
         """Append session messages of clients 1 to ``session_count`` in turn, with payload by ``seed``.
 
         Each has ``payload_length`` bytes, or between that and ``payload_length_max``, and a timestamp that is by 1
-        greater than that of the one before. Returns the log position behind them (int).
+        greater than that of the one before. Return the log position behind them (int).
         """
         cdef int64_t index, length
         cdef uint64_t state = <uint64_t> seed * 2 + 1

@@ -287,7 +287,7 @@ class ScriptedConsensusModule:
         self.control_message(encode("RequestServiceAck", log_position=position))
 
     def control_message(self, message: bytes) -> None:
-        """Send any bytes to the services; raises ScriptError when nobody takes them."""
+        """Send any bytes to the services; raise ScriptError when nobody takes them."""
         result = seam.offer(self._control, message)
         while seam.result_name(result) == "ADMIN_ACTION":
             result = seam.offer(self._control, message)
@@ -383,7 +383,7 @@ class ScriptedConsensusModule:
     ) -> int:
         """Log SessionOpenEvent (21) and subscribe to the session's egress (``connect_egress``).
 
-        Without a ``response_channel`` each session has a UDP endpoint of its own. Returns the log position.
+        Without a ``response_channel`` each session has a UDP endpoint of its own. Return the log position.
         """
         if response_channel is None:
             response_channel = f"aeron:udp?endpoint=localhost:{20_000 + cluster_session_id}"
@@ -586,7 +586,7 @@ class ScriptedConsensusModule:
     ) -> int:
         """Call ``do_work`` until ``until`` is true, at most ``cycles`` times; how often it was called.
 
-        Raises ScriptError, which names ``what`` was waited for, when it is still not true then.
+        Raise ScriptError, which names ``what`` was waited for, when it is still not true then.
         """
         for cycle in range(cycles):
             if until():

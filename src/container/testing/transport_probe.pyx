@@ -208,13 +208,13 @@ def result_name(int64_t result):
 
 
 def offer(Publication publication not None, data):
-    """Offers bytes-like ``data``; returns the new position or one of the negative results."""
+    """Offer bytes-like ``data``; return the new position or one of the negative results."""
     cdef const uint8_t[::1] view = memoryview(data).cast("B")
     return publication.offer(&view[0] if view.shape[0] else NULL, view.shape[0])
 
 
 def offer_vectors(Publication publication not None, list parts):
-    """Offers the parts (list of bytes) as one message."""
+    """Offer the parts (list of bytes) as one message."""
     cdef BufferVector* vectors = <BufferVector*> PyMem_Malloc(max(1, len(parts)) * sizeof(BufferVector))
     cdef size_t count = 0
     cdef bytes part
@@ -231,7 +231,7 @@ def offer_vectors(Publication publication not None, list parts):
 
 
 def try_claim(Publication publication not None, bytes data, abort=False):
-    """Claims room for ``data``, copies it there, and commits (or aborts); returns the position or a negative
+    """Claim room for ``data``, copy it there, and commit (or abort); return the position or a negative
     result."""
     cdef Claim claim
     cdef int64_t position = publication.try_claim(len(data), &claim)
@@ -266,7 +266,7 @@ cdef class OpenClaim:
     cdef readonly int64_t position
 
     def write(self, bytes data):
-        """Copies ``data`` to the start of the claim."""
+        """Copy ``data`` to the start of the claim."""
         if <size_t> len(data) > self._claim.length:
             raise ValueError(f"{len(data)} bytes do not fit a claim of {self._claim.length}")
         memcpy(self._claim.data, <const char*> data, len(data))
@@ -312,7 +312,7 @@ def resolved_endpoint(Subscription subscription not None):
 
 
 def poll_with(source not None, FragmentHandler handler not None, int limit=10, limit_position=None):
-    """Polls a Subscription or Image with any handler; returns the number of fragments. Only an Image takes a
+    """Poll a Subscription or Image with any handler; return the number of fragments. Only an Image takes a
     limit position."""
     if isinstance(source, Subscription):
         if limit_position is not None:
@@ -435,7 +435,7 @@ def reset_idle(IdleStrategy strategy not None):
 
 
 def on_fragment(FragmentHandler handler not None, bytes payload not None, **fields):
-    """Hands a fragment to a handler; returns the Action (int). ``fields`` are those of the header that are
+    """Hand a fragment to a handler; return the Action (int). ``fields`` are those of the header that are
     not 0."""
     cdef FrameHeader header
     header.position = fields.pop("position", 0)
@@ -487,7 +487,7 @@ def snapshot_image(SnapshotReader reader not None, Client client not None, IdleS
 
 
 def check(snapshot not None):
-    """Raises what a SnapshotWriter or SnapshotReader has to complain about."""
+    """Raise what a SnapshotWriter or SnapshotReader has to complain about."""
     if isinstance(snapshot, SnapshotWriter):
         (<SnapshotWriter> snapshot).check()
     else:

@@ -237,7 +237,7 @@ _RESULTS: dict[type, tuple[int, ...]] = {
 
 
 def check(plan: Plan) -> None:
-    """Refuse a plan that cannot be run, or would take days; raises ConfigurationError."""
+    """Refuse a plan that cannot be run, or would take days; raise ConfigurationError."""
     if not isinstance(plan, Plan):
         raise ConfigurationError(f"plan={shown(plan)}: must be a Plan")
     check_size(plan.seed, plan.members)
@@ -270,12 +270,12 @@ def check(plan: Plan) -> None:
 
 
 def check_size(seed: int, members: int) -> None:
-    """Refuse a seed or a number of members that no plan has; raises ConfigurationError."""
+    """Refuse a seed or a number of members that no plan has; raise ConfigurationError."""
     check_number("seed", seed, 0, _LARGEST_SEED)
     check_number("members", members, 1, _MOST_MEMBERS)
 
 
 def check_number(name: str, value: object, least: int, most: int) -> None:
-    """Refuse what is no whole number from ``least`` to ``most``; raises ConfigurationError."""
+    """Refuse what is no whole number from ``least`` to ``most``; raise ConfigurationError."""
     if type(value) is not int or not least <= value <= most:
         raise ConfigurationError(f"{name}={shown(value)}: must be a whole number from {least} to {most}")
