@@ -1,11 +1,12 @@
-"""Style as a test: linters, forbidden patterns, a purpose on each first line, stubs."""
+"""Style as a test: linters, forbidden patterns, a purpose on each first line, the mood of docstrings, stubs."""
 
+import ast
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,22 @@ STILTED = re.compile(
     r"|all the same|as good as ever|look so often|a text that is|restarted, too|had told)\b",
     re.I,
 )
+
+# Verbs in the third person; those that may be plural nouns count where an article or the like follows.
+VERBS = (
+    "accepts|adds|appends|asks|begins|borrows|builds|cancels|closes|commits|compares|computes|connects|converts|copies"
+    "|creates|decodes|delivers|does|enters|fills|finds|follows|forgets|frees|gives|hands|has|hears|idles|keeps|launches"
+    "|lets|loads|makes|measures|opens|puts|raises|reads|receives|refuses|releases|removes|replaces|replays|resets"
+    "|returns|says|schedules|sends|serves|takes|tells|throws|tries|unlocks|waits|writes|yields"
+)
+PLURALS = (
+    "blocks|calls|checks|claims|counts|cuts|drops|ends|forces|holds|joins|limits|lists|locks|logs|looks|maps|marks"
+    "|moves|names|offers|passes|points|polls|prints|records|reports|runs|sets|shows|starts|stops|turns|updates"
+)
+ARTICLES = "an?|all|any|each|every|how|its?|one|the|these|this|to|until|up|what|whether"
+THIRD_PERSON = re.compile(rf"(?:(?:never|also|\w+ly)\s+)?(?:(?:{VERBS})\b|(?:{PLURALS})\s(?:`|(?:{ARTICLES})\b))", re.I)
+LATER_RETURNS = re.compile(r"[.;] [Rr]eturns\b(?!:)")
+FUNCTION = re.compile(r"\s*(?:async\s+def|def|cdef|cpdef)\b(?!\s+(?:class|enum|extern|struct|union)\b)[^#]*\(")
 
 
 def source_files() -> list[Path]:
@@ -107,6 +124,53 @@ def test_python_is_formatted() -> None:
 def test_no_file_contains(reason: str) -> None:
     found = lines_matching(FORBIDDEN[reason], lambda _: True)
     assert not found, f"{reason}:\n" + "\n".join(found)
+
+
+def python_docstrings(text: str) -> Iterator[tuple[int, str]]:
+    """Line and text of the docstrings of functions in a Python module."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (docstring := ast.get_docstring(node)):
+            yield node.body[0].lineno, docstring
+
+
+def cython_docstrings(text: str) -> Iterator[tuple[int, str]]:
+    """Line and text of the docstrings of functions in a .pyx, .pxd or .pyi, and of the comments in their place."""
+    lines = [line.strip() for line in text.splitlines()]
+    for start, line in enumerate(lines):
+        if not FUNCTION.match(line):
+            continue
+        if lines[start - 1].startswith("#"):  # above a declaration
+            first = start - 1
+            while first and lines[first - 1].startswith("#"):
+                first -= 1
+            yield first + 1, " ".join(comment.lstrip("# ") for comment in lines[first:start])
+        end, signature = start, re.sub(r"\s*#.*", "", line)
+        while signature.count("(") > signature.count(")"):
+            end += 1
+            signature += re.sub(r"\s*#.*", "", lines[end])
+        if signature.endswith(":"):
+            body = "\n".join(lines[end + 1 :])
+            if found := re.match(r'r?"""(.*?)"""', body, re.S) or re.match(r"#\s*(.*)", body):
+                yield end + 2, found[1]
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Place and text of the docstrings of the package's functions."""
+    for path in FILES:
+        if path.suffix in {".pxd", ".py", ".pyi", ".pyx"} and path.is_relative_to(ROOT / "src"):
+            parse = python_docstrings if path.suffix == ".py" else cython_docstrings
+            for number, docstring in parse(path.read_text(encoding="utf-8")):
+                yield f"{name(path)}:{number}", " ".join(docstring.split())
+
+
+def test_docstrings_of_functions_are_imperative() -> None:
+    """`Return the position.`, or a noun phrase, `The position.`; a question is allowed as well."""
+    indicative = [
+        f"{place}: {docstring}"
+        for place, docstring in docstrings()
+        if (THIRD_PERSON.match(docstring) and not docstring.endswith("?")) or LATER_RETURNS.search(docstring)
+    ]
+    assert not indicative, "say `Return the…`, not `Returns the…`:\n" + "\n".join(indicative)
 
 
 def test_prose_is_plain() -> None:

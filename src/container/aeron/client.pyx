@@ -117,7 +117,7 @@ cdef class AeronClient(Client):
         return 0
 
     cpdef int close(self) except -1:
-        """Closes what the client added and is still open, then the client. May be called twice.
+        """Close what the client added and is still open, then the client. May be called twice.
 
         Called by a handler during a poll, or by another thread while a call is in progress, everything
         answers as closed immediately, and is freed when that call is over.
@@ -321,7 +321,7 @@ cdef class AeronClient(Client):
         return text
 
     cdef void* _add(self, const AddRequest* request, str what) except NULL:
-        """Blocks until the driver has answered. One that is short of something for the moment is asked
+        """Block until the driver has answered. One that is short of something for the moment is asked
         again."""
         cdef int64_t deadline_ns = self._deadline_ns()
         cdef void* resource = NULL
@@ -497,7 +497,7 @@ cdef class AeronPendingAdd(PendingAdd):
         return True
 
     cpdef int close(self) except -1:
-        """Gives the add up. May be called twice."""
+        """Give the add up. May be called twice."""
         self._resource = None
         return self._cancel()
 

@@ -147,7 +147,7 @@ cdef class ClientHandle:
         return 0
 
     cdef int end_keepalive(self) except -1:
-        """Waits for the end of the thread, if one runs, or leaves that to a call in progress that does so."""
+        """Wait for the end of the thread, if one runs, or leave that to a call in progress that does so."""
         if atomic_claim(&self._keepalive_state, 1):
             with nogil:
                 stop_keepalive(&self._keepalive)
@@ -199,7 +199,7 @@ cdef class ClientHandle:
         return "closed by its owner" if text is None else text
 
     cdef int check_open(self, str what) except -1:
-        """Raises ClosedError once closed, and ForkedError in a forked child."""
+        """Raise ClosedError once closed, and ForkedError in a forked child."""
         self.check_process(what)
         if self.is_closed():
             raise ClosedError(f"cannot {what}: the Aeron client of {self.aeron_dir} is closed: {self.close_reason()}")
@@ -208,7 +208,7 @@ cdef class ClientHandle:
     # Forks
 
     cdef int check_process(self, str what) except -1:
-        """Raises ForkedError in a forked child, where everything is closed: ask when something is."""
+        """Raise ForkedError in a forked child, where everything is closed: ask when something is."""
         if self._parent_id != 0:
             raise forks.refusal(what, f"the Aeron client of {self.aeron_dir}", self._parent_id)
         return 0
@@ -256,7 +256,7 @@ cdef class ClientHandle:
         atomic_add(&self._busy, 1)
 
     cdef int enter_open(self, str what) except -1:
-        """Enters, or raises what `check_open` raises."""
+        """Enter, or raise what `check_open` raises."""
         self.enter()
         try:
             return self.check_open(what)
@@ -338,7 +338,7 @@ cdef class ClientHandle:
     # Freeing
 
     cdef int dispose(self, int kind, void* pointer) except -1:
-        """Frees an object of C whose pointer is cleared: now, or when nobody can be using it."""
+        """Free an object of C whose pointer is cleared: now, or when nobody can be using it."""
         if not FREE_THREADED:
             return self._free(kind, pointer)
         self._deferred.append((kind, <size_t> pointer))

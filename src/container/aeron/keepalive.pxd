@@ -26,5 +26,5 @@ cdef struct Keepalive:              # may not move from `start_keepalive` to `st
 # An errno value when the system has no thread to give, else 0. The interval is how long nobody else may conduct.
 cdef int start_keepalive(
     Keepalive* keepalive, aeron_t* aeron, pthread_mutex_t* guard, int64_t interval_ns) noexcept
-# Waits for a turn in progress, hence not with the guard held. Does nothing in a forked child.
+# Wait for a turn in progress, hence not with the guard held. Do nothing in a forked child.
 cdef void stop_keepalive(Keepalive* keepalive) noexcept nogil

@@ -309,7 +309,7 @@ def _refuse_second(path, loaded):
 
 
 cpdef int ensure_client(path=None) except -1:
-    """Loads the client's library unless that is done; the arguments and errors are those of
+    """Load the client's library unless that is done; the arguments and errors are those of
     :func:`load_library`."""
     with _loading:
         if _handle == NULL:
@@ -346,7 +346,7 @@ cdef int _load_client(object path) except -1:
 
 
 cpdef int ensure_driver(path=None) except -1:
-    """Loads the library with the media driver unless that is done. Raises as :func:`load_library` does."""
+    """Load the library with the media driver unless that is done. Raise as :func:`load_library` does."""
     with _loading:
         if _driver_handle == NULL:
             _load_driver(path)
@@ -377,10 +377,10 @@ cdef int _load_driver(object path) except -1:
 
 
 def load_library(path=None):
-    """Loads the Aeron C library, which otherwise happens at first use; once per process.
+    """Load the Aeron C library, which otherwise happens at first use; once per process.
 
     ``path`` (str or path-like) is that of an official libaeron; None searches ``AERON_LIBRARY``, then
-    pyaeron. Raises ImportError when none is found, it lacks a function or is older than 1.51, and
+    pyaeron. Raise ImportError when none is found, it lacks a function or is older than 1.51, and
     ConfigurationError when a library of another path is loaded already.
     """
     ensure_client(path)

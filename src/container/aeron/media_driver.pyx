@@ -109,7 +109,7 @@ def _read_metadata(path):
 
 
 def _await(path, int64_t timeout_ns, is_ready, hint):
-    """Reads the CnC file until ``is_ready(metadata, heartbeat)`` is None, which else is the reason to go on
+    """Read the CnC file until ``is_ready(metadata, heartbeat)`` is None, which else is the reason to go on
     waiting."""
     deadline = time.monotonic_ns() + timeout_ns
     while True:
@@ -126,10 +126,10 @@ _HINT = "start a media driver there, or set the directory (AERON_DIR) to that of
 
 
 def wait_for_driver(aeron_dir, int64_t timeout_ns):
-    """Waits until a media driver is alive in ``aeron_dir`` (str): until its CnC file is complete and its
+    """Wait until a media driver is alive in ``aeron_dir`` (str): until its CnC file is complete and its
     heartbeat is not older than the limit ``timeout_ns`` (int, nanoseconds). Ctrl-C ends the wait.
 
-    Raises DriverTimeoutError, saying what is missing, when that does not happen within the limit, and
+    Raise DriverTimeoutError, saying what is missing, when that does not happen within the limit, and
     AeronError when the file is one of another major version.
     """
     path = os.path.join(aeron_dir, _CNC_FILE)
@@ -228,7 +228,7 @@ def _remove_tree(path):
 
 
 def _remove_abandoned(parent):
-    """Removes the directories of this user's embedded drivers whose process has ended, as its lock has."""
+    """Remove the directories of this user's embedded drivers whose process has ended, as its lock has."""
     with os.scandir(parent) as entries:
         found = [entry for entry in entries if entry.name.startswith(_OWN_PREFIX)]
     for entry in found:
@@ -282,7 +282,7 @@ cdef class MediaDriver:
             client_liveness_timeout_ns=None,
             image_liveness_timeout_ns=None, publication_linger_timeout_ns=None, timer_interval_ns=None,
             library=None):
-        """Starts a driver and returns it; ``with MediaDriver.launch_embedded() as driver: ...`` closes it at
+        """Start a driver and return it; ``with MediaDriver.launch_embedded() as driver: ...`` closes it at
         the end.
 
         - ``aeron_dir`` (str): None makes one of its own, in memory if possible, that is removed at the end.
@@ -299,7 +299,7 @@ cdef class MediaDriver:
           variables.
         - ``library`` (str): path of a library with the driver; see :func:`container.aeron.load_library`.
 
-        Raises AeronError when the driver refuses a setting or another one is alive in the directory,
+        Raise AeronError when the driver refuses a setting or another one is alive in the directory,
         ImportError when there is no library, ConfigurationError for a setting that is refused here.
         """
         if threading not in _THREADING_MODES:
@@ -435,8 +435,8 @@ cdef class MediaDriver:
         self._unlock()
 
     def close(self):
-        """Stops the driver's threads and removes its directory if so set. May be called twice; in a forked
-        child it does nothing. Raises AeronError when a thread cannot be stopped or the directory cannot be
+        """Stop the driver's threads and remove its directory if so set. May be called twice; in a forked
+        child it does nothing. Raise AeronError when a thread cannot be stopped or the directory cannot be
         removed."""
         _live_drivers.pop(id(self), None)
         self._stop()

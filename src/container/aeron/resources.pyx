@@ -131,7 +131,7 @@ cdef int _describe(
 
 cdef int _poll_image(aeron_image_t* image, FragmentHandler handler, bint is_bounded, int64_t limit_position,
                      int fragment_limit) except -1:
-    """Raises what the handler raised, once C has moved the position past the frame."""
+    """Raise what the handler raised, once C has moved the position past the frame."""
     cdef FragmentHandler this = handler     # it may drop the last other reference to itself
     cdef PollState state
     cdef int fragments
@@ -165,7 +165,7 @@ cdef int _deliver_block(
 
 
 cdef int _poll_block(aeron_image_t* image, BlockHandler handler, int block_length_limit) except -1:
-    """Raises what the handler raised, once C has moved the position past the block."""
+    """Raise what the handler raised, once C has moved the position past the block."""
     cdef BlockHandler this = handler        # it may drop the last other reference to itself
     cdef PollState state
     cdef int length
@@ -283,7 +283,7 @@ cdef class AeronImage(Image):
         return 0
 
     cdef int _detach(self) except -1:
-        """Gives the image of C up, and remembers what it said last."""
+        """Give the image of C up, and remember what it said last."""
         cdef void* image = begin(<PyObject*> self._client, <void**> &self._image)
         if image != NULL:
             self._final_position = lib.image_position(<aeron_image_t*> image)
@@ -307,7 +307,7 @@ cdef class AeronSubscription(Subscription):
             self._client.dispose(RESOURCE_SUBSCRIPTION, self._subscription)
 
     cdef int open(self, ClientHandle client, aeron_subscription_t* subscription) except -1:
-        """Takes the object of C over; channel and stream id are set already."""
+        """Take the object of C over; channel and stream id are set already."""
         cdef aeron_subscription_constants_t constants
         self._client = client
         self._subscription = subscription
@@ -349,7 +349,7 @@ cdef class AeronSubscription(Subscription):
         return NULL if subscription == NULL or lib.subscription_is_closed(subscription) else subscription
 
     cdef int _check_process(self) except -1:
-        """Raises ForkedError in a forked child, else 0."""
+        """Raise ForkedError in a forked child, else 0."""
         if self._client is not None:
             self._client.check_process(f"poll {self.channel} stream {self.stream_id}")
         return 0
@@ -488,7 +488,7 @@ cdef class AeronSubscription(Subscription):
         return 0
 
     cdef int dispose(self, int kind, void* pointer) except -1:
-        """Frees an object of C, now or when the polls in progress are over: they use the log."""
+        """Free an object of C, now or when the polls in progress are over: they use the log."""
         if self._polls == 0:
             return self._client.dispose(kind, pointer)
         self._deferred.append((kind, <size_t> pointer))
@@ -532,7 +532,7 @@ cdef class AeronSubscription(Subscription):
         return pending
 
     cpdef int close(self) except -1:
-        """Closes the subscription and its images. May be called twice, and by a handler during a poll."""
+        """Close the subscription and its images. May be called twice, and by a handler during a poll."""
         cdef void* subscription = take_pointer(<void**> &self._subscription)
         cdef AeronImage image
         if subscription == NULL:
@@ -558,7 +558,7 @@ cdef class AeronPublication(Publication):
 
     cdef int open(
             self, ClientHandle client, const PublicationFunctions* functions, void* publication) except -1:
-        """Takes the object of C over; channel and stream id are set already."""
+        """Take the object of C over; channel and stream id are set already."""
         cdef aeron_publication_constants_t constants
         self._client = client
         self._functions = functions
@@ -710,7 +710,7 @@ cdef class AeronPublication(Publication):
         return pending
 
     cpdef int close(self) except -1:
-        """Closes the publication. May be called twice."""
+        """Close the publication. May be called twice."""
         cdef void* publication = take_pointer(&self._publication)
         return self._client.dispose(self._kind(), publication) if publication != NULL else 0
 
@@ -772,7 +772,7 @@ cdef class AeronExclusivePublication(AeronPublication):
             part = min(longest, position + frame_length - result)
 
     cpdef int revoke(self) except -1:
-        """Closes the publication, and its images without what they have not read. May be called twice."""
+        """Close the publication, and its images without what they have not read. May be called twice."""
         cdef void* publication = begin(<PyObject*> self._client, &self._publication)
         if publication != NULL:
             lib.exclusive_publication_revoke_on_close(publication)
@@ -939,7 +939,7 @@ cdef class AeronCounter(Counter):
             self._client.dispose(RESOURCE_COUNTER, self._counter)
 
     cdef int open(self, ClientHandle client, AeronCounters counters, aeron_counter_t* counter) except -1:
-        """Takes the object of C over; the label is set already."""
+        """Take the object of C over; the label is set already."""
         cdef aeron_counter_constants_t constants
         self._client = client
         self._counters = counters
@@ -957,7 +957,7 @@ cdef class AeronCounter(Counter):
         self._counter = NULL
 
     cpdef int close(self) except -1:
-        """Closes the counter: the driver frees its record. May be called twice."""
+        """Close the counter: the driver frees its record. May be called twice."""
         cdef void* counter
         self._value = NULL
         counter = take_pointer(<void**> &self._counter)

@@ -169,9 +169,9 @@ cdef class ArchiveMarkFile(OwnedMarkFile):
         return self._write_or_fail(SBE_HEADER_LENGTH + RESERVED_OFFSET, bytes(BLOCK_LENGTH - RESERVED_OFFSET))
 
     cpdef bint refresh(self, int64_t now_ms) except -1:
-        """Shows that the owner lives (epoch ms), unless it did less than a second ago; returns whether it did so now.
+        """Show that the owner lives (epoch ms), unless it did less than a second ago; return whether it did so now.
 
-        For each turn of a duty cycle, and for each step of a recovery. Raises as :meth:`update_activity_timestamp`.
+        For each turn of a duty cycle, and for each step of a recovery. Raise as :meth:`update_activity_timestamp`.
         """
         if 0 <= now_ms - self._refreshed_ms < REFRESH_INTERVAL_MS:
             return False
@@ -186,7 +186,7 @@ cdef class ArchiveMarkFile(OwnedMarkFile):
 
 
 def ensure_link_file(Storage storage not None, archive_dir, mark_file_dir):
-    """Writes the archive's link file, see :func:`container.files.mark_file.write_link_file`."""
+    """Write the archive's link file, see :func:`container.files.mark_file.write_link_file`."""
     write_link_file(storage, archive_dir, LINK_FILE_NAME, mark_file_dir)
 
 

@@ -143,9 +143,9 @@ cdef class ClusterMarkFile(OwnedMarkFile):
 
     def write_header(self, *, archive_stream_id, service_stream_id, consensus_module_stream_id, service_id, cluster_id,
                      aeron_dir, control_channel, service_name):
-        """Writes what readers of the file want to know of the container, before it is ready.
+        """Write what readers of the file want to know of the container, before it is ready.
 
-        The member id becomes -1, until the log is joined. Raises MarkFileError when the texts do not fit.
+        The member id becomes -1, until the log is joined. Raise MarkFileError when the texts do not fit.
         """
         texts = b"".join(struct.pack("<I", len(text)) + text for text in (
             aeron_dir.encode("ascii", "replace"), control_channel.encode("ascii"), b"",
@@ -164,7 +164,7 @@ cdef class ClusterMarkFile(OwnedMarkFile):
                                 texts.ljust(MARK_HEADER_LENGTH - SBE_HEADER_LENGTH - BLOCK_LENGTH, b"\0"))
 
     cpdef int set_member_id(self, int32_t member_id) except -1:
-        """Writes the member id from the joined log. Only readers need it, so what prevents the write is logged."""
+        """Write the member id from the joined log. Only readers need it, so what prevents the write is logged."""
         with self._guard:
             if self._file is not None:
                 try:
@@ -186,7 +186,7 @@ cdef class ClusterMarkFile(OwnedMarkFile):
 
 
 def ensure_link_file(cluster_dir, mark_file_dir, service_id):
-    """Writes the link file of a service, see :func:`container.files.mark_file.write_link_file`."""
+    """Write the link file of a service, see :func:`container.files.mark_file.write_link_file`."""
     write_link_file(FileStorage(), cluster_dir, link_file_name(service_id), mark_file_dir)
 
 

@@ -218,7 +218,7 @@ cdef class OwnedMarkFile(MarkFile):
             self._write(offset, bytes(min(CLEARED_LENGTH, end - offset)))
 
     def _write_error_file(self, str text):
-        """Write what upstream names <kind>-<time>-error.log, beside the mark file; returns its path."""
+        """Write what upstream names <kind>-<time>-error.log, beside the mark file; return its path."""
         cdef int64_t now_ms = self._clock.epoch_ms()
         cdef str directory = os.path.dirname(self.path), path = ""
         cdef int attempt = 0
@@ -312,9 +312,9 @@ cdef class OwnedMarkFile(MarkFile):
         return 0
 
     def write_errors(self, Py_ssize_t offset, bytes data):
-        """Writes into the error log, ``offset`` bytes (int) from its begin.
+        """Write into the error log, ``offset`` bytes (int) from its begin.
 
-        Raises MarkFileError when the file is closed, or another owner's by now; ValueError when the data do not fit,
+        Raise MarkFileError when the file is closed, or another owner's by now; ValueError when the data do not fit,
         OSError when the disk refuses.
         """
         if offset < 0 or offset + len(data) > self.error_buffer_length:
@@ -324,7 +324,7 @@ cdef class OwnedMarkFile(MarkFile):
             self._write(MARK_HEADER_LENGTH + offset, data)
 
     cpdef int close(self) except -1:
-        """Closes the file. May be called twice."""
+        """Close the file. May be called twice."""
         cdef StorageFile file
         with self._guard:
             file, self._file = self._file, None

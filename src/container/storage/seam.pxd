@@ -32,7 +32,7 @@ cdef class StorageFile:
     cpdef int64_t length(self) except -1
     # Bytes read: fewer than length only where the file ends.
     cdef int64_t pread(self, uint8_t* buffer, size_t length, int64_t offset) except -1
-    # Writes all, or raises.
+    # Write all, or raise.
     cdef int pwrite(self, const uint8_t* buffer, size_t length, int64_t offset) except -1
     cpdef int set_length(self, int64_t length) except -1    # cuts, or extends by zeros without a place on the disk
     cpdef int reserve(self, int64_t length) except -1       # each byte gets its place; extends, never cuts

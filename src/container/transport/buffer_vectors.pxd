@@ -16,9 +16,9 @@ cdef struct BorrowedBuffer:     # one buffer of the user
     bint is_view                # False: the bytes of an object that cannot move them, so there is nothing to release
 
 
-# Points `target` to the bytes of one buffer until release_buffer(), which must be called once after a success.
+# Point `target` to the bytes of one buffer until release_buffer(), which must be called once after a success.
 cdef int borrow_buffer(object buffer, BufferVector* target, BorrowedBuffer* borrowed) except -1
 cdef void release_buffer(BorrowedBuffer* borrowed) noexcept
-# Borrows the bytes of each buffer until release_vectors(), which must be called once after a success.
+# Borrow the bytes of each buffer until release_vectors(), which must be called once after a success.
 cdef int gather_vectors(BufferVectors* target, tuple buffers) except -1
 cdef void release_vectors(BufferVectors* target) noexcept

@@ -7,14 +7,14 @@ from container.errors import ClusterError, CodecError
 
 
 cdef int check_codec(int result, str message) except -1:
-    """Raises CodecError when a flyweight refused the bytes of ``message``."""
+    """Raise CodecError when a flyweight refused the bytes of ``message``."""
     if result < 0:
         raise CodecError(f"{message}: {sbe.sbe_error_text(result).decode('ascii')}")
     return 0
 
 
 cdef int check_schema(const uint8_t* buffer, size_t length, sbe.MessageHeader* header) except -1:
-    """Reads the message header. Raises ClusterError for a foreign schema, CodecError when it is cut off."""
+    """Read the message header. Raise ClusterError for a foreign schema, CodecError when it is cut off."""
     cdef int result = sbe.sbe_read_header(buffer, length, header)
     if result < 0:
         raise CodecError(

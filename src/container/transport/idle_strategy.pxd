@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 
 
 cdef class IdleStrategy:
-    # Idles once when work_count <= 0, else resets. May raise when the idling also runs a duty (the cluster's own idle).
+    # Idle once when work_count <= 0, else reset. May raise when the idling also runs a duty (the cluster's own idle).
     cdef int idle(self, int work_count) except? -1
     cdef void reset(self) noexcept
 

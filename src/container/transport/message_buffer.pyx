@@ -302,9 +302,9 @@ cdef class BufferClaim:
         return self._length if self._is_claimed else 0
 
     def commit(self):
-        """Sends the claimed bytes.
+        """Send the claimed bytes.
 
-        Raises ClusterError when nothing is claimed, ClosedError when the stream is closed, ClaimLostError when the
+        Raise ClusterError when nothing is claimed, ClosedError when the stream is closed, ClaimLostError when the
         claim was open for so long that the media driver gave it up. Then nothing is sent.
         """
         cdef Publication publication = self._publication
@@ -323,7 +323,7 @@ cdef class BufferClaim:
             publication.commit(&self._claim)    # says so when it is not
 
     def abort(self):
-        """Gives the claim up; nothing is sent. Nothing happens when nothing is claimed."""
+        """Give the claim up; nothing is sent. Nothing happens when nothing is claimed."""
         if self._is_claimed:
             self._is_claimed = False
             self._give_up(is_quiet=True)

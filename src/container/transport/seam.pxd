@@ -75,7 +75,7 @@ cdef struct Claim:              # a claimed range; it begins with the C client's
 
 
 cdef class FragmentHandler:
-    # buffer: payload after the frame header, borrowed until the call returns. Returns an Action. An exception ends the
+    # buffer: payload after the frame header, borrowed until the call returns. Return an Action. An exception ends the
     # poll with the frame consumed (as if ACTION_BREAK) and is raised by the poll.
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1
 

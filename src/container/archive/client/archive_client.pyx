@@ -268,7 +268,7 @@ cdef class ArchiveClient:
     def connect(Client client not None, context not None, IdleStrategy idle not None):
         """A new session with the archive of ``context`` (ArchiveClientContext), over ``client``.
 
-        Blocks, idling with ``idle``, for at most the context's message timeout. Raises TimedOutError, whose
+        Block, idling with ``idle``, for at most the context's message timeout. Raises TimedOutError, whose
         text says which step did not happen, and ArchiveError when the archive refuses; whatever was opened is
         closed then.
         """
@@ -415,9 +415,9 @@ cdef class ArchiveClient:
         return 0
 
     cpdef int64_t start_recording(self, str channel, int32_t stream_id) except? -1:
-        """Records a publication of this driver until it ends: StartRecordingRequest2 (63), local, auto stop.
+        """Record a publication of this driver until it ends: StartRecordingRequest2 (63), local, auto stop.
 
-        ``channel`` should have the publication's session id. Returns the recording's subscription id; the
+        ``channel`` should have the publication's session id. Return the recording's subscription id; the
         recording id is in the key of the recording position counter. Blocks; raises ArchiveError when the
         archive refuses or is lost, TimedOutError when it does not answer.
         """
@@ -432,10 +432,10 @@ cdef class ArchiveClient:
     cpdef int64_t start_replay(
             self, int64_t recording_id, int64_t position, int64_t length, str channel, int32_t stream_id
     ) except? -1:
-        """Replays ``length`` bytes (-1: all) of a recording from ``position`` (bytes): ReplayRequest (6).
+        """Replay ``length`` bytes (-1: all) of a recording from ``position`` (bytes): ReplayRequest (6).
 
-        Returns the replay session id, whose low 32 bits are the session id of the replay's publication.
-        Blocks and raises as :meth:`start_recording`.
+        Return the replay session id, whose low 32 bits are the session id of the replay's publication.
+        Block and raise as :meth:`start_recording`.
         """
         cdef int64_t correlation_id
         cdef str name = f"replay of recording {recording_id} to {channel} stream {stream_id}"
@@ -449,7 +449,7 @@ cdef class ArchiveClient:
     cpdef int64_t stop_position(self, int64_t recording_id) except? -1:
         """Where a recording ends (int, bytes), -1 while it is being recorded: StopPositionRequest (15).
 
-        Blocks and raises as :meth:`start_recording`.
+        Block and raise as :meth:`start_recording`.
         """
         cdef int64_t correlation_id
         cdef str name = f"stop position of recording {recording_id}"
@@ -459,7 +459,7 @@ cdef class ArchiveClient:
         return self._await_response(correlation_id, name)
 
     cpdef int check_for_error_response(self) except -1:
-        """Reads at most one message; never blocks. Raises ArchiveError when it is an error of this session,
+        """Read at most one message; never block. Raise ArchiveError when it is an error of this session,
         or when the connection is lost."""
         self._check_open()
         self._poller.poll()
@@ -471,7 +471,7 @@ cdef class ArchiveClient:
         return 0
 
     cpdef int close(self) except -1:
-        """Ends the session and closes its two streams; the client stays open. May be called twice."""
+        """End the session and close its two streams; the client stays open. May be called twice."""
         if self._is_closed:
             return 0
         self._is_closed = True
@@ -539,7 +539,7 @@ cdef class ArchiveSnapshotWriter(SnapshotWriter):
         raise TypeError("made by ArchiveSnapshotStore.create()")
 
     cpdef int check(self) except -1:
-        """Raises ArchiveError when the archive reported an error or is lost."""
+        """Raise ArchiveError when the archive reported an error or is lost."""
         return self._archive.check_for_error_response()
 
     cpdef int64_t recorded_position(self) except? -1:
@@ -559,7 +559,7 @@ cdef class ArchiveSnapshotWriter(SnapshotWriter):
         return self.recorded_position() >= self.publication.position() >= 0
 
     cpdef int close(self) except -1:
-        """Ends the recording and the archive session. May be called twice."""
+        """End the recording and the archive session. May be called twice."""
         try:
             self.publication.close()
         finally:
@@ -574,11 +574,11 @@ cdef class ArchiveSnapshotReader(SnapshotReader):
         raise TypeError("made by ArchiveSnapshotStore.open()")
 
     cpdef int check(self) except -1:
-        """Raises ArchiveError when the archive reported an error or is lost."""
+        """Raise ArchiveError when the archive reported an error or is lost."""
         return self._archive.check_for_error_response()
 
     cpdef int close(self) except -1:
-        """Ends the replay and the archive session. May be called twice."""
+        """End the replay and the archive session. May be called twice."""
         try:
             self._subscription.close()
         finally:
@@ -609,9 +609,9 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
         self.cluster_dir = cluster_dir
 
     cpdef SnapshotWriter create(self, IdleStrategy idle):
-        """Connects to the archive, adds the publication and waits until it is being recorded.
+        """Connect to the archive, add the publication and wait until it is being recorded.
 
-        Blocks, idling with ``idle``. Raises ArchiveError when the archive refuses (``code`` STORAGE_SPACE:
+        Block, idling with ``idle``. Raise ArchiveError when the archive refuses (``code`` STORAGE_SPACE:
         its disk is full) or is lost, TimedOutError, and whatever ``idle`` raises; everything is closed then.
         """
         cdef ArchiveSnapshotWriter writer = ArchiveSnapshotWriter.__new__(ArchiveSnapshotWriter)
@@ -648,10 +648,10 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
             writer.check()
 
     cpdef SnapshotReader open(self, int64_t recording_id, IdleStrategy idle):
-        """Connects to the archive, asks where the recording ends, starts its replay from its start and waits
+        """Connect to the archive, ask where the recording ends, start its replay from its start and wait
         until the replay arrives.
 
-        Blocks and raises as :meth:`create`; TimedOutError also when the recording does not stop.
+        Block and raise as :meth:`create`; TimedOutError also when the recording does not stop.
         """
         cdef ArchiveSnapshotReader reader = ArchiveSnapshotReader.__new__(ArchiveSnapshotReader)
         reader._archive = _connect_archive(self._client, self.context, idle)
@@ -664,11 +664,11 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
 
     cpdef SnapshotReader open_log(
             self, int64_t position, int64_t end_position, int32_t session_id, IdleStrategy idle):
-        """Connects to the archive, starts the replay of the log from ``position`` up to ``end_position`` (bytes) and
+        """Connect to the archive, start the replay of the log from ``position`` up to ``end_position`` (bytes) and
         waits until it arrives.
 
         The recording is the one of the log with ``session_id`` while that is recorded, else the one of the last
-        leadership term in the recording log. Blocks and raises as :meth:`create`, and ClusterError when neither says
+        leadership term in the recording log. Block and raise as :meth:`create`, and ClusterError when neither says
         the recording.
         """
         cdef ArchiveSnapshotReader reader = ArchiveSnapshotReader.__new__(ArchiveSnapshotReader)

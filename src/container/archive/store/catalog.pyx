@@ -135,7 +135,7 @@ cdef class Catalog:
         return 0
 
     cdef int64_t _scan(self, int64_t length) except -2:
-        """Find the entries; returns the greatest recording id, -1 without any."""
+        """Find the entries; return the greatest recording id, -1 without any."""
         cdef FileWindow window = window_of(self._file, None)
         cdef int64_t offset = HEADER_LENGTH, last_id = -1, last_valid_id = -1, recording_id
         cdef int32_t entry_length, state
@@ -187,11 +187,11 @@ cdef class Catalog:
         return 0
 
     cpdef int64_t add(self, object descriptor) except -1:
-        """Add a recording; returns its id (int). The descriptor's recording id and control session are ignored.
+        """Add a recording; return its id (int). The descriptor's recording id and control session are ignored.
 
         What is written before the length word is forced at each level.
 
-        What is not ASCII in its texts becomes "?". Raises ArchiveError when the catalog is full, OSError.
+        What is not ASCII in its texts becomes "?". Raise ArchiveError when the catalog is full, OSError.
         """
         self._check_open()
         cdef int64_t recording_id = self.next_recording_id

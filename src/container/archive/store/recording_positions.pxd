@@ -9,7 +9,7 @@ cdef class RecordingPosition:                   # of one recording in progress
     cdef RecordingPositions _owner              # None once closed
     cdef StorageMap _map
     cdef int64_t _offset                        # of its place in the map
-    # Moves the position: a store through a map, which survives the end of the process, and not of power.
+    # Move the position: a store through a map, which survives the end of the process, and not of power.
     cpdef int set(self, int64_t position) except -1
     cpdef int force(self) except -1             # what is set survives the end of power
     cpdef int close(self) except -1             # frees the place: the catalog has the stop position

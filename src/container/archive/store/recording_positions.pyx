@@ -177,7 +177,7 @@ cdef class RecordingPositions:
     cpdef object known(self, object descriptor):
         """How far a recording of the catalog was written, which has no stop position there.
 
-        Returns a :class:`KnownPosition`, or None when nothing is known.
+        Return a :class:`KnownPosition`, or None when nothing is known.
         """
         identity = _identity(descriptor)
         found = {position for other, position in self._known.get(descriptor.recording_id, ()) if other == identity}
@@ -229,7 +229,7 @@ cdef class RecordingPositions:
 
         The descriptor is the catalog's while it is in progress. From level 1 on the place is forced.
 
-        Returns its :class:`RecordingPosition`. Raises OSError, and ArchiveError unless the ownership has begun.
+        Return its :class:`RecordingPosition`. Raise OSError, and ArchiveError unless the ownership has begun.
         """
         cdef RecordingPosition made
         self._check_owned()

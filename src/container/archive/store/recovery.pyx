@@ -71,9 +71,9 @@ def recover(Storage storage not None, str archive_dir not None, Catalog catalog 
         checksum: kind of the frames' checksums (int), which prove that a frame is whole.
         report_progress: called with nothing about each MiB that is read, and before and after each force.
 
-    Returns what was done (list of :class:`Recovered`).
+    Return what was done (list of :class:`Recovered`).
 
-    Raises RecordingError when a recording is damaged or its end cannot be known: then it is left as it is, and those
+    Raise RecordingError when a recording is damaged or its end cannot be known: then it is left as it is, and those
     before it are recovered. ConfigurationError for another ``torn_frame`` or ``checksum``, OSError.
     """
     if torn_frame not in ("refuse", "cut"):
@@ -177,7 +177,7 @@ cdef class _Recovery:
         return 0
 
     cdef object _describe(self, int64_t recording_id):
-        """Take the recording in question; returns its descriptor."""
+        """Take the recording in question; return its descriptor."""
         descriptor = self._catalog.descriptor(recording_id)
         cdef int64_t term_length = descriptor.term_buffer_length, segment_length = descriptor.segment_file_length
         if not (_is_power_of_two(term_length) and TERM_LENGTH_MIN <= term_length <= segment_length <= LENGTH_MAX

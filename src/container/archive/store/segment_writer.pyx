@@ -160,7 +160,7 @@ cdef class SegmentWriter:
         return 0
 
     cdef int _store(self, const uint8_t* block, int64_t length) except -1:
-        """Returns whether a torn write of the block could look like all of it."""
+        """Return whether a torn write of the block could look like all of it."""
         cdef int64_t offset = self.position - self._segment_position
         cdef bint is_pad = is_padding(block), may_be_torn = False
         if is_pad:

@@ -384,7 +384,7 @@ cdef class SimulatedDisk:
         return 0
 
     cdef int64_t _take_place(self, _Inode inode, int64_t offset, int64_t length) except -1:
-        """Give a range its place on the disk; returns how many bytes of it have one, fewer when the disk is full."""
+        """Give a range its place on the disk; return how many bytes of it have one, fewer when the disk is full."""
         cdef int64_t page
         for page in range(offset // PAGE, (offset + length + PAGE - 1) // PAGE):
             if page in inode.pages:

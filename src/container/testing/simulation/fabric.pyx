@@ -78,12 +78,12 @@ cdef class Fabric:
         self._paths = {}
 
     def host(self, str name not None, *, clock=None, wake=None, int32_t term_length=64 * 1024, **options):
-        """Start a host; returns its :class:`MemoryDriver`.
+        """Start a host; return its :class:`MemoryDriver`.
 
         A UDP endpoint ``name:port`` belongs to it. ``clock`` is a NodeClock of the scheduler's time when not given.
         ``wake()`` is called when something has arrived or a publication may go on. The other options are the driver's;
         ``publication_window``, of IPC, is half of ``term_length`` when not given. The host of a driver that was killed
-        can be started again. Raises ConfigurationError when the host is up, or for a name that is empty or has a colon.
+        can be started again. Raise ConfigurationError when the host is up, or for a name that is empty or has a colon.
         """
         cdef Host host = self._hosts.get(name)
         if not name or ":" in name:
