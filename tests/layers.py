@@ -55,7 +55,7 @@ ROOMS = {
     "archive-front": Room(
         "an archive as its owner sees it: its mark file",
         "archive.archive_mark_file",
-        "common codecs transport storage files archive",
+        "common transport storage files",
     ),
     "service": Room(
         "inside the member: agent, adapters, proxy, sessions, snapshots",

@@ -23,14 +23,17 @@ POSITION_MAX = 1 << 61
 
 _MAJOR_VERSION = 3
 _LENGTH_MAX = 2**31 - 1  # to an archive the catalog is one buffer of Java's
-_HEADER = struct.Struct("<iiqi")  # version, length, next recording id, alignment
-_HEADER_LENGTH = 32
+CATALOG_VERSION = 0x030100
+CATALOG_HEADER = struct.Struct("<iiqi12x")
+"""Version, length, next recording id, alignment."""
 _OLD_ALIGNMENT = 1024  # of catalogs whose header has none; their first entry lies there too
 _ALIGNMENT_MAX = 1 << 20
-_ENTRY = struct.Struct("<iii")  # length of the descriptor, state, checksum
-_ENTRY_HEADER_LENGTH = 32
-_STATE_VALID = 1
-_DESCRIPTOR = struct.Struct("<7q6i")  # then three texts
+CATALOG_ALIGNMENT = 64
+ENTRY_HEADER = struct.Struct("<iiI20x")
+"""Length of the descriptor, state, checksum."""
+STATE_VALID = 1
+DESCRIPTOR = struct.Struct("<7q6i")
+"""The fixed fields of :class:`RecordingDescriptor`; three texts follow."""
 _TEXT_LENGTH = struct.Struct("<I")
 _RECORDING_ID = struct.Struct("<q")
 _RECORDING_ID_OFFSET = 16  # in the descriptor
@@ -85,19 +88,19 @@ def read_catalog(
     except OSError as error:
         raise unreadable("the catalog", path, error) from error
     offset, alignment = _read_header(str(path), content)
-    while offset + _ENTRY_HEADER_LENGTH <= len(content):
-        length, state, _checksum = _ENTRY.unpack_from(content, offset)
+    while offset + ENTRY_HEADER.size <= len(content):
+        length, state, _checksum = ENTRY_HEADER.unpack_from(content, offset)
         if length <= 0:
             return
-        entry_length = _ENTRY_HEADER_LENGTH + length
+        entry_length = ENTRY_HEADER.size + length
         if offset + entry_length > len(content):
             raise RecordingError(
                 f"an entry of {entry_length} bytes reaches beyond the {len(content)} bytes of the catalog",
                 file=str(path),
                 offset=offset,
             )
-        if state == _STATE_VALID and _is_wanted(content, offset, length, recording_ids):
-            yield parse_descriptor(str(path), content, offset + _ENTRY_HEADER_LENGTH, offset + entry_length)
+        if state == STATE_VALID and _is_wanted(content, offset, length, recording_ids):
+            yield parse_descriptor(str(path), content, offset + ENTRY_HEADER.size, offset + entry_length)
         offset += (entry_length + alignment - 1) // alignment * alignment
 
 
@@ -105,14 +108,14 @@ def _is_wanted(content: bytes, offset: int, length: int, recording_ids: Collecti
     """Whether an entry is asked for; one too short to have an id is, as whoever reads it finds the damage."""
     if recording_ids is None or length < _RECORDING_ID_OFFSET + _RECORDING_ID.size:
         return True
-    return _RECORDING_ID.unpack_from(content, offset + _ENTRY_HEADER_LENGTH + _RECORDING_ID_OFFSET)[0] in recording_ids
+    return _RECORDING_ID.unpack_from(content, offset + ENTRY_HEADER.size + _RECORDING_ID_OFFSET)[0] in recording_ids
 
 
 def _read_header(path: str, content: bytes) -> tuple[int, int]:
     """Check the version; return the offset of the first entry, and the alignment of entries."""
-    if len(content) < _HEADER_LENGTH:
+    if len(content) < CATALOG_HEADER.size:
         raise RecordingError(f"the catalog has {len(content)} bytes, fewer than its header", file=path)
-    version, _length, _next_recording_id, alignment = _HEADER.unpack_from(content)
+    version, _length, _next_recording_id, alignment = CATALOG_HEADER.unpack_from(content)
     if version >> 16 != _MAJOR_VERSION:
         raise RecordingError(
             f"the catalog has version {format_version(version)}, only {_MAJOR_VERSION}.x is known", file=path, offset=0
@@ -121,7 +124,7 @@ def _read_header(path: str, content: bytes) -> tuple[int, int]:
         return _OLD_ALIGNMENT, _OLD_ALIGNMENT
     if not 0 < alignment <= _ALIGNMENT_MAX:
         raise RecordingError(f"alignment {alignment} of the catalog is impossible", file=path, offset=16)
-    return _HEADER_LENGTH, alignment
+    return CATALOG_HEADER.size, alignment
 
 
 def parse_descriptor(
@@ -131,10 +134,10 @@ def parse_descriptor(
 
     ``content_offset`` is where the bytes lie in the file. Raises RecordingError when it is damaged.
     """
-    if end - begin < _DESCRIPTOR.size:
-        text = f"a descriptor has {end - begin} bytes, at least {_DESCRIPTOR.size} are needed"
+    if end - begin < DESCRIPTOR.size:
+        text = f"a descriptor has {end - begin} bytes, at least {DESCRIPTOR.size} are needed"
         raise RecordingError(text, file=path, offset=content_offset + begin)
-    offset, texts = begin + _DESCRIPTOR.size, []
+    offset, texts = begin + DESCRIPTOR.size, []
     for _ in range(3):
         length = _TEXT_LENGTH.unpack_from(content, offset)[0] if offset + _TEXT_LENGTH.size <= end else end
         text_begin = offset + _TEXT_LENGTH.size
@@ -143,4 +146,4 @@ def parse_descriptor(
             text = "a text reaches beyond its descriptor"
             raise RecordingError(text, file=path, offset=content_offset + text_begin)
         texts.append(content[text_begin:offset].decode("ascii", "replace"))
-    return RecordingDescriptor(*_DESCRIPTOR.unpack_from(content, begin), *texts)
+    return RecordingDescriptor(*DESCRIPTOR.unpack_from(content, begin), *texts)

@@ -25,10 +25,10 @@ ENTRY_TYPE_NAMES = {
 }
 
 _LENGTH_MAX = 256 * 1024 * 1024  # four million entries: a term or a snapshot each
-_ENTRY = struct.Struct("<qqqqqiI")
-_ENTRY_ALIGNMENT = 64
+LOG_ENTRY = struct.Struct("<qqqqqiI")
+LOG_ENTRY_ALIGNMENT = 64
 _ENDPOINT_LENGTH = struct.Struct("<i")
-_INVALID_FLAG = 1 << 31
+INVALID_FLAG = 1 << 31
 _TYPE_REMOVED = 0xFFFF_FFFF
 
 
@@ -78,14 +78,16 @@ def read_recording_log(cluster_dir: str | Path) -> Iterator[RecordingLogEntry]:
         raise unreadable("the recording log", path, error) from error
     offset, index = 0, 0
     while offset < len(content):
-        if offset + _ENTRY.size > len(content):
+        if offset + LOG_ENTRY.size > len(content):
             raise RecordingError(
-                f"the last entry has {len(content) - offset} bytes of {_ENTRY.size}", file=str(path), offset=offset
+                f"the last entry has {len(content) - offset} bytes of {LOG_ENTRY.size}", file=str(path), offset=offset
             )
-        recording_id, term_id, base, position, timestamp, service_id, entry_type = _ENTRY.unpack_from(content, offset)
-        length, endpoint = _ENTRY.size, None
+        recording_id, term_id, base, position, timestamp, service_id, entry_type = LOG_ENTRY.unpack_from(
+            content, offset
+        )
+        length, endpoint = LOG_ENTRY.size, None
         if entry_type != _TYPE_REMOVED:
-            kind = entry_type & ~_INVALID_FLAG
+            kind = entry_type & ~INVALID_FLAG
             if kind not in ENTRY_TYPE_NAMES:
                 raise RecordingError(f"entry {index} has unknown type {kind}", file=str(path), offset=offset)
             if kind == ENTRY_TYPE_STANDBY_SNAPSHOT:
@@ -95,12 +97,12 @@ def read_recording_log(cluster_dir: str | Path) -> Iterator[RecordingLogEntry]:
             yield RecordingLogEntry(
                 index, recording_id, term_id, base, position, timestamp, service_id, kind, is_valid, endpoint
             )
-        offset += (length + _ENTRY_ALIGNMENT - 1) // _ENTRY_ALIGNMENT * _ENTRY_ALIGNMENT
+        offset += (length + LOG_ENTRY_ALIGNMENT - 1) // LOG_ENTRY_ALIGNMENT * LOG_ENTRY_ALIGNMENT
         index += 1
 
 
 def _read_endpoint(path: str, content: bytes, entry_offset: int) -> str:
-    begin = entry_offset + _ENTRY.size + _ENDPOINT_LENGTH.size
+    begin = entry_offset + LOG_ENTRY.size + _ENDPOINT_LENGTH.size
     length = int.from_bytes(content[begin - _ENDPOINT_LENGTH.size : begin], "little", signed=True)
     if begin > len(content) or not 0 < length <= len(content) - begin:
         raise RecordingError(

@@ -13,10 +13,23 @@ from typing import NamedTuple
 
 from container.common.regular_files import read_regular
 from container.errors import ContainerError
-from container.files.catalog import CATALOG_NAME, NULL_POSITION, RecordingDescriptor
+from container.files.catalog import (
+    CATALOG_ALIGNMENT,
+    CATALOG_HEADER,
+    CATALOG_NAME,
+    CATALOG_VERSION,
+    DESCRIPTOR,
+    ENTRY_HEADER,
+    NULL_POSITION,
+    STATE_VALID,
+    RecordingDescriptor,
+)
 from container.files.recording_log import (
     CONSENSUS_MODULE_SERVICE_ID,
     ENTRY_TYPE_SNAPSHOT,
+    INVALID_FLAG,
+    LOG_ENTRY,
+    LOG_ENTRY_ALIGNMENT,
     RECORDING_LOG_NAME,
     RecordingLogEntry,
     read_recording_log,
@@ -43,17 +56,7 @@ _SEGMENT_LENGTH_MAX = 1024**3
 _FRAME_TYPE_DATA = 1
 _FLAG_BEGIN, _FLAG_END = 0x80, 0x40
 
-# Files as upstream writes them (Catalog.java, RecordingLog.java).
-_CATALOG_VERSION = 0x030100
-_CATALOG_HEADER = struct.Struct("<iiqi12x")
-_CATALOG_ALIGNMENT = 64
 _CATALOG_LENGTH_MIN = 1024 * 1024
-_CATALOG_ENTRY = struct.Struct("<iiI20x")
-_CATALOG_STATE_VALID = 1
-_DESCRIPTOR = struct.Struct("<7q6i")
-_LOG_ENTRY = struct.Struct("<qqqqqiI")
-_LOG_ENTRY_ALIGNMENT = 64
-_INVALID_FLAG = 1 << 31
 
 
 class SnapshotEntry(NamedTuple):
@@ -154,14 +157,14 @@ def write_catalog(archive_dir: Path, descriptors: Iterable[RecordingDescriptor],
     entries, next_recording_id = b"", 0
     for descriptor in descriptors:
         values = [getattr(descriptor, name) for name in RecordingDescriptor.__slots__]
-        body = _DESCRIPTOR.pack(*values[:-3])
+        body = DESCRIPTOR.pack(*values[:-3])
         for text in values[-3:]:
             body += struct.pack("<I", len(text)) + text.encode("ascii")
-        length = _aligned(_CATALOG_ENTRY.size + len(body), _CATALOG_ALIGNMENT) - _CATALOG_ENTRY.size
+        length = _aligned(ENTRY_HEADER.size + len(body), CATALOG_ALIGNMENT) - ENTRY_HEADER.size
         body = body.ljust(length, b"\0")
-        entries += _CATALOG_ENTRY.pack(length, _CATALOG_STATE_VALID, zlib.crc32(body) if checksum else 0) + body
+        entries += ENTRY_HEADER.pack(length, STATE_VALID, zlib.crc32(body) if checksum else 0) + body
         next_recording_id = descriptor.recording_id + 1
-    header = _CATALOG_HEADER.pack(_CATALOG_VERSION, _CATALOG_HEADER.size, next_recording_id, _CATALOG_ALIGNMENT)
+    header = CATALOG_HEADER.pack(CATALOG_VERSION, CATALOG_HEADER.size, next_recording_id, CATALOG_ALIGNMENT)
     path = archive_dir / CATALOG_NAME
     path.write_bytes((header + entries).ljust(_CATALOG_LENGTH_MIN, b"\0"))
     return path
@@ -172,10 +175,10 @@ def write_recording_log(cluster_dir: Path, entries: Iterable[RecordingLogEntry])
     content = b""
     for entry in entries:
         values = [getattr(entry, name) for name in RecordingLogEntry.__slots__[1:7]]
-        fixed = _LOG_ENTRY.pack(*values, entry.entry_type | (0 if entry.is_valid else _INVALID_FLAG))
+        fixed = LOG_ENTRY.pack(*values, entry.entry_type | (0 if entry.is_valid else INVALID_FLAG))
         if entry.archive_endpoint is not None:
             fixed += struct.pack("<i", len(entry.archive_endpoint)) + entry.archive_endpoint.encode("ascii")
-        content += fixed.ljust(_aligned(len(fixed), _LOG_ENTRY_ALIGNMENT), b"\0")
+        content += fixed.ljust(_aligned(len(fixed), LOG_ENTRY_ALIGNMENT), b"\0")
     path = cluster_dir / RECORDING_LOG_NAME
     path.write_bytes(content)
     return path

@@ -23,7 +23,11 @@ from container.archive.error_codes import GENERIC as _GENERIC
 from container.archive.error_codes import UNKNOWN_RECORDING as _UNKNOWN_RECORDING
 from container.common.semantic_version import format_version
 from container.errors import ArchiveError, ConfigurationError, RecordingError
+from container.files.catalog import CATALOG_HEADER as _HEADER
 from container.files.catalog import CATALOG_NAME as _CATALOG_NAME
+from container.files.catalog import CATALOG_VERSION as _NEW_VERSION
+from container.files.catalog import DESCRIPTOR as _DESCRIPTOR
+from container.files.catalog import ENTRY_HEADER as _ENTRY_HEADER
 from container.files.catalog import NULL_POSITION as _NULL_POSITION
 from container.files.catalog import parse_descriptor
 
@@ -55,11 +59,7 @@ cdef enum:
 
 cdef int64_t LENGTH_MAX = 0x7FFFFFFF            # to upstream the catalog is one buffer of Java's
 cdef int64_t RECORDING_ID_MAX = 0x7FFFFFFFFFFFFFFE
-cdef int32_t NEW_VERSION = 0x030100
 _NEW_NAME = f"{_CATALOG_NAME}.new"
-_HEADER = struct.Struct("<iiqi12x")             # version, length, next recording id, alignment
-_ENTRY_HEADER = struct.Struct("<iiI20x")        # length behind it, state, checksum
-_DESCRIPTOR = struct.Struct("<7q6i")
 
 
 cdef class Catalog:
@@ -95,7 +95,7 @@ cdef class Catalog:
         with suppress(FileNotFoundError):
             storage.unlink(f"{archive_dir}/{_NEW_NAME}")        # a crash has left it
         if not storage.exists(made.path):
-            made._make_file([_HEADER.pack(NEW_VERSION, HEADER_LENGTH, 0, NEW_ALIGNMENT)], capacity)
+            made._make_file([_HEADER.pack(_NEW_VERSION, HEADER_LENGTH, 0, NEW_ALIGNMENT)], capacity)
         made._file = storage.open_file(made.path, 0)
         try:
             made._load()
