@@ -49,7 +49,7 @@ def test_the_messages_of_a_file_are_sent(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("service", "failed"),
     [
-        ("Lucky", {"restarts", "calls", "simulations"}),
+        ("Lucky", {"restarts", "calls", "environments", "simulations"}),
         ("Chatty", {"restarts", "simulations"}),
         ("Trusting", {"payloads", "simulations"}),
     ],
@@ -69,6 +69,7 @@ def test_a_wrong_service_fails_its_checks(service: str, failed: set[str], capsys
         (["tests.test_checks:Adding", "--payloads", "/no/such/file"], "cannot be read: No such file or directory"),
         (["tests.test_checks:Adding", "--payloads", __file__], "line 1 must be a message in hexadecimal"),
         (["tests.test_checks:Adding", "--life", "tests.test_checks:os"], "must be a function that takes a member"),
+        (["os:getcwd"], "it must make a ClusteredService"),
         (["tests.test_checks:Adding", "--seeds", "0"], "must be a number from 1 on"),
         (["tests.test_checks:Adding", "--life", "a:b", "--recording", "c"], "not allowed with"),
     ],

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
+import locale
 import logging
 import os
 import random
 import re
 import socket
+import sqlite3
+import subprocess
+import sys
 import threading
 import time
 import traceback
 import uuid
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -273,6 +279,11 @@ def _thread() -> None:
     thread.join()
 
 
+def _pool() -> None:
+    with ThreadPoolExecutor() as pool:
+        pool.submit(int).result()
+
+
 FORBIDDEN: dict[str, Callable[[], object]] = {
     "time.time": time.time,
     "time.monotonic_ns": time.monotonic_ns,
@@ -285,6 +296,10 @@ FORBIDDEN: dict[str, Callable[[], object]] = {
     "posix.stat": _touch,
     "socket.connect_ex": _connect,
     "_thread.start_joinable_thread": _thread,
+    "time.strftime": lambda: time.strftime("%Y"),
+    "_posixsubprocess.fork_exec": lambda: subprocess.run([sys.executable, "-c", ""], check=True, cwd="."),
+    "_sqlite3.connect": lambda: sqlite3.connect(":memory:").close(),
+    "_thread.start_joinable_thread of a pool": _pool,
 }
 
 
@@ -297,7 +312,7 @@ def test_a_forbidden_call_is_named_with_its_line(name: str) -> None:
     with pytest.raises(ForbiddenCallError, match="callbacks called what may answer differently") as e:
         check_calls(Calling, life)
     here = str(Path(__file__))
-    function = name.replace("posix", "os").replace("start_joinable_thread", "start_")
+    function = name.partition(" ")[0].replace("posix.", "os.").replace("start_joinable_thread", "start_")
     assert any(call.startswith(function) and here in call for call in e.value.calls), e.value.calls
     assert len(e.value.calls) == len(set(e.value.calls))
 
@@ -497,6 +512,30 @@ def test_a_payload_that_ends_snapshots_is_found() -> None:
         HostilePayloadError, match=r"the snapshot after message \d+ of seed 1, which is .*OverflowError"
     ):
         check_payloads(Storing, [bytes(8)], every=10)
+
+
+class Digits(Adding):
+    """Wrong: there are digits that are no numbers."""
+
+    def add(self, payload: bytes) -> None:
+        text = payload.decode(errors="replace")
+        self.state.total += int(text) if text.isdigit() and len(text) < 100 else 0
+
+
+class Naming(Adding):
+    """Wrong: JSON has texts that no snapshot can have."""
+
+    def add(self, payload: bytes) -> None:
+        with contextlib.suppress(ValueError):
+            self.state.names = [str(json.loads(payload))]
+
+
+@pytest.mark.parametrize(("service", "payload"), [(Digits, b""), (Naming, b'"name"')])
+def test_texts_that_callbacks_and_snapshots_refuse_are_among_the_hostile_payloads(
+    service: type[Adding], payload: bytes
+) -> None:
+    with pytest.raises(HostilePayloadError):
+        check_payloads(service, [payload], every=10)
 
 
 def numbers(member: MemoryMember) -> None:
@@ -717,6 +756,34 @@ def test_processes_with_other_environments_agree_about_a_good_service() -> None:
     assert check_environments("tests.test_checks:Adding", "tests.test_checks:life") > 100
 
 
+class HashAnswer(Adding):
+    """Wrong: the state is right, an answer is not."""
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        super().on_session_message(session, timestamp, buffer, header)
+        assert session is not None
+        session.send(b"%d" % hash(bytes(buffer)))
+
+
+class HashTimer(Adding):
+    """Wrong: the state is right, a timer is not."""
+
+    def add(self, payload: bytes) -> None:
+        super().add(payload)
+        while not self.cluster.schedule_timer(abs(hash(payload)), self.cluster.time + 60_000):
+            self.cluster.idle()
+
+
+class LocaleTotal(Adding):
+    """Wrong: reads numbers as the language does."""
+
+    def add(self, payload: bytes) -> None:
+        locale.setlocale(locale.LC_ALL, "")
+        self.state.total += len(locale.setlocale(locale.LC_CTYPE))
+
+
 class Clocking(Adding):
     """Wrong: the clock."""
 
@@ -730,10 +797,13 @@ class Clocking(Adding):
         ("Sorting", "it differs with PYTHONHASHSEED; look for sets of texts or bytes, and hash()"),
         ("LocalTime", "it differs with TZ; look for local time"),
         ("Clocking", "it differs in the same environment too; look for clocks, random numbers and addresses"),
+        ("HashAnswer", "it differs with PYTHONHASHSEED"),
+        ("HashTimer", "it differs with PYTHONHASHSEED"),
+        ("LocaleTotal", "it differs with LC_ALL"),
     ],
 )
 def test_processes_with_other_environments_find_what_depends_on_them(name: str, cause: str) -> None:
-    with pytest.raises(DivergenceError, match=r"the state at log position \d+ differs between processes with") as e:
+    with pytest.raises(DivergenceError, match=r"request at log position \d+ differs between processes with") as e:
         check_environments(f"tests.test_checks:{name}", "tests.test_checks:life")
     assert cause in str(e.value)
 

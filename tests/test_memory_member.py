@@ -181,7 +181,14 @@ def test_a_service_that_never_rests_is_an_error(member: MemoryMember) -> None:
 
 
 def test_time_never_goes_back(member: MemoryMember) -> None:
-    with pytest.raises(ScriptError, match="duration=-1: cluster time never goes back"):
+    with pytest.raises(ScriptError, match=r"duration=1.5: must be a whole number from 0 to \d+"):
+        member.advance(1.5)  # type: ignore[arg-type]
+    with pytest.raises(ScriptError, match=r"duration=\d+: must be a whole number"):
+        member.advance(2**70)
+    with pytest.raises(TypeError):
+        member.open_session("ada")  # type: ignore[arg-type]
+    assert member.sessions == []
+    with pytest.raises(ScriptError, match=r"duration=-1: must be .* cluster time never goes back"):
         member.advance(-1)
 
 

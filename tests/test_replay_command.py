@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,9 @@ def test_quitting_the_debugger_ends_the_replay_without_a_verdict(
     monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
     with pytest.raises(SystemExit, match="the replay was ended in the debugger"):
         main(["replay", str(tally.base_dir), TALLY, "--begin", "0", "--break-at", str(tally.answers[5][0])])
-    assert "differs from the recorded state" not in capsys.readouterr().err
+    captured = capsys.readouterr()
+    assert "differs from the recorded state" not in captured.err
+    assert "the service failed" not in captured.out
 
 
 def test_permissive_goes_on_behind_an_exception(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,3 +153,16 @@ def test_the_checks_take_a_recorded_log(tally: Tally, capsys: pytest.CaptureFixt
     output = capsys.readouterr().out
     assert status == 0, output
     assert "restarts       ok" in output
+
+
+def test_a_replay_without_rows_shows_its_progress(
+    tally: Tally, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("container.replay.command._PROGRESS_S", 0.0)
+    replay(tally, "tests.test_checks:Adding", "--begin", "0")
+    assert re.search(r"^log position \d+ of \d+$", capsys.readouterr().err, re.M)
+
+
+def test_a_position_that_no_callback_reaches_is_an_error(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay(tally, TALLY, "--begin", "0", "--break-at", "99999999") == 1
+    assert "--break-at 99999999: no callback ended there or later" in capsys.readouterr().err

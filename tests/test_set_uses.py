@@ -186,6 +186,8 @@ WRONG: dict[str, Callable[[], object]] = {
     "chain": lambda: list(itertools.chain(NAMES, ["x"])),
     "reduce": lambda: functools.reduce(lambda one, other: one + other, NAMES),
     "sum of floats": lambda: sum({0.1, 0.2, 0.3}),
+    "pop": lambda: set(NAMES).pop(),
+    "pop by the type": lambda: set.pop(set(NAMES)),
 }
 RIGHT: dict[str, Callable[[], object]] = {
     "sorted": lambda: sorted(NAMES),

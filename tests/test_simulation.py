@@ -181,7 +181,8 @@ class Selective(Adding):
         self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
     ) -> None:
         if self.cluster.role is Role.LEADER:
-            self.cluster.schedule_timer(1, timestamp + 5)
+            while not self.cluster.schedule_timer(1, timestamp + 5):
+                self.cluster.idle()
 
 
 class Trusting(Adding):
@@ -523,6 +524,8 @@ def test_a_state_of_the_user_is_compared_in_place_of_snapshots() -> None:
     with pytest.raises(SimulationFailure, match="^state "):
         simulate(Adding, seed=2, payloads=PAYLOADS, state=id)
     assert simulate(Adding, seed=2, payloads=PAYLOADS, state=lambda service: service.total).finding is None
+    with pytest.raises(SimulationFailure, match=r"differs from that of .* in .* now\."):
+        simulate(Adding, seed=2, payloads=PAYLOADS, state=lambda service: (id(service), 1))
 
 
 def test_errors_that_are_expected_are_no_finding() -> None:

@@ -91,21 +91,24 @@ def run_replay(options: Any) -> None:
     if options.break_at is not None:
         make = stopping(make, options.break_at, debuggers)
     member = open_member(options.recording, archive_dir=options.archive_dir, committed=options.committed)
+    end = member.log().log_range.committed_position if options.until is None else options.until
     plan = {
         "begin_position": options.begin,
         "end_position": options.until,
         "service_id": options.service_id,
         "mode": options.mode,
+        "report_progress": _Progress(end),
     }
-    end = member.log().log_range.committed_position if options.until is None else options.until
     try:
         if options.other is not None:
-            _compare(_with_progress(diff(member, make, find_service(options.other), **plan), end), options)
+            _compare(_rows(diff(member, make, find_service(options.other), **plan), debuggers), options)
         else:
-            _summarise(_with_progress(replay(member, make, **plan), end))
+            _summarise(_rows(replay(member, make, **plan), debuggers))
     finally:
         if any(debugger.was_quit for debugger in debuggers):  # what the rest of the callback was to do is missing
             raise SystemExit("the replay was ended in the debugger")
+    if options.break_at is not None and not debuggers:
+        raise ContainerError(f"--break-at {options.break_at}: no callback ended there or later, up to {end}")
 
 
 class Debugger(pdb.Pdb):
@@ -166,18 +169,25 @@ def stopping(make: Callable[[], object], position: int, debuggers: list[Debugger
     return made
 
 
-def _with_progress(batches: Iterator[pa.RecordBatch], end: int) -> Iterator[dict[str, Any]]:
-    """The rows of the batches, with a line a second on standard error that says how far they are."""
-    begin = said = time.monotonic()
-    count = 0
+class _Progress:
+    """A line a second on standard error that says how far a replay is."""
+
+    def __init__(self, end: int) -> None:
+        self._end = end
+        self._said = time.monotonic()
+
+    def __call__(self, position: int) -> None:
+        if (now := time.monotonic()) - self._said >= _PROGRESS_S:
+            self._said = now
+            print(f"log position {position} of {self._end}", file=sys.stderr, flush=True)
+
+
+def _rows(batches: Iterator[pa.RecordBatch], debuggers: list[Debugger]) -> Iterator[dict[str, Any]]:
+    """The rows of the batches; none once a debugger was left, as the rest of its callback is missing."""
     for batch in batches:
-        count += batch.num_rows
-        rows = batch.to_pylist()
-        if (now := time.monotonic()) - said >= _PROGRESS_S:
-            said = now
-            at = rows[-1]["log_position"]
-            print(f"log position {at} of {end}, {count / (now - begin):,.0f} rows/s", file=sys.stderr, flush=True)
-        yield from rows
+        if any(debugger.was_quit for debugger in debuggers):
+            return
+        yield from batch.to_pylist()
 
 
 def _summarise(rows: Iterator[dict[str, Any]]) -> None:

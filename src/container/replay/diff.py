@@ -8,7 +8,7 @@ client can tell. What the service's errors say does not count either, but that t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
@@ -74,6 +74,7 @@ def diff(
     committed: str | int | None = None,
     mode: str = STRICT,
     batch_rows: int = BATCH_ROWS,
+    report_progress: Callable[[int], object] | None = None,
     **plan: Any,
 ) -> Iterator[pa.RecordBatch]:
     """Run two services over a member's log without a break, and yield what the other does differently.
@@ -85,7 +86,9 @@ def diff(
     if not isinstance(member, Member):
         member = open_member(member, archive_dir=archive_dir, recording_id=recording_id, committed=committed)
     for segment in plan_replay(member, is_continuous=True, **plan):
-        yield from diff_segment(segment, service, other, mode=mode, batch_rows=batch_rows)
+        yield from diff_segment(
+            segment, service, other, mode=mode, batch_rows=batch_rows, report_progress=report_progress
+        )
 
 
 def diff_segment(
@@ -95,14 +98,18 @@ def diff_segment(
     *,
     mode: str = STRICT,
     batch_rows: int = BATCH_ROWS,
+    report_progress: Callable[[int], object] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Run two services over one segment, and yield what the other does differently, in the order of the log.
 
-    Arguments and errors are those of :func:`~container.replay.execution.replay_segment`. Both start from the snapshot
+    Arguments and errors are those of :func:`~container.replay.execution.replay_segment`; ``report_progress`` is of the
+    first service. Both start from the snapshot
     that is recorded at the segment's begin; what differs in their states then begins anew.
     """
     with (
-        closing(replay_segment(segment, service, mode=mode, batch_rows=batch_rows)) as batches,
+        closing(
+            replay_segment(segment, service, mode=mode, batch_rows=batch_rows, report_progress=report_progress)
+        ) as batches,
         closing(replay_segment(segment, other, mode=mode, batch_rows=batch_rows)) as other_batches,
     ):
         yield from diff_batches(batches, other_batches, mode=mode, batch_rows=batch_rows)

@@ -223,6 +223,7 @@ def replay(
     committed: str | int | None = None,
     mode: str = STRICT,
     batch_rows: int = BATCH_ROWS,
+    report_progress: Callable[[int], object] | None = None,
     **plan: Any,
 ) -> Iterator[pa.RecordBatch]:
     """Run a service over a member's log without a break, and yield what it does as rows in the order of the log.
@@ -230,7 +231,7 @@ def replay(
     Args:
         path: of the member, with ``archive_dir``, ``recording_id`` and ``committed`` as
             :func:`~container.recordings.open_member` takes them; or a member that is open.
-        service: as :func:`replay_segment` takes it, with ``mode`` and ``batch_rows``.
+        service: as :func:`replay_segment` takes it, with ``mode``, ``batch_rows`` and ``report_progress``.
         plan: the other arguments of :func:`plan_replay`, such as ``begin_position``.
 
     Raises:
@@ -240,7 +241,7 @@ def replay(
     if not isinstance(member, Member):
         member = open_member(member, archive_dir=archive_dir, recording_id=recording_id, committed=committed)
     for segment in plan_replay(member, is_continuous=True, **plan):
-        yield from replay_segment(segment, service, mode=mode, batch_rows=batch_rows)
+        yield from replay_segment(segment, service, mode=mode, batch_rows=batch_rows, report_progress=report_progress)
 
 
 def find_service(source: ServiceSource) -> Callable[[], object]:
@@ -272,7 +273,12 @@ def make_service(source: ServiceSource) -> object:
 
 
 def replay_segment(
-    segment: ReplaySegment, service: ServiceSource, *, mode: str = STRICT, batch_rows: int = BATCH_ROWS
+    segment: ReplaySegment,
+    service: ServiceSource,
+    *,
+    mode: str = STRICT,
+    batch_rows: int = BATCH_ROWS,
+    report_progress: Callable[[int], object] | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Run a service over one segment and yield what it does as rows, in the order of the log.
 
@@ -286,6 +292,7 @@ def replay_segment(
             the segment, ``permissive`` goes on behind the message, as the container does. A service that cannot
             start, or ends itself, ends the segment in either mode.
         batch_rows: rows of a batch at most; it also ends at 16 MiB of payload.
+        report_progress: called with the log position after each duty cycle, some tens of messages.
 
     Raises:
         ConfigurationError: the mode is unknown, or the service cannot be made.
@@ -294,7 +301,7 @@ def replay_segment(
     """
     if mode not in (STRICT, PERMISSIVE):
         raise ConfigurationError(f"mode={mode!r} is unknown, use one of {STRICT}, {PERMISSIVE}")
-    run = _Run(segment, make_service(service), mode, batch_rows)
+    run = _Run(segment, make_service(service), mode, batch_rows, report_progress)
     try:
         yield from run.batches()
     finally:
@@ -304,8 +311,16 @@ def replay_segment(
 class _Run:
     """One agent over one segment."""
 
-    def __init__(self, segment: ReplaySegment, service: Any, mode: str, batch_rows: int) -> None:
+    def __init__(
+        self,
+        segment: ReplaySegment,
+        service: Any,
+        mode: str,
+        batch_rows: int,
+        report_progress: Callable[[int], object] | None,
+    ) -> None:
         self._segment = segment
+        self._report_progress = report_progress
         self._is_strict = mode == STRICT
         self._is_ended = False
         self._damage: RecordingError | None = None
@@ -415,6 +430,8 @@ class _Run:
                 self._on_error(error)
             if self._damage is not None:
                 yield from self._damaged(self._damage)
+            if self._report_progress is not None:
+                self._report_progress(self._agent.cluster.log_position)
             yield from self._taken()
 
     def _damaged(self, error: RecordingError) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from container.api import TimeUnit
 from container.common.error_texts import message_of
 from container.common.object_path import load_object, search_current_directory
 from container.common.values import shown
@@ -92,6 +93,7 @@ def run_checks(options: Any) -> None:
     """
     search_current_directory()
     service = load_object(options.service, "service")
+    _check_service(service)
     payloads = _payloads(options.payloads)
     lives = _lives(options, payloads)
     failed = 0
@@ -107,6 +109,16 @@ def run_checks(options: Any) -> None:
         print(line.encode(errors="backslashreplace").decode(), flush=True)
     if failed:
         raise SystemExit(1)
+
+
+def _check_service(service: ServiceFactory) -> None:
+    """Report what is no service at all once, and not as a finding of each check."""
+    try:
+        MemoryMember(service).close()
+    except ConfigurationError:
+        raise
+    except BaseException:
+        return  # what a service raises is a finding
 
 
 def _text_of(error: BaseException) -> str:
@@ -163,7 +175,8 @@ def _checks(
             return 'skipped: needs greenlet: pip install "aeron-cluster-container[testing]"'
         sent = payloads or (() if isinstance(lives[0], GeneratedLife) else _payloads_in(service, lives[0]))
         delivered = sum(
-            simulate(service, seed=seed, payloads=sent).delivered for seed in range(1, options.simulations + 1)
+            simulate(service, seed=seed, payloads=sent, time_unit=TimeUnit.MILLIS).delivered
+            for seed in range(1, options.simulations + 1)
         )
         return f"{delivered} events delivered in {options.simulations} clusters"
 

@@ -223,7 +223,7 @@ def hostile_payload(draws: random.Random, payloads: Sequence[bytes]) -> bytes:
     payload = bytearray(draws.choice(payloads))
     for _ in range(draws.choice((1, 1, 2, 5))):
         at = draws.randrange(len(payload) + 1)
-        match draws.randrange(5):
+        match draws.randrange(6):
             case 0 if payload:
                 payload[at % len(payload)] = draws.choice((0, 1, 0x7F, 0x80, 0xFF, draws.randrange(256)))
             case 1:
@@ -232,6 +232,8 @@ def hostile_payload(draws: random.Random, payloads: Sequence[bytes]) -> bytes:
                 payload[at:at] = payload[at : at + 16]
             case 3:
                 payload[at : at + 8] = draws.choice(_EXTREME_NUMBERS)
+            case 4:
+                payload[at:at] = draws.choice(_BAD_TEXTS)
             case _:
                 payload[at:at] = draws.randbytes(draws.choice((1, 4, 200)))
     return bytes(payload[:_LONGEST_PAYLOAD])
@@ -240,6 +242,8 @@ def hostile_payload(draws: random.Random, payloads: Sequence[bytes]) -> bytes:
 _EXTREME_NUMBERS = tuple(
     number.to_bytes(8, "little", signed=True) for number in (0, -1, 1, 2**63 - 1, -(2**63), 2**31, 2**53)
 )
+# What texts and JSON can have: digits that int() refuses, a lone surrogate, no number, a long number, no UTF-8.
+_BAD_TEXTS = ("\u00b2".encode(), b"\\ud800", b"NaN", b"1e999", b"9" * 30, b"\xed\xa0\x80", b"[" * 2_000, b"\0")
 # Less than the log takes: 128 KiB with the header of a session message.
 _LONGEST_PAYLOAD = 100_000
 
@@ -276,8 +280,8 @@ def check_memory(
     if growth > limit:
         lines = "\n  ".join(str(entry) for entry in differences[:5])
         raise MemoryGrowthError(
-            f"after {first} lives, {second} more left {growth} bytes more, and the limit is {limit}; most of it from\n"
-            f"  {lines}",
+            f"after {first} lives, {second} more left {growth} bytes more, and the limit is {limit} (a bounded store "
+            f"that is not full yet grows as well: check more messages, or make it smaller); most of it from\n  {lines}",
             growth,
         )
     return growth

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from container.common.object_path import load_object
-from container.testing.snapshotting_member import states_of
+from container.testing.snapshotting_member import behaviour_of
 
 RESULT = b"\0states:"
 """Stands before what the process found, behind whatever the service printed."""
@@ -39,7 +39,7 @@ def main() -> None:
             load_object(given, name) if isinstance(given, str) else given
             for given, name in zip(pickle.load(sys.stdin.buffer), ("service", "life"), strict=True)
         )
-        states = states_of(service, life, pass_time)
+        states = behaviour_of(service, life, pass_time)
     digests = {
         position: hashlib.sha256(b"".join(len(part).to_bytes(8, "little") + part for part in state)).hexdigest()
         for position, state in states.items()

@@ -134,7 +134,7 @@ def check_environments(
         for position in sorted(expected.keys() | outcome.keys()):
             if expected.get(position) != outcome.get(position):
                 raise DivergenceError(
-                    f"the state at log position {position} differs between processes with "
+                    f"the state, an answer or a request at log position {position} differs between processes with "
                     f"{shown(first.aspects(), _SHOWN)} and {shown(environment.aspects(), _SHOWN)}: "
                     f"{_cause(task, first, environment, expected)}",
                     position,

@@ -6,6 +6,7 @@ import _socket
 import _thread
 import builtins
 import datetime
+import importlib
 import io
 import os
 import random
@@ -13,7 +14,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 from container.testing.findings import ForbiddenCallError, Life
@@ -33,8 +34,8 @@ def check_calls(service: ServiceFactory, life: Life) -> None:
 
     Raises:
         ForbiddenCallError: a callback called a clock, ``sleep``, random numbers without a seed of their own, files,
-            the network or threads, or used the order of a set. The text names each function with the file and line
-            that called it.
+            the network, processes or threads, or used the order of a set. The text names each function with the file
+            and line that called it.
     """
     found: dict[str, None] = {}
 
@@ -76,34 +77,26 @@ class _WatchedMember(MemoryMember):
             sys.setprofile(before)
 
 
-# Modules whose frames stand between a user's line and a forbidden call.
-_LIBRARY = frozenset(
-    [
-        "datetime",
-        "genericpath",
-        "glob",
-        "io",
-        "os",
-        "pathlib",
-        "posixpath",
-        "random",
-        "secrets",
-        "shutil",
-        "socket",
-        "tempfile",
-        "threading",
-        "uuid",
-    ]
-)
 # Modules that may do what they like: it does not come back to the service.
 _PARDONED = frozenset({"importlib", "linecache", "logging", "tokenize", "traceback", "warnings"})
+
+
+def _module(name: str) -> ModuleType | None:
+    """A module that a Python may lack."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
 _CLOCKS = (
-    "clock_gettime clock_gettime_ns ctime gmtime localtime monotonic monotonic_ns perf_counter perf_counter_ns "
-    "process_time process_time_ns sleep thread_time thread_time_ns time time_ns"
+    "asctime clock_gettime clock_gettime_ns ctime gmtime localtime monotonic monotonic_ns perf_counter perf_counter_ns "
+    "process_time process_time_ns sleep strftime thread_time thread_time_ns time time_ns"
 )
 _OF_THE_SYSTEM = (
-    "access chmod cpu_count getcwd getloadavg getpid getppid getrandom link listdir lstat mkdir open readlink remove "
-    "rename replace rmdir scandir stat statvfs symlink system times truncate unlink urandom utime"
+    "access chmod cpu_count fork getcwd getloadavg getpid getppid getrandom link listdir lstat mkdir open posix_spawn "
+    "posix_spawnp readlink remove rename replace rmdir scandir stat statvfs symlink system times truncate unlink "
+    "urandom utime"
 )
 _FUNCTIONS: dict[Any, str] = {
     getattr(module, name): f"{module.__name__}.{name}"
@@ -115,9 +108,11 @@ _FUNCTIONS: dict[Any, str] = {
         (_thread, "start_new_thread start_joinable_thread"),
         (builtins, "input"),
         (io, "open"),
+        (_module("_posixsubprocess"), "fork_exec"),
+        (_module("_sqlite3"), "connect"),
     )
     for name in names.split()
-    if hasattr(module, name)
+    if module is not None and hasattr(module, name)
 }
 _SHARED_RANDOM = getattr(random.random, "__self__", None)
 
@@ -149,7 +144,7 @@ def _line_of(frame: FrameType | None) -> str | None:
         room = frame.f_globals.get("__name__", "").partition(".")[0]
         if room in _PARDONED:
             return None
-        if line is None and room not in _LIBRARY:
+        if line is None and room not in sys.stdlib_module_names:
             line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return line

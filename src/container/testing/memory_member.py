@@ -51,6 +51,7 @@ _ROUND_LIMIT = 10_000
 _TERM_LENGTH = 1024 * 1024
 _EGRESS_CHANNEL = "aeron:udp?endpoint=localhost:20000"
 _NULL_VALUE = -1
+_TIME_MAX = 2**63 - 1
 _SNAPSHOT_END = 2
 
 
@@ -128,7 +129,8 @@ class MemorySession:
         """
         self._check_open()
         before = len(self.egress)
-        self._member._log(lambda module: module.session_message(self.id, bytes(payload)))
+        message = bytes(memoryview(payload))
+        self._member._log(lambda module: module.session_message(self.id, message))
         return self.egress[before:]
 
     def close(self, reason: CloseReason = CloseReason.CLIENT_ACTION) -> None:
@@ -259,7 +261,7 @@ class MemoryMember:
     def open_session(self, principal: bytes = b"") -> MemorySession:
         """Open a session for a client with this encoded principal, and return it."""
         self._check_running()
-        session = MemorySession(self, self._next_session_id, principal)
+        session = MemorySession(self, self._next_session_id, bytes(memoryview(principal)))
         self._next_session_id += 1
         self._all_sessions[session.id] = session
         self._log(
@@ -275,8 +277,11 @@ class MemoryMember:
         A timer that a callback schedules meanwhile fires as well when it is due.
         """
         self._check_running()
-        if duration < 0:
-            raise ScriptError(f"duration={duration}: cluster time never goes back")
+        if not isinstance(duration, int) or not 0 <= duration <= _TIME_MAX - self.cluster_time:
+            raise ScriptError(
+                f"duration={duration!r}: must be a whole number from 0 to {_TIME_MAX - self.cluster_time}: "
+                "cluster time never goes back, and has 64 bits"
+            )
         end = self.cluster_time + duration
         for _ in range(_ROUND_LIMIT):
             due = [(deadline, name) for name, deadline in self._timers.items() if deadline <= end]

@@ -124,7 +124,11 @@ class SetWatch:
             return
         self._call = (code, offset, function)
         name = function.__name__ if isinstance(function, BuiltinFunctionType) else ""
-        if name == "fromkeys" and isinstance(function.__self__, type):
+        if function is set.pop:
+            found = first
+        elif name == "pop" and isinstance(function.__self__, set):
+            found = function.__self__
+        elif name == "fromkeys" and isinstance(function.__self__, type):
             found = first
         elif not _LISTS_READ_SETS:
             return

@@ -9,7 +9,14 @@ from container.common.values import shown
 from container.errors import SnapshotError
 from container.snapshots import decode_states
 from container.testing.findings import DivergenceError, Life
-from container.testing.memory_member import MemoryMember, MemorySnapshot, Service, ServiceFactory, state_in
+from container.testing.memory_member import (
+    MemoryMember,
+    MemorySession,
+    MemorySnapshot,
+    Service,
+    ServiceFactory,
+    state_in,
+)
 from container.testing.scripted_consensus_module import ServiceAck
 
 _NULL_VALUE = -1
@@ -84,6 +91,34 @@ def states_of(
         life(member)
         member.take_snapshot()
         return member.states
+
+
+class _AnswersMember(SnapshottingMember):
+    """Also keeps what clients receive."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.answers: list[tuple[int, int, bytes]] = []
+        super().__init__(*args, **options)
+
+    def _receive(self, session: MemorySession, payload: bytes) -> None:
+        super()._receive(session, payload)
+        self.answers.append((self.log_position, session.id, payload))
+
+
+def behaviour_of(
+    service: ServiceFactory, life: Life, after_event: Callable[[], object] | None = None
+) -> dict[int, tuple[bytes, ...]]:
+    """The state after each event with what was logged and answered, by log position; timers at the last one."""
+    with _AnswersMember(service, 1, after_event) as member:
+        life(member)
+        member.take_snapshot()
+        found = dict(member.states)
+        for entry in member.log:
+            found[entry.position] = (*found.get(entry.position, ()), entry.message)
+        for position, session_id, payload in member.answers:
+            found[position] = (*found.get(position, ()), b"%d" % session_id, payload)
+        found[member.log_position] = (*found.get(member.log_position, ()), repr(member.timers).encode())
+        return found
 
 
 def _events_before(member: MemoryMember, position: int, count: int) -> str:

@@ -773,7 +773,7 @@ class SimulatedCluster:
         first, expected = known.setdefault(position, (whose, state))
         if expected == state:
             return
-        if isinstance(expected, tuple) and isinstance(state, tuple):
+        if what == "snapshot" or self.state_of is None:
             difference = state_difference(expected, state, run=first)
         else:
             difference = f"{expected!r} in {first}, {state!r} now."

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from container.api import TimeUnit
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError, ForkedError
 from container.settings.callback_errors import HALT
@@ -195,6 +196,7 @@ def simulate(
     payloads: Payloads = (),
     members: int | None = None,
     operations: int = 80,
+    time_unit: TimeUnit | None = None,
     plan: Plan | None = None,
     state: Callable[[Any], Any] | None = None,
     tolerates: Callable[[BaseException], bool] | None = None,
@@ -205,8 +207,8 @@ def simulate(
     ``seed`` decides everything: what clients do, when each part has its turn, and what goes wrong. The same seed gives
     the same run. Clients send ``payloads`` (a sequence of bytes, or a function that draws one from a
     ``random.Random``), and some that are damaged; without any they send random bytes. ``members`` is 1, 3 or 5 by the
-    seed, unless given; ``operations`` is about how much clients and operators do. A ``plan`` takes the place of all
-    these.
+    seed, unless given; ``operations`` is about how much clients and operators do. ``time_unit`` is that of cluster
+    time, in most seeds milliseconds unless given. A ``plan`` takes the place of all these.
 
     The members' states are compared after every few events, those of a given plan after each: by the messages that
     ``on_take_snapshot`` writes, or by what ``state(service)`` returns, which must be cheap, change nothing and compare
@@ -224,7 +226,7 @@ def simulate(
     checks = Checks(service=service, state=state, tolerates=tolerates, callback_error_policy=callback_error_policy)
     is_drawn = plan is None
     if plan is None:
-        plan = expand(seed, payloads=payloads, members=members, operations=operations)
+        plan = expand(seed, payloads=payloads, members=members, operations=operations, time_unit=time_unit)
     check(plan)
     result = checks.run(plan, probe_every=_PROBE_EVERY if is_drawn else 1)
     if result.finding is not None:

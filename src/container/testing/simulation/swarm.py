@@ -23,7 +23,14 @@ _PLAIN_SHARE = 0.1
 type Payloads = Sequence[bytes] | Callable[[random.Random], bytes]
 
 
-def expand(seed: int, *, payloads: Payloads = (), members: int | None = None, operations: int = 80) -> Plan:
+def expand(
+    seed: int,
+    *,
+    payloads: Payloads = (),
+    members: int | None = None,
+    operations: int = 80,
+    time_unit: TimeUnit | None = None,
+) -> Plan:
     """Draw a plan from ``seed``; the arguments are those of :func:`~container.testing.simulation.simulate`."""
     plans.check_size(seed, 1 if members is None else members)
     plans.check_number("operations", operations, 0, 1_000_000)
@@ -44,11 +51,16 @@ def expand(seed: int, *, payloads: Payloads = (), members: int | None = None, op
         module_us=draws.choice(((5, 20), (20, 500), (1_000, 5_000))),
         cut_rate=draws.choice((0.0, 0.1, 0.5)),
         clock_offsets_ms=tuple(draws.choice((0, draws.randint(-5_000, 5_000))) for _ in range(count)),
-        time_unit=draws.choices(list(TimeUnit), (8, 1, 1))[0],
+        time_unit=_time_unit(draws, time_unit),
         term_length=_term_length(draws.choice((64 * 1024, 64 * 1024, 1024 * 1024)), longest),
         mtu_length=draws.choice((1408, 1408, 96, 256, 8192)),
         log_fragment_limit=draws.choice((50, 50, 1, 7)),
     )
+
+
+def _time_unit(draws: random.Random, given: TimeUnit | None) -> TimeUnit:
+    drawn = draws.choices(list(TimeUnit), (8, 1, 1))[0]  # also when one is given: the other draws stay as they are
+    return drawn if given is None else given
 
 
 def _term_length(drawn: int, longest: int) -> int:
