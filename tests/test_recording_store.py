@@ -678,3 +678,25 @@ def test_closing_leaves_active_recordings_to_the_next_open(world: StoreWorld) ->
     world.open()
     assert world.frames(0) == FRAMES.data(0, b"one")
     assert isinstance(world.store, RecordingStore)
+
+
+def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "archive").mkdir()
+    world = StoreWorld(FileStorage(), str(tmp_path / "archive"))
+    world.record(b"one")
+    segment, elsewhere = tmp_path / "archive" / "0-0.rec", tmp_path / "elsewhere"
+    segment.rename(elsewhere)
+    before = elsewhere.read_bytes()
+    segment.symlink_to(elsewhere)
+    for act in (world.extend, world.frames):
+        with pytest.raises((ArchiveError, RecordingError, OSError), match="symbolic link"):
+            act(0)
+    assert elsewhere.read_bytes() == before
+    world.store.close()
+    catalog = tmp_path / "archive" / "archive.catalog"
+    catalog.rename(tmp_path / "catalog")
+    before = (tmp_path / "catalog").read_bytes()
+    catalog.symlink_to(tmp_path / "catalog")
+    with pytest.raises((ArchiveError, RecordingError, OSError), match="symbolic link"):
+        world.open()
+    assert (tmp_path / "catalog").read_bytes() == before

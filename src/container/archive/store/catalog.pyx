@@ -15,7 +15,7 @@ from container.archive.store.window cimport CHUNK_LENGTH, FileWindow, window_of
 from container.common.sealed cimport hide
 from container.recordings.checksums cimport CHECKSUM_CRC32C, CHECKSUM_NONE
 from container.recordings.checksums cimport checksum as checksum_of
-from container.storage.seam cimport OPEN_CREATE, OPEN_EXCLUSIVE, Storage, StorageFile
+from container.storage.seam cimport OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_NO_FOLLOW, Storage, StorageFile
 
 from contextlib import suppress
 
@@ -96,7 +96,7 @@ cdef class Catalog:
             storage.unlink(f"{archive_dir}/{_NEW_NAME}")        # a crash has left it
         if not storage.exists(made.path):
             made._make_file([_HEADER.pack(_NEW_VERSION, HEADER_LENGTH, 0, NEW_ALIGNMENT)], capacity)
-        made._file = storage.open_file(made.path, 0)
+        made._file = storage.open_file(made.path, OPEN_NO_FOLLOW)
         try:
             made._load()
         except BaseException:
@@ -382,7 +382,7 @@ cdef class Catalog:
         # The name may be another file's from here on: nothing may be written into the old one.
         try:
             self._file.close()
-            self._file = self._storage.open_file(self.path, 0)
+            self._file = self._storage.open_file(self.path, OPEN_NO_FOLLOW)
         except BaseException as error:
             self._failure = error
             raise

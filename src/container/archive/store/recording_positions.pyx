@@ -20,7 +20,7 @@ from libc.string cimport memcpy
 
 from container.common.sealed cimport hide
 from container.storage.seam cimport (
-    OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_READ_ONLY, Storage, StorageFile, StorageMap,
+    OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_NO_FOLLOW, OPEN_READ_ONLY, Storage, StorageFile, StorageMap,
 )
 
 from container.archive.error_codes import GENERIC as _GENERIC
@@ -140,7 +140,7 @@ cdef class RecordingPositions:
         if owner is None:
             return 0
         try:
-            file = self._storage.open_file(self.path, OPEN_READ_ONLY)
+            file = self._storage.open_file(self.path, OPEN_READ_ONLY | OPEN_NO_FOLLOW)
             try:
                 if file.length() <= LENGTH_MAX:
                     content = file.read(LENGTH_MAX, 0)
@@ -213,7 +213,7 @@ cdef class RecordingPositions:
         for recording_id, position in self._truncations.items():
             content += _place_bytes(KIND_TRUNCATION, recording_id, bytes(IDENTITY_LENGTH), position)
         self._replace_file(content.ljust((len(content) + PAGE - 1) // PAGE * PAGE, b"\0"))
-        self._file = self._storage.open_file(self.path, 0)
+        self._file = self._storage.open_file(self.path, OPEN_NO_FOLLOW)
         for offset in range(0, self._file.length(), PAGE):
             self._map_page(offset)
         for recording_id in self._truncations:

@@ -26,7 +26,7 @@ from container.archive.store.segment_writer import SegmentWriter
 from container.errors import ArchiveError, RecordingError
 from container.files.catalog import NULL_POSITION, RecordingDescriptor
 from container.recordings.frame_reader import segment_file_name, segment_position
-from container.storage.seam import CREATE, READ_ONLY, Storage
+from container.storage.seam import CREATE, NO_FOLLOW, READ_ONLY, Storage
 
 _FRAME_ALIGNMENT = 32
 _TERM_LENGTH_MIN = 1 << 16
@@ -606,7 +606,7 @@ class RecordingStore:
         path = self._path(descriptor.recording_id, base)
         if not self._storage.exists(path):
             return
-        file = self._storage.open_file(path, 0)
+        file = self._storage.open_file(path, NO_FOLLOW)
         try:
             file.set_length(position - base)
             file.set_length(descriptor.segment_file_length)
@@ -677,7 +677,7 @@ class RecordingStore:
 
     def _first_frame_offset(self, descriptor: RecordingDescriptor, position: int, path: str) -> int:
         """Where in the first term of a segment its first frame begins, which must be one of this recording."""
-        file = self._storage.open_file(path, READ_ONLY)
+        file = self._storage.open_file(path, READ_ONLY | NO_FOLLOW)
         try:
             file_length, segment_length = file.length(), descriptor.segment_file_length
             if file_length != segment_length:
@@ -779,7 +779,7 @@ def _check_seam(label: str, descriptor: RecordingDescriptor, seam: int) -> None:
 def _note_migration(storage: Storage, directory: str, migration: _Migration) -> None:
     """Note it on the disk: from here on it is finished, also after a crash."""
     path = f"{directory}/{_MIGRATION_NAME}"
-    file = storage.open_file(f"{path}.new", CREATE)
+    file = storage.open_file(f"{path}.new", CREATE | NO_FOLLOW)
     try:
         file.set_length(0)
         file.write(migration.encoded(), 0)
@@ -819,7 +819,7 @@ def _finish_migration(storage: Storage, directory: str, catalog: Catalog) -> Non
     path = f"{directory}/{_MIGRATION_NAME}"
     if not storage.exists(path):
         return
-    file = storage.open_file(path, READ_ONLY)
+    file = storage.open_file(path, READ_ONLY | NO_FOLLOW)
     try:
         migration = _Migration.decoded(file.read(_MIGRATION.size + 1, 0), path)
     finally:

@@ -19,7 +19,7 @@ from container.codecs cimport sbe
 from container.common.sealed cimport hide
 from container.recordings.checksums cimport CHECKSUM_CRC32C, CHECKSUM_NONE
 from container.recordings.checksums cimport checksum as checksum_of
-from container.storage.seam cimport OPEN_CREATE, Storage, StorageFile
+from container.storage.seam cimport OPEN_CREATE, OPEN_NO_FOLLOW, Storage, StorageFile
 
 from container.archive.store.facts import Recovered
 from container.errors import ConfigurationError, RecordingError
@@ -353,7 +353,7 @@ cdef class _Recovery:
     cdef _Segment _open(self, int64_t base):
         cdef _Segment made = _Segment.__new__(_Segment)
         made.path, made.base = self._path(base), base
-        made.file = self._storage.open_file(made.path, 0)
+        made.file = self._storage.open_file(made.path, OPEN_NO_FOLLOW)
         made.window = window_of(made.file, self._report_progress)
         made.file_length = made.file.length()
         made.length = min(made.file_length, self._segment_length)
@@ -493,7 +493,7 @@ cdef class _Recovery:
 
     cdef int _create(self, int64_t base) except -1:
         """An empty segment, as there is one behind a segment that is full."""
-        cdef StorageFile file = self._storage.open_file(self._path(base), OPEN_CREATE)
+        cdef StorageFile file = self._storage.open_file(self._path(base), OPEN_CREATE | OPEN_NO_FOLLOW)
         file.set_length(self._segment_length)
         self._force(file)
         file.close()

@@ -16,7 +16,7 @@ from container.codecs cimport sbe
 from container.common.sealed cimport seal
 from container.recordings.checksums cimport CHECKSUM_NONE
 from container.recordings.checksums cimport checksum as checksum_of
-from container.storage.seam cimport OPEN_READ_ONLY, Storage
+from container.storage.seam cimport OPEN_NO_FOLLOW, OPEN_READ_ONLY, Storage
 
 from container.errors import RecordingError, RecordingUnavailableError
 
@@ -166,7 +166,7 @@ cdef class SegmentReader:
         self.close()
         cdef str path = self._path(segment_position)
         try:
-            self._file = self._storage.open_file(path, OPEN_READ_ONLY)
+            self._file = self._storage.open_file(path, OPEN_READ_ONLY | OPEN_NO_FOLLOW)
         except OSError as error:
             what = "recording segment not found" if isinstance(error, FileNotFoundError) else (
                 f"recording segment cannot be opened: {error.strerror}")

@@ -20,7 +20,7 @@ from container.codecs cimport sbe
 from container.common.sealed cimport seal
 from container.recordings.checksums cimport CHECKSUM_NONE
 from container.recordings.checksums cimport checksum as checksum_of
-from container.storage.seam cimport OPEN_CREATE, OPEN_EXCLUSIVE, Storage, StorageFile
+from container.storage.seam cimport OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_NO_FOLLOW, Storage, StorageFile
 
 from container.errors import ArchiveError
 
@@ -100,7 +100,7 @@ cdef class SegmentWriter:
         cdef StorageFile file
         try:
             if self._storage.exists(path):
-                file = self._storage.open_file(path, 0)
+                file = self._storage.open_file(path, OPEN_NO_FOLLOW)
                 try:
                     if file.length() != self._layout.segment_length:
                         file.set_length(self._layout.segment_length)
@@ -243,7 +243,7 @@ cdef class SegmentWriter:
         if self._segment_position > segment_position:       # created, and nothing came to be in it
             self._storage.unlink(self._path(self._segment_position))
             self._segment_position = segment_position
-        file = self._storage.open_file(path, 0)
+        file = self._storage.open_file(path, OPEN_NO_FOLLOW)
         try:
             file.set_length(self.position - segment_position)
             file.set_length(self._layout.segment_length)
