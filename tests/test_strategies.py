@@ -46,7 +46,8 @@ from tests.test_checks import Adding, Forgetful, Shared, Sorting
 pytestmark = pytest.mark.timeout(180)
 FIXED = settings(derandomize=True, database=None, deadline=None, print_blob=False)
 FEW = settings(FIXED, max_examples=15, stateful_step_count=30)
-SEARCHING = settings(FIXED, max_examples=100, phases=[Phase.generate, Phase.shrink])
+# Examples also come from constants of whatever modules are loaded: enough of them, so that it does not matter which.
+SEARCHING = settings(FIXED, max_examples=500, phases=[Phase.generate, Phase.shrink])
 AUCTION_REQUESTS = st.one_of(
     st.builds(OpenAuction, st.integers(0, 9), st.just("lot"), st.integers(0, 9), st.integers(1, 5_000)),
     st.builds(PlaceBid, st.integers(0, 9), st.integers(0, 3), st.just("ada"), st.integers(0, 20)),
