@@ -369,7 +369,7 @@ async def test_callers_errors_are_theirs(members: ThreadedMembers, member: Patie
             await client.send(bytes(client.client.max_message_length + 1))
         first = asyncio.create_task(client.request(b"7:", key=7))
         await until(lambda: client.request_counts.in_flight and members.do(member.payloads), "the request")
-        with pytest.raises(ClusterError, match="a request with key 7 waits"):
+        with pytest.raises(ClusterError, match="a request with key 7 is already waiting"):
             await client.request(b"7:", key=7)
         with pytest.raises(MessageTooLongError, match="the outbox takes 16777216 bytes in all"):
             await client.send(bytes(17 * 1024 * 1024))

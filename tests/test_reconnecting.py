@@ -208,7 +208,7 @@ def test_callers_errors_are_theirs(members: ThreadedMembers, member: PatientMemb
         with pytest.raises(MessageTooLongError, match="max_message_length"):
             client.send(bytes(client.cluster.max_message_length + 1))
         first = client.begin_request(b"7:", key=7)
-        with pytest.raises(ClusterError, match="a request with key 7 waits"):
+        with pytest.raises(ClusterError, match="a request with key 7 is already waiting"):
             client.request(b"7:", key=7)
         members.do(lambda: member.message(b"7:done"))
         assert first.wait() == b"7:done"

@@ -46,8 +46,8 @@ from tests.test_checks import Adding, Forgetful, Shared, Sorting
 pytestmark = pytest.mark.timeout(180)
 FIXED = settings(derandomize=True, database=None, deadline=None, print_blob=False)
 FEW = settings(FIXED, max_examples=15, stateful_step_count=30)
-# Examples also come from constants of whatever modules are loaded: enough of them, so that it does not matter which.
-SEARCHING = settings(FIXED, max_examples=500, phases=[Phase.generate, Phase.shrink])
+# Hypothesis draws constants of whatever modules are loaded: long enough, so that it does not matter which.
+SEARCHING = settings(FIXED, max_examples=500, stateful_step_count=40, phases=[Phase.generate, Phase.shrink])
 AUCTION_REQUESTS = st.one_of(
     st.builds(OpenAuction, st.integers(0, 9), st.just("lot"), st.integers(0, 9), st.integers(1, 5_000)),
     st.builds(PlaceBid, st.integers(0, 9), st.integers(0, 3), st.just("ada"), st.integers(0, 20)),
@@ -135,7 +135,7 @@ def machine(service: Any, **attributes: Any) -> type[ServiceMachine]:
 def failure_of(kind: type[ServiceMachine], error: type[BaseException]) -> tuple[BaseException, list[str]]:
     """The error that a machine finds, and the steps of the shortest script."""
     with pytest.raises(error) as caught:
-        run_state_machine_as_test(kind, settings=settings(SEARCHING, stateful_step_count=15))
+        run_state_machine_as_test(kind, settings=SEARCHING)
     notes = "\n".join(getattr(caught.value, "__notes__", ()))
     steps = [line for line in notes.splitlines() if "state." in line and not re.search("teardown|is_small", line)]
     assert steps, notes
