@@ -3,6 +3,7 @@ messages; time passes when a test says so."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from container.codecs import messages as codecs
 from container.errors import ArchiveEvent
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver
-from container.transport.seam import Image, Publication
+from container.transport.seam import Client, Image, Publication
 
 MS = 1_000_000
 CONTROL_CHANNEL = "aeron:ipc?term-length=64k"
@@ -43,6 +44,18 @@ class ControlWorld:
         self.clock = ManualClock()
         self.driver = MemoryDriver(self.clock, publication_window=window)
         self.client: MemoryClient = self.driver.connect("archive")
+        self.begin(self.client, authenticator, authorisation_service)
+
+    def begin(
+        self,
+        client: Client,
+        authenticator: Authenticator | None = None,
+        authorisation_service: AuthorisationService | None = None,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+    ) -> None:
+        """Listen, with a client of whatever driver."""
+        self.seam_client = client
+        self.connect_timeout_ms = connect_timeout_ms
         self.authenticator = AcceptAll() if authenticator is None else authenticator
         self.authorisation_service = AllowAll() if authorisation_service is None else authorisation_service
         self.errors: list[Exception] = []
@@ -53,7 +66,7 @@ class ControlWorld:
         self.sessions: dict[int, ControlSession] = {}
         self.ended: list[ControlSession] = []
         self.next_session_id = FIRST_SESSION_ID
-        subscription = seam.add_subscription(self.client, CONTROL_CHANNEL, CONTROL_STREAM_ID)
+        subscription = seam.add_subscription(client, CONTROL_CHANNEL, CONTROL_STREAM_ID)
         self.adapter = ControlAdapter(subscription, cast(ControlHandler, self), self.errors.append)
 
     def connect(self, **settings: Any) -> RawClient:
@@ -62,7 +75,7 @@ class ControlWorld:
     def work(self, turns: int = 1) -> None:
         """Turns of the duty cycle."""
         for _ in range(turns):
-            seam.invoke(self.client)
+            seam.invoke(self.seam_client)
             self.adapter.poll()
             for session in list(self.sessions.values()):
                 session.do_work()
@@ -85,8 +98,10 @@ class ControlWorld:
 
     def counters(self) -> list[tuple[int, str]]:
         """Value and label of the counters of sessions."""
-        records = (seam.counter_record(self.driver.counters, counter_id) for counter_id in range(50))
-        return [(each["value"], each["label"]) for each in records if (each["state"], each["type_id"]) == (1, 113)]
+        counters = seam.counters(self.seam_client)
+        records = (seam.counter_record(counters, each) for each in range(seam.counter_capacity(counters)))
+        used = itertools.takewhile(lambda record: record["state"] != 0, records)
+        return [(each["value"], each["label"]) for each in used if (each["state"], each["type_id"]) == (1, 113)]
 
     # The conductor
 
@@ -105,7 +120,7 @@ class ControlWorld:
                             client_info))
         )  # fmt: skip
         session = ControlSession(
-            self.client,
+            self.seam_client,
             image,
             self.authenticator,
             self.authorisation_service,
@@ -124,7 +139,7 @@ class ControlWorld:
             response_stream_id=response_stream_id,
             encoded_credentials=encoded_credentials,
             client_info=client_info,
-            connect_timeout_ns=CONNECT_TIMEOUT_MS * MS,
+            connect_timeout_ns=self.connect_timeout_ms * MS,
             liveness_check_interval_ns=LIVENESS_INTERVAL_MS * MS,
         )
         self.sessions[session.session_id] = session

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import struct
 from collections.abc import Callable
@@ -423,6 +424,8 @@ def test_half_a_message_is_not_completed_by_the_next_publication(world: World) -
 
 
 def test_many_images_that_come_and_go(world: World) -> None:
+    gc.collect()
+    before = sum(type(each).__name__ == "RequestStream" for each in gc.get_objects())
     for number in range(50):
         client = world.driver.connect("comes and goes")
         publication = seam.add_publication(client, CHANNEL, STREAM_ID, exclusive=True)
@@ -431,6 +434,8 @@ def test_many_images_that_come_and_go(world: World) -> None:
         world.poll()
     assert len(world.calls) == 50
     assert world.errors == []
+    gc.collect()
+    assert sum(type(each).__name__ == "RequestStream" for each in gc.get_objects()) <= before + 1
 
 
 def test_what_the_handler_raises_is_reported_and_the_next_request_served(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from container.archive.client.archive_client import ArchiveClient, ArchiveClient
 from container.archive.error_codes import AUTHENTICATION_REJECTED, GENERIC, UNAUTHORISED_ACTION, UNKNOWN_RECORDING
 from container.archive.sessions.control_handler import ControlRequest
 from container.archive.sessions.control_session import STATES, ControlSession
+from container.codecs import messages as codecs
 from container.errors import AgentTermination, ArchiveError, ArchiveEvent, RegistrationError
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import SteppingIdleStrategy
@@ -25,9 +27,11 @@ from tests.control_world import (
     OK,
     RECORDING_UNKNOWN,
     SUBSCRIPTION_UNKNOWN,
+    VERSION,
     ControlWorld,
     RawClient,
 )
+from tests.test_control_adapter import CALLS, GOLDEN, damaged
 
 RESPONSE = "aeron:ipc?mtu=1408|term-length=64k|session-id=5000|sparse=true"
 TEMPORARILY_UNAVAILABLE, OTHER = 10, 11
@@ -443,6 +447,26 @@ def test_a_challenge_that_could_not_be_sent_is_no_challenge() -> None:
     assert only(world).state == "CHALLENGED"
 
 
+def test_the_answer_to_a_late_response_is_repeated_200_ms_later() -> None:
+    authenticator = Scripted(lambda session: session.challenge(b"?"))
+    world = ControlWorld(authenticator=authenticator)
+    client = world.connect()
+    client.request_session()
+    world.wait(1000)
+    authenticator.on_challenged = lambda session: session.authenticate(b"")
+    client.received()
+    arrived = arrivals(world, client, 500)
+    assert [elapsed for elapsed, _, _ in arrived] == [10, 220, 430]
+
+
+def test_a_client_hears_of_its_rejection_in_the_next_cycle() -> None:
+    world = ControlWorld(authenticator=Scripted(lambda session: session.reject()))
+    client = world.connect()
+    client.request_session()
+    world.work(4)
+    assert client.errors() == [(1000, AUTHENTICATION_REJECTED, "authentication rejected")]
+
+
 def test_the_first_decision_counts() -> None:
     results: list[object] = []
 
@@ -668,6 +692,25 @@ def test_conformance_8_nothing_is_allowed_and_clients_can_connect() -> None:
     world.work()
     assert client.errors() == [(-1, UNAUTHORISED_ACTION, "unauthorised action")]
     assert only(world).state == "AUTHENTICATED"
+
+
+def test_a_client_that_may_do_nothing_and_reads_again_is_not_given_up() -> None:
+    world = ControlWorld(authorisation_service=DenyAll())
+    client = world.connect()
+    client.request_session()
+    world.work(4)
+    client.control_session_id = FIRST_SESSION_ID
+    world.driver.publication_results(RESPONSE, 20, [BACK_PRESSURED] * 3)
+    client.send("ArchiveIdRequest")
+    for _ in range(10):
+        world.wait(1000)
+        assert client.received()
+    assert only(world).state == "AUTHENTICATED"
+    world.driver.publication_results(RESPONSE, 20, [BACK_PRESSURED] * 1000)
+    client.send("ArchiveIdRequest")
+    world.wait(5100)
+    assert world.sessions == {}, "its replies wait, and the answer to its connect cannot be repeated"
+    assert world.ended[0].abort_reason == "failed to establish initial connection: state=AUTHENTICATED"
 
 
 @pytest.mark.parametrize("answer", [None, 1, "yes", ValueError("broken")])
@@ -1260,3 +1303,71 @@ def test_the_wall_clock_has_no_say_in_what_a_session_waits_for(world: ControlWor
     world.wait(3000)
     assert session.state == "ACTIVE"
     assert [name for name, _ in client.received()] == ["Ping"] * 5
+
+
+# Hostile clients
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_hostile_clients_leave_nothing_and_hurt_nobody(seed: int) -> None:
+    chance = random.Random(seed)
+
+    def decide(session: SessionProxy) -> None:
+        kind = chance.randrange(8)
+        if kind == 0:
+            session.reject()
+        elif kind == 1:
+            session.challenge(b"?")
+        elif kind == 2:
+            raise ValueError("broken")
+        elif kind > 3:
+            session.authenticate(b"me")
+
+    authenticator = Scripted(decide)
+    authenticator.on_challenged = decide
+    world = ControlWorld(authenticator=authenticator, window=SMALL_WINDOW)
+    requests = [vector.encoded for vector in GOLDEN.vectors if vector.message in CALLS]
+    clients: list[RawClient] = []
+    for turn in range(400):
+        if len(clients) < 8 and chance.random() < 0.2:
+            clients.append(world.connect(response_stream_id=20 + turn))
+        client = chance.choice(clients) if clients else world.connect(response_stream_id=20 + turn)
+        kind = chance.randrange(8)
+        if kind == 0:
+            channel = chance.choice((client.response_channel, client.response_channel, "", "aeron:x", "\xff" * 3000))
+            client.offer(
+                codecs.encode(
+                    "archive",
+                    "AuthConnectRequest",
+                    correlation_id=turn,
+                    response_stream_id=client.response_stream_id,
+                    version=chance.choice((VERSION, VERSION, 1 << 16, 0, -1, 2 << 16)),
+                    response_channel=channel.encode("latin-1"),
+                    encoded_credentials=chance.randbytes(chance.choice((0, 10, 1000))),
+                    client_info=chance.randbytes(chance.choice((0, 10, 1000))),
+                )
+            )
+        elif kind in (1, 2, 3):
+            data = bytearray(damaged(chance, chance.choice(requests)))
+            if len(data) >= 16 and world.sessions:
+                data[8:16] = chance.choice(list(world.sessions)).to_bytes(8, "little")
+            client.offer(bytes(data))
+        elif kind == 4:
+            client.raw(chance.randrange(20))
+        elif kind == 5 and chance.random() < 0.2 and client in clients:
+            clients.remove(client)
+            client.vanish()
+        elif kind == 6 and world.sessions:
+            session = chance.choice(list(world.sessions.values()))
+            session.send_error(turn, "e" * chance.randrange(3000))
+            session.send_signal(turn, 1, 2, 3, chance.randrange(8))
+            session.send_replay_ok(turn, 1)
+        world.wait(chance.choice((10, 50, 500)), 10)
+    for client in clients:
+        client.vanish()
+    world.wait(6000, 50)
+    assert world.sessions == {}
+    assert world.counters() == []
+    assert len(world.client.open_resources) == 1
+    assert len(world.ended) > 10
+    assert all(len(str(error)) < 6000 for error in world.errors)

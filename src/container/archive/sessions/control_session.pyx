@@ -415,16 +415,18 @@ cdef class ControlSession:
         return 1
 
     cdef int _resend(self) except -1:
-        # What the client does not read in these states does not begin a limit: it has one, or may take its time.
+        # What the client does not read in these states begins no limit: it has one, or may take its time.
+        cdef int32_t code = CONTROL_RESPONSE_CODE_ERROR
+        cdef int64_t relevant_id = self.session_id
+        cdef str text = self._version_error
+        cdef bint is_sent
         if self._state == AUTHENTICATED:
-            return self._try_send(
-                self._response(self.correlation_id, self.session_id, CONTROL_RESPONSE_CODE_OK, ""), False)
-        if self._state == REJECTED:
-            self._try_send(self._response(
-                self.correlation_id, error_codes.AUTHENTICATION_REJECTED, CONTROL_RESPONSE_CODE_ERROR, _REJECTED), False)
-        else:
-            self._try_send(self._response(
-                self.correlation_id, self.session_id, CONTROL_RESPONSE_CODE_ERROR, self._version_error), False)
+            code, text = CONTROL_RESPONSE_CODE_OK, ""
+        elif self._state == REJECTED:
+            relevant_id, text = error_codes.AUTHENTICATION_REJECTED, _REJECTED
+        is_sent = self._try_send(self._response(self.correlation_id, relevant_id, code, text), False)
+        if is_sent and self._state == AUTHENTICATED:
+            self._note(True)
         return 1
 
     cdef int _live(self, int64_t now_ns) except -1:
