@@ -52,6 +52,11 @@ ROOMS = {
     "archive-client": Room(
         "requests to an archive, and snapshots in it", "archive.client", "common codecs transport files"
     ),
+    "archive-sessions": Room(
+        "what an archive does for its clients: their control sessions and requests, and what they are sent",
+        "archive.sessions",
+        "common codecs transport archive",
+    ),
     "archive-front": Room(
         "an archive as its owner sees it: its mark file",
         "archive.archive_mark_file",

@@ -271,6 +271,10 @@ class ClusterEvent(Event):
     """An event of the cluster, such as the close of an unknown session."""
 
 
+class ArchiveEvent(Event):
+    """An event of the archive, such as a control session that ended for want of a client that reads."""
+
+
 class AgentTermination(BaseException):
     """Ends the agent. It passes through user callbacks, so it is no ``Exception``: do not swallow it."""
 

@@ -6,9 +6,10 @@ import enum
 
 
 class CounterType(enum.IntEnum):
-    """Type ids of the cluster's counters, and of the archive's for a recording (upstream: AeronCounters.java)."""
+    """Type ids of the cluster's counters and of the archive's (upstream: AeronCounters.java)."""
 
     RECORDING_POSITION = 100
+    ARCHIVE_CONTROL_SESSION = 113
     CONSENSUS_MODULE_STATE = 200
     NODE_ROLE = 201
     CONTROL_TOGGLE = 202
