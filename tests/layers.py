@@ -74,6 +74,11 @@ ROOMS = {
         "archive.store",
         "common codecs storage files recordings",
     ),
+    "archive-sessions": Room(
+        "what an archive does for its clients: a state machine for each recording and replay",
+        "archive.sessions",
+        "common codecs transport archive archive-store",
+    ),
     "replay": Room(
         "a recorded log, executed again by the real agent",
         "replay recordings.diff recordings.replay",
