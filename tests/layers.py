@@ -52,16 +52,6 @@ ROOMS = {
     "archive-client": Room(
         "requests to an archive, and snapshots in it", "archive.client", "common codecs transport files"
     ),
-    "archive-sessions": Room(
-        "what an archive does for its clients: their control sessions and requests, and what they are sent",
-        "archive.sessions",
-        "common codecs transport archive",
-    ),
-    "archive-front": Room(
-        "an archive as its owner sees it: its mark file",
-        "archive.archive_mark_file",
-        "common transport storage files",
-    ),
     "service": Room(
         "inside the member: agent, adapters, proxy, sessions, snapshots",
         "service snapshots",
@@ -75,9 +65,15 @@ ROOMS = {
         "common codecs storage files recordings",
     ),
     "archive-sessions": Room(
-        "what an archive does for its clients: a state machine for each recording and replay",
+        "what an archive does for its clients: a state machine for each control session, recording, replay, list, "
+        "deletion and replication",
         "archive.sessions",
         "common codecs transport archive archive-store",
+    ),
+    "archive-front": Room(
+        "an archive as its owner sees it: launching, running and closing one; its duty cycle and its mark file",
+        "archive.archive_mark_file",
+        "common transport storage files",
     ),
     "replay": Room(
         "a recorded log, executed again by the real agent",
