@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from container.archive.sessions.async_archive cimport AsyncArchive
 from container.archive.sessions.control_session cimport ControlSession
+from container.archive.sessions.recording_session cimport RecordingSession
 from container.archive.sessions.recording_subscription cimport RecordingSubscription
 from container.transport.seam cimport Client, Clock, PendingAdd, Publication
 
@@ -46,7 +47,6 @@ cdef class ReplicationSession:
     cdef bint _is_tagged
     cdef bint _has_destinations
     cdef bint _is_request_begun                 # of the state, at the source
-    cdef bint _is_destination_empty
     cdef int64_t _replay_position
     cdef int64_t _source_stop_position          # NULL_VALUE while the source is recording
     cdef int64_t _source_position               # how far the source has recorded
@@ -64,3 +64,34 @@ cdef class ReplicationSession:
     cpdef int do_work(self) except -1
     cpdef int stop(self) except -1
     cpdef int close(self) except -1
+    cdef int _work(self) except -1
+    cdef int _enter(self, State state) except -1
+    cdef str _awaited(self)
+    cdef int _connect(self) except -1
+    cdef AsyncArchive _new_source(self)
+    cdef int _replicate_descriptor(self) except -1
+    cdef int _on_descriptor(self, object source) except -1
+    cdef int _prepare_destination(self, object source) except -1
+    cdef bint _is_position_answered(self) except -1
+    cdef int _ask_source_position(self) except -1
+    cdef int _extend(self) except -1
+    cdef int64_t _tag(self, int64_t tag_id) noexcept
+    cdef int _await_subscription(self) except -1
+    cdef bint _is_pending_done(self) except -1
+    cdef int _await_destination(self) except -1
+    cdef int _ask_replay_token(self) except -1
+    cdef int _get_archive_proxy(self) except -1
+    cdef int _replay(self) except -1
+    cdef bint _begin_replay(self) except -1
+    cdef RecordingSession _recording(self)
+    cdef int _await_image(self) except -1
+    cdef bint _is_synced(self, RecordingSession recording) noexcept
+    cdef int _replicate(self) except -1
+    cdef int _on_recording_ended(self) except -1
+    cdef RecordingSession _live_recording(self)
+    cdef int _catch_up(self) except -1
+    cdef int _attempt_live_join(self) except -1
+    cdef int _remove_replay(self) except -1
+    cdef int _signal(self, int64_t subscription_id, int64_t position, int signal) except -1
+    cdef int _fail(self, object error) except -1
+    cdef int _finish(self) except -1
