@@ -224,11 +224,12 @@ cdef class Replayer:
         return 0
 
     cdef int _give_up(self, PendingReplay pending, object error) except -1:
-        cdef object closable
         pending.control_session.send_error(pending.correlation_id, message_of(error), error.code)
-        closable = pending.adding.close if pending.publication is None else pending.publication.revoke
         try:
-            closable()
+            if pending.publication is None:
+                pending.adding.close()
+            else:
+                pending.publication.revoke()
         except Exception as failure:
             self._on_error(failure)
         return 0
