@@ -229,3 +229,17 @@ def test_a_live_stream_is_merged_into(driver: MediaDriver) -> None:
     world.until(lambda: not source.store.is_active(0))
     assert target.content(0) == source.content(0)
     world.close()
+
+
+def test_the_source_answers_on_the_connection_of_the_one_who_asks(driver: MediaDriver) -> None:
+    world = DriverWorld(driver)
+    source, target = world.archive(0), world.archive(1)
+    source_id = recorded(source, 100_000)
+    response = f"aeron:udp?control-mode=response|control=localhost:{world.port(0)}".encode()
+    requests = target.requests()
+    for fields in ({"replication_channel": response}, {"src_response_channel": response}):
+        replication = requests.replicate(source, source_id, **fields)
+        assert "SYNC" in [event[0] for event in replication.finish()]
+        assert target.content(replication.recording_id) == source.content(source_id)
+    assert world.texts() == []
+    world.close()
