@@ -68,7 +68,7 @@ ROOMS = {
         "what an archive does for its clients: a state machine for each control session, recording, replay, list, "
         "deletion and replication; what it shows of that in counters and events",
         "archive.sessions archive.archive_counters archive.recording_events",
-        "common codecs transport archive archive-store",
+        "common settings codecs transport files archive archive-store",
     ),
     "archive-front": Room(
         "an archive as its owner sees it: launching, running and closing one; its duty cycle and its mark file",
