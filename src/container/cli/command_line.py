@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NoReturn
 
-from container.common.values import shown
 from container.errors import ConfigurationError
-from container.settings.setting import Setting
-from container.settings.sources import parse_text
+from container.settings.arguments import add_settings
 from container.settings.table import settings_table
 
 _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -94,27 +91,5 @@ def _add_run(words: Any, run: Callable[[Any], None]) -> None:
     parser.add_argument(
         "--log-level", choices=_LOG_LEVELS, default="info", help="what is logged to standard error (default: info)"
     )
-    _add_settings(parser)
+    add_settings(parser, settings_table(), without=("service_class_name",))  # the positional argument
     parser.set_defaults(command=run)
-
-
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    def value(setting: Setting, text: str) -> Any:
-        try:
-            return parse_text(setting, text)
-        except ConfigurationError as error:
-            raise argparse.ArgumentTypeError(f"{shown(text)}: {error}") from None
-
-    group = parser.add_argument_group("settings")
-    for setting in settings_table().values():
-        if setting.name == "service_class_name":
-            continue  # the positional argument
-        default = f" Default: {setting.default.replace('`', '')}." if setting.default else ""
-        about = f"{setting.doc} Allowed: {setting.allowed}.{default} [{setting.variable}]".replace("%", "%%")
-        option = "--" + setting.name.replace("_", "-")
-        if setting.is_flag:
-            group.add_argument(option, action=argparse.BooleanOptionalAction, default=None, help=about)
-        else:
-            group.add_argument(
-                option, type=partial(value, setting), metavar=setting.unit.upper() or "VALUE", help=about
-            )
