@@ -66,8 +66,8 @@ ROOMS = {
     ),
     "archive-sessions": Room(
         "what an archive does for its clients: a state machine for each control session, recording, replay, list, "
-        "deletion and replication",
-        "archive.sessions",
+        "deletion and replication; what it shows of that in counters and events",
+        "archive.sessions archive.archive_counters archive.recording_events",
         "common codecs transport archive archive-store",
     ),
     "archive-front": Room(
