@@ -80,12 +80,13 @@ cdef class ArchiveAgent:
 
     Args:
         conductor: the :class:`~container.archive.archive_conductor.ArchiveConductor`: what the archive does for its
-            clients. ``start()``, ``do_work()``, ``close()`` and ``abort()`` are called.
+            clients. ``start()``, ``do_work()`` and ``close()`` are called.
         heartbeat: see :class:`Heartbeat`.
         clock: the source of time.
         cycle_tracker: measures the duty cycles, idling included.
         on_error: called with each error (BaseException) that a duty cycle or the end raised.
-        release: called last by :meth:`close`: gives back what the archive was made of.
+        release: called last by :meth:`close` with True, or with False when the archive's directory is another owner's by
+            now (bool): gives back what the archive was made of.
     """
     cdef object _conductor
     cdef Heartbeat _heartbeat
@@ -95,7 +96,8 @@ cdef class ArchiveAgent:
     cdef object _release
     cdef object _termination                # what ended it; None while it runs
     cdef bint _is_stopping
-    cdef bint _is_aborted                   # the conductor was given up: there is nothing to close in order
+    cdef bint _is_aborted                   # client or mark file was lost: there is nothing to close in order
+    cdef bint _is_lost                      # the mark file was
     cdef bint _is_busy                      # a duty cycle is in progress
     cdef bint _is_closed
     cdef long _parent_id                    # of the process of which this one is a fork; 0 where it was made
@@ -148,7 +150,8 @@ cdef class ArchiveAgent:
             return self._heartbeat.beat()
         except (ClosedError, MarkFileError) as error:
             self._check_process()
-            self._abort()
+            self._is_aborted = True
+            self._is_lost = isinstance(error, MarkFileError)
             raise AgentTermination(str(error)) from None
 
     def run(self, IdleStrategy idle_strategy not None):
@@ -195,8 +198,8 @@ cdef class ArchiveAgent:
     def close(self):
         """End recordings, replays and sessions in order, and release what the archive was made of; once.
 
-        Where the client or the mark file was lost, files are closed and nothing else: their next owner repairs what
-        they need. Raise nothing.
+        Where the client or the mark file was lost, files are closed and nothing else: their next owner finds where
+        recordings end. Raise nothing.
         """
         if self._is_closed or self._parent_id != 0:
             return
@@ -205,9 +208,11 @@ cdef class ArchiveAgent:
             if not self._is_aborted:
                 self._try_last_beat()
             if not self._is_aborted:
-                self._attempt(self._conductor.close)
+                self._conductor.close()
+        except BaseException as error:
+            self._on_error(error)
         finally:
-            self._release()
+            self._release(not self._is_lost)
 
     cdef int _try_last_beat(self) except -1:
         # Nobody has looked since the last duty cycle, which may be long ago where a caller drives the agent.
@@ -215,17 +220,6 @@ cdef class ArchiveAgent:
             self._beat()
         except AgentTermination as error:
             self.terminate(error)
-        except BaseException as error:
-            self._on_error(error)
-        return 0
-
-    cdef int _abort(self) except -1:
-        self._is_aborted = True
-        return self._attempt(self._conductor.abort)
-
-    cdef int _attempt(self, object call) except -1:
-        try:
-            call()
         except BaseException as error:
             self._on_error(error)
         return 0
