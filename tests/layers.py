@@ -40,13 +40,14 @@ ROOMS = {
     "libaeron": Room("the declarations of Aeron's C library", "aeron.libaeron"),
     "aeron": Room("the seam over Aeron's C client, and the media driver", "aeron", "common transport libaeron"),
     "files": Room(
-        "files that Aeron's processes share: mark file, error log, CnC file, catalog, recording log",
-        "files",
+        "files that Aeron's processes share: mark file, error log and what goes into it, CnC file, catalog, recording "
+        "log",
+        "files error_handlers",
         "common transport storage",
     ),
     "archive": Room(
         "what all parts of an archive use: error codes, texts of channels, checks of requests, who may do what",
-        "archive",
+        "archive.authentication archive.channel_texts archive.replay_request",
         "common",
     ),
     "archive-client": Room(
@@ -71,9 +72,10 @@ ROOMS = {
         "common settings codecs transport files archive archive-store",
     ),
     "archive-front": Room(
-        "an archive as its owner sees it: launching, running and closing one; its duty cycle and its mark file",
-        "archive.archive_mark_file",
-        "common transport storage files",
+        "an archive as its owner sees it: launching, running and closing one; its duty cycle and its mark file; the "
+        "command `aeron-cluster archive`",
+        "archive",
+        "common transport storage settings aeron files archive archive-store archive-sessions",
     ),
     "replay": Room(
         "a recorded log, executed again by the real agent",
@@ -108,8 +110,8 @@ ROOMS = {
     ),
     "front": Room(
         "launching, running and closing a container; the command `aeron-cluster`",
-        "__init__ __main__ cli clustered_service_container context error_handlers run_service setting_types",
-        "interface common settings transport aeron files archive-client service client pipeline replay",
+        "__init__ __main__ cli clustered_service_container context run_service setting_types",
+        "interface common settings transport aeron files archive-client service client archive-front pipeline replay",
     ),
 }
 
