@@ -10,14 +10,13 @@ from container.archive.archive_conductor import ArchiveConductor
 from container.archive.archive_counters import ArchiveCounters
 from container.archive.authentication import AcceptAll, AllowAll, Authenticator, AuthorisationService
 from container.archive.store.recording_store import RecordingStore, StoreSettings
-from container.codecs import messages as codecs
 from container.settings.archive_table import ArchiveSettings
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver
 from container.testing.simulation.disk import SimulatedDisk
 from container.transport.seam import Image, Publication, Subscription
 from tests.archive_streams import with_ids
-from tests.control_world import CONTROL_CHANNEL, CONTROL_STREAM_ID, ERROR, MS, OK, RawClient
+from tests.control_world import CONTROL_CHANNEL, ERROR, MS, OK, RawClient
 
 ARCHIVE_ID = 42
 FIRST_SESSION_ID = 700

@@ -178,8 +178,9 @@ def test_a_recording_is_extended_where_it_stopped(world: ArchiveWorld) -> None:
     recording_id = recorded(world, 1001, b"first", channel=f"{IPC}|alias=first")
     stop = world.store.catalog.stop_position(recording_id)
     fields: dict[str, Any] = {"recording_id": recording_id, "source_location": 0, "auto_stop": 1}
-    channel = f"{IPC}|init-term-id={world.store.catalog.descriptor(recording_id).initial_term_id}|term-offset={stop}"  # type: ignore[union-attr]
-    channel += f"|term-id={world.store.catalog.descriptor(recording_id).initial_term_id}"  # type: ignore[union-attr]
+    stopped = world.store.catalog.descriptor(recording_id)
+    assert stopped is not None
+    channel = f"{IPC}|init-term-id={stopped.initial_term_id}|term-id={stopped.initial_term_id}|term-offset={stop}"
     stream = world.stream(1001, channel)
     client.ok("ExtendRecordingRequest2", stream_id=1001, channel=b"aeron:ipc?alias=second", **fields)
     assert client.signal("EXTEND") == recording_id
