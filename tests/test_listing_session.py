@@ -1,4 +1,4 @@
-"""Lists that a client gets piece by piece: statements 61 and 62 of the conformance checklist, and what they leave open."""
+"""Lists that a client gets piece by piece: statements 61 and 62 of the conformance checklist, and what they leave."""
 
 from __future__ import annotations
 
