@@ -57,6 +57,8 @@ cdef class Recorder:
     cdef int _begin(self, RecordingSubscription subscription, Image image) except -1
     cdef SegmentWriter _writer_of(self, RecordingSubscription subscription, Image image)
     cdef bint _begin_session(self, PendingRecording pending) except -1
+    cdef int _begin_recording(self, PendingRecording pending, Counter counter) except -1
+    cdef int _give_up(self, PendingRecording pending, object error) except -1
     cdef int _record(self) except -1
     cdef int _end_sessions(self) except -1
     cdef int _end_session(self, RecordingSession session) except -1

@@ -226,20 +226,20 @@ cdef class Recorder:
                 work_count = 1
                 subscription.control_session.send_ok(subscription.correlation_id, subscription.subscription_id)
         except Exception as error:
-            self._on_error(error)
+            work_count = 1
             self._refuse(subscription, error)
-            return 1
-        while True:
-            image = subscription.take_new_image()
-            if image is None:
-                return work_count
+        image = subscription.take_new_image()
+        while image is not None:
             work_count += 1
             self._begin(subscription, image)
+            image = subscription.take_new_image()
+        return work_count
 
     cdef int _begin(self, RecordingSubscription subscription, Image image) except -1:
         """Make a writer for an image, and ask for the counter; a failure is the client's answer."""
         cdef PendingRecording pending = PendingRecording()
         pending.subscription, pending.image = subscription, image
+        subscription.begin_recording()
         try:
             pending.writer = self._writer_of(subscription, image)
             pending.counter = self._client.begin_add_counter(
@@ -249,15 +249,17 @@ cdef class Recorder:
                 recording_position_label(
                     pending.writer.recording_id, image.session_id, subscription.stream_id,
                     subscription.stripped_channel, self._archive_id))
+            self._pending.append(pending)
         except Exception as error:
-            self._on_error(error)
-            if pending.writer is not None:
-                self._stop_writer(pending.writer)
-            self._refuse(subscription, error)
-            return 0
-        subscription.begin_recording()
-        self._pending.append(pending)
+            self._give_up(pending, error)
         return 0
+
+    cdef int _give_up(self, PendingRecording pending, object error) except -1:
+        """Leave a recording that has not begun as it is, and answer the client."""
+        if pending.writer is not None:
+            self._stop_writer(pending.writer)
+        pending.subscription.end_recording()
+        return self._refuse(pending.subscription, error)
 
     cdef SegmentWriter _writer_of(self, RecordingSubscription subscription, Image image):
         cdef int64_t recording_id = subscription.extended_recording_id
@@ -275,20 +277,21 @@ cdef class Recorder:
 
     cdef bint _begin_session(self, PendingRecording pending) except -1:
         """Whether the driver has answered: the recording has begun then, or cannot."""
-        cdef RecordingSubscription subscription = pending.subscription
-        cdef Image image = pending.image
-        cdef RecordingSession session
-        cdef object counter
+        cdef object counter = None
+        cdef bint has_failed = False
         try:
             counter = pending.counter.poll()
         except Exception as error:
-            self._on_error(error)
-            self._stop_writer(pending.writer)
-            subscription.end_recording()
-            self._refuse(subscription, error)
-            return True
-        if counter is None:
-            return False
+            has_failed = True
+            self._give_up(pending, error)
+        if counter is not None:
+            self._begin_recording(pending, counter)
+        return has_failed or counter is not None
+
+    cdef int _begin_recording(self, PendingRecording pending, Counter counter) except -1:
+        cdef RecordingSubscription subscription = pending.subscription
+        cdef Image image = pending.image
+        cdef RecordingSession session
         session = RecordingSession(
             pending.writer.recording_id, subscription.subscription_id, subscription.correlation_id, image, counter,
             pending.writer, block_length_limit=self._block_length_limit, is_auto_stop=subscription.is_auto_stop,
@@ -306,7 +309,7 @@ cdef class Recorder:
                 subscription.original_channel, image.source_identity)
         if subscription.is_ended:       # stopped while the driver was asked
             session.abort()
-        return True
+        return 0
 
     cdef int _record(self) except -1:
         cdef RecordingSession session
@@ -322,8 +325,9 @@ cdef class Recorder:
                 written_bytes += session.written_bytes
                 write_time_ns += session.write_time_ns
                 session.longest_write_ns = session.written_bytes = session.write_time_ns = 0
-                if self._events is not None:
-                    self._events.progress(session.recording_id, session.image.join_position, session.writer.position)
+            if self._events is not None and session.writer.position > session.announced_position:
+                if self._events.progress(session.recording_id, session.image.join_position, session.writer.position):
+                    session.announced_position = session.writer.position
         if written_bytes > 0:
             add(self._counters.recorder_total_write_bytes, written_bytes)
             add(self._counters.recorder_total_write_time, write_time_ns)
@@ -368,16 +372,18 @@ cdef class Recorder:
 
     cdef int _stop_writer(self, SegmentWriter writer) except -1:
         """End a recording in the catalog; whether it has its stop position there."""
+        cdef bint is_stopped = False
         try:
             self._store.stop(writer, self._clock.epoch_ms())
+            is_stopped = True
         except Exception as error:
             self._on_error(error)
-            return 0
-        return 1
+        return is_stopped
 
     cdef int _refuse(self, RecordingSubscription subscription, object error) except -1:
         """Answer that nothing can be recorded of an image; a subscription that stops by itself ends with that."""
         cdef object refusal = error
+        self._on_error(error)
         if not isinstance(error, ArchiveError):
             refusal = ArchiveError(f"{type_name(error)}: {message_of(error)}")
         subscription.control_session.send_error(subscription.correlation_id, message_of(refusal), refusal.code)

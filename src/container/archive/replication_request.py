@@ -97,5 +97,8 @@ def _check_channel(request: ReplicationRequest, channel: str) -> None:
 
 
 def is_response_channel(channel: str) -> bool:
-    """Whether a channel is answered on the connection of the one who asked; raises ConfigurationError for no channel."""
+    """Whether a channel is answered on the connection of the one who asked.
+
+    Raises ConfigurationError for what is no channel.
+    """
     return parse_channel(channel).get("control-mode") == "response"

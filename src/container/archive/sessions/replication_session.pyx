@@ -440,17 +440,19 @@ cdef class ReplicationSession:
         cdef RecordingSession recording = self._live_recording()
         cdef Image image = recording.image
         cdef int64_t missing
+        cdef bint is_answered = False, is_late = False
         if self._pending is not None:
             return 1 if self._is_pending_done() else 0
         try:
-            if not self._is_position_answered():
-                return 0
+            is_answered = self._is_position_answered()
         except TimedOutError:
+            is_late = True
             self._is_request_begun = False
             self._attempts_left -= 1
             if self._attempts_left == 0:
                 raise
-            return 1
+        if not is_answered:
+            return is_late
         self._attempts_left = ATTEMPTS
         missing = self._source_position - recording.writer.position
         if not self._is_live_added:

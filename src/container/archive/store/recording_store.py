@@ -209,11 +209,21 @@ class RecordingStore:
         return store
 
     def close(self) -> None:
-        """Close all files. Recordings that are active keep no stop position, which the next open finds."""
+        """Close all files. Recordings that are active keep no stop position, which the next open finds.
+
+        Raises OSError when one cannot be forced or closed; all are closed then as well.
+        """
+        self._close(self.catalog.close)
+
+    def abandon(self) -> None:
+        """Close all files as :meth:`close` does, but force and write nothing: they are another archive's by now."""
+        self._close(self.catalog.abandon)
+
+    def _close(self, close_catalog: Callable[[], object]) -> None:
         calls = [writer.close for writer in self._writers.values()]
         self._writers = {}
         error: OSError | None = None
-        for call in [*calls, self._positions.close, self.catalog.close]:
+        for call in [*calls, self._positions.close, close_catalog]:
             try:
                 call()
             except OSError as failure:
