@@ -47,7 +47,7 @@ ROOMS = {
     ),
     "archive": Room(
         "what all parts of an archive use: error codes, texts of channels, checks of requests, who may do what",
-        "archive.authentication archive.channel_texts archive.replay_request",
+        "archive.authentication archive.channel_texts archive.replay_request archive.replication_request",
         "common",
     ),
     "archive-client": Room(
@@ -69,13 +69,18 @@ ROOMS = {
         "what an archive does for its clients: a state machine for each control session, recording, replay, list, "
         "deletion and replication; what it shows of that in counters and events",
         "archive.sessions archive.archive_counters archive.recording_events",
-        "common codecs transport archive archive-store",
+        "common settings codecs transport files archive archive-store",
+    ),
+    "archive-conductor": Room(
+        "what an archive does in each turn, and for each request: sessions, recordings, replays, replications",
+        "archive.archive_conductor archive.recorder archive.replayer",
+        "common codecs transport settings archive archive-store archive-sessions",
     ),
     "archive-front": Room(
         "an archive as its owner sees it: launching, running and closing one; its duty cycle and its mark file; the "
         "command `aeron-cluster archive`",
         "archive",
-        "common transport storage settings aeron files archive archive-store archive-sessions",
+        "common transport storage settings aeron files archive archive-sessions archive-store archive-conductor",
     ),
     "replay": Room(
         "a recorded log, executed again by the real agent",

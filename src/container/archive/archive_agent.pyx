@@ -85,8 +85,8 @@ cdef class ArchiveAgent:
         clock: the source of time.
         cycle_tracker: measures the duty cycles, idling included.
         on_error: called with each error (BaseException) that a duty cycle or the end raised.
-        release: called last by :meth:`close` with True, or with False when the archive's directory is another owner's by
-            now (bool): gives back what the archive was made of.
+        release: called last by :meth:`close` with True, or with False when the archive's directory is
+            another owner's by now (bool): gives back what the archive was made of.
     """
     cdef object _conductor
     cdef Heartbeat _heartbeat

@@ -19,17 +19,12 @@ from container.common import forks
 from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
 from container.files.cnc_file import CncFile
+from container.testing.archive import ArchiveKind
 from container.testing.endpoints import HOST, MemberEndpoints, PortReservation, ingress_endpoints
-from container.testing.java import JVM_FLAGS
+from container.testing.java import JVM_FLAGS, as_environment
 from container.testing.network import Network
-from container.testing.node import (
-    ModuleState,
-    Node,
-    ToolResult,
-    as_environment,
-    make_directory,
-)
-from container.testing.process import Process, ProcessEndedError, wait_until
+from container.testing.node import ModuleState, Node, make_directory
+from container.testing.process import Process, ProcessEndedError, ToolResult, wait_until
 
 __all__ = [
     "QUICK_FAILOVER",
@@ -266,6 +261,7 @@ class LocalCluster:
         base_dir: Path | None = None,
         network: Network | None = None,
         separate_processes: Collection[int] = (),
+        archives: Sequence[ArchiveKind | None] = (),
         properties: Mapping[str, str] | None = None,
         class_path: Sequence[Path] = (),
         idle_strategy: str = "backoff",
@@ -280,6 +276,8 @@ class LocalCluster:
                 given, a new directory, in memory where possible, which :meth:`close` removes.
             network: with hosts named by :meth:`network_hosts`; the members run there. It is not closed here.
             separate_processes: ids of members whose driver, archive and consensus module are a process each.
+            archives: whose archive each member has, in separate processes: ``java``, ``native``, or None for one that
+                :class:`~container.testing.node.Node` chooses; empty for that of every member.
             properties: of every node, on top of :data:`QUICK_FAILOVER`.
             class_path, idle_strategy, jvm_flags: as for :class:`~container.testing.node.Node`.
 
@@ -289,6 +287,8 @@ class LocalCluster:
         """
         if member_count not in MEMBER_COUNTS:
             raise ContainerError(f"member_count must be one of {MEMBER_COUNTS}, not {member_count}")
+        if len(archives) not in (0, member_count):
+            raise ContainerError(f"{len(archives)} archives: there are {member_count} members")
         self.network = network
         self._owns_base_dir = base_dir is None
         forks.own(self)
@@ -311,6 +311,7 @@ class LocalCluster:
                 service_count=len(of_member),
                 base_dir=self.base_dir / f"member-{member_id}",
                 separate_processes=member_id in separate_processes,
+                archive=archives[member_id] if archives else None,
                 network_namespace=None if network is None else network[_host_name(member_id)].namespace,
                 **settings,
             )

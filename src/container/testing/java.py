@@ -21,6 +21,7 @@ __all__ = [
     "JAVA_VERSION_MIN",
     "JVM_FLAGS",
     "JavaError",
+    "as_environment",
     "cache_directory",
     "compile_java",
     "find_java",
@@ -264,6 +265,11 @@ def java_command(
     """
     settings = [f"-D{name}={value}" for name, value in (properties or {}).items()]
     return [str(find_java()), *flags, *settings, "-cp", _joined(class_path), main_class, *arguments]
+
+
+def as_environment(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return Java properties as environment variables: ``aeron.cluster.id`` becomes ``AERON_CLUSTER_ID``."""
+    return {name.upper().replace(".", "_"): value for name, value in properties.items()}
 
 
 def _joined(class_path: Sequence[Path]) -> str:

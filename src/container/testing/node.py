@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from container.api import Role
 from container.common import forks
@@ -25,18 +25,16 @@ from container.files.cnc_file import (
     read_mark_file,
 )
 from container.files.error_log import ErrorRecord
+from container.testing.archive import ArchiveKind, archive_process, archive_properties
 from container.testing.endpoints import MemberEndpoints, PortReservation, ingress_endpoints, members_string
-from container.testing.java import JVM_FLAGS, find_java, java_command, resolve_jar
-from container.testing.process import Process, is_alive, wait_until
+from container.testing.java import JVM_FLAGS, as_environment, find_java, java_command, resolve_jar
+from container.testing.process import Process, ToolResult, is_alive, wait_until
 from container.testing.recordings import latest_snapshot, recorded_messages
 
 _NODE_CLASS = "io.aeron.cluster.ClusteredMediaDriver"
-# The same in three processes, in the order in which they need each other.
-_PART_CLASSES = {
-    "driver": "io.aeron.driver.MediaDriver",
-    "archive": "io.aeron.archive.Archive",
-    "consensus-module": "io.aeron.cluster.ConsensusModule",
-}
+# The same in three processes, with an archive between these two.
+_DRIVER_CLASS = "io.aeron.driver.MediaDriver"
+_CONSENSUS_MODULE_CLASS = "io.aeron.cluster.ConsensusModule"
 _CONTAINER_CLASS = "io.aeron.cluster.service.ClusteredServiceContainer"
 _TOOL_CLASS = "io.aeron.cluster.ClusterTool"
 
@@ -78,19 +76,12 @@ _RECOVERY_STATE_CLUSTER_ID_OFFSET = 24
 _SERVICE_ID_OFFSET = 4
 
 
-class ToolResult(NamedTuple):
-    """What a run of ClusterTool returned and printed."""
-
-    return_code: int
-    output: str
-
-
 class Node:
     """One member: Java's ``ClusteredMediaDriver``, set up by system properties, and what runs around it.
 
     With ``separate_processes`` driver, archive and consensus module are three processes instead of one, so that each
     can be killed alone: :attr:`driver`, :attr:`archive`, :attr:`process`. What is said of the node then holds for all
-    three.
+    three. With ``archive="native"`` the one in the middle is this package's archive.
 
     The directories ``driver``, ``archive`` and ``cluster`` and the outputs of its processes lie in one base
     directory. They last over kills and restarts. :meth:`close`, or the end of a ``with`` block, ends all
@@ -110,6 +101,7 @@ class Node:
         properties: Mapping[str, str] | None = None,
         jvm_flags: Sequence[str] = JVM_FLAGS,
         separate_processes: bool = False,
+        archive: ArchiveKind | None = None,
         network_namespace: str | None = None,
     ) -> None:
         """Choose directories and ports; nothing is started.
@@ -126,6 +118,8 @@ class Node:
             properties: system properties on top of those chosen here.
             jvm_flags: options of the JVM.
             separate_processes: whether driver, archive and consensus module are a process each.
+            archive: whose archive the node has, in separate processes: ``java`` or ``native``, this package's; when
+                not given, Java's, in the node's process or in one of its own.
             network_namespace: where all processes of this node run; see :mod:`container.testing.network`.
 
         Raises:
@@ -152,7 +146,9 @@ class Node:
         self.cluster_dir = self.base_dir / "cluster"
         self.properties = {**self._default_properties(), **(properties or {})}
         self.network_namespace = network_namespace
-        self._parts = self._make_parts(separate_processes)
+        #: Whose archive the node has.
+        self.archive_kind: ArchiveKind = archive or "java"
+        self._parts = self._make_parts(separate_processes or archive is not None)
         #: The driver's, the archive's and the consensus module's process: the same one, unless they are separate.
         self.driver, self.archive, self.process = self._parts[0], self._parts[len(self._parts) // 2], self._parts[-1]
         self.processes = list(self._parts)
@@ -160,10 +156,21 @@ class Node:
         self._tool_run_count = 0
 
     def _make_parts(self, separate_processes: bool) -> list[Process]:
-        classes = {"node": _NODE_CLASS} if not separate_processes else _PART_CLASSES
+        if not separate_processes:
+            return [self._java_process(f"node-{self.member_id}", _NODE_CLASS, self.properties)]
+        archive = archive_process(
+            self.archive_kind,
+            f"archive-{self.member_id}",
+            self.properties,
+            directory=self.base_dir,
+            class_path=self.class_path,
+            jvm_flags=self.jvm_flags,
+            network_namespace=self.network_namespace,
+        )
         return [
-            self._java_process(f"{part}-{self.member_id}", main_class, self.properties)
-            for part, main_class in classes.items()
+            self._java_process(f"driver-{self.member_id}", _DRIVER_CLASS, self.properties),
+            archive,
+            self._java_process(f"consensus-module-{self.member_id}", _CONSENSUS_MODULE_CLASS, self.properties),
         ]
 
     def _java_process(
@@ -187,7 +194,6 @@ class Node:
 
     def _default_properties(self) -> dict[str, str]:
         return {
-            "aeron.dir": str(self.aeron_dir),
             **self._driver_properties(),
             **self._archive_properties(),
             **self._consensus_module_properties(),
@@ -208,17 +214,13 @@ class Node:
         }
 
     def _archive_properties(self) -> dict[str, str]:
-        return {
-            "aeron.archive.dir": str(self.archive_dir),
-            # Archive and consensus module ask for sparse control streams, whatever the driver's default is.
-            "aeron.archive.control.term.buffer.sparse": "false",
-            "aeron.archive.control.channel": f"aeron:udp?endpoint={self.endpoints.archive}",
-            "aeron.archive.replication.channel": f"aeron:udp?endpoint={self.endpoints.host}:0",
-            "aeron.archive.recording.events.enabled": "false",
-            "aeron.archive.threading.mode": "SHARED",
-            "aeron.archive.idle.strategy": self.idle_strategy,
-            "aeron.archive.segment.file.length": "16m",
-        }
+        return archive_properties(
+            self.archive_dir,
+            self.aeron_dir,
+            control_endpoint=self.endpoints.archive,
+            host=self.endpoints.host,
+            idle_strategy=self.idle_strategy,
+        )
 
     def _consensus_module_properties(self) -> dict[str, str]:
         return {
@@ -714,11 +716,6 @@ class Node:
         for path, records in self.errors().items():
             parts += [f"--- {path}: {record.observation_count} x {record.text}" for record in records]
         return "\n".join(parts)
-
-
-def as_environment(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return Java properties as environment variables: ``aeron.cluster.id`` becomes ``AERON_CLUSTER_ID``."""
-    return {name.upper().replace(".", "_"): value for name, value in properties.items()}
 
 
 def _member(members: Sequence[MemberEndpoints], member_id: int) -> MemberEndpoints:

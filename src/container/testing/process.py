@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, NamedTuple, Self
 
 from container.common import forks
 from container.errors import ContainerError
@@ -48,6 +48,13 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
 
 class ProcessEndedError(ContainerError):
     """A process ended while something was awaited of it; the text holds the end of its output."""
+
+
+class ToolResult(NamedTuple):
+    """What a run of one of Java's tools returned and printed."""
+
+    return_code: int
+    output: str
 
 
 class Process:

@@ -286,6 +286,27 @@ class RecordingStore:
         self._writers[descriptor.recording_id] = writer
         return writer
 
+    def check_extendable(self, recording_id: int) -> RecordingDescriptor:
+        """Return what the catalog has of a recording that can be extended now.
+
+        Raises ArchiveError for one that is active, or whose end is being deleted.
+        """
+        descriptor = self._usable(recording_id)
+        if recording_id in self._writers:
+            raise ArchiveError(f"cannot extend active recording {recording_id}", code=error_codes.ACTIVE_RECORDING)
+        deletion = self._deletions.get(recording_id)
+        if deletion is not None and deletion.last_position >= descriptor.stop_position:
+            raise ArchiveError(f"cannot extend recording {recording_id} due to an outstanding delete operation")
+        return descriptor
+
+    def update_channel(self, recording_id: int, stripped_channel: str, original_channel: str) -> None:
+        """Change the texts of a recording's channel in the catalog."""
+        descriptor = self._known(recording_id)
+        with _as_archive_errors():
+            self.catalog.replace(
+                replace(descriptor, stripped_channel=stripped_channel, original_channel=original_channel)
+            )
+
     def extend_recording(
         self, recording_id: int, position: int, *, control_session_id: int, correlation_id: int, session_id: int
     ) -> SegmentWriter:
@@ -298,12 +319,7 @@ class RecordingStore:
             correlation_id: of its request.
             session_id: of the image.
         """
-        descriptor = self._usable(recording_id)
-        if recording_id in self._writers:
-            raise ArchiveError(f"cannot extend active recording {recording_id}", code=error_codes.ACTIVE_RECORDING)
-        deletion = self._deletions.get(recording_id)
-        if deletion is not None and deletion.last_position >= descriptor.stop_position:
-            raise ArchiveError(f"cannot extend recording {recording_id} due to an outstanding delete operation")
+        descriptor = self.check_extendable(recording_id)
         if position != descriptor.stop_position or position == NULL_POSITION:
             raise ArchiveError(
                 f"cannot extend recording {recording_id} image.joinPosition={position} != "

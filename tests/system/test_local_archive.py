@@ -1,0 +1,101 @@
+"""The test kit's archive as a process of its own, with Java's: start, stop, kill, restart; ArchiveTool."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from container.errors import ContainerError
+from container.testing.archive import LocalArchive, archive_process
+from container.testing.cluster import LocalCluster, Service
+from container.testing.process import Process, ProcessEndedError
+from tests.system.harness import LIMIT_S
+
+pytestmark = pytest.mark.usefixtures("jar")
+
+
+@pytest.fixture
+def aeron_dir(tmp_path: Path) -> Iterator[Path]:
+    """The directory of a media driver in C that ends with the test."""
+    directory = tmp_path / "driver"
+    command = [sys.executable, "-m", "container.testing.client_driver", str(directory)]
+    with Process("driver", command, directory=tmp_path) as process:
+        process.start()
+        assert process.read_line(LIMIT_S) == "ready"
+        yield directory
+
+
+def test_an_archive_starts_is_found_and_ends(tmp_path: Path, aeron_dir: Path) -> None:
+    with LocalArchive("java", tmp_path, aeron_dir, archive_id=42) as archive:
+        assert archive.mark_file() is None
+        archive.start().await_ready()
+        status = archive.mark_file()
+        assert status is not None
+        assert (status.pid, status.owner_id, status.aeron_dir) == (archive.pid, 42, str(aeron_dir))
+        with pytest.raises(ContainerError, match=f"held by pid {archive.pid}, which lives"):
+            archive.release_mark_file()
+        archive.stop()
+        assert not archive.is_running
+        assert archive.errors() == []
+        status = archive.mark_file()
+        assert status is not None
+        assert status.activity_timestamp_ms == -1
+
+
+def test_a_killed_archive_restarts_once_its_mark_file_is_free(tmp_path: Path, aeron_dir: Path) -> None:
+    with LocalArchive("java", tmp_path, aeron_dir) as archive:
+        archive.start().await_ready()
+        archive.kill()
+        with pytest.raises(ProcessEndedError, match="active mark file detected"):
+            archive.start().await_ready()
+        archive.restart().await_ready()
+        first = archive.control_channel
+        archive.kill()
+        with archive.hand_over("java") as successor:
+            successor.start().await_ready()
+            assert (successor.archive_dir, successor.control_channel) == (archive.archive_dir, first)
+
+
+def test_java_s_tool_describes_verifies_and_compacts(tmp_path: Path, aeron_dir: Path) -> None:
+    with LocalArchive("java", tmp_path, aeron_dir) as archive:
+        archive.start().await_ready()
+        pid = archive.pid
+        assert archive.tool("pid").output.strip() == str(pid)
+        archive.stop()
+        assert archive.tool("count-entries") == (0, "0\n")
+        for arguments in (["describe"], ["dump"], ["verify"], ["verify", "-a"], ["errors"]):
+            return_code, output = archive.tool(*arguments)
+            assert return_code == 0, output
+        return_code, output = archive.tool("compact", answer="y")
+        assert return_code == 0, output
+        assert "non-recoverable operation" in output
+        assert archive.tool("no-such-command").return_code != 0
+
+
+def test_an_archive_is_java_s_or_ours(tmp_path: Path) -> None:
+    properties = {"aeron.archive.dir": "a", "aeron.dir": "d", "aeron.archive.idle.strategy": "org.x.Y", "aeron.x": "1"}
+    process = archive_process("native", "archive", properties, directory=tmp_path)
+    assert process.command == [sys.executable, "-m", "container", "archive", "--dir", "a", "--aeron-dir", "d"]
+    assert process.environment == {
+        "AERON_ARCHIVE_DIR": "a",
+        "AERON_DIR": "d",
+        "AERON_ARCHIVE_IDLE_STRATEGY": "backoff(10,20,1us,50us)",
+    }
+    with pytest.raises(ContainerError, match="an archive is one of java, native, not 'python'"):
+        LocalArchive("python", tmp_path, tmp_path)  # type: ignore[arg-type]
+
+
+def test_members_have_the_archives_they_are_given(tmp_path: Path) -> None:
+    services = [Service([sys.executable])]
+    kinds = ("native", "java", None)
+    with LocalCluster(services, member_count=3, base_dir=tmp_path, archives=kinds, separate_processes=[2]) as cluster:
+        nodes = [member.node for member in cluster.members]
+        assert [node.archive_kind for node in nodes] == ["native", "java", "java"]
+        assert all(len({id(node.driver), id(node.archive), id(node.process)}) == 3 for node in nodes)
+        assert nodes[0].archive.command[1:4] == ["-m", "container", "archive"]
+        assert nodes[0].archive.environment["AERON_ARCHIVE_SEGMENT_FILE_LENGTH"] == "16m"
+    with pytest.raises(ContainerError, match="2 archives: there are 3 members"):
+        LocalCluster(services, member_count=3, base_dir=tmp_path, archives=("java", "native"))
