@@ -389,7 +389,7 @@ def test_files_are_deleted_before_the_catalog_that_names_them() -> None:
     owner = Owner(DIRECTORY, disk.process())
     with owner.launch() as archive:
         record(archive)
-    disk.fail("unlink", errno.EIO, after=1)
+    disk.fail("unlink", errno.EIO, after=2)  # a link file that is not there, and the segment
     with pytest.raises(OSError, match="archive.catalog"):
         owner.launch(delete_dir_on_start=True)
     assert "archive.catalog" in owner.world.names()
@@ -422,6 +422,8 @@ def test_the_mark_file_stays_live_during_a_long_recovery() -> None:
 def test_a_driver_that_gives_the_client_up_ends_a_start() -> None:
     disk = new_disk()
     owner = Owner(DIRECTORY, disk.process())
+    with owner.launch(low_storage_space_threshold=0) as archive:
+        record(archive)
 
     def slow(kind: str, _length: int) -> None:
         owner.clock.advance(2 * MS)
@@ -620,7 +622,7 @@ def test_after_a_loss_the_storage_is_asked_for_no_write_and_no_force() -> None:
     disk.on_latency = lambda kind, _length: kinds.append(kind)
     archive.invoke()
     assert not archive.is_running
-    assert set(kinds) <= {"read", "length", "open"}
+    assert set(kinds) <= {"look", "read"}
 
 
 def test_an_end_that_fails_at_each_step_comes_to_its_end() -> None:
@@ -741,7 +743,7 @@ def test_a_forked_child_cannot_use_it(invoked: tuple[Owner, Archive]) -> None:
             archive.close()
             archive.context.agent.close()
             child.end(*texts, str(archive.is_running), str("of process" in repr(archive)))
-        assert child.outcome() == ["ForkedError"] * 3 + ["False", "True"]
+        assert child.outcome() == (0, ["ForkedError"] * 3 + ["False", "True"])
     owner.work(archive)
     assert archive.is_running
 
