@@ -12,7 +12,7 @@ from container.settings.archive_table import ArchiveSettings
 from container.storage.file_storage import FileStorage
 from container.storage.seam import Storage
 from container.testing import transport_probe as seam
-from container.testing.manual_time import ManualClock
+from container.testing.manual_time import ManualClock, SteppingIdleStrategy
 from container.testing.memory_transport import MemoryClient, MemoryDriver
 from tests.mark_file_world import MS, NOW_MS, World
 
@@ -65,6 +65,8 @@ class Owner:
         self.client: MemoryClient
         self.conductors: list[ScriptedConductor] = []
         self.errors: list[BaseException] = []
+        self.step: Callable[[], object] = lambda: self.clock.advance(10 * MS)
+        """What happens while the archive waits."""
         self.prepare: Callable[[ScriptedConductor], object] = lambda _conductor: None
         """Called with each conductor that is made."""
 
@@ -84,6 +86,7 @@ class Owner:
             "archive_dir": self.directory,
             "archive_id": ARCHIVE_ID,
             "error_handler": self.errors.append,
+            "idle_strategy": lambda: SteppingIdleStrategy(self.step),
             "environ": {},
         }
         return OwnersContext(self, **arguments | CHANNELS | settings)

@@ -14,6 +14,7 @@ import pytest
 import container.archive
 from container.archive.archive_arguments import ArchiveArguments, ArchiveSettingsArguments
 from container.archive.archive_context import ArchiveContext
+from container.archive.archive_counters import recording_position_key
 from container.archive.archive_mark_file import LINK_FILE_NAME, MARK_FILE_NAME
 from container.archive.authentication import AcceptAll, DenyAll
 from container.archive.native_archive import Archive
@@ -137,7 +138,8 @@ def test_a_second_archive_on_a_live_directory_is_refused_and_touches_nothing(own
 
 def test_a_killed_archive_s_directory_is_free_after_10_s(owner: Owner) -> None:
     owner.launch()
-    owner.client.close()  # as the driver does for a process that is gone
+    owner.client.sever()
+    owner.client.expire()  # as the driver does for a process that is gone
     with pytest.raises(MarkFileError, match="active mark file detected"):
         owner.launch()
     owner.clock.advance(DEAD_MS * MS)
@@ -147,12 +149,55 @@ def test_a_killed_archive_s_directory_is_free_after_10_s(owner: Owner) -> None:
 def test_a_second_archive_with_the_same_id_is_refused_and_leaves_its_directory_free(tmp_path: Path) -> None:
     first, second = Owner(str(tmp_path / "a")), Owner(str(tmp_path / "b"))
     second.driver = first.driver
-    with first.launch():
+    with first.launch() as archive:
+        second.step = lambda: first.work(archive)  # the first one lives
         for _ in range(2):
             with pytest.raises(ArchiveError, match=f"found existing archive for archiveId={ARCHIVE_ID}"):
                 second.launch()
             assert second.header()[TIMESTAMP] == TERMINATED
     second.launch().close()
+
+
+@pytest.mark.parametrize("is_recording", [True, False])
+def test_a_start_waits_for_the_counters_of_an_archive_that_was_killed(
+    owner: Owner, caplog: pytest.LogCaptureFixture, is_recording: bool
+) -> None:
+    archive = owner.launch()
+    killed = owner.client
+    if is_recording:
+        key = recording_position_key(0, 3, "aeron:ipc", ARCHIVE_ID)
+        seam.add_counter(killed, 100, key, "rec-pos")
+    seam.add_counter(killed, 100, recording_position_key(0, 3, "aeron:ipc", ARCHIVE_ID + 1), "of another archive")
+    seam.add_counter(killed, 100, bytes(12) + b"\xff\xff\xff\x7f", "of whatever")
+    if is_recording:
+        archive.context.counters.close()  # the position alone is left
+    killed.sever()
+    owner.clock.advance(DEAD_MS * MS)
+    begin_ms = owner.clock.now_ms
+    stale: list[int] = []
+
+    def step() -> None:
+        owner.clock.advance(10 * MS)
+        stale.append(owner.clock.now_ms - owner.header()[TIMESTAMP])
+        if owner.clock.now_ms - begin_ms == 7_000:
+            killed.expire()
+
+    owner.step = step
+    with owner.launch():
+        assert owner.clock.now_ms - begin_ms == 7_000
+    assert max(stale) <= 1_010, "the mark file was kept live"
+    assert "still waiting for the counters of a former archive with archiveId=42" in caplog.text
+
+
+def test_counters_that_never_go_end_the_start(owner: Owner) -> None:
+    owner.launch()
+    owner.client.sever()
+    owner.clock.advance(DEAD_MS * MS)
+    begin_ms = owner.clock.now_ms
+    with pytest.raises(ArchiveError, match="found existing archive for archiveId=42"):
+        owner.launch()
+    assert owner.clock.now_ms - begin_ms == 15_010
+    assert owner.header()[TIMESTAMP] == TERMINATED
 
 
 def test_an_archive_without_an_id_has_that_of_the_client_it_was_given(owner: Owner) -> None:
