@@ -26,7 +26,7 @@ from container.archive.client.archive_client import (
     ArchiveSnapshotStore,
     ArchiveSnapshotWriter,
 )
-from container.errors import AgentTermination, MarkFileError
+from container.errors import AgentTermination, ArchiveError, MarkFileError
 from container.files.catalog import read_catalog
 from container.files.cnc_file import mark_terminated, read_mark_file
 from container.settings.archive_table import archive_settings_table
@@ -312,3 +312,43 @@ def test_a_second_command_on_a_live_directory_is_one_line_and_code_1(
         (line,) = second.errors().splitlines()
         assert "active mark file detected" in line
     assert replay(client, record(client, MESSAGES[:3])) == MESSAGES[:3]
+
+
+# --- an id that is set: it is the same after a kill, when the driver has the counters of the dead archive yet
+
+
+@pytest.fixture
+def hasty_driver() -> Iterator[MediaDriver]:
+    """A driver that gives a client up when it has shown no life for 2 s."""
+    with MediaDriver.launch_embedded(client_liveness_timeout_ns=2_000_000_000) as driver:
+        yield driver
+
+
+def test_a_start_with_the_id_of_a_killed_archive_waits_for_its_counters(
+    hasty_driver: MediaDriver, process: Process, tmp_path: Path
+) -> None:
+    process.command += ["--aeron-dir", hasty_driver.aeron_dir, "--archive-id", "77"]
+    start(process)
+    with AeronClient(hasty_driver.aeron_dir, "test") as client:
+        writer = record_open(client, MESSAGES)
+        process.kill()
+        mark_terminated(tmp_path / "a" / MARK_FILE_NAME)
+        assert sorted(archive_counter_types(client)) == list(range(100, 114))
+        start(process)
+        assert sorted(archive_counter_types(client)) == list(range(101, 113)), "none of the dead one"
+        assert replay(client, writer.recording_id) == MESSAGES
+    assert process.stop(LIMIT_S) == 0
+
+
+def archive_counter_types(client: AeronClient) -> list[int]:
+    counters = seam.counters(client)
+    records = [seam.counter_record(counters, each) for each in range(200)]
+    return [record["type_id"] for record in records if record["state"] == 1 and 100 <= record["type_id"] < 120]
+
+
+def test_an_id_that_a_live_archive_has_is_refused(driver: MediaDriver, tmp_path: Path, ports: PortReservation) -> None:
+    with Archive.launch(**settings_in(tmp_path / "a", driver, ports) | {"archive_id": 78}) as archive:
+        with pytest.raises(ArchiveError, match="found existing archive for archiveId=78"):
+            Archive.launch(**settings_in(tmp_path / "b", driver, ports) | {"archive_id": 78})
+        assert read_mark_file(tmp_path / "b" / MARK_FILE_NAME).activity_timestamp_ms == -1
+        assert archive.is_running

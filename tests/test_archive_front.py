@@ -399,12 +399,18 @@ def record(archive: Archive, length: int = 0) -> int:
     return writer.recording_id
 
 
+def stop_position(archive: Archive, recording_id: int) -> int:
+    descriptor = archive.context.store.catalog.descriptor(recording_id)
+    assert descriptor is not None
+    return descriptor.stop_position
+
+
 def test_a_recording_in_progress_is_ended_by_the_next_start(owner: Owner, caplog: pytest.LogCaptureFixture) -> None:
     with owner.launch(low_storage_space_threshold=0) as archive:
         recording_id = record(archive)
-        assert archive.context.store.catalog.descriptor(recording_id).stop_position == NULL_POSITION
+        assert stop_position(archive, recording_id) == NULL_POSITION
     with caplog.at_level("INFO", "container"), owner.launch() as archive:
-        assert archive.context.store.catalog.descriptor(recording_id).stop_position == 0
+        assert stop_position(archive, recording_id) == 0
     assert f"archive archiveId={ARCHIVE_ID}: recording 0 had not ended: stop position 0, by its exact" in caplog.text
 
 
