@@ -310,8 +310,10 @@ public final class ArchiveRequests
         }
         session.expect("its end", 1);
         describe(session.lastRecordingId());
-        startRecording(endpoint + "|rcv-wnd=64k|so-rcvbuf=128k", streamId, SourceLocation.REMOTE, true, "remote", 1);
-        try (ExclusivePublication publication = aeron.addExclusivePublication(channel(endpoint, 142, 0), streamId))
+        // Another port: the first publication lingers.
+        final String remote = "aeron:udp?endpoint=127.0.0.1:" + ports[3];
+        startRecording(remote + "|rcv-wnd=64k|so-rcvbuf=128k", streamId, SourceLocation.REMOTE, true, "remote", 1);
+        try (ExclusivePublication publication = aeron.addExclusivePublication(channel(remote, 142, 0), streamId))
         {
             session.expect("a publication over the network", 1);
             publish(publication, session.lastRecordingId(), 20, 1_000);
@@ -512,7 +514,7 @@ public final class ArchiveRequests
         session.ask("requestReplayToken", "token", 1,
             (proxy, id, control) -> proxy.requestReplayToken(id, control, recordingId));
         session.print("a token: " + (session.lastRelevantId() != Aeron.NULL_VALUE));
-        session.ask("requestReplayToken(unknown)", 1,
+        session.ask("requestReplayToken(unknown)", "token", 1,
             (proxy, id, control) -> proxy.requestReplayToken(id, control, UNKNOWN));
     }
 
@@ -586,7 +588,7 @@ public final class ArchiveRequests
             recordingId, 3L * segment, AeronArchive.NULL_LENGTH, "aeron:ipc", REPLAY_STREAM_ID, id, control));
         try (Reader reader = new Reader("aeron:ipc"))
         {
-            segments("purgeSegments", recordingId, 4L * segment, 1);
+            segments("purgeSegments", recordingId, 5L * segment, 1);
             session.ask("purgeRecording", 1, (proxy, id, control) -> proxy.purgeRecording(recordingId, id, control));
             reader.readToEnd();
         }
@@ -598,15 +600,15 @@ public final class ArchiveRequests
     private void migrate()
     {
         final int streamId = nextStreamId();
-        final long destination = record(streamId, 231, 2 * TERM_LENGTH / FRAME_LENGTH, MESSAGE_LENGTH);
+        final long source = record(streamId, 231, 2 * TERM_LENGTH / FRAME_LENGTH, MESSAGE_LENGTH);
         final long middle = session.lastRelevantId();
-        startRecording("aeron:ipc", streamId, SourceLocation.LOCAL, true, "source", 1);
-        final long source;
+        startRecording("aeron:ipc", streamId, SourceLocation.LOCAL, true, "continued", 1);
+        final long destination;
         try (ExclusivePublication publication = publish(streamId, 232, middle))
         {
             session.expect("a publication at the other's end", 1);
-            source = session.lastRecordingId();
-            publish(publication, source, TERM_LENGTH / FRAME_LENGTH + 5, 64);
+            destination = session.lastRecordingId();
+            publish(publication, destination, TERM_LENGTH / FRAME_LENGTH + 5, MESSAGE_LENGTH);
         }
         session.expect("its end", 1);
         final long other = record(nextStreamId(), 233, 1, MESSAGE_LENGTH);
@@ -649,7 +651,6 @@ public final class ArchiveRequests
         describe(recordingId);
         updateChannel(recordingId, "aeron:ipc");
         describe(recordingId);
-        updateChannel(recordingId, "aeron:nonsense");
         updateChannel(UNKNOWN, "aeron:ipc");
         final long next = record(nextStreamId(), 252, 1, MESSAGE_LENGTH);
         describe(next);
@@ -695,7 +696,7 @@ public final class ArchiveRequests
             replicate("empty", source, empty, new ReplicationParams(), 4);
             final long emptyCopy = session.lastRecordingId();
             describe(emptyCopy);
-            replicate("into an empty one", source, original, new ReplicationParams().dstRecordingId(emptyCopy), 7);
+            replicate("into an empty one", source, original, new ReplicationParams().dstRecordingId(emptyCopy), 6);
             describe(emptyCopy);
             try (Recorded live = source.start("aeron:ipc", nextStreamId(), 264))
             {
@@ -726,10 +727,10 @@ public final class ArchiveRequests
             recorded.publish(10);
             replicate("and merge", source, recorded.recordingId, new ReplicationParams().liveDestination(live), 4);
             final long copy = session.lastRecordingId();
-            session.expect("when it has caught up", 1);
+            session.expect("when it has caught up", 2);
             recorded.publish(10);
             session.print("recorded " + awaitRecorded(copy, 20 * FRAME_LENGTH));
-            stopByIdentity(copy, 3);
+            stopByIdentity(copy, 2);
             positions(copy);
         }
     }
@@ -746,7 +747,7 @@ public final class ArchiveRequests
                 4);
             session.ask("replicate from nobody", "replication", 3, (proxy, id, control) -> proxy.replicate(
                 original, 10, "aeron:udp?endpoint=127.0.0.1:" + ports[2], new ReplicationParams(), id, control));
-            session.ask("replicate from nonsense", "replication", 1, (proxy, id, control) -> proxy.replicate(
+            session.ask("replicate from nonsense", "replication", 3, (proxy, id, control) -> proxy.replicate(
                 original, 10, "aeron:nonsense", new ReplicationParams(), id, control));
         }
     }

@@ -48,8 +48,9 @@ final class ArchiveSession implements AutoCloseable
         }
     }
 
-    static final long LIMIT_NS = TimeUnit.SECONDS.toNanos(15);
+    private static final long LIMIT_NS = TimeUnit.SECONDS.toNanos(15);
 
+    private static final String INNER = "inner";
     private static final Pattern IDS = Pattern.compile(
         "((?:subscription|correlation|controlSession|replaySession|replication|registration|session|image)(?: ?[Ii]d)?" +
         "[ =:]+)(-?\\d+)");
@@ -175,7 +176,12 @@ final class ArchiveSession implements AutoCloseable
                     names.put(message.relevantId, name);
                 }
             }
-            lines.add(shown(message, correlationId, name));
+            else if (message.isOk)
+            {
+                // The archive's answer to its own request for a replication: the id of a subscription.
+                names.put(message.relevantId, INNER);
+            }
+            lines.add(shown(message, correlationId, message.correlationId == correlationId ? name : INNER));
         }
         if (isSorted)
         {
@@ -263,9 +269,11 @@ final class ArchiveSession implements AutoCloseable
         return new Message(decoder.correlationId(), false, 0, text, withNames(decoder.errorMessage()));
     }
 
+    /** A text without what differs from run to run: known ids have their names, other ids and directories none. */
     private String withNames(final String text)
     {
-        return IDS.matcher(text).replaceAll(match -> match.group(1) + named(Long.parseLong(match.group(2))));
+        final String shortened = text.replaceAll("Publication\\{.*", "*").replaceAll("/\\S+/([^/ ]+\\.rec)", "$1");
+        return IDS.matcher(shortened).replaceAll(match -> match.group(1) + named(Long.parseLong(match.group(2))));
     }
 
     private Message signal(final DirectBuffer buffer, final int offset)
