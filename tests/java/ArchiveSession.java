@@ -272,7 +272,8 @@ final class ArchiveSession implements AutoCloseable
     /** A text without what differs from run to run: known ids have their names, other ids and directories none. */
     private String withNames(final String text)
     {
-        final String shortened = text.replaceAll("Publication\\{.*", "*").replaceAll("/\\S+/([^/ ]+\\.rec)", "$1");
+        final String shortened = text.replaceAll("Publication\\{.*", "*").replaceAll("/\\S+/([^/ ]+\\.rec)", "$1")
+            .replaceAll("(replay in progress.* upperBound=)\\d+", "$1*");
         return IDS.matcher(shortened).replaceAll(match -> match.group(1) + named(Long.parseLong(match.group(2))));
     }
 
