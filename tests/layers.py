@@ -40,13 +40,14 @@ ROOMS = {
     "libaeron": Room("the declarations of Aeron's C library", "aeron.libaeron"),
     "aeron": Room("the seam over Aeron's C client, and the media driver", "aeron", "common transport libaeron"),
     "files": Room(
-        "files that Aeron's processes share: mark file, error log, CnC file, catalog, recording log",
-        "files",
+        "files that Aeron's processes share: mark file, error log and what goes into it, CnC file, catalog, recording "
+        "log",
+        "files error_handlers",
         "common transport storage",
     ),
     "archive": Room(
         "what all parts of an archive use: error codes, texts of channels, checks of requests, who may do what",
-        "archive",
+        "archive.authentication archive.channel_texts archive.replay_request archive.replication_request",
         "common",
     ),
     "archive-client": Room(
@@ -66,14 +67,20 @@ ROOMS = {
     ),
     "archive-sessions": Room(
         "what an archive does for its clients: a state machine for each control session, recording, replay, list, "
-        "deletion and replication",
-        "archive.sessions",
-        "common codecs transport archive archive-store",
+        "deletion and replication; what it shows of that in counters and events",
+        "archive.sessions archive.archive_counters archive.recording_events",
+        "common settings codecs transport files archive archive-store",
+    ),
+    "archive-conductor": Room(
+        "what an archive does in each turn, and for each request: sessions, recordings, replays, replications",
+        "archive.archive_conductor archive.recorder archive.replayer",
+        "common codecs transport settings archive archive-store archive-sessions",
     ),
     "archive-front": Room(
-        "an archive as its owner sees it: launching, running and closing one; its duty cycle and its mark file",
-        "archive.archive_mark_file",
-        "common transport storage files",
+        "an archive as its owner sees it: launching, running and closing one; its duty cycle and its mark file; the "
+        "command `aeron-cluster archive`",
+        "archive",
+        "common transport storage settings aeron files archive archive-sessions archive-store archive-conductor",
     ),
     "replay": Room(
         "a recorded log, executed again by the real agent",
@@ -108,8 +115,8 @@ ROOMS = {
     ),
     "front": Room(
         "launching, running and closing a container; the command `aeron-cluster`",
-        "__init__ __main__ cli clustered_service_container context error_handlers run_service setting_types",
-        "interface common settings transport aeron files archive-client service client pipeline replay",
+        "__init__ __main__ cli clustered_service_container context run_service setting_types",
+        "interface common settings transport aeron files archive-client service client archive-front pipeline replay",
     ),
 }
 

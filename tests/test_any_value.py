@@ -231,12 +231,12 @@ def test_objects_of_a_context_are_checked(name: str, value: object) -> None:
 
 
 def test_a_directory_may_be_deep(tmp_path: Path) -> None:
-    from container.context import _created_directory
+    from container.common.directories import created_directory
 
     deep = str(tmp_path) + "/a" * 1_500
-    assert _created_directory("cluster_dir", deep) == os.path.realpath(deep)
+    assert created_directory("cluster_dir", deep) == os.path.realpath(deep)
     with pytest.raises(ConfigurationError, match=r"^cluster_dir=.*File name too long"):
-        _created_directory("cluster_dir", str(tmp_path / ("x" * 300)))
+        created_directory("cluster_dir", str(tmp_path / ("x" * 300)))
 
 
 CLIENT: dict[str, Any] = {"ingress_channel": "aeron:udp", "egress_channel": "aeron:ipc"}

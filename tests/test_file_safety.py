@@ -624,8 +624,8 @@ def test_a_driver_without_space_for_a_log_buffer_refuses_it_and_lives(small_disk
 
 CRASHING = """
 import os, sys
-from container.run_service import _report_crashes
-_report_crashes()
+from container.common.main_program import report_crashes
+report_crashes()
 sys.stderr.close()
 os.kill(os.getpid(), {signal})
 """
@@ -644,8 +644,8 @@ def test_a_crash_says_where_it_came_from(number: signal.Signals) -> None:
     "setup", ["sys.stderr = None", "sys.stderr.close()", "faulthandler.enable(open(sys.argv[1], 'w'))"]
 )
 def test_crashes_are_reported_where_the_user_wants_them_or_nowhere(tmp_path: Path, setup: str) -> None:
-    code = f"import faulthandler, os, sys\n{setup}\nfrom container.run_service import _report_crashes\n"
-    code += f"_report_crashes()\nos.kill(os.getpid(), {int(signal.SIGBUS)})\n"
+    code = f"import faulthandler, os, sys\n{setup}\nfrom container.common.main_program import report_crashes\n"
+    code += f"report_crashes()\nos.kill(os.getpid(), {int(signal.SIGBUS)})\n"
     path = tmp_path / "crash"
     path.touch()
     command = [sys.executable, "-c", code, str(path)]

@@ -231,8 +231,8 @@ assert main(["run", "no.such.module:Name"]) == 2
 """,
     "a crash": """
 import ctypes
-from container.run_service import _report_crashes
-_report_crashes()
+from container.common.main_program import report_crashes
+report_crashes()
 done.write("done")
 done.flush()
 ctypes.string_at(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 import threading
@@ -11,13 +10,14 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from container.api import ClusteredService
-from container.common.callbacks import code_flags, takes
+from container.common.callbacks import check_callable
+from container.common.directories import created_directory
 from container.common.error_texts import error_text
 from container.common.line_printer import print_line
 from container.common.loggers import report
 from container.common.object_path import create_object
 from container.common.semantic_version import is_version_compatible
-from container.common.values import shown, shown_path
+from container.common.values import shown
 from container.error_handlers import (
     DelegatingErrorHandler,
     ErrorHandler,
@@ -52,7 +52,6 @@ _OBJECTS = (
     "config_file",
     "environ",
 )
-_DIRECTORY_MODE = 0o750  # others may not write: who can remove a mark file decides who may start
 
 
 class Context:
@@ -118,7 +117,7 @@ class Context:
             ("termination_hook", termination_hook, ""),
         ):
             if callback is not None:
-                _check_callable(f"{name}={shown(callback)}", callback, parameters)
+                check_callable(f"{name}={shown(callback)}", callback, parameters)
         for name, given, kind in (
             ("client", client, Client),
             ("clock", clock, Clock),
@@ -294,9 +293,9 @@ class Context:
         self._idle_strategy = self.new_idle_strategy()
 
     def _conclude_directories(self, settings: Settings) -> None:
-        self._cluster_dir = self._mark_file_dir = _created_directory("cluster_dir", settings.cluster_dir)
+        self._cluster_dir = self._mark_file_dir = created_directory("cluster_dir", settings.cluster_dir)
         if settings.mark_file_dir:
-            self._mark_file_dir = _created_directory("mark_file_dir", settings.mark_file_dir)
+            self._mark_file_dir = created_directory("mark_file_dir", settings.mark_file_dir)
         self.aeron_dir = self._find_aeron_dir(settings)
 
     def _find_aeron_dir(self, settings: Settings) -> str:
@@ -466,16 +465,6 @@ class Context:
             report("warning", "%s cannot be closed: %s", type(resource).__name__, self.bounded_text(error))
 
 
-def _check_callable(what: str, callback: Any, parameters: str) -> None:
-    """Refuse what cannot be called with these arguments, or what a call of would run nothing of."""
-    if not callable(callback):
-        raise ConfigurationError(f"{what}: must be callable")
-    if code_flags(callback) & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_GENERATOR):
-        raise ConfigurationError(f"{what}: must be a plain function, not a coroutine function or a generator function")
-    if not takes(callback, len(parameters.split(",")) if parameters else 0):
-        raise ConfigurationError(f"{what}: is called with ({parameters}), which does not fit its parameters")
-
-
 def _check_delegating(what: str, handler: Any) -> None:
     """Refuse what cannot be a :class:`~container.error_handlers.DelegatingErrorHandler`."""
     if isinstance(handler, type):
@@ -484,29 +473,7 @@ def _check_delegating(what: str, handler: Any) -> None:
         method = getattr(handler, name, None)
         if not callable(method):
             raise ConfigurationError(f"{what}: must have {name}()")
-        _check_callable(f"{what}: its {name}()", method, parameter)
-
-
-def _created_directory(setting: str, directory: str) -> str:
-    """The canonical path of the directory, which is made if it is not there."""
-    try:
-        _make_directory(Path(directory))
-        return os.path.realpath(directory, strict=True)
-    except OSError as error:
-        raise ConfigurationError(f"{setting}={shown_path(directory)}: cannot be created: {error.strerror}") from error
-
-
-def _make_directory(path: Path) -> None:
-    """Make the directory and what it lies in; os.makedirs would make parents that everybody may write."""
-    missing = [path]
-    while not (parent := missing[-1].parent).exists():
-        missing.append(parent)
-    for each in reversed(missing):
-        try:
-            each.mkdir(_DIRECTORY_MODE)
-        except FileExistsError:
-            if not each.is_dir():
-                raise
+        check_callable(f"{what}: its {name}()", method, parameter)
 
 
 def _do_nothing() -> None:

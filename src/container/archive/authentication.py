@@ -21,6 +21,8 @@ __all__ = [
     "AuthorisationService",
     "DenyAll",
     "SessionProxy",
+    "check_authenticator",
+    "check_authorisation_service",
     "create_authenticator",
     "create_authorisation_service",
     "is_authorised",
@@ -110,7 +112,7 @@ def create_authenticator(path: str | None, setting: str = "authenticator") -> Au
     if path is None or path == DEFAULT_AUTHENTICATOR:
         return AcceptAll()
     created: Authenticator = create_object(path, setting)
-    _require_methods(created, Authenticator, path, setting)
+    check_authenticator(created, f"{setting}={shown(path)}")
     return created
 
 
@@ -124,7 +126,7 @@ def create_authorisation_service(path: str | None, setting: str = "authorisation
     if path == DENY_ALL:
         return DenyAll()
     created: AuthorisationService = create_object(path, setting)
-    _require_methods(created, AllowAll, path, setting)
+    check_authorisation_service(created, f"{setting}={shown(path)}")
     return created
 
 
@@ -133,7 +135,17 @@ def is_authorised(service: AuthorisationService, protocol_id: int, action_id: in
     return service.is_authorised(protocol_id, action_id, None, encoded_principal) is True
 
 
-def _require_methods(created: object, kind: type, path: str, setting: str) -> None:
-    missing = [name for name in vars(kind) if name[0] != "_" and not callable(getattr(created, name, None))]
+def check_authenticator(given: object, what: str) -> None:
+    """Refuse what has not the methods of an authenticator; ``what`` names it in the ConfigurationError."""
+    _require_methods(given, Authenticator, what)
+
+
+def check_authorisation_service(given: object, what: str) -> None:
+    """Refuse what has not the method of an authorisation service; ``what`` names it in the ConfigurationError."""
+    _require_methods(given, AllowAll, what)
+
+
+def _require_methods(given: object, kind: type, what: str) -> None:
+    missing = [name for name in vars(kind) if name[0] != "_" and not callable(getattr(given, name, None))]
     if missing:
-        raise ConfigurationError(f"{setting}={shown(path)}: {type(created).__name__} has no {', '.join(missing)}")
+        raise ConfigurationError(f"{what}: {type(given).__name__} has no {', '.join(missing)}")

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NoReturn
 
-from container.common.values import shown
 from container.errors import ConfigurationError
-from container.settings.setting import Setting
-from container.settings.sources import parse_text
+from container.settings.arguments import add_settings
 from container.settings.table import settings_table
 
 _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -38,6 +35,10 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
         from container.client.command import client_parser  # loads what other words do not need
 
         return client_parser(_Parser, f"{program} client").parse_args(arguments[1:])
+    if arguments[:1] == ["archive"]:
+        from container.archive.command import archive_parser
+
+        return archive_parser(_Parser, f"{program} archive").parse_args(arguments[1:])
     if arguments[:1] == ["pipeline"]:
         from container.pipeline.command import pipeline_parser
 
@@ -68,6 +69,7 @@ def _parser(program: str, run: Callable[[Any], None]) -> argparse.ArgumentParser
     parser = _Parser(prog=program, description="Clustered services for Aeron Cluster, in Python.")
     words = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_run(words, run)
+    words.add_parser("archive", help="run an archive beside a media driver", add_help=False)
     words.add_parser("client", help="send to a cluster, measure it, show what it sends", add_help=False)
     words.add_parser("pipeline", help="tables, audits and replays of what clusters recorded, on Spark", add_help=False)
     words.add_parser("replay", help="run a service over a recorded log here, with a debugger", add_help=False)
@@ -94,27 +96,5 @@ def _add_run(words: Any, run: Callable[[Any], None]) -> None:
     parser.add_argument(
         "--log-level", choices=_LOG_LEVELS, default="info", help="what is logged to standard error (default: info)"
     )
-    _add_settings(parser)
+    add_settings(parser, settings_table(), without=("service_class_name",))  # the positional argument
     parser.set_defaults(command=run)
-
-
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    def value(setting: Setting, text: str) -> Any:
-        try:
-            return parse_text(setting, text)
-        except ConfigurationError as error:
-            raise argparse.ArgumentTypeError(f"{shown(text)}: {error}") from None
-
-    group = parser.add_argument_group("settings")
-    for setting in settings_table().values():
-        if setting.name == "service_class_name":
-            continue  # the positional argument
-        default = f" Default: {setting.default.replace('`', '')}." if setting.default else ""
-        about = f"{setting.doc} Allowed: {setting.allowed}.{default} [{setting.variable}]".replace("%", "%%")
-        option = "--" + setting.name.replace("_", "-")
-        if setting.is_flag:
-            group.add_argument(option, action=argparse.BooleanOptionalAction, default=None, help=about)
-        else:
-            group.add_argument(
-                option, type=partial(value, setting), metavar=setting.unit.upper() or "VALUE", help=about
-            )

@@ -7,6 +7,21 @@ import inspect
 import types
 from typing import Any
 
+from container.errors import ConfigurationError
+
+
+def check_callable(what: str, callback: Any, parameters: str) -> None:
+    """Refuse what cannot be called with these arguments, or what a call of would run nothing of.
+
+    ``what`` names it in the ConfigurationError.
+    """
+    if not callable(callback):
+        raise ConfigurationError(f"{what}: must be callable")
+    if code_flags(callback) & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_GENERATOR):
+        raise ConfigurationError(f"{what}: must be a plain function, not a coroutine function or a generator function")
+    if not takes(callback, len(parameters.split(",")) if parameters else 0):
+        raise ConfigurationError(f"{what}: is called with ({parameters}), which does not fit its parameters")
+
 
 def code_flags(callback: Any) -> int:
     """The flags of the code that a call runs; 0 where it is not Python code."""

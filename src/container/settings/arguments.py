@@ -1,12 +1,17 @@
-"""Types of the command line's arguments: each refuses what it cannot be, before anything starts."""
+"""The command line's arguments: types that refuse what cannot be, before anything starts; an option per setting."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from container.common.values import is_path, shown, whole_number
+from container.errors import ConfigurationError
+from container.settings.setting import Setting
+from container.settings.sources import parse_text
 
 _MAX_S = 1_000_000_000
 
@@ -39,3 +44,29 @@ def path(text: str) -> Path:
     if not is_path(text):
         raise argparse.ArgumentTypeError(f"{shown(text)}: must be a path in UTF-8, without NUL")
     return Path(text)
+
+
+def add_settings(
+    parser: argparse.ArgumentParser, table: Mapping[str, Setting], *, without: Collection[str] = ()
+) -> None:
+    """Add an option for each setting of the table, but for those of these names; None stands for one not given."""
+
+    def value(setting: Setting, text: str) -> Any:
+        try:
+            return parse_text(setting, text)
+        except ConfigurationError as error:
+            raise argparse.ArgumentTypeError(f"{shown(text)}: {error}") from None
+
+    group = parser.add_argument_group("settings")
+    for setting in table.values():
+        if setting.name in without:
+            continue
+        default = f" Default: {setting.default.replace('`', '')}." if setting.default else ""
+        about = f"{setting.doc} Allowed: {setting.allowed}.{default} [{setting.variable}]".replace("%", "%%")
+        option = "--" + setting.name.replace("_", "-")
+        if setting.is_flag:
+            group.add_argument(option, action=argparse.BooleanOptionalAction, default=None, help=about)
+        else:
+            group.add_argument(
+                option, type=partial(value, setting), metavar=setting.unit.upper() or "VALUE", help=about
+            )

@@ -46,10 +46,12 @@ cdef class ControlSession:
     cdef object _queue                      # deque of (message, is a signal): what could not be sent, in order
     cdef object _replay_queue               # the same, of answers to requests for replays
 
+    cdef bint has_ended(self) noexcept
     cpdef int do_work(self) except -1
     cpdef int abort(self, str reason) except -1
     cpdef int close(self) except -1
     cpdef bint accept_request(self, object request) except -1
+    cpdef bint is_of_session(self, object request) except -1
     cpdef bint activate(self) except -1
     cpdef int on_challenge_response(self, object request, bytes encoded_credentials) except -1
     cpdef int send_ok(self, int64_t correlation_id, int64_t relevant_id=*) except -1
@@ -70,7 +72,6 @@ cdef class ControlSession:
     cdef int _resend(self) except -1
     cdef int _live(self, int64_t now_ns) except -1
     cdef int _send_queued(self, object queue) except -1
-    cdef bint _is_of_session(self, object request) except -1
     cdef bytes _response(self, int64_t correlation_id, int64_t relevant_id, int32_t code, str text)
     cdef int _respond(self, bytes message, bint is_signal) except -1
     cdef int _keep(self, object queue, bytes message, bint is_signal) except -1

@@ -129,6 +129,9 @@ cdef class ControlSession:
         """Whether the session has ended (bool): it is to be closed and forgotten then."""
         return self._state == DONE
 
+    cdef bint has_ended(self) noexcept:
+        return self._state == DONE
+
     cpdef int do_work(self) except -1:
         """One turn of the duty cycle; how much was done (int). What fails ends the session and is reported."""
         cdef int64_t now_ns = self._clock.coarse_nano_time()
@@ -211,7 +214,7 @@ cdef class ControlSession:
         error in reply. The first one makes the session active, but for 105 and 107. Not for messages 3 and 60.
         """
         cdef bint is_allowed = False
-        if not self._is_of_session(request) or not (self._state == AUTHENTICATED or self._state == ACTIVE):
+        if not self.is_of_session(request) or not (self._state == AUTHENTICATED or self._state == ACTIVE):
             return False
         try:
             is_allowed = is_authorised(
@@ -236,7 +239,7 @@ cdef class ControlSession:
 
     cpdef int on_challenge_response(self, object request, bytes encoded_credentials) except -1:
         """The client answers a challenge (message 60): replies have the id of this request from now on."""
-        if self._state == CHALLENGED and self._is_of_session(request):
+        if self._state == CHALLENGED and self.is_of_session(request):
             self.correlation_id = request.correlation_id
             try:
                 self._authenticator.on_challenge_response(
@@ -245,7 +248,8 @@ cdef class ControlSession:
                 self._fail(error)
         return 0
 
-    cdef bint _is_of_session(self, object request) except -1:
+    cpdef bint is_of_session(self, object request) except -1:
+        """Whether a request (ControlRequest) came on the session's image (bool); another's is reported."""
         if request.image_correlation_id == self.image.correlation_id:
             return True
         self._on_error(ArchiveEvent(

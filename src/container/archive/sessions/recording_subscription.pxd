@@ -20,13 +20,13 @@ cdef class RecordingSubscription:
     cdef readonly RecordingSession recording    # of the latest image, None before the first
     cdef readonly object error                  # ArchiveError: why nothing is recorded, None if that is not so
     cdef readonly bint is_ended                 # nothing is recorded on it any more
-    cdef int _recording_count                   # recordings that are active or about to begin
+    cdef readonly int recording_count           # recordings that are active or about to begin
     cdef PendingAdd _pending
 
     cdef bint poll(self) except -1
     cdef Image take_new_image(self)
     cdef int begin_recording(self) noexcept
+    cdef int end_recording(self) noexcept
     cdef int set_recording(self, RecordingSession recording) noexcept
-    cdef bint end_recording(self) noexcept
-    cdef int fail(self, object error) except -1
+    cdef int end(self, object error=*) except -1
     cpdef int close(self) except -1

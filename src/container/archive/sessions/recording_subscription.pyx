@@ -56,23 +56,23 @@ cdef class RecordingSubscription:
         return True
 
     cdef Image take_new_image(self):
-        return None if self.subscription is None else self.subscription.take_new_image()
+        return None if self.subscription is None or self.is_ended else self.subscription.take_new_image()
 
     cdef int begin_recording(self) noexcept:
-        self._recording_count += 1
+        self.recording_count += 1
+        return 0
+
+    cdef int end_recording(self) noexcept:
+        self.recording_count -= 1
         return 0
 
     cdef int set_recording(self, RecordingSession recording) noexcept:
         self.recording = recording
         return 0
 
-    cdef bint end_recording(self) noexcept:
-        """Whether the subscription has to end with the recording that has ended."""
-        self._recording_count -= 1
-        return not self.is_ended and self.is_auto_stop
-
-    cdef int fail(self, object error) except -1:
-        """Keep why nothing is recorded; the first reason counts."""
+    cdef int end(self, object error=None) except -1:
+        """Begin no further recording, and keep the first reason (ArchiveError); :meth:`close` is to follow."""
+        self.is_ended = True
         if self.error is None:
             self.error = error
         return 0

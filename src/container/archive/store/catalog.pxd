@@ -37,6 +37,7 @@ cdef class Catalog:
     cpdef int delete(self, int64_t recording_id) except -1
     cpdef int force(self) except -1
     cpdef int close(self) except -1             # forces; may be called twice
+    cpdef int abandon(self) except -1           # does not force; may be called twice
     cdef int _check_open(self) except -1
     cdef tuple _entry(self, int64_t recording_id)
     cdef bytes _read(self, int64_t offset, int64_t length)

@@ -313,6 +313,14 @@ cdef class Catalog:
                 file.close()
         return 0
 
+    cpdef int abandon(self) except -1:
+        """Close the file without forcing it: it is another archive's by now. May be called twice. Raises OSError."""
+        cdef StorageFile file = self._file
+        self._file = None
+        if file is not None:
+            file.close()
+        return 0
+
     cdef int _check_open(self) except -1:
         if self._file is None:
             raise ArchiveError(f"the catalog {self.path} is closed", code=_GENERIC)

@@ -209,11 +209,21 @@ class RecordingStore:
         return store
 
     def close(self) -> None:
-        """Close all files. Recordings that are active keep no stop position, which the next open finds."""
+        """Close all files. Recordings that are active keep no stop position, which the next open finds.
+
+        Raises OSError when one cannot be forced or closed; all are closed then as well.
+        """
+        self._close(self.catalog.close)
+
+    def abandon(self) -> None:
+        """Close all files as :meth:`close` does, but force and write nothing: they are another archive's by now."""
+        self._close(self.catalog.abandon)
+
+    def _close(self, close_catalog: Callable[[], object]) -> None:
         calls = [writer.close for writer in self._writers.values()]
         self._writers = {}
         error: OSError | None = None
-        for call in [*calls, self._positions.close, self.catalog.close]:
+        for call in [*calls, self._positions.close, close_catalog]:
             try:
                 call()
             except OSError as failure:
@@ -276,6 +286,27 @@ class RecordingStore:
         self._writers[descriptor.recording_id] = writer
         return writer
 
+    def check_extendable(self, recording_id: int) -> RecordingDescriptor:
+        """Return what the catalog has of a recording that can be extended now.
+
+        Raises ArchiveError for one that is active, or whose end is being deleted.
+        """
+        descriptor = self._usable(recording_id)
+        if recording_id in self._writers:
+            raise ArchiveError(f"cannot extend active recording {recording_id}", code=error_codes.ACTIVE_RECORDING)
+        deletion = self._deletions.get(recording_id)
+        if deletion is not None and deletion.last_position >= descriptor.stop_position:
+            raise ArchiveError(f"cannot extend recording {recording_id} due to an outstanding delete operation")
+        return descriptor
+
+    def update_channel(self, recording_id: int, stripped_channel: str, original_channel: str) -> None:
+        """Change the texts of a recording's channel in the catalog."""
+        descriptor = self._known(recording_id)
+        with _as_archive_errors():
+            self.catalog.replace(
+                replace(descriptor, stripped_channel=stripped_channel, original_channel=original_channel)
+            )
+
     def extend_recording(
         self, recording_id: int, position: int, *, control_session_id: int, correlation_id: int, session_id: int
     ) -> SegmentWriter:
@@ -288,12 +319,7 @@ class RecordingStore:
             correlation_id: of its request.
             session_id: of the image.
         """
-        descriptor = self._usable(recording_id)
-        if recording_id in self._writers:
-            raise ArchiveError(f"cannot extend active recording {recording_id}", code=error_codes.ACTIVE_RECORDING)
-        deletion = self._deletions.get(recording_id)
-        if deletion is not None and deletion.last_position >= descriptor.stop_position:
-            raise ArchiveError(f"cannot extend recording {recording_id} due to an outstanding delete operation")
+        descriptor = self.check_extendable(recording_id)
         if position != descriptor.stop_position or position == NULL_POSITION:
             raise ArchiveError(
                 f"cannot extend recording {recording_id} image.joinPosition={position} != "

@@ -1,0 +1,233 @@
+"""The duty cycle of an archive, from its first subscription to its last file: one agent, which one thread drives.
+
+Upstream: ArchiveConductor.java and SharedModeArchiveConductor.java. Everything that an archive does for its clients is
+the conductor's; here is what the conductor lives on: the Aeron client that is invoked, the mark file that shows a live
+owner, and the end, in order or after the loss of one of them.
+"""
+from libc.stdint cimport INT64_MIN, int64_t
+
+from container.common.sealed cimport seal
+from container.transport.duration_tracker cimport DurationTracker
+from container.transport.idle_strategy cimport IdleStrategy
+from container.transport.seam cimport Client, Clock
+
+from container.common import forks
+from container.errors import AgentTermination, ClosedError, ContainerError, MarkFileError
+
+
+def new_archive_id(Client client not None, *, bint is_given):
+    """An id for an archive that has none set (int): that of a client which the caller gave, else a new one.
+
+    Raises as the client does.
+    """
+    return client.client_id() if is_given else client.next_correlation_id()
+
+
+cdef class Heartbeat:
+    """What must be done in time whatever else is: the client is invoked, and the mark file shows a live owner.
+
+    Each happens when the clock's millisecond has changed, so :meth:`beat` may be called as often as one likes: in each
+    duty cycle, and with each step of a recovery.
+
+    Args:
+        client: the archive's.
+        clock: the source of time.
+        mark_file: an :class:`~container.archive.archive_mark_file.ArchiveMarkFile`.
+        on_error: called with errors that end nothing: of a turn of the client's, and of the mark file's disk.
+    """
+    cdef readonly object mark_file
+    cdef Client _client
+    cdef Clock _clock
+    cdef object _on_error
+    cdef int64_t _beat_ms
+
+    def __init__(self, Client client not None, Clock clock not None, mark_file not None, on_error not None):
+        self.mark_file, self._client, self._clock, self._on_error = mark_file, client, clock, on_error
+        self._beat_ms = INT64_MIN
+
+    cpdef int beat(self) except? -1:
+        """Invoke the client and refresh the mark file, if it is time to; return how much work that was (int).
+
+        Raises ClosedError when the client is closed, MarkFileError when the mark file is another owner's by now.
+        """
+        cdef int64_t now_ms = self._clock.epoch_ms()
+        cdef int work_count = 0
+        if now_ms != self._beat_ms:
+            self._beat_ms = now_ms
+            work_count = self._invoke_client()
+            try:
+                if self.mark_file.refresh(now_ms):
+                    work_count += 1
+            except OSError as error:        # the disk may be well again before anybody takes the file for a dead one's
+                self._on_error(error)
+        if self._client.is_closed():
+            raise ClosedError(f"unexpected Aeron close: {getattr(self._client, 'close_reason', None)}")
+        return work_count
+
+    cdef int _invoke_client(self) except? -1:
+        cdef int work_count = 0
+        try:
+            work_count = self._client.invoke()
+        except Exception as error:          # a handler of the client's errors may raise, or the driver is gone
+            self._on_error(error)
+        return work_count
+
+
+cdef class ArchiveAgent:
+    """An archive at work: :meth:`start`, then :meth:`do_work` again and again, or :meth:`run`, then :meth:`close`.
+
+    All but :meth:`stop` belong on one thread at a time.
+
+    Args:
+        conductor: the :class:`~container.archive.archive_conductor.ArchiveConductor`: what the archive does for its
+            clients. ``start()``, ``do_work()`` and ``close()`` are called.
+        heartbeat: see :class:`Heartbeat`.
+        clock: the source of time.
+        cycle_tracker: measures the duty cycles, idling included.
+        on_error: called with each error (BaseException) that a duty cycle or the end raised.
+        release: called last by :meth:`close` with True, or with False when the archive's directory is
+            another owner's by now (bool): gives back what the archive was made of.
+    """
+    cdef object _conductor
+    cdef Heartbeat _heartbeat
+    cdef Clock _clock
+    cdef DurationTracker _cycle_tracker
+    cdef object _on_error
+    cdef object _release
+    cdef object _termination                # what ended it; None while it runs
+    cdef bint _is_stopping
+    cdef bint _is_aborted                   # client or mark file was lost: there is nothing to close in order
+    cdef bint _is_lost                      # the mark file was
+    cdef bint _is_busy                      # a duty cycle is in progress
+    cdef bint _is_closed
+    cdef long _parent_id                    # of the process of which this one is a fork; 0 where it was made
+    cdef object __weakref__
+
+    def __init__(self, conductor not None, Heartbeat heartbeat not None, Clock clock not None,
+                 DurationTracker cycle_tracker not None, on_error not None, release not None):
+        self._conductor, self._heartbeat, self._clock, self._cycle_tracker = conductor, heartbeat, clock, cycle_tracker
+        self._on_error, self._release = on_error, release
+        forks.own(self)
+
+    def _disown(self, long process_id):
+        self._parent_id = process_id
+
+    @property
+    def termination(self):
+        """What ended the agent (BaseException), or None."""
+        return self._termination
+
+    def start(self):
+        """Subscribe to the requests of clients, who are served from the first duty cycle on.
+
+        Raises what the driver refuses (AeronError), and DriverTimeoutError when it does not answer.
+        """
+        self._conductor.start()
+        self._cycle_tracker.begin(self._clock.nano_time())
+
+    cpdef int do_work(self) except? -1:
+        """One duty cycle; how much was done (int).
+
+        Raises AgentTermination when it cannot go on: the client is closed, or the mark file is another owner's. Then
+        the recordings are left for the next start to repair. What the conductor raises is raised.
+        """
+        cdef int work_count
+        self._check_process()
+        if self._is_busy:
+            raise ContainerError("a duty cycle of the archive is in progress: a callback must not run another one")
+        if self._is_closed:
+            return 0
+        self._is_busy = True
+        try:
+            self._cycle_tracker.measure_and_begin(self._clock.nano_time())
+            work_count = self._beat()
+            return work_count + <int> self._conductor.do_work()
+        finally:
+            self._is_busy = False
+
+    cdef int _beat(self) except? -1:
+        try:
+            return self._heartbeat.beat()
+        except (ClosedError, MarkFileError) as error:
+            self._check_process()
+            self._is_aborted = True
+            self._is_lost = isinstance(error, MarkFileError)
+            raise AgentTermination(str(error)) from None
+
+    def run(self, IdleStrategy idle_strategy not None):
+        """Work until :meth:`stop` is called or the agent is terminated; then close. Raise nothing.
+
+        For the archive's own thread. An error of a duty cycle is handed to ``on_error``, and the next one follows.
+        """
+        cdef int work_count
+        cdef int64_t yielded_ms = 0
+        try:
+            while not self._is_stopping and self._parent_id == 0:
+                try:
+                    work_count = self.do_work()
+                    idle_strategy.idle(work_count)
+                    if self._heartbeat._beat_ms != yielded_ms:
+                        # An archive that always has work must not keep other Python threads from running.
+                        yielded_ms = self._heartbeat._beat_ms
+                        with nogil:
+                            pass
+                except MemoryError as error:        # not even the end could be made
+                    self.terminate(error)
+                except Exception as error:
+                    if self._parent_id != 0:
+                        self.terminate(error)
+                    else:
+                        self._on_error(error)
+                except BaseException as error:
+                    self.terminate(error)
+        finally:
+            self.close()
+
+    def stop(self):
+        """Have :meth:`run` end after the duty cycle in progress. For any thread."""
+        self._is_stopping = True
+
+    def terminate(self, error not None):
+        """End it because of an error (BaseException), which is handed to ``on_error``."""
+        self._is_stopping = True
+        if self._termination is None:
+            self._termination = error
+        if self._parent_id == 0:
+            self._on_error(error)
+
+    def close(self):
+        """End recordings, replays and sessions in order, and release what the archive was made of; once.
+
+        Where the client or the mark file was lost, files are closed and nothing else: their next owner finds where
+        recordings end. Raise nothing.
+        """
+        if self._is_closed or self._parent_id != 0:
+            return
+        self._is_closed = self._is_stopping = True
+        try:
+            if not self._is_aborted:
+                self._try_last_beat()
+            if not self._is_aborted:
+                self._conductor.close()
+        except BaseException as error:
+            self._on_error(error)
+        finally:
+            self._release(not self._is_lost)
+
+    cdef int _try_last_beat(self) except -1:
+        # Nobody has looked since the last duty cycle, which may be long ago where a caller drives the agent.
+        try:
+            self._beat()
+        except AgentTermination as error:
+            self.terminate(error)
+        except BaseException as error:
+            self._on_error(error)
+        return 0
+
+    cdef int _check_process(self) except -1:
+        if self._parent_id != 0:
+            raise forks.refusal("drive an archive", "the archive", self._parent_id)
+        return 0
+
+
+seal((Heartbeat, ArchiveAgent))

@@ -1,0 +1,55 @@
+# What type checkers see of container.archive.archive_conductor, which is compiled.
+from collections.abc import Callable
+from typing import final
+
+from container.archive.archive_counters import ArchiveCounters
+from container.archive.authentication import Authenticator, AuthorisationService
+from container.archive.recorder import Recorder
+from container.archive.replayer import Replayer
+from container.archive.sessions.control_handler import ControlHandler
+from container.archive.sessions.control_session import ControlSession
+from container.archive.sessions.recording_subscription import RecordingSubscription
+from container.archive.store.recording_store import RecordingStore
+from container.settings.archive_table import ArchiveSettings
+from container.transport.seam import Client
+
+@final
+class ArchiveConductor(ControlHandler):
+    def __init__(
+        self,
+        client: Client,
+        store: RecordingStore,
+        settings: ArchiveSettings,
+        *,
+        archive_id: int,
+        counters: ArchiveCounters,
+        authenticator: Authenticator,
+        authorisation_service: AuthorisationService,
+        on_error: Callable[[Exception], object],
+        replay_linger_ns: int,
+        first_session_id: int,
+        next_token: Callable[[], int],
+    ) -> None: ...
+    @property
+    def client(self) -> Client: ...
+    @property
+    def store(self) -> RecordingStore: ...
+    @property
+    def settings(self) -> ArchiveSettings: ...
+    @property
+    def recorder(self) -> Recorder: ...
+    @property
+    def replayer(self) -> Replayer: ...
+    def start(self) -> None: ...
+    def do_work(self) -> int: ...
+    def close(self) -> None: ...
+    def extend_for_replication(
+        self,
+        control_session: ControlSession,
+        replication_id: int,
+        recording_id: int,
+        stream_id: int,
+        channel: str,
+        original_channel: str,
+    ) -> RecordingSubscription: ...
+    def stop_recording(self, subscription: RecordingSubscription) -> None: ...

@@ -1,0 +1,517 @@
+"""The context of an archive: settings, what a program passes in as objects, and what ``conclude()`` makes of both.
+
+What it takes from the operating system (process id, random numbers, files, time) can be given instead: so a simulation
+makes the same archive as a main program.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Unpack
+
+from container.archive.archive_agent import ArchiveAgent, Heartbeat, new_archive_id
+from container.archive.archive_arguments import ArchiveSettingsArguments
+from container.archive.archive_counters import ArchiveCounters
+from container.archive.archive_mark_file import MARK_FILE_NAME, ArchiveMarkFile, ensure_link_file
+from container.archive.authentication import (
+    Authenticator,
+    AuthorisationService,
+    check_authenticator,
+    check_authorisation_service,
+    create_authenticator,
+    create_authorisation_service,
+)
+from container.archive.store.facts import Recovered
+from container.archive.store.recording_store import RecordingStore, StoreSettings
+from container.common.callbacks import check_callable
+from container.common.directories import created_directory
+from container.common.error_texts import error_text
+from container.common.loggers import report
+from container.common.values import shown, shown_path
+from container.error_handlers import ErrorHandler, LoggingErrorHandler, chain_error_handlers
+from container.errors import ConcurrentConcludeError, ConfigurationError
+from container.files.error_log import CountedErrorHandler, DistinctErrorLog
+from container.settings.archive_table import CRC_32, CRC_32C, ArchiveSettings, archive_settings_table, checksum_of
+from container.settings.sources import ARCHIVE_CONFIG_FILE_VARIABLE, collect_settings, validate_archive_settings
+from container.storage.file_storage import FileStorage
+from container.storage.seam import Storage
+from container.transport.idle_strategy import IdleStrategy, parse_idle_strategy
+from container.transport.seam import Client, Clock, SystemClock
+
+_FILE_PAGE_SIZE_DEFAULT = 4096
+_CHECKSUM_KINDS = {None: 0, CRC_32: 1, CRC_32C: 2}
+_RECOVERED_SHOWN = 20
+_SESSION_ID_MASK = 2**31 - 1
+_OBJECTS = (
+    "client",
+    "clock",
+    "storage",
+    "process_id",
+    "first_session_id",
+    "next_token",
+    "error_handler",
+    "config_file",
+    "environ",
+)
+
+# What an archive has in its directory beside the mark file and old errors, upstream's or this one.
+_SEGMENTS = re.compile(r"\d+-\d+\.rec(?:\.del)?", re.ASCII)
+_CATALOGS = re.compile(r"archive\.(?:catalog|positions|migration)(?:\.\w+)?", re.ASCII)
+
+
+class ArchiveContext:
+    """What an archive is made of (upstream's ``Archive.Context``); for one archive.
+
+    Args:
+        client: an open Aeron client of the caller's, which stays open; nobody else may use it while the archive runs.
+            If None, the archive connects one of its own, whose conductor runs on the archive's thread.
+        clock: where the time comes from; the client's by default.
+        storage: where the files are; the file system by default.
+        idle_strategy: the setting of this name, or a function that makes a strategy.
+        authenticator: the setting of this name, or an object with the methods of an
+            :class:`~container.archive.authentication.Authenticator`.
+        authorisation_service: the setting of this name, or an
+            :class:`~container.archive.authentication.AuthorisationService`.
+        process_id: what the mark file has; this process's by default.
+        first_session_id: the id of the first control session, from 0 to 2**31 - 1; random by default, so that a client
+            of a former archive is not taken for one of this.
+        next_token: called for each replay token, a random 64-bit number (int); the system's by default.
+        error_handler: called with each error (BaseException) after it was recorded. What it raises is recorded as well,
+            and ends nothing.
+        config_file: TOML file with settings.
+        environ: the environment; the process's by default.
+        settings: the settings of docs/settings.md, by name.
+
+    Raises:
+        ConfigurationError: unknown setting, or a config file that cannot be read. Values are checked by
+            :meth:`conclude`.
+    """
+
+    # Made by conclude().
+    archive_id: int
+    aeron_dir: str
+    clock: Clock
+    client: Client
+    mark_file: ArchiveMarkFile
+    error_log: DistinctErrorLog
+    error_handler: ErrorHandler
+    counted_error_handler: CountedErrorHandler
+    counters: ArchiveCounters
+    store: RecordingStore
+    agent: ArchiveAgent
+
+    def __init__(
+        self,
+        *,
+        client: Client | None = None,
+        clock: Clock | None = None,
+        storage: Storage | None = None,
+        idle_strategy: str | Callable[[], IdleStrategy] | None = None,
+        authenticator: str | Authenticator | None = None,
+        authorisation_service: str | AuthorisationService | None = None,
+        process_id: int | None = None,
+        first_session_id: int | None = None,
+        next_token: Callable[[], int] | None = None,
+        error_handler: ErrorHandler | None = None,
+        config_file: str | os.PathLike[str] | None = None,
+        environ: Mapping[str, str] | None = None,
+        **settings: Unpack[ArchiveSettingsArguments],
+    ) -> None:
+        _check_objects(client, clock, storage)
+        _check_number("process_id", process_id, 2**63 - 1)
+        _check_number("first_session_id", first_session_id, _SESSION_ID_MASK)
+        for name, callback, parameters in (("error_handler", error_handler, "error"), ("next_token", next_token, "")):
+            if callback is not None:
+                check_callable(f"{name}={shown(callback)}", callback, parameters)
+        self.is_starting = False
+        """True while an archive is being made from it, when whoever catches a signal may still raise."""
+        self.owns_aeron_client = False
+        self._given_client = client
+        self._given_clock = clock
+        self._has_files = storage is None
+        self._storage = FileStorage() if storage is None else storage
+        self._given_process_id = process_id
+        self._given_first_session_id = first_session_id
+        self._next_token = next_token or _random_token
+        self._user_error_handler = error_handler
+        self._idle_strategy_supplier: Callable[[], IdleStrategy] | None = None
+        self._given_authenticator: Authenticator | None = None
+        self._given_authorisation_service: AuthorisationService | None = None
+        keywords: dict[str, object] = {**settings}
+        if callable(idle_strategy):
+            self._idle_strategy_supplier = idle_strategy
+        else:
+            keywords["idle_strategy"] = idle_strategy
+        if authenticator is None or isinstance(authenticator, str):
+            keywords["authenticator"] = authenticator
+        else:
+            check_authenticator(authenticator, f"authenticator={shown(authenticator)}")
+            self._given_authenticator = authenticator
+        if authorisation_service is None or isinstance(authorisation_service, str):
+            keywords["authorisation_service"] = authorisation_service
+        else:
+            check_authorisation_service(authorisation_service, f"authorisation_service={shown(authorisation_service)}")
+            self._given_authorisation_service = authorisation_service
+        self._given_settings = collect_settings(
+            keywords,
+            config_file=config_file,
+            environ=environ,
+            objects=_OBJECTS,
+            table=archive_settings_table(),
+            config_file_variable=ARCHIVE_CONFIG_FILE_VARIABLE,
+        )
+        self._settings: ArchiveSettings | None = None
+        self._conclude_guard = threading.Lock()  # held from conclude() on; nobody waits for it
+        self._conductor: Any = None
+        self._is_closed = False
+
+    @property
+    def settings(self) -> ArchiveSettings:
+        """The validated settings. Raises ConfigurationError as :meth:`conclude` does."""
+        if self._settings is None:
+            self._settings = validate_archive_settings(self._given_settings)
+        return self._settings
+
+    @property
+    def is_concluded(self) -> bool:
+        """True once :meth:`conclude` was called."""
+        return self._conclude_guard.locked()
+
+    @property
+    def is_closed(self) -> bool:
+        """True once everything was released, by :meth:`ArchiveAgent.close` or :meth:`abandon`."""
+        return self._is_closed
+
+    @property
+    def archive_dir(self) -> str:
+        """The directory of the recordings by its canonical path, once :meth:`conclude` has made it."""
+        return self._archive_dir
+
+    @property
+    def mark_file_dir(self) -> str:
+        """The directory of the mark file by its canonical path, once :meth:`conclude` has made it."""
+        return self._mark_file_dir
+
+    def conclude(self) -> None:
+        """Check every setting, take the mark file, connect the client, repair what a crash has left, make the agent.
+
+        No client is served yet: ``agent.start()`` begins that. The mark file is taken before any other file is read,
+        and is shown as that of a live owner while files are repaired. After a failure call :meth:`abandon`.
+
+        Raises:
+            ConcurrentConcludeError: it was called before.
+            ConfigurationError: a setting is out of range, with nothing opened yet.
+            MarkFileError: the mark file cannot be taken; see
+                :class:`~container.archive.archive_mark_file.ArchiveMarkFile`.
+            DriverTimeoutError: there is no media driver within the driver timeout.
+            ArchiveError: another archive of the driver has the same id.
+            AeronError: the driver refuses a counter, or gave the client up meanwhile.
+            RecordingError: files are damaged, or a frame that a crash may have cut is refused.
+            OSError: the disk fails.
+        """
+        if not self._conclude_guard.acquire(blocking=False):
+            raise ConcurrentConcludeError("a context can be concluded once; make a new one for each archive")
+        settings = self.settings
+        self._conclude_objects(settings)
+        self._conclude_directories(settings)
+        page_size = self._wait_for_driver(settings)
+        self._conclude_archive_id(settings)
+        self._conclude_mark_file(settings, page_size)
+        self._conclude_error_handlers()
+        self._conclude_client(settings)
+        self._conclude_counters(settings)
+        self._heartbeat = Heartbeat(self.client, self.clock, self.mark_file, self.counted_error_handler)
+        self._heartbeat.beat()
+        if settings.delete_dir_on_start:
+            self._delete_recordings()
+        self._conclude_store(settings)
+        self.mark_file.signal_ready()
+        self._conclude_agent(settings)
+
+    def abandon(self) -> None:
+        """Undo a start that failed: everything is closed, and the mark file is free for the next one. Never raise."""
+        self.is_starting = False
+        if self._conductor is not None and not self.client.is_closed():
+            self._close_quietly(self._conductor)
+        self._release("signal_failed_start")
+
+    def _release_at_end(self, is_owner: bool) -> None:
+        """What the agent calls at its end: sign off in the mark file, if it is still ours, and close everything."""
+        self._release("signal_terminated", is_owner=is_owner)
+
+    def _release(self, signing_off: str, *, is_owner: bool = True) -> None:
+        """Close catalog, client or counters, and then the mark file: whoever may take it finds nothing in use. Once."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        store: RecordingStore | None = getattr(self, "store", None)
+        if store is not None:
+            self._quietly(store.close if is_owner else store.abandon)
+        if self.owns_aeron_client:
+            self._close_quietly(self.client)
+        else:
+            self._close_quietly(getattr(self, "counters", None))
+        self._close_quietly(getattr(self, "_logging_error_handler", None))
+        mark_file = getattr(self, "mark_file", None)
+        if mark_file is not None:
+            self._quietly(getattr(mark_file, signing_off))
+        self._close_quietly(getattr(self, "error_log", None))
+        self._close_quietly(mark_file)
+
+    def bounded_text(self, error: BaseException) -> str:
+        """What may be logged of an exception (see :func:`container.common.error_texts.error_text`). Never raises."""
+        return error_text(error, has_message=True)
+
+    def new_idle_strategy(self) -> IdleStrategy:
+        """A new instance of the configured idle strategy."""
+        if self._idle_strategy_supplier is not None:
+            strategy = self._idle_strategy_supplier()
+            if not isinstance(strategy, IdleStrategy):
+                raise ConfigurationError(f"idle_strategy made {shown(strategy)}: it must make an IdleStrategy")
+            return strategy
+        return parse_idle_strategy(self.settings.idle_strategy)
+
+    @property
+    def name(self) -> str:
+        """How threads, the Aeron client and the log name the archive, once :meth:`conclude` knows its id."""
+        return f"archive archiveId={self.archive_id}"
+
+    def summary(self) -> str:
+        """Where it is and whom it serves, for one line of the log; once :meth:`conclude` knows it."""
+        settings = self.settings
+        network = f"{settings.control_channel} stream {settings.control_stream_id}"
+        return (
+            f"archive_dir={self._archive_dir} aeron_dir={self.aeron_dir} "
+            f"control={network if settings.is_control_channel_enabled else 'local only'}"
+        )
+
+    def _conclude_objects(self, settings: ArchiveSettings) -> None:
+        given = self._given_client
+        self.clock = self._given_clock or (given.clock if given is not None else SystemClock())
+        self.runner_idle_strategy = self.new_idle_strategy()
+        self._authenticator = self._given_authenticator or create_authenticator(settings.authenticator)
+        self._authorisation_service = self._given_authorisation_service or create_authorisation_service(
+            settings.authorisation_service
+        )
+        given_id = self._given_process_id
+        self._process_id = os.getpid() if given_id is None else given_id
+        given_id = self._given_first_session_id
+        if given_id is None:
+            given_id = int.from_bytes(os.urandom(4), "little") & _SESSION_ID_MASK
+        self._first_session_id = given_id
+
+    def _conclude_directories(self, settings: ArchiveSettings) -> None:
+        self._archive_dir = self._mark_file_dir = self._directory("archive_dir", settings.archive_dir)
+        if settings.mark_file_dir:
+            self._mark_file_dir = self._directory("mark_file_dir", settings.mark_file_dir)
+
+    def _directory(self, setting: str, path: str) -> str:
+        if self._has_files:
+            return created_directory(setting, path)
+        if not self._storage.exists(path):
+            try:
+                self._storage.make_directory(path)
+            except OSError as error:
+                raise ConfigurationError(
+                    f"{setting}={shown_path(path)}: cannot be created: {error.strerror}"
+                ) from error
+        return path
+
+    def _wait_for_driver(self, settings: ArchiveSettings) -> int:
+        """Find the driver's directory, wait for the driver there, and return its file page size (bytes).
+
+        Before the mark file is claimed, which nobody keeps live while the driver is waited for.
+        """
+        given = self._given_client
+        if given is not None:
+            self.aeron_dir = getattr(given, "aeron_dir", None) or settings.aeron_dir or ""
+            if not hasattr(given, "aeron_dir"):
+                return _FILE_PAGE_SIZE_DEFAULT  # over another transport there is no driver's file to tell
+        from container.aeron import default_aeron_dir, load_library, read_cnc_file_page_size, wait_for_driver
+
+        if given is None:
+            load_library(settings.aeron_library)
+            self.aeron_dir = settings.aeron_dir or default_aeron_dir()
+        timeout_ns = settings.driver_timeout_ms * 1_000_000
+        wait_for_driver(self.aeron_dir, timeout_ns)
+        return read_cnc_file_page_size(self.aeron_dir, timeout_ns)
+
+    def _conclude_archive_id(self, settings: ArchiveSettings) -> None:
+        if settings.archive_id != -1:
+            self.archive_id = settings.archive_id
+        elif self._given_client is not None:
+            self.archive_id = new_archive_id(self._given_client, is_given=True)
+        else:
+            # The mark file has the id, and the client's name has it as well: another client asks for it.
+            asking = self._new_client(settings, "archive")
+            try:
+                self.archive_id = new_archive_id(asking, is_given=False)
+            finally:
+                asking.close()
+
+    def _new_client(self, settings: ArchiveSettings, name: str) -> Client:
+        from container.aeron import AeronClient
+
+        return AeronClient(
+            aeron_dir=self.aeron_dir,
+            client_name=name,
+            use_invoker=True,
+            driver_timeout_ms=settings.driver_timeout_ms,
+            error_handler=self._on_client_error,
+            library=settings.aeron_library,
+        )
+
+    def _conclude_mark_file(self, settings: ArchiveSettings, page_size: int) -> None:
+        self.mark_file = ArchiveMarkFile(
+            f"{self._mark_file_dir}/{MARK_FILE_NAME}",
+            storage=self._storage,
+            clock=self.clock,
+            process_id=self._process_id,
+            archive_id=self.archive_id,
+            control_stream_id=settings.control_stream_id,
+            local_control_stream_id=settings.local_control_stream_id,
+            events_stream_id=settings.recording_events_stream_id,
+            control_channel=settings.control_channel,
+            local_control_channel=settings.local_control_channel,
+            events_channel=settings.recording_events_channel,
+            aeron_dir=self.aeron_dir,
+            error_buffer_length=settings.error_buffer_length,
+            page_size=page_size,
+            fallback=sys.stderr,
+        )
+        ensure_link_file(self._storage, self._archive_dir, self._mark_file_dir)
+
+    def _conclude_error_handlers(self) -> None:
+        self.error_log = DistinctErrorLog(self.mark_file, self.clock)
+        self._logging_error_handler = LoggingErrorHandler(self.error_log, sys.stderr)
+        self.error_handler = chain_error_handlers(self._logging_error_handler, self._user_error_handler, None)
+
+    def _conclude_client(self, settings: ArchiveSettings) -> None:
+        if self._given_client is not None:
+            self.client = self._given_client
+            return
+        self.client = self._new_client(settings, self.name)
+        self.owns_aeron_client = True
+
+    def _conclude_counters(self, settings: ArchiveSettings) -> None:
+        self.counters = ArchiveCounters(
+            self.client,
+            self.archive_id,
+            threading_mode=settings.threading_mode,
+            conductor_cycle_threshold_ns=settings.conductor_cycle_threshold_ns,
+        )
+        self.counted_error_handler = CountedErrorHandler(self.counters.error_counter, self.error_handler)
+
+    def _delete_recordings(self) -> None:
+        """Delete every recording, and the catalog last: as long as it is there, the next start knows of the others.
+
+        Upstream deletes the directory, with whatever else is in it, and before it has looked for a live owner.
+        """
+        names = self._storage.list_directory(self._archive_dir)
+        for pattern in (_SEGMENTS, _CATALOGS):
+            for name in names:
+                if pattern.fullmatch(name):
+                    self._storage.unlink(f"{self._archive_dir}/{name}")
+                    self._heartbeat.beat()
+            self._storage.force_directory(self._archive_dir)
+
+    def _conclude_store(self, settings: ArchiveSettings) -> None:
+        owner = self.mark_file.owner
+        self.store = RecordingStore.open(
+            self._storage,
+            StoreSettings(
+                archive_dir=self._archive_dir,
+                segment_file_length=settings.segment_file_length,
+                file_sync_level=settings.file_sync_level,
+                catalog_file_sync_level=settings.catalog_file_sync_level,
+                catalog_capacity=settings.catalog_capacity,
+                low_storage_space_threshold=settings.low_storage_space_threshold,
+                file_io_max_length=settings.file_io_max_length,
+                record_checksum=_CHECKSUM_KINDS[checksum_of(settings.record_checksum)],
+                replay_checksum=_CHECKSUM_KINDS[checksum_of(settings.replay_checksum)],
+                torn_frame="cut" if settings.torn_frame == "cut" else "refuse",
+            ),
+            now_ms=owner[0],
+            former_owner=self.mark_file.former_owner,
+            owner=owner,
+            write_owner=self._heartbeat.beat,  # the mark file names the owner, and the one before it until it is ready
+            report_error=self.counted_error_handler,
+            report_progress=self._heartbeat.beat,
+        )
+        self._report_recovered(self.store.recovered)
+
+    def _report_recovered(self, recovered: list[Recovered]) -> None:
+        for each in recovered[:_RECOVERED_SHOWN]:
+            cut = f", a last frame of {each.torn_length} bytes was cut" if each.torn_length else ""
+            where = f"stop position {each.stop_position}, by its {each.basis}{cut}"
+            report(
+                "warning" if cut else "info", "%s: recording %d had not ended: %s", self.name, each.recording_id, where
+            )
+        if len(recovered) > _RECOVERED_SHOWN:
+            report("info", "%s: and %d more recordings", self.name, len(recovered) - _RECOVERED_SHOWN)
+
+    def _conclude_agent(self, settings: ArchiveSettings) -> None:
+        self._conductor = self._new_conductor(settings)
+        self.agent = ArchiveAgent(
+            self._conductor,
+            self._heartbeat,
+            self.clock,
+            self.counters.conductor_cycle,
+            self.counted_error_handler,
+            self._release_at_end,
+        )
+
+    def _new_conductor(self, settings: ArchiveSettings) -> Any:
+        from container.archive.archive_conductor import ArchiveConductor
+
+        return ArchiveConductor(
+            self.client,
+            self.store,
+            settings,
+            archive_id=self.archive_id,
+            counters=self.counters,
+            authenticator=self._authenticator,
+            authorisation_service=self._authorisation_service,
+            on_error=self.counted_error_handler,
+            replay_linger_ns=settings.replay_linger_timeout_ns,
+            first_session_id=self._first_session_id,
+            next_token=self._next_token,
+        )
+
+    def _on_client_error(self, error: BaseException) -> None:
+        """The own client's errors: counted once there is a counter."""
+        handler = getattr(self, "counted_error_handler", None) or getattr(self, "error_handler", None)
+        if handler is not None:
+            handler(error)
+        else:
+            report("error", "%s", self.bounded_text(error))
+
+    def _close_quietly(self, resource: Any) -> None:
+        if resource is not None:
+            self._quietly(resource.close)
+
+    def _quietly(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception as error:
+            what = getattr(call, "__qualname__", "a call")
+            report("warning", "%s: %s failed: %s", getattr(self, "name", "archive"), what, self.bounded_text(error))
+
+
+def _check_objects(client: object, clock: object, storage: object) -> None:
+    for name, given, kind in (("client", client, Client), ("clock", clock, Clock), ("storage", storage, Storage)):
+        if given is not None and not issubclass(type(given), kind):
+            raise ConfigurationError(f"{name}={shown(given)}: must be a {kind.__name__} of {kind.__module__}")
+
+
+def _check_number(name: str, given: object, most: int) -> None:
+    if given is not None and (type(given) is not int or not 0 <= given <= most):
+        raise ConfigurationError(f"{name}={shown(given)}: must be a whole number from 0 to {most}")
+
+
+def _random_token() -> int:
+    return int.from_bytes(os.urandom(8), "little", signed=True)

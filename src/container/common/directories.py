@@ -1,0 +1,36 @@
+"""Makes the directories that settings name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from container.common.values import shown_path
+from container.errors import ConfigurationError
+
+_DIRECTORY_MODE = 0o750  # others may not write: who can remove a mark file decides who may start
+
+
+def created_directory(setting: str, directory: str) -> str:
+    """The canonical path of the directory, which is made if it is not there.
+
+    Raises ConfigurationError, which names the setting, when it cannot be.
+    """
+    try:
+        _make_directory(Path(directory))
+        return os.path.realpath(directory, strict=True)
+    except OSError as error:
+        raise ConfigurationError(f"{setting}={shown_path(directory)}: cannot be created: {error.strerror}") from error
+
+
+def _make_directory(path: Path) -> None:
+    """Make the directory and what it lies in; os.makedirs would make parents that everybody may write."""
+    missing = [path]
+    while not (parent := missing[-1].parent).exists():
+        missing.append(parent)
+    for each in reversed(missing):
+        try:
+            each.mkdir(_DIRECTORY_MODE)
+        except FileExistsError:
+            if not each.is_dir():
+                raise

@@ -1,0 +1,545 @@
+"""Requests of clients, done by an archive's conductor: what is answered, what is signalled, what is on the disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from container.archive import error_codes
+from container.archive.authentication import DenyAll
+from container.testing import transport_probe as seam
+from tests.archive_streams import payloads
+from tests.archive_world import ARCHIVE_ID, IPC, NETWORK_CHANNEL, ArchiveWorld, Subscriber
+from tests.control_world import RECORDING_UNKNOWN
+
+RECORDING_POSITION, CONTROL_SESSIONS, RECORDINGS, REPLAYS = 100, 102, 111, 112
+
+
+@pytest.fixture
+def world() -> ArchiveWorld:
+    return ArchiveWorld()
+
+
+def recorded(world: ArchiveWorld, stream_id: int = 1001, *messages: bytes, channel: str = IPC) -> int:
+    """A recording that has stopped."""
+    client = world.connect()
+    stream = world.stream(stream_id, channel)
+    client.start_recording(stream_id, channel)
+    recording_id = client.signal("START")
+    stream.send(*messages)
+    stream.close()
+    client.signal("STOP")
+    client.send("CloseSessionRequest")
+    world.work(3)
+    return recording_id
+
+
+def test_a_client_learns_the_archives_id(world: ArchiveWorld) -> None:
+    client = world.connect()
+    assert client.ok("ArchiveIdRequest") == ARCHIVE_ID
+    assert world.counter_value(CONTROL_SESSIONS) == 1
+    client.send("CloseSessionRequest")
+    world.work(2)
+    assert world.counter_value(CONTROL_SESSIONS) == 0
+    assert world.texts() == []
+
+
+def test_a_recording_begins_with_a_counter_that_can_be_found_when_the_signal_comes(world: ArchiveWorld) -> None:
+    client = world.connect()
+    stream = world.stream(1001)
+    assert client.start_recording(1001) > 0
+    assert client.signal("START") == 0
+    stream.send(b"one")
+    [record] = world.counter(RECORDING_POSITION)
+    assert record["label"] == f"rec-pos: 0 {stream.publication.session_id} 1001 aeron:ipc - archiveId={ARCHIVE_ID}"
+    world.until(lambda: world.counter_value(RECORDING_POSITION) == stream.position)
+    assert world.counter_value(RECORDINGS) == 1
+    assert world.store.is_active(0)
+    assert payloads(world.recorded(0)) == [b"\xc0one"]
+
+
+def test_an_image_that_ends_is_recorded_to_its_end_and_all_that_belonged_to_it_goes(world: ArchiveWorld) -> None:
+    client = world.connect()
+    stream = world.stream(1001)
+    subscription_id = client.start_recording(1001)
+    recording_id = client.signal("START")
+    stream.fill(200_000)
+    end = stream.position
+    stream.close()
+    assert client.signal("STOP") == recording_id
+    assert world.store.catalog.stop_position(recording_id) == end
+    world.work(2)
+    assert world.counter(RECORDING_POSITION) == []
+    assert world.counter_value(RECORDINGS) == 0
+    code, text = client.error("StopRecordingSubscriptionRequest", subscription_id=subscription_id)
+    assert (code, str(subscription_id) in text) == (error_codes.UNKNOWN_SUBSCRIPTION, True)
+    assert len(payloads(world.recorded(recording_id))) == len(range(0, end, 1024))
+
+
+def test_a_subscription_without_auto_stop_records_every_image(world: ArchiveWorld) -> None:
+    client = world.connect()
+    subscription_id = client.start_recording(1001, "aeron:ipc", auto_stop=False)
+    for number in range(3):
+        stream = world.stream(1001, f"{IPC}|session-id={number}")
+        assert client.signal("START") == number
+        stream.send(b"%d" % number)
+        stream.close()
+        assert client.signal("STOP") == number
+    assert client.ok("StopRecordingSubscriptionRequest", subscription_id=subscription_id) == 0
+    stream = world.stream(1001)
+    world.work(5)
+    assert client.signals() == []
+    assert not seam.is_connected(stream.publication)
+
+
+@pytest.mark.parametrize("how", ["subscription", "channel", "identity"])
+def test_a_stop_answers_before_it_signals_and_frees_the_key(world: ArchiveWorld, how: str) -> None:
+    client = world.connect()
+    stream = world.stream(1001)
+    subscription_id = client.start_recording(1001)
+    recording_id = client.signal("START")
+    stream.send(b"one")
+    world.until(lambda: world.counter_value(RECORDING_POSITION) == stream.position)
+    if how == "subscription":
+        correlation_id = client.send("StopRecordingSubscriptionRequest", subscription_id=subscription_id)
+    elif how == "channel":
+        correlation_id = client.send("StopRecordingRequest", stream_id=1001, channel=IPC.encode())
+    else:
+        correlation_id = client.send("StopRecordingByIdentityRequest", recording_id=recording_id)
+    world.work(3)
+    [(_, response), (_, signal)] = client.take()
+    assert (response["correlation_id"], response["code"], response["relevant_id"]) == (
+        correlation_id,
+        0,
+        int(how == "identity"),
+    )
+    assert (signal["signal"], signal["position"], signal["subscription_id"]) == (1, stream.position, subscription_id)
+    assert world.counter(RECORDING_POSITION) == []
+    client.start_recording(1001)
+    assert client.signal("START") == recording_id + 1
+    if how == "identity":
+        assert client.ok("StopRecordingByIdentityRequest", recording_id=recording_id) == 0
+        assert client.error("StopRecordingByIdentityRequest", recording_id=99)[0] == error_codes.UNKNOWN_RECORDING
+
+
+def test_one_key_can_be_recorded_once_at_a_time(world: ArchiveWorld) -> None:
+    client = world.connect()
+    client.start_recording(1001, IPC)
+    for channel in (IPC, "aeron:ipc?alias=other"):
+        response = client.ask(
+            "StartRecordingRequest2", stream_id=1001, source_location=0, auto_stop=1, channel=channel.encode()
+        )
+        assert (response["code"], response["relevant_id"]) == (1, error_codes.ACTIVE_SUBSCRIPTION)
+    client.start_recording(1001, "aeron:ipc?session-id=5")
+
+
+def test_too_many_recordings_are_refused() -> None:
+    world = ArchiveWorld(max_concurrent_recordings=2)
+    client = world.connect()
+    for stream_id in (1, 2):
+        world.stream(stream_id)
+        client.start_recording(stream_id)
+        client.signal("START")
+    code, text = client.error(
+        "StartRecordingRequest2", stream_id=3, source_location=0, auto_stop=1, channel=IPC.encode()
+    )
+    assert (code, text) == (error_codes.MAX_RECORDINGS, "max concurrent recordings reached 2")
+
+
+def test_low_storage_refuses_what_would_begin() -> None:
+    world = ArchiveWorld(low_storage_space_threshold=1 << 41)
+    code, text = world.connect().error(
+        "StartRecordingRequest2", stream_id=3, source_location=0, auto_stop=1, channel=IPC.encode()
+    )
+    assert (code, text.startswith("low storage threshold=")) == (error_codes.STORAGE_SPACE, True)
+
+
+def test_a_full_disk_ends_a_recording_with_code_11_and_the_archive_goes_on() -> None:
+    world = ArchiveWorld()
+    client = world.connect()
+    stream = world.stream(1001)
+    client.start_recording(1001)
+    recording_id = client.signal("START")
+    stream.fill(20_000)
+    world.until(lambda: world.counter_value(RECORDING_POSITION) == stream.position)
+    before = stream.position
+    world.disk.fail("write", 28)
+    stream.send(b"too much")
+    assert client.signal("STOP") == recording_id
+    [(_, error)] = client.take()
+    assert (error["code"], error["relevant_id"]) == (1, error_codes.STORAGE_SPACE)
+    assert world.store.catalog.stop_position(recording_id) == before
+    assert recorded(world, 1002, b"there is room again") == recording_id + 1
+
+
+def test_a_recording_is_extended_where_it_stopped(world: ArchiveWorld) -> None:
+    client = world.connect()
+    recording_id = recorded(world, 1001, b"first", channel=f"{IPC}|alias=first")
+    stop = world.store.catalog.stop_position(recording_id)
+    fields: dict[str, Any] = {"recording_id": recording_id, "source_location": 0, "auto_stop": 1}
+    stopped = world.store.catalog.descriptor(recording_id)
+    assert stopped is not None
+    channel = f"{IPC}|init-term-id={stopped.initial_term_id}|term-id={stopped.initial_term_id}|term-offset={stop}"
+    stream = world.stream(1001, channel)
+    client.ok("ExtendRecordingRequest2", stream_id=1001, channel=b"aeron:ipc?alias=second", **fields)
+    assert client.signal("EXTEND") == recording_id
+    stream.send(b"second")
+    stream.close()
+    assert client.signal("STOP") == recording_id
+    assert payloads(world.recorded(recording_id)) == [b"\xc0first", b"\xc0second"]
+    descriptor = world.store.catalog.descriptor(recording_id)
+    assert descriptor is not None
+    assert "alias=first" in descriptor.original_channel
+    assert descriptor.session_id == stream.publication.session_id
+
+
+def test_what_cannot_be_extended_is_refused(world: ArchiveWorld) -> None:
+    client = world.connect()
+    recording_id = recorded(world, 1001, b"first")
+    world.stream(1002)
+    client.start_recording(1002)
+    active = client.signal("START")
+
+    def refusal(recording_id: int, stream_id: int = 1001) -> int:
+        return client.error(
+            "ExtendRecordingRequest2",
+            recording_id=recording_id,
+            stream_id=stream_id,
+            source_location=0,
+            auto_stop=1,
+            channel=b"aeron:ipc?alias=x",
+        )[0]
+
+    assert refusal(99) == error_codes.UNKNOWN_RECORDING
+    assert refusal(recording_id, 1003) == error_codes.UNKNOWN_RECORDING
+    assert refusal(active, 1002) == error_codes.ACTIVE_RECORDING
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("term-offset=0", "joinPosition=0 != rec.stopPosition="),
+        ("init-term-id=OTHER", "initialTermId"),
+        ("term-length=128k", "termBufferLength"),
+        ("mtu=2048", "mtuLength"),
+    ],
+)
+def test_an_image_that_does_not_continue_gets_an_error_after_the_ok(world: ArchiveWorld, query: str, text: str) -> None:
+    client = world.connect()
+    recording_id = recorded(world, 1001, b"first")
+    descriptor = world.store.catalog.descriptor(recording_id)
+    assert descriptor is not None
+    params = {
+        "term-length": "64k",
+        "mtu": "1408",
+        "init-term-id": str(descriptor.initial_term_id),
+        "term-id": str(descriptor.initial_term_id),
+        "term-offset": str(descriptor.stop_position),
+    }
+    name, _, value = query.partition("=")
+    if value == "OTHER":
+        params["init-term-id"] = params["term-id"] = str(descriptor.initial_term_id + 5)
+    else:
+        params[name] = value
+    stream = world.stream(1001, "aeron:ipc?" + "|".join(f"{key}={each}" for key, each in params.items()))
+    correlation_id = client.send(
+        "ExtendRecordingRequest2",
+        recording_id=recording_id,
+        stream_id=1001,
+        source_location=0,
+        auto_stop=1,
+        channel=b"aeron:ipc",
+    )
+    world.work(6)
+    [(_, ok), (_, error)] = client.take()
+    assert (ok["code"], error["code"], error["relevant_id"]) == (0, 1, error_codes.INVALID_EXTENSION)
+    assert error["correlation_id"] == correlation_id
+    assert text in error["error_message"].decode()
+    assert not seam.is_connected(stream.publication)  # the subscription has gone
+    assert world.store.catalog.stop_position(recording_id) == descriptor.stop_position
+
+
+def test_a_replay_is_answered_before_it_is_subscribed_to_and_is_all_that_was_recorded(world: ArchiveWorld) -> None:
+    client = world.connect()
+    messages = [bytes([each]) * 900 for each in range(200)]
+    recording_id = recorded(world, 1001, *messages)
+    replay_id = client.replay(recording_id)
+    subscriber = Subscriber(world, channel=f"aeron:ipc?session-id={_int32(replay_id)}")
+    world.until(subscriber.has_ended)
+    assert subscriber.content == world.recorded(recording_id)
+    assert world.counter_value(REPLAYS) == 0
+    assert client.take() == []
+
+
+def test_a_replay_follows_a_recording_to_its_end(world: ArchiveWorld) -> None:
+    client = world.connect()
+    stream = world.stream(1001)
+    client.start_recording(1001)
+    recording_id = client.signal("START")
+    stream.send(b"one")
+    world.until(lambda: world.counter_value(RECORDING_POSITION) == stream.position)
+    client.replay(recording_id)
+    subscriber = Subscriber(world)
+    world.until(lambda: subscriber.read() or payloads(subscriber.content) == [b"\xc0one"])
+    stream.send(b"two")
+    world.until(lambda: subscriber.read() or payloads(subscriber.content) == [b"\xc0one", b"\xc0two"])
+    stream.close()
+    world.until(subscriber.has_ended)
+
+
+def test_a_replay_that_nobody_joins_ends_after_the_time_limit(world: ArchiveWorld) -> None:
+    client = world.connect()
+    recording_id = recorded(world, 1001, b"one")
+    client.replay(recording_id)
+    assert world.counter_value(REPLAYS) == 1
+    world.wait(5_200, 100)
+    [(_, error)] = client.take()
+    assert "no connection established" in error["error_message"].decode()
+    assert world.counter_value(REPLAYS) == 0
+
+
+def test_a_replay_is_gone_when_its_stop_is_answered(world: ArchiveWorld) -> None:
+    client = world.connect()
+    recording_id = recorded(world, 1001, *[bytes(900)] * 300)
+    replay_id = client.replay(recording_id)
+    subscriber = Subscriber(world)
+    world.until(lambda: subscriber.read() > 0)
+    assert client.ok("StopReplayRequest", replay_session_id=replay_id) == 0
+    assert client.ok("StopReplayRequest", replay_session_id=12345) == 0
+    assert world.counter_value(REPLAYS) == 0
+    world.until(subscriber.is_closed)
+
+
+def test_all_replays_are_stopped_and_a_truncation_that_follows_at_once_is_done(world: ArchiveWorld) -> None:
+    client = world.connect()
+    recording_id = recorded(world, 1001, *[bytes(900)] * 300)
+    client.replay(recording_id)
+    client.send("ReplayRequest", **client.replay_fields(recording_id))  # perhaps not begun yet
+    stop_id = client.send("StopAllReplaysRequest", recording_id=recording_id)
+    truncate_id = client.send("TruncateRecordingRequest", recording_id=recording_id, position=0)
+    assert client.response_to(stop_id)["code"] == 0
+    response = client.response_to(truncate_id)
+    assert (response["code"], response["relevant_id"]) == (0, 3)
+    assert client.signal("DELETE") == recording_id
+    assert world.store.catalog.stop_position(recording_id) == 0
+
+
+def test_a_replay_is_bounded_by_a_counter(world: ArchiveWorld) -> None:
+    client = world.connect()
+    recording_id = recorded(world, 1001, b"one", b"two", b"three")
+    limit = seam.add_counter(client.client, 203, b"", "commit-pos")
+    seam.set_counter(limit, 64)
+    client.ok("BoundedReplayRequest", limit_counter_id=limit.counter_id, **client.replay_fields(recording_id))
+    subscriber = Subscriber(world)
+    world.until(lambda: subscriber.read() or payloads(subscriber.content) == [b"\xc0one"])
+    world.work(20)
+    assert subscriber.read() == 0
+    seam.set_counter(limit, 64 * 3)
+    world.until(subscriber.has_ended)
+    assert payloads(subscriber.content) == [b"\xc0one", b"\xc0two", b"\xc0three"]
+    code, text = client.error("BoundedReplayRequest", limit_counter_id=77_777, **client.replay_fields(recording_id))
+    assert (code, "unable to create replay limit counter" in text) == (0, True)
+
+
+def test_replays_that_are_not_possible_are_refused(world: ArchiveWorld) -> None:
+    client = world.connect()
+    recording_id = recorded(world, 1001, b"one", b"two")
+
+    def refusal(recording_id: int = recording_id, **fields: Any) -> int:
+        return client.error("ReplayRequest", **client.replay_fields(recording_id, **fields))[0]
+
+    assert refusal(99) == error_codes.UNKNOWN_RECORDING
+    assert refusal(position=128) == error_codes.INVALID_POSITION
+    assert refusal(position=33) == error_codes.GENERIC
+    assert refusal(position=32) == error_codes.INVALID_POSITION  # inside a frame
+    assert refusal(replay_channel=b"aeron:nonsense") == error_codes.GENERIC
+    assert refusal(file_io_max_length=100) == error_codes.GENERIC
+    assert world.counter_value(REPLAYS) == 0
+
+
+def test_too_many_replays_are_refused() -> None:
+    world = ArchiveWorld(max_concurrent_replays=1)
+    client = world.connect()
+    recording_id = recorded(world, 1001, b"one")
+    client.send("ReplayRequest", **client.replay_fields(recording_id))
+    code, _ = client.error("ReplayRequest", **client.replay_fields(recording_id))
+    assert code == error_codes.MAX_REPLAYS
+
+
+def test_a_replay_token_lets_another_connection_ask(world: ArchiveWorld) -> None:
+    client, other = world.connect(), world.connect()
+    recording_id = recorded(world, 1001, b"one")
+    token = client.ok("ReplayTokenRequest", recording_id=recording_id)
+    correlation_id = other.send("ReplayRequest", **other.replay_fields(recording_id, replay_token=token))
+    assert client.response_to(correlation_id)["code"] == 0
+    assert other.take() == []
+    other.send("ReplayRequest", **other.replay_fields(recording_id, replay_token=token + 1))
+    world.wait(6_000, 100)
+    assert any("unknown replayToken" in text for text in world.texts())
+    other.send("ReplayRequest", **other.replay_fields(recording_id, replay_token=token))
+    world.work(5)
+    assert any("unknown replayToken" in text for text in world.texts())
+
+
+def test_lists_and_positions(world: ArchiveWorld) -> None:
+    client = world.connect()
+    first = recorded(world, 1001, b"one", channel=f"{IPC}|alias=a")
+    second = recorded(world, 1002, b"one", b"two", channel=f"{IPC}|alias=b")
+    client.send("ListRecordingRequest", recording_id=second)
+    world.work(3)
+    [(name, descriptor)] = client.take()
+    assert (name, descriptor["recording_id"], descriptor["stop_position"]) == ("RecordingDescriptor", second, 128)
+    client.send("ListRecordingsRequest", from_recording_id=0, record_count=10)
+    world.work(5)
+    taken = client.take()
+    assert [name for name, _ in taken] == ["RecordingDescriptor", "RecordingDescriptor", "ControlResponse"]
+    assert taken[-1][1]["code"] == RECORDING_UNKNOWN
+    client.send("ListRecordingsForUriRequest", from_recording_id=0, record_count=1, stream_id=1002, channel=b"alias=b")
+    world.work(5)
+    assert [each["recording_id"] for _, each in client.take()] == [second]
+    found = client.ok(
+        "FindLastMatchingRecordingRequest",
+        min_recording_id=0,
+        session_id=world.store.catalog.descriptor(first).session_id,  # type: ignore[union-attr]
+        stream_id=1001,
+        channel=b"alias",
+    )
+    assert found == first
+    assert client.ok("StartPositionRequest", recording_id=second) == 0
+    assert client.ok("StopPositionRequest", recording_id=second) == 128
+    assert client.ok("MaxRecordedPositionRequest", recording_id=second) == 128
+    assert client.ok("RecordingPositionRequest", recording_id=second) == -1
+    for name in ("StartPosition", "StopPosition", "MaxRecordedPosition", "RecordingPosition"):
+        assert client.error(f"{name}Request", recording_id=99)[0] == error_codes.UNKNOWN_RECORDING
+
+
+def test_subscriptions_are_listed(world: ArchiveWorld) -> None:
+    client = world.connect()
+    subscription_id = client.start_recording(1001, "aeron:ipc?alias=x")
+    client.send(
+        "ListRecordingSubscriptionsRequest",
+        pseudo_index=0,
+        subscription_count=5,
+        apply_stream_id=1,
+        stream_id=1001,
+        channel=b"ipc",
+    )
+    world.work(4)
+    [(name, each), (end, response)] = client.take()
+    assert (name, each["subscription_id"], each["stream_id"]) == (
+        "RecordingSubscriptionDescriptor",
+        subscription_id,
+        1001,
+    )
+    assert (end, response["code"]) == ("ControlResponse", 3)
+
+
+def test_a_second_list_at_a_time_is_refused(world: ArchiveWorld) -> None:
+    client = world.connect()
+    recorded(world, 1001, b"one")
+    client.send("ListRecordingsRequest", from_recording_id=0, record_count=10)
+    assert client.error("ListRecordingsRequest", from_recording_id=0, record_count=1)[0] == error_codes.ACTIVE_LISTING
+
+
+def test_a_recording_is_purged_and_its_id_is_not_given_again(world: ArchiveWorld) -> None:
+    client = world.connect()
+    recording_id = recorded(world, 1001, *[bytes(900)] * 300)
+    assert client.ok("PurgeRecordingRequest", recording_id=recording_id) == 3
+    assert client.signal("DELETE") == recording_id
+    assert [name for name in world.storage.list_directory("/archive") if name.endswith(".rec")] == []
+    assert client.error("StartPositionRequest", recording_id=recording_id)[0] == error_codes.UNKNOWN_RECORDING
+    world.reopen()
+    assert recorded(world, 1001, b"next") == recording_id + 1
+
+
+def test_segments_are_purged_detached_deleted_and_attached(world: ArchiveWorld) -> None:
+    client = world.connect()
+    segment = 128 * 1024
+    recording_id = recorded(world, 1001, *[bytes(992)] * 600)
+    assert client.ok("DetachSegmentsRequest", recording_id=recording_id, new_start_position=segment) == 0
+    assert client.ok("StartPositionRequest", recording_id=recording_id) == segment
+    assert client.ok("AttachSegmentsRequest", recording_id=recording_id) == 1
+    assert client.ok("StartPositionRequest", recording_id=recording_id) == 0
+    assert client.ok("PurgeSegmentsRequest", recording_id=recording_id, new_start_position=segment) == 1
+    assert client.signal("DELETE") == recording_id
+    assert client.ok("DetachSegmentsRequest", recording_id=recording_id, new_start_position=2 * segment) == 0
+    assert client.ok("DeleteDetachedSegmentsRequest", recording_id=recording_id) == 1
+    assert client.signal("DELETE") == recording_id
+    replay_id = client.replay(recording_id)
+    assert client.error("TruncateRecordingRequest", recording_id=recording_id, position=2 * segment)[0] == 2
+    assert client.error("PurgeRecordingRequest", recording_id=recording_id)[0] == 2
+    client.ok("StopReplayRequest", replay_session_id=replay_id)
+
+
+def test_a_channel_is_updated(world: ArchiveWorld) -> None:
+    client = world.connect()
+    recording_id = recorded(world, 1001, b"one")
+    channel = b"aeron:udp?endpoint=localhost:9999|alias=renamed|mtu=1408"
+    assert client.ok("UpdateChannelRequest", recording_id=recording_id, channel=channel) == 0
+    descriptor = world.store.catalog.descriptor(recording_id)
+    assert descriptor is not None
+    assert descriptor.original_channel == channel.decode()
+    assert descriptor.stripped_channel == "aeron:udp?endpoint=localhost:9999|alias=renamed"
+    response = client.ask("UpdateChannelRequest", recording_id=99, channel=channel)
+    assert (response["code"], response["relevant_id"]) == (RECORDING_UNKNOWN, 99)
+
+
+def test_who_may_not_is_refused() -> None:
+    world = ArchiveWorld(authorisation_service=DenyAll())
+    client = world.connect()
+    assert client.error("StartPositionRequest", recording_id=0)[0] == error_codes.UNAUTHORISED_ACTION
+
+
+def test_a_request_of_no_session_is_reported_and_nobody_is_answered(world: ArchiveWorld) -> None:
+    client = world.connect()
+    client.send("StartPositionRequest", recording_id=0, control_session_id=12345)
+    world.work(3)
+    assert client.take() == []
+    [text] = world.texts()
+    assert "unknown controlSessionId=12345" in text
+
+
+def test_a_bad_channel_is_an_error_reply(world: ArchiveWorld) -> None:
+    client = world.connect()
+    code, text = client.error(
+        "StartRecordingRequest2", stream_id=1, source_location=0, auto_stop=1, channel=b"aeron:nonsense"
+    )
+    assert (code, "nonsense" in text) == (error_codes.GENERIC, True)
+
+
+def test_recordings_and_replays_outlive_the_session_that_asked_for_them(world: ArchiveWorld) -> None:
+    client = world.connect()
+    stream = world.stream(1001)
+    client.start_recording(1001)
+    recording_id = client.signal("START")
+    client.send("CloseSessionRequest")
+    world.work(3)
+    stream.send(b"later")
+    stream.close()
+    world.until(lambda: not world.store.is_active(recording_id))
+    assert payloads(world.recorded(recording_id)) == [b"\xc0later"]
+    assert world.texts() == []
+
+
+def test_a_close_stops_recordings_in_the_catalog_and_signals(world: ArchiveWorld) -> None:
+    client = world.connect()
+    stream = world.stream(1001)
+    client.start_recording(1001)
+    recording_id = client.signal("START")
+    stream.send(b"one")
+    world.until(lambda: world.counter_value(RECORDING_POSITION) == stream.position)
+    world.conductor.close()
+    assert world.store.catalog.stop_position(recording_id) == stream.position
+    assert client.signals() in ([("STOP", recording_id, stream.position)], [])
+    assert world.texts() == []
+
+
+def test_clients_of_the_network_are_served(world: ArchiveWorld) -> None:
+    publication = seam.add_publication(world.driver.connect("remote"), NETWORK_CHANNEL, 10)
+    world.work()
+    assert seam.is_connected(publication)
+
+
+def _int32(replay_session_id: int) -> int:
+    return (replay_session_id + 2**31) % 2**32 - 2**31
