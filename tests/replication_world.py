@@ -172,21 +172,19 @@ class Archive:
         self.errors: list[Exception] = []
         self.port = world.port(host) if port is None else port
         replication_port = world.port(host) if isinstance(world, MemoryWorld) else 0
-        self.settings = ArchiveSettings(
-            **{
-                "archive_dir": DIRECTORY,
-                "control_channel": f"aeron:udp?endpoint={self.host}:{self.port}",
-                "control_stream_id": 10,
-                "local_control_stream_id": self.port,
-                "control_response_stream_id": 20 + len(world.archives),
-                "replication_channel": f"aeron:udp?endpoint={self.host}:{replication_port}",
-                "segment_file_length": SEGMENT_LENGTH,
-                "low_storage_space_threshold": 0,
-                "message_timeout_ns": 2000 * MS,
-                "replay_linger_timeout_ns": 50 * MS,
-            }
-            | settings
-        )
+        values: dict[str, Any] = {
+            "archive_dir": DIRECTORY,
+            "control_channel": f"aeron:udp?endpoint={self.host}:{self.port}",
+            "control_stream_id": 10,
+            "local_control_stream_id": self.port,
+            "control_response_stream_id": 20 + len(world.archives),
+            "replication_channel": f"aeron:udp?endpoint={self.host}:{replication_port}",
+            "segment_file_length": SEGMENT_LENGTH,
+            "low_storage_space_threshold": 0,
+            "message_timeout_ns": 2000 * MS,
+            "replay_linger_timeout_ns": 50 * MS,
+        }
+        self.settings = ArchiveSettings(**(values | settings))
         self.disk = SimulatedDisk()
         storage = self.disk.process()
         storage.make_directory(DIRECTORY)
@@ -290,14 +288,15 @@ class Requests:
         self.control_session_id = -1
         self.messages: list[Message] = []
         self._correlation_ids = itertools.count(1000)
-        world.until(lambda: self._invoke() or seam.is_connected(self.publication))
+        world.until(self._is_connected)
 
-    def _invoke(self) -> None:
+    def _is_connected(self) -> bool:
         seam.invoke(self.client)
+        return seam.is_connected(self.publication)
 
     def open(self, **fields: Any) -> None:
         correlation_id = next(self._correlation_ids)
-        request = {
+        request: dict[str, Any] = {
             "correlation_id": correlation_id,
             "response_stream_id": 20,
             "version": VERSION,
@@ -312,7 +311,11 @@ class Requests:
         self.world.turn()
 
     def _offer(self, data: bytes) -> None:
-        self.world.until(lambda: self._invoke() or seam.offer(self.publication, data) > 0)
+        def is_sent() -> bool:
+            seam.invoke(self.client)
+            return seam.offer(self.publication, data) > 0
+
+        self.world.until(is_sent)
 
     def send(self, name: str, **fields: Any) -> int:
         """Send a request; its correlation id."""
@@ -323,7 +326,7 @@ class Requests:
 
     def poll(self) -> list[Message]:
         """All that came so far but for pings."""
-        self._invoke()
+        seam.invoke(self.client)
         came = [codecs.decode("archive", data) for data, _ in seam.poll(self.responses, 1000)]
         self.messages += [each for each in came if each[0] != "Ping"]
         return self.messages
@@ -430,7 +433,7 @@ class Replication:
 
     @property
     def recording_id(self) -> int:
-        return next(event[1] for event in self.events() if event[0] in ("REPLICATE", "EXTEND"))
+        return next(int(event[1]) for event in self.events() if event[0] in ("REPLICATE", "EXTEND"))
 
 
 class Stream:

@@ -102,8 +102,10 @@ def test_a_recording_of_javas_is_copied_and_goes_on(world: JavaWorld) -> None:
     ]
     assert target.content(0) == world.java_content(source_id)
     of_source, copy = world.java_descriptor(source_id), target.descriptor(0)
-    for name in ("start_position", "initial_term_id", "term_buffer_length", "mtu_length", "segment_file_length",
-                 "stream_id", "stripped_channel", "original_channel", "source_identity", "start_timestamp"):  # fmt: skip
+    for name in (
+        *("start_position", "start_timestamp", "initial_term_id", "term_buffer_length", "mtu_length"),
+        *("segment_file_length", "stream_id", "stripped_channel", "original_channel", "source_identity"),
+    ):
         assert getattr(copy, name) == getattr(of_source, name), name
     again = requests.replicate(world.java_channel, source_id, dst_recording_id=0)
     assert again.finish(stops=False) == [("SYNC", 0, stop, False), ("REPLICATE_END", 0, -1, False)]
