@@ -1,4 +1,4 @@
-"""An archive's client that never waits: each step of its connect, its requests, what it passes over and what ends it."""
+"""An archive's client that never waits: the steps of its connect, its requests, and what ends it."""
 
 from __future__ import annotations
 
@@ -85,6 +85,7 @@ def test_it_connects_step_by_step() -> None:
     assert connect["response_channel"].decode() == (
         f"aeron:ipc?term-length=131072|mtu=8192|sparse=true|session-id={session_id}"
     )
+    assert world.poll()
     assert world.scripted().request("KeepAliveRequest")["control_session_id"] == 700
 
 
@@ -184,6 +185,7 @@ def test_a_request_that_is_not_answered_is_forgotten() -> None:
     session = world.scripted().sessions[700]
     world.source.recording_position(5)
     world.scripted().respond(session, first, 1)
+    assert not world.poll()
     assert not world.poll(), "the late answer is to another request"
     last = world.scripted().requests[-1][1]["correlation_id"]
     world.scripted().respond(session, last, 2)
