@@ -142,8 +142,9 @@ def test_the_driver_refuses_a_stream() -> None:
 
 @pytest.mark.parametrize("name", ["control_channel", "response_channel"])
 def test_what_is_no_channel_is_refused(name: str) -> None:
+    settings: dict[str, Any] = {name: "aeron:ipc?alias=\ufffd"}
     with pytest.raises(ConfigurationError):
-        World(**{name: "aeron:ipc?alias=\ufffd"})
+        World(**settings)
 
 
 def test_requests_are_answered_one_by_one() -> None:
