@@ -406,8 +406,11 @@ cdef class ReplicationSession:
 
     cdef int _replicate(self) except -1:
         cdef RecordingSession recording = self._recording()
-        cdef bint is_synced = self._is_synced(recording)
-        cdef bint is_at_stop = (
+        cdef bint is_synced, is_at_stop
+        if recording is None:
+            raise _Refusal("another stream than that of the replay is recorded")
+        is_synced = self._is_synced(recording)
+        is_at_stop = (
             self.request.stop_position != NULL_VALUE and recording.writer.position >= self.request.stop_position)
         if not is_synced and not is_at_stop and not recording.has_ended():
             return 0
