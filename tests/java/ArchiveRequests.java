@@ -132,7 +132,8 @@ public final class ArchiveRequests
         scenarios.put("replicate and merge", this::replicateAndMerge);
         scenarios.put("replicate refused", this::replicateRefused);
         scenarios.put("events", this::events);
-        final List<String> only = List.of(arguments.getOrDefault("only", String.join(",", scenarios.keySet())).split(","));
+        final String all = String.join(",", scenarios.keySet());
+        final List<String> only = List.of(arguments.getOrDefault("only", all).split(","));
         for (final Map.Entry<String, Runnable> scenario : scenarios.entrySet())
         {
             if (only.contains(scenario.getKey()))
@@ -392,8 +393,8 @@ public final class ArchiveRequests
             (proxy, id, control) -> proxy.listRecordingSubscriptions(0, 5, "alias", 0, false, id, control));
         session.askUnordered("listRecordingSubscriptions(0, 2, alias, stream)", 2,
             (proxy, id, control) -> proxy.listRecordingSubscriptions(0, 2, "alias", streamId, true, id, control));
-        session.askUnordered("listRecordingSubscriptions(1, 5, alias=c)", 1,
-            (proxy, id, control) -> proxy.listRecordingSubscriptions(1, 5, "alias=c", 0, false, id, control));
+        session.askUnordered("listRecordingSubscriptions(0, 5, alias=c)", 1,
+            (proxy, id, control) -> proxy.listRecordingSubscriptions(0, 5, "alias=c", 0, false, id, control));
         session.askUnordered("listRecordingSubscriptions(0, 5, none)", 1,
             (proxy, id, control) -> proxy.listRecordingSubscriptions(0, 5, "none", 0, false, id, control));
         stopRecording("a", 1);
@@ -1046,8 +1047,8 @@ public final class ArchiveRequests
     private void rawConnect(final String text, final int sessionId, final Encoder encoder)
     {
         session.print("> " + text);
-        final String channel =
-            new ChannelUriStringBuilder(session.archive().context().controlRequestChannel()).sessionId(sessionId).build();
+        final String requestChannel = session.archive().context().controlRequestChannel();
+        final String channel = new ChannelUriStringBuilder(requestChannel).sessionId(sessionId).build();
         final String responseChannel = "aeron:ipc?term-length=64k|session-id=" + sessionId;
         final int requestStreamId = session.archive().context().controlRequestStreamId();
         final MutableLong controlSessionId = new MutableLong(Aeron.NULL_VALUE);
@@ -1136,7 +1137,8 @@ public final class ArchiveRequests
                     bytes.addAndGet(length);
                     if (frame.sessionId() != image.sessionId() || frame.streamId() != REPLAY_STREAM_ID)
                     {
-                        session.print("  (a frame of session " + frame.sessionId() + " stream " + frame.streamId() + ")");
+                        session.print(
+                            "  (a frame of session " + frame.sessionId() + " stream " + frame.streamId() + ")");
                     }
                 },
                 100);
@@ -1146,7 +1148,8 @@ public final class ArchiveRequests
         private void report()
         {
             final int bits = LogBufferDescriptor.positionBitsToShift(image.termBufferLength());
-            session.print("  read " + frames + " frames, " + bytes + " bytes, hash " + Long.toHexString(hash.getValue()) +
+            session.print(
+                "  read " + frames + " frames, " + bytes + " bytes, hash " + Long.toHexString(hash.getValue()) +
                 ", to " + image.position() + " in term " + (image.position() >> bits));
         }
 

@@ -150,6 +150,8 @@ cdef class ArchiveConductor:
                 self._on_error(error)
                 session.stop()
             if session.is_done:
+                if session.error is not None:
+                    self._on_error(session.error)
                 del self._replications[replication_id]
                 work_count += 1
         return work_count

@@ -189,8 +189,9 @@ cdef class ReplicationSession:
                 return 0
         except Exception as error:
             raise _Refusal(
-                f"Replication connection failed={message_of(error)}", error_codes.REPLICATION_CONNECTION_FAILURE
-            ) from error
+                f"Replication connection failed={message_of(error)}",
+                error_codes.GENERIC if isinstance(error, ConfigurationError)
+                else error_codes.REPLICATION_CONNECTION_FAILURE) from error
         return self._enter(REPLICATE_DESCRIPTOR)
 
     cdef AsyncArchive _new_source(self):
