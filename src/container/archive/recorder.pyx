@@ -20,7 +20,7 @@ from container.common.aeron_defaults import CounterType
 from container.common.error_texts import message_of, shorten, type_name
 from container.common.sealed cimport seal
 from container.errors import ArchiveError
-from container.transport.seam cimport NULL_VALUE, Client, Counter, Image, PendingAdd
+from container.transport.seam cimport NULL_VALUE, Client, Counter, Image
 
 MAX_TEXT_LENGTH = 1024          # of a channel in a reply
 
