@@ -66,6 +66,8 @@ class Recording:
     """-1 until it is known."""
     frames: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     """End and stored bytes by begin: what is recorded, or is published and may come to be."""
+    ever: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    """The same for all that was ever published, the last at each place."""
     announced: int = -1
     """How far it must be there."""
     stop: int | None = None
@@ -90,7 +92,7 @@ class Recording:
     def add(self, position: int, block: bytes, checksum: str | None) -> None:
         """Frames that were published."""
         for length, frame in frames_of(block):
-            self.frames[position] = (position + length, with_checksum(frame, checksum))
+            self.frames[position] = self.ever[position] = (position + length, with_checksum(frame, checksum))
             position += length
 
     def cut(self, position: int) -> None:

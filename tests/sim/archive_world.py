@@ -174,6 +174,7 @@ class Replay:
     stop: int | None
     """Where it is to end, None for one that follows."""
     subscription: Subscription
+    stream_id: int
     is_slow: bool
     image: Image | None = None
     position: int = -1
@@ -473,6 +474,7 @@ class World:
 
     def _observe_counters(self) -> None:
         counters = self.driver.counters
+        self.announced_now: dict[int, int] = {}  # recordings by session id of the image
         for counter_id in range(256):
             record = seam.counter_record(counters, counter_id)
             if record["state"] == 0:
@@ -481,9 +483,11 @@ class World:
                 continue
             session_id = int.from_bytes(record["key"][8:12], "little", signed=True)
             recording = self.by_session.get(session_id)
+            recording_id = int.from_bytes(record["key"][:8], "little", signed=True)
+            self.announced_now[session_id] = recording_id
             if recording is not None and record["value"] > recording.announced:
                 recording.announced = record["value"]
-                self._know(recording, int.from_bytes(record["key"][:8], "little", signed=True))
+                self._know(recording, recording_id)
 
     def _know(self, recording: Recording, recording_id: int) -> None:
         if recording.recording_id not in (-1, recording_id):
@@ -601,6 +605,9 @@ class World:
             recording.frames = {begin: each for begin, each in recording.frames.items() if begin >= position}
         elif position != recording.stop:
             raise Violation("signal", f"recording {recording_id} goes on at {position}, not at {recording.stop}")
+        is_going = not (stream.is_closed or stream.is_stopping or self.is_faulty)
+        if is_going and self.announced_now.get(stream.publication.session_id) != recording_id:
+            raise Violation("signal", f"recording {recording_id} has no counter when its begin is signalled")
         recording.is_certain = recording.is_active = True
         recording.is_busy = stream.is_awaited = False
         recording.stop, recording.starts = None, set()
@@ -785,7 +792,13 @@ class World:
         self.next_replay_stream_id += 1
         subscription = seam.add_subscription(self.observers, "aeron:ipc", self.next_replay_stream_id)
         replay = Replay(
-            recording, recording.frames, begin, recording.stop, subscription, is_slow=draw.random() < 0.2
+            recording,
+            recording.frames,
+            begin,
+            recording.stop,
+            subscription,
+            self.next_replay_stream_id,
+            is_slow=draw.random() < 0.2,
         )
         self.replays.append(replay)
 
@@ -824,14 +837,17 @@ class World:
             if replay.position != replay.begin:
                 raise Violation("replay", f"from {replay.begin} begins at {replay.position}")
         name = f"of {replay.recording.recording_id} from {replay.begin}"
+        ids = replay.image.session_id.to_bytes(4, "little", signed=True) + replay.stream_id.to_bytes(4, "little")
         while block := seam.poll_blocks(replay.image):
             for length, frame in frames_of(block):
-                # One that began before an extension goes on with that.
-                held = replay.frames if replay.position in replay.frames else replay.recording.frames
+                # What came after its begin is not in its frames, and may be purged by now, where a reader is slow.
+                held = replay.frames if replay.position in replay.frames else replay.recording.ever
                 end, expected = held.get(replay.position, (0, b""))
                 # A frame that is recorded with a checksum is replayed with an id.
                 if end != replay.position + length or without_ids(frame) != without_ids(expected):
                     raise Violation("replay", f"{name}: another frame at {replay.position}")
+                if frame[12:20] != ids:
+                    raise Violation("replay", f"{name}: at {replay.position} are the ids of another stream")
                 replay.position += length
                 self.stats["frames replayed"] += 1
         if seam.is_end_of_stream(replay.image) or seam.is_closed(replay.image):
