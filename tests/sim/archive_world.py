@@ -221,7 +221,8 @@ class World:
         self.storage.force_directory("/")
         self.storage.kill(self.draws)
         self.next_stream_id, self.next_correlation_id, self.next_replay_stream_id = 1000, 1, 20_000
-        self.tokens = 0
+        self.tokens = self.processes = 0
+        self.failed_force_of: int | None = None
 
     def boot(self) -> None:
         """The first start."""
@@ -253,6 +254,8 @@ class World:
                 self.log.append(f"  {kind} fails: {errno.errorcode[error]}")
                 self.disk.fail(kind, error, written=written)
                 self.fault, self.is_faulty = None, True
+                if "force" in kind:
+                    self.failed_force_of = self.processes
                 self.stats["faults"] += 1
 
     def _crash(self) -> None:
@@ -265,7 +268,10 @@ class World:
         self.stats["power cuts" if self.is_power_cut else "kills"] += 1
         if self.is_power_cut:
             self.disk.cut_power(self.draws)
-            self.is_uncertain = self.is_uncertain or self.plan.level == 0
+            # What a force that failed has left in the system's memory, the next process takes for what is on the disk.
+            is_cache_wrong = self.failed_force_of not in (None, self.processes)
+            self.is_uncertain = self.is_uncertain or self.plan.level == 0 or is_cache_wrong
+            self.failed_force_of = None
         else:
             self.storage.kill(self.draws)
         self.client.sever()
@@ -274,6 +280,7 @@ class World:
         self.client = self.driver.connect("archive")
         self.storage = self.disk.process()
         self.errors.clear()
+        self.processes += 1
         return ArchiveContext(
             client=self.client,
             storage=self.storage,
