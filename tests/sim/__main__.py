@@ -139,6 +139,7 @@ def run_process(
         elif not line.startswith('{"found'):
             outcomes[seed] = json.loads(line)
     watch.cancel()
+    process.stdout.close()
     code = process.wait()
     with report.lock:
         report.processes.discard(process)

@@ -51,7 +51,7 @@ def without_ids(frame: bytes) -> bytes:
 
 def with_checksum(frame: bytes, checksum: str | None) -> bytes:
     """A frame as an archive stores it that records checksums in place of session ids."""
-    if checksum is None or len(frame) == HEADER_LENGTH and _FRAME.unpack_from(frame)[3] == _PADDING:
+    if checksum is None or (len(frame) == HEADER_LENGTH and _FRAME.unpack_from(frame)[3] == _PADDING):
         return frame
     return frame[:12] + _CHECKSUMS[checksum](frame[HEADER_LENGTH:]).to_bytes(4, "little") + frame[16:]
 
@@ -203,7 +203,9 @@ def check_disk(disk: Disk, recordings: dict[int, Recording], *, is_uncertain: bo
         if recording.recording_id >= 0:
             other = used.setdefault(recording.recording_id, recording.stream_id)
             if other != recording.stream_id:
-                raise Violation("ids", f"streams {other} and {recording.stream_id} had recording {recording.recording_id}")
+                raise Violation(
+                    "ids", f"streams {other} and {recording.stream_id} had recording {recording.recording_id}"
+                )
     for recording in recordings.values():
         found = by_stream.get(recording.stream_id)
         name = f"recording {recording.recording_id} of stream {recording.stream_id}"
@@ -280,7 +282,9 @@ def check_frames(disk: Disk, recording: Recording, entry: Entry, *, is_uncertain
         if stored != expected:
             if is_uncertain:
                 return
-            raise Violation("frames", f"{name}: another frame at {position}: {stored[:48].hex()}… {expected[:48].hex()}…")
+            raise Violation(
+                "frames", f"{name}: another frame at {position}: {stored[:48].hex()}… {expected[:48].hex()}…"
+            )
         position = end
 
 
@@ -295,7 +299,7 @@ def check_tail(disk: Disk, entry: Entry) -> None:
         if begin == base and content[entry.stop - base :].strip(b"\0"):
             raise Violation("tail", f"{name} is not zero behind the end at {entry.stop}")
         is_short = len(content) < entry.segment_length and (
-            begin < base or len(content) < entry.stop - base and entry.stop > entry.start
+            begin < base or (len(content) < entry.stop - base and entry.stop > entry.start)
         )
         if len(content) > entry.segment_length or is_short:
             raise Violation("tail", f"{name} has {len(content)} bytes of {entry.segment_length}")

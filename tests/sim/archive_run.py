@@ -1,4 +1,4 @@
-"""``./run sim --archive``: plans of archives by the thousand, and the shortest part of one that still finds the same."""
+"""``./run sim --archive``: plans of archives by the thousand, and the shortest part of one that finds the same."""
 
 from __future__ import annotations
 

@@ -288,7 +288,7 @@ class World:
             process_id=42,
             first_session_id=self.random.randrange(1 << 31),
             next_token=self._next_token,
-            error_handler=lambda error, storage=self.storage: storage.is_dead or self.errors.append(error),  # type: ignore[misc]
+            error_handler=self._error_handler(),
             environ={},
             archive_dir=DIRECTORY,
             archive_id=ARCHIVE_ID,
@@ -305,6 +305,15 @@ class World:
             replay_checksum=self.plan.checksum,
             torn_frame="cut" if self.is_uncertain else "refuse",
         )
+
+    def _error_handler(self) -> Callable[[BaseException], None]:
+        storage = self.storage
+
+        def on_error(error: BaseException) -> None:
+            if not storage.is_dead:  # what a process that is gone would report, nobody reads
+                self.errors.append(error)
+
+        return on_error
 
     def _next_token(self) -> int:
         self.tokens += 1
@@ -474,7 +483,9 @@ class World:
         draw = self.random
         crashes: list[tuple[int, bool]] = []
         while draw.random() < 0.25:
-            crashes.append((draw.randint(1, draw.choice([5, 30, 120])), draw.random() < (0.5 if self.plan.level else 0.1)))
+            crashes.append(
+                (draw.randint(1, draw.choice([5, 30, 120])), draw.random() < (0.5 if self.plan.level else 0.1))
+            )
         if draw.random() < 0.1:
             self._arm_fault(draw)
         self._start(crashes)
@@ -754,9 +765,7 @@ class World:
         elif kind == 1:
             self._request(answered, "StopRecordingSubscriptionRequest", subscription_id=stream.subscription_id)
         else:
-            self._request(
-                answered, "StopRecordingRequest", stream_id=stream.recording.stream_id, channel=IPC.encode()
-            )
+            self._request(answered, "StopRecordingRequest", stream_id=stream.recording.stream_id, channel=IPC.encode())
 
     def _idle_recordings(self) -> list[Recording]:
         return [
@@ -969,9 +978,9 @@ class World:
 
         def answered(code: int, relevant_id: int, text: str) -> None:
             known = getattr(recording, expected)
-            if (recording.stop, recording.start) == asked and not (recording.is_busy or self.is_faulty):
-                if (code, relevant_id) != (OK, known):
-                    raise Violation("answer", f"{name} of {recording.recording_id}: {relevant_id} {text}, not {known}")
+            is_known = (recording.stop, recording.start) == asked and not (recording.is_busy or self.is_faulty)
+            if is_known and (code, relevant_id) != (OK, known):
+                raise Violation("answer", f"{name} of {recording.recording_id}: {relevant_id} {text}, not {known}")
 
         self._request(answered, name, recording_id=recording.recording_id)
 

@@ -39,7 +39,9 @@ class Edit:
         """The text with the fault."""
         original = self.original.removeprefix("\n")
         if text.count(original) != 1:
-            raise SystemExit(f"the exam's faults: this is {text.count(original)} times in {self.file}, not once:\n{original}")
+            raise SystemExit(
+                f"the exam's faults: this is {text.count(original)} times in {self.file}, not once:\n{original}"
+            )
         return text.replace(original, self.mutated.removeprefix("\n"))
 
 
@@ -161,9 +163,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.find is not None:
         return find_here(options.find, options.seeds, is_of_archives=options.archive)
     known = read_faults(ARCHIVE_FAULTS if options.archive else FAULTS)
-    faults = [
-        fault for fault in known if not options.words or any(word in fault.name for word in options.words)
-    ]
+    faults = [fault for fault in known if not options.words or any(word in fault.name for word in options.words)]
     firsts = FIRSTS[: options.ranges]
     prepare_copy()
     missed = 0
