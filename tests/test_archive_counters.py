@@ -1,4 +1,4 @@
-"""An archive's counters: what the cluster, its tools and monitors look for."""
+"""An archive's counters: statement 77 of the conformance checklist, and what the cluster finds recordings by."""
 
 from __future__ import annotations
 

@@ -136,7 +136,6 @@ cdef class ArchiveConductor:
                 work_count += session.do_work()
             except Exception as error:
                 self._on_error(error)
-                session.abort(message_of(error))
             if session.is_done:
                 self._sessions.remove(session)
                 work_count += 1
@@ -400,7 +399,7 @@ cdef class ArchiveConductor:
         self._check_no_listing(session)
         self._list(session, ListingSession(
             session, self.store.catalog, correlation_id, from_recording_id=recording_id, record_count=1,
-            is_single=True))
+            is_single=True, on_error=self._on_error))
 
     def on_list_recordings(self, request, from_recording_id, record_count):
         self._do(request, self._list_recordings, from_recording_id, record_count)
@@ -409,7 +408,7 @@ cdef class ArchiveConductor:
         self._check_no_listing(session)
         self._list(session, ListingSession(
             session, self.store.catalog, correlation_id, from_recording_id=from_recording_id,
-            record_count=record_count))
+            record_count=record_count, on_error=self._on_error))
 
     def on_list_recordings_for_uri(self, request, from_recording_id, record_count, stream_id, channel_fragment):
         self._do(
@@ -420,7 +419,8 @@ cdef class ArchiveConductor:
         self._check_no_listing(session)
         self._list(session, ListingSession(
             session, self.store.catalog, correlation_id, from_recording_id=from_recording_id,
-            record_count=record_count, stream_id=stream_id, channel_fragment=channel_fragment))
+            record_count=record_count, stream_id=stream_id, channel_fragment=channel_fragment,
+            on_error=self._on_error))
 
     def on_find_last_matching_recording(self, request, min_recording_id, session_id, stream_id, channel_fragment):
         self._do(
@@ -428,8 +428,6 @@ cdef class ArchiveConductor:
 
     def _find_last_matching_recording(
             self, session, correlation_id, min_recording_id, session_id, stream_id, channel_fragment):
-        if min_recording_id < 0:
-            raise ArchiveError(f"minRecordingId={min_recording_id} < 0", code=error_codes.UNKNOWN_RECORDING)
         return find_last_matching(
             self.store.catalog, min_recording_id=min_recording_id, session_id=session_id, stream_id=stream_id,
             channel_fragment=channel_fragment)
@@ -446,10 +444,10 @@ cdef class ArchiveConductor:
         self._check_no_listing(session)
         self._list(session, SubscriptionListing(
             session, correlation_id,
-            [(each.subscription_id, each.stream_id, each.stripped_channel)
+            [(each.subscription_id, each.stream_id, each.subscription.channel)
              for each in self.recorder.by_key.values() if each.subscription is not None],
             pseudo_index=pseudo_index, subscription_count=subscription_count, apply_stream_id=apply_stream_id,
-            stream_id=stream_id, channel_fragment=channel_fragment))
+            stream_id=stream_id, channel_fragment=channel_fragment, on_error=self._on_error))
 
     def _check_known(self, recording_id):
         if not self.store.catalog.has(recording_id):
@@ -487,7 +485,8 @@ cdef class ArchiveConductor:
 
     def _delete(self, ControlSession session, correlation_id, deletion):
         session.send_ok(correlation_id, deletion.file_count)
-        self._sessions.append(DeletionSession(self.store, deletion, session, correlation_id))
+        self._sessions.append(DeletionSession(
+            self.store, deletion, session, correlation_id, on_error=self._on_error))
 
     def on_truncate_recording(self, request, recording_id, position):
         self._do(request, self._truncate_recording, recording_id, position)

@@ -325,8 +325,9 @@ cdef class Recorder:
                 written_bytes += session.written_bytes
                 write_time_ns += session.write_time_ns
                 session.longest_write_ns = session.written_bytes = session.write_time_ns = 0
-                if self._events is not None:
-                    self._events.progress(session.recording_id, session.image.join_position, session.writer.position)
+            if self._events is not None and session.writer.position > session.announced_position:
+                if self._events.progress(session.recording_id, session.image.join_position, session.writer.position):
+                    session.announced_position = session.writer.position
         if written_bytes > 0:
             add(self._counters.recorder_total_write_bytes, written_bytes)
             add(self._counters.recorder_total_write_time, write_time_ns)

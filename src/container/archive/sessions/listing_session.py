@@ -169,7 +169,8 @@ class SubscriptionListing(_Listing):
     Args:
         control_session: of the request.
         correlation_id: of the request.
-        subscriptions: id, stream and stripped channel of each that there is.
+        subscriptions: id, stream and channel of each that there is: the stripped channel as the archive subscribed to
+            it, with the prefix of a spy where it is one.
         pseudo_index: so many of them are passed over, whether they match or not.
         subscription_count: how many are sent at most.
         apply_stream_id: whether only those of one stream are sent.

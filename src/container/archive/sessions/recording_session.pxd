@@ -18,6 +18,7 @@ cdef class RecordingSession(BlockHandler):
     cdef readonly int64_t written_bytes     # padding counts as its header
     cdef readonly int64_t write_time_ns     # of all writes and of the longest; 0 without a clock
     cdef readonly int64_t longest_write_ns
+    cdef int64_t announced_position         # up to where the events' subscribers know of it
     cdef Clock _clock
     cdef int _block_length_limit
     cdef int _state

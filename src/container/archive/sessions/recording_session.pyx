@@ -47,6 +47,7 @@ cdef class RecordingSession(BlockHandler):
         # A frame longer than the limit of a poll never comes.
         self._block_length_limit = <int> min(
             <int64_t> image.term_buffer_length, max(block_length_limit, <int64_t> image.mtu_length))
+        self.announced_position = image.join_position
         self._state = INIT
 
     @property
