@@ -1,5 +1,5 @@
-"""Archives as peers, Java's and ours, each a process beside one driver; their client, which knows no more than requests;
-and streams that are recorded and replayed."""
+"""Archives as peers, Java's and ours, each a process beside one driver; their client, which knows no more than
+requests; and streams that are recorded and replayed."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ TERM_LENGTH, SEGMENT_LENGTH, BLOCK_LENGTH = 16 * MIB, 128 * MIB, MIB
 MTU = 1408
 HEADER_LENGTH = 32
 IDLE = "backoff"
-LIMIT_S = 120.0
+LIMIT_S = 60.0
 JAVA_FLAGS = (*JVM_FLAGS, "-Dagrona.disable.bounds.checks=true")
-_LOCAL, _REMOTE = 1, 0
+_LOCAL, _REMOTE = 0, 1
 _PROTOCOL_VERSION = 1 << 16 | 12 << 8
 _RESPONSE_STREAM = 20
 _stream_ids = itertools.count(5001)
@@ -225,7 +225,7 @@ class ArchivePeer:
 class BarePeer:
     """Block polls and pwrite alone; a process for each set of recordings."""
 
-    archive_id = 99
+    archive_id = 99  # none of an archive
 
     def __init__(self, directory: Path, client: AeronClient) -> None:
         self._directory, self._client = directory, client

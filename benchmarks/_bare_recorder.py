@@ -1,6 +1,8 @@
-"""A recorder of nothing but block polls and pwrite, as a process: ``python -m benchmarks._bare_recorder``, with the
-driver's directory, that of the files, an archive id, the lengths of segments and blocks, an idle strategy, then pairs of
-channel and stream id. It says ``ready``, and ends with its standard input."""
+"""A recorder of nothing but block polls and pwrite, as a process: ``python -m benchmarks._bare_recorder``.
+
+Its arguments: the driver's directory, that of the files, an archive id, the lengths of segments and blocks, an idle
+strategy, then pairs of channel and stream id. It says ``ready``, and ends with its standard input.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Archive: what recording and replaying takes, of our archive and of Java's, each a process of its own on one thread.
 
 One driver serves both; publishers and readers are this process. The third peer of recordings does no more than poll
-blocks, write them and set a counter; beside it stands what ``pwrite`` of such blocks takes alone. Rates are of log: frames
-with their headers. Processor time is that of the archive's process, in which other load counts little.
+blocks, write them and set a counter; beside it stands what ``pwrite`` of such blocks takes alone, which no publisher
+holds up: with it the processor time is compared. Rates are of log: frames with their headers. Processor time is that of
+the archive's process, in which other load counts little.
 
 A round trip is the time from an offer until the counter of the recording has its position. Start is from the process
 to an answered request, with a catalog of so many recordings that have ended.
@@ -11,6 +12,7 @@ to an answered request, with a catalog of so many recordings that have ended.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
 import tempfile
@@ -24,7 +26,6 @@ from typing import Any
 from benchmarks._archives import (
     BLOCK_LENGTH,
     HEADER_LENGTH,
-    LIMIT_S,
     MIB,
     MTU,
     SEGMENT_LENGTH,
@@ -62,6 +63,8 @@ _UDP_SHARE = 4
 _TRIP_INTERVAL_NS = 100_000
 _TRIP_LENGTH = 64
 _DAY_MS = 86_400_000
+_archive_ids = itertools.count(101)
+"""For each start its own, and its own streams: for a while the driver keeps those of an archive that was killed."""
 
 
 def record(client: AeronClient, peer: Peer, *, is_udp: bool, length: int, count: int, total: int) -> Result:
@@ -78,9 +81,9 @@ def record(client: AeronClient, peer: Peer, *, is_udp: bool, length: int, count:
 
 def write(directory: Path, total: int) -> Result:
     """Rates of ``pwrite`` of the same bytes from memory, in the longest blocks."""
-    begin_cpu = time.thread_time()
-    seconds = load().write_blocks(str(directory / "pwrite"), total, BLOCK_LENGTH, SEGMENT_LENGTH, 3 * TERM_LENGTH)
-    cpu_s = time.thread_time() - begin_cpu
+    seconds, cpu_s = load().write_blocks(
+        str(directory / "pwrite"), total, BLOCK_LENGTH, SEGMENT_LENGTH, 3 * TERM_LENGTH
+    )
     for path in directory.glob("pwrite-*"):
         path.unlink()
     return {"mib_per_s": total / MIB / seconds, "cpu_s_per_gib": cpu_s / total * 1024 * MIB}
@@ -153,7 +156,7 @@ def descriptors(count: int) -> Iterator[RecordingDescriptor]:
 def start(client: AeronClient, kind: Any, directory: Path, recordings: int) -> Result:
     """Seconds from the process until it has answered a request, and what it takes by then."""
     with tempfile.TemporaryDirectory(prefix=f"start-{kind}-", dir=directory) as path:
-        peer = ArchivePeer(kind, Path(path), client, 77)
+        peer = ArchivePeer(kind, Path(path), client, next(_archive_ids))
         try:
             peer.archive.archive_dir.mkdir()
             write_catalog(peer.archive.archive_dir, descriptors(recordings))
@@ -187,8 +190,8 @@ def world(directory: Path, names: Sequence[str]) -> Iterator[tuple[AeronClient, 
         client = stack.enter_context(AeronClient(driver=driver, use_invoker=False))
         peers: dict[str, Peer] = {}
         kinds: dict[str, Any] = {"java": "java", "native": "native"}
-        for number, name in enumerate(name for name in names if name in kinds):
-            archive = ArchivePeer(kinds[name], directory, client, 101 + number)
+        for name in [name for name in names if name in kinds]:
+            archive = ArchivePeer(kinds[name], directory, client, next(_archive_ids))
             stack.callback(archive.close)
             peers[name] = archive.start()
         if "bare" in names:
@@ -208,7 +211,7 @@ def record_goals(*, is_ipc: bool) -> list[Goal]:
     if is_ipc:
         goals += [
             Goal("native", "mib_per_s", ("bare",), at_least=0.8),
-            Goal("native", "mib_per_s", ("pwrite",), at_least=0.8),
+            Goal("native", "cpu_s_per_gib", ("pwrite",), at_most=1 / 0.8),
         ]
     return goals
 
