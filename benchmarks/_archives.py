@@ -387,8 +387,10 @@ class Stopwatch:
 
 
 def replayed(client: AeronClient, peer: ArchivePeer, stream: Stream, channel: str, length: int) -> Result:
-    """Rates of a replay of a recording of so many bytes, from its second quarter on."""
-    stream_id = next(_stream_ids)
+    """The rate of a replay of a recording of so many bytes, from its second quarter on; its processor time from the
+    request on, as what the window holds is replayed at once.
+    """
+    stream_id, whole = next(_stream_ids), Stopwatch(peer.pid)
     subscription: Subscription = seam.add_subscription(client, channel, stream_id)
     try:
         peer.replay(stream.recording_id, length, channel, stream_id)
@@ -397,7 +399,7 @@ def replayed(client: AeronClient, peer: ArchivePeer, stream: Stream, channel: st
         load().drain(image, length // 4)
         begin, watch = seam.position(image) if image is not None else 0, Stopwatch(peer.pid)
         load().drain(image, length)
-        return watch.rates(length - begin)
+        return watch.rates(length - begin) | {"cpu_s_per_gib": whole.rates(length)["cpu_s_per_gib"]}
     except (TimeoutError, RuntimeError) as error:
         raise RoundFailed(str(error)) from error
     finally:

@@ -21,6 +21,7 @@ cdef enum:
     TYPE_OFFSET = 6             # of a frame's type, which is 0 for padding
     MESSAGE_LENGTH = 65536      # the longest that is sent
     TURNS = 1 << 12             # between two looks at the time
+    IDLE_TURNS = 1 << 6         # between two questions whether it is over
 
 
 cdef int64_t now_ns(clockid_t clock=CLOCK_MONOTONIC) noexcept nogil:
@@ -180,7 +181,7 @@ def record(Client client, list subscriptions, make_counter, str directory, int64
     cdef Image image
     cdef int work_count
     cdef int64_t turns = 0
-    while turns % TURNS != 1 or not is_over():
+    while turns % IDLE_TURNS != 1 or not is_over():
         work_count = 0
         for recording in recordings:
             work_count += recording.image.block_poll(recording, block_length)
