@@ -17,6 +17,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from queue import Empty, Queue
 
+from tests.fuzz.archive_request_cases import ARCHIVE_REQUEST_EPISODE_LENGTH, ArchiveRequestEpisode
 from tests.fuzz.cases import EPISODE_LENGTH, Episode
 from tests.fuzz.mutations import MUTATIONS, flipped
 from tests.fuzz.recording_cases import RECORDING_EPISODE_LENGTH, RecordingEpisode
@@ -24,7 +25,13 @@ from tests.fuzz.sabotage import SABOTAGES
 from tests.fuzz.snapshot_cases import SnapshotEpisode
 
 AGENT, FLIPS, RECORDINGS = "agent", "flips", "recordings"
-LENGTHS = {AGENT: EPISODE_LENGTH, FLIPS: EPISODE_LENGTH, RECORDINGS: RECORDING_EPISODE_LENGTH}
+ARCHIVE_REQUESTS = "archive-requests"
+LENGTHS = {
+    AGENT: EPISODE_LENGTH,
+    FLIPS: EPISODE_LENGTH,
+    RECORDINGS: RECORDING_EPISODE_LENGTH,
+    ARCHIVE_REQUESTS: ARCHIVE_REQUEST_EPISODE_LENGTH,
+}
 """The parts that can be fuzzed, and how many cases an episode of them has."""
 
 SNAPSHOT_EPISODE_INTERVAL = 5
@@ -47,9 +54,11 @@ def run_episode(
     seed: int, number: int, counts: Counter[str], sabotage: str = "none", part: str = AGENT, cases: int | None = None
 ) -> str:
     """Runs one episode; "" when all went well, else what went wrong and where."""
-    episode: Episode | SnapshotEpisode | RecordingEpisode
+    episode: Episode | SnapshotEpisode | RecordingEpisode | ArchiveRequestEpisode
     if part == RECORDINGS:
         episode = RecordingEpisode(seed, number, counts)
+    elif part == ARCHIVE_REQUESTS:
+        episode = ArchiveRequestEpisode(seed, number, counts)
     else:
         kind = SnapshotEpisode if number % SNAPSHOT_EPISODE_INTERVAL == SNAPSHOT_EPISODE_INTERVAL - 1 else Episode
         mutations = {flipped.__name__: flipped} if part == FLIPS else MUTATIONS
