@@ -670,6 +670,22 @@ def test_a_note_of_a_migration_that_is_out_of_date_is_dropped(world: StoreWorld)
         world.open()
 
 
+def test_abandoning_closes_all_files_and_changes_and_forces_nothing() -> None:
+    disk, world = simulated(level=1)
+    writer = world.start()
+    world.write(writer, b"one")
+    before = disk.contents()
+    kinds: list[str] = []
+    disk.on_latency = lambda kind, _length: kinds.append(kind)
+    world.store.abandon()
+    world.store.abandon()
+    assert (disk.contents(), kinds) == (before, [])
+    with pytest.raises(ArchiveError, match="is closed"):
+        world.store.catalog.descriptor(0)
+    world.open()
+    assert world.range(0) == (0, writer.position)
+
+
 def test_closing_leaves_active_recordings_to_the_next_open(world: StoreWorld) -> None:
     writer = world.start()
     world.write(writer, b"one")

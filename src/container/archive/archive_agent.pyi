@@ -24,6 +24,10 @@ class Heartbeat:
     def mark_file(self) -> ArchiveMarkFile: ...
     def beat(self) -> int: ...
 
+def await_former_archive(
+    client: Client, archive_id: int, heartbeat: Heartbeat, idle_strategy: IdleStrategy, limit_ns: int
+) -> None: ...
+
 @final
 class ArchiveAgent:
     def __init__(

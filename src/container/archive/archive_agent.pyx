@@ -4,15 +4,25 @@ Upstream: ArchiveConductor.java and SharedModeArchiveConductor.java. Everything 
 the conductor's; here is what the conductor lives on: the Aeron client that is invoked, the mark file that shows a live
 owner, and the end, in order or after the loss of one of them.
 """
-from libc.stdint cimport INT64_MIN, int64_t
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
 
 from container.common.sealed cimport seal
 from container.transport.duration_tracker cimport DurationTracker
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport Client, Clock
+from container.transport.seam cimport COUNTER_ALLOCATED, COUNTER_UNUSED, NULL_VALUE, Client, Clock, Counters
+from container.transport.wait_reporter cimport WaitReporter
 
 from container.common import forks
-from container.errors import AgentTermination, ClosedError, ContainerError, MarkFileError
+from container.errors import AgentTermination, ArchiveError, ClosedError, ContainerError, MarkFileError
+
+cdef enum:
+    CLIENT_HEARTBEAT_TYPE_ID = 11
+    RECORDING_POSITION_TYPE_ID = 100
+    LAST_TYPE_ID = 113                  # of an archive's counters
+    SOURCE_IDENTITY_LENGTH_OFFSET = 12  # in the key of a recording's position; the archive's id is behind the text
+    SOURCE_IDENTITY_OFFSET = 16
+    MAX_SOURCE_IDENTITY_LENGTH = 88
 
 
 def new_archive_id(Client client not None, *, bint is_given):
@@ -71,6 +81,84 @@ cdef class Heartbeat:
         except Exception as error:          # a handler of the client's errors may raise, or the driver is gone
             self._on_error(error)
         return work_count
+
+
+cdef bint _is_of_archive(Counters counters, int32_t counter_id, int64_t archive_id) noexcept nogil:
+    cdef int32_t type_id = counters.type_id(counter_id)
+    cdef const uint8_t* key = counters.key(counter_id)
+    cdef int64_t found = 0
+    cdef int32_t length = 0
+    if type_id < RECORDING_POSITION_TYPE_ID or type_id > LAST_TYPE_ID or key == NULL:
+        return False
+    if type_id == RECORDING_POSITION_TYPE_ID:
+        memcpy(&length, key + SOURCE_IDENTITY_LENGTH_OFFSET, sizeof(length))
+        if length < 0 or length > MAX_SOURCE_IDENTITY_LENGTH:
+            return False
+        key += SOURCE_IDENTITY_OFFSET + length
+    memcpy(&found, key, sizeof(found))
+    return found == archive_id
+
+
+cdef int32_t _counter_of_archive(Counters counters, int64_t archive_id) noexcept nogil:
+    # The first of an archive's counters, or NULL_VALUE.
+    cdef int32_t counter_id, state
+    for counter_id in range(counters.capacity()):
+        state = counters.state(counter_id)
+        if state == COUNTER_UNUSED:
+            break
+        if state == COUNTER_ALLOCATED and _is_of_archive(counters, counter_id, archive_id):
+            return counter_id
+    return NULL_VALUE
+
+
+cdef int64_t _heartbeat_of(Counters counters, int64_t client_id) noexcept nogil:
+    # When the client last showed that it lives (epoch ms), or NULL_VALUE.
+    cdef int32_t counter_id, state
+    for counter_id in range(counters.capacity()):
+        state = counters.state(counter_id)
+        if state == COUNTER_UNUSED:
+            break
+        if (state == COUNTER_ALLOCATED and counters.type_id(counter_id) == CLIENT_HEARTBEAT_TYPE_ID
+                and counters.registration_id(counter_id) == client_id):
+            return counters.value(counter_id)
+    return NULL_VALUE
+
+
+def await_former_archive(Client client not None, int64_t archive_id, Heartbeat heartbeat not None,
+                         IdleStrategy idle_strategy not None, int64_t limit_ns):
+    """Wait until the driver has given up the counters of an archive with the same id that was killed.
+
+    Until then a consensus module would find the position of a recording of the dead one, and wait for it to move. An
+    archive that lives is known by the heartbeat of its client, which moves.
+
+    Args:
+        client: the archive's, connected to the driver.
+        archive_id: the id of both (int).
+        heartbeat: kept up meanwhile.
+        idle_strategy: what is done between two looks.
+        limit_ns: how long to wait at most (int, nanoseconds): the driver's client liveness timeout, and some more.
+
+    Raises ArchiveError when the other archive lives, or its counters are still there after that time; what
+    :meth:`Heartbeat.beat` raises.
+    """
+    cdef Counters counters = client.counters()
+    cdef WaitReporter waiting = WaitReporter(
+        client.clock, f"the counters of a former archive with archiveId={archive_id}, which the driver has until the "
+        "client liveness timeout is over")
+    cdef int64_t begin_ns = client.clock.nano_time(), known_owner_id = INT64_MIN, owner_id, known_ms = 0, heartbeat_ms
+    cdef int32_t counter_id = _counter_of_archive(counters, archive_id)
+    while counter_id != NULL_VALUE:
+        owner_id = counters.owner_id(counter_id)
+        heartbeat_ms = _heartbeat_of(counters, owner_id)
+        if owner_id != known_owner_id:
+            known_owner_id, known_ms = owner_id, heartbeat_ms
+        if (heartbeat_ms != known_ms and heartbeat_ms != NULL_VALUE
+                or client.clock.nano_time() - begin_ns > limit_ns):
+            raise ArchiveError(f"found existing archive for archiveId={archive_id}")
+        waiting.tick()
+        heartbeat.beat()
+        idle_strategy.idle(0)
+        counter_id = _counter_of_archive(counters, archive_id)
 
 
 cdef class ArchiveAgent:

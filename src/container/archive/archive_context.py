@@ -11,9 +11,10 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Unpack
 
-from container.archive.archive_agent import ArchiveAgent, Heartbeat, new_archive_id
+from container.archive.archive_agent import ArchiveAgent, Heartbeat, await_former_archive, new_archive_id
 from container.archive.archive_arguments import ArchiveSettingsArguments
 from container.archive.archive_counters import ArchiveCounters
 from container.archive.archive_mark_file import MARK_FILE_NAME, ArchiveMarkFile, ensure_link_file
@@ -34,6 +35,7 @@ from container.common.loggers import report
 from container.common.values import shown, shown_path
 from container.error_handlers import ErrorHandler, LoggingErrorHandler, chain_error_handlers
 from container.errors import ConcurrentConcludeError, ConfigurationError
+from container.files.cnc_file import CncFile
 from container.files.error_log import CountedErrorHandler, DistinctErrorLog
 from container.settings.archive_table import CRC_32, CRC_32C, ArchiveSettings, archive_settings_table, checksum_of
 from container.settings.sources import ARCHIVE_CONFIG_FILE_VARIABLE, collect_settings, validate_archive_settings
@@ -43,6 +45,8 @@ from container.transport.idle_strategy import IdleStrategy, parse_idle_strategy
 from container.transport.seam import Client, Clock, SystemClock
 
 _FILE_PAGE_SIZE_DEFAULT = 4096
+_CLIENT_LIVENESS_TIMEOUT_NS = 10_000_000_000
+_LIVENESS_MARGIN_NS = 5_000_000_000  # a driver looks for dead clients now and then
 _CHECKSUM_KINDS = {None: 0, CRC_32: 1, CRC_32C: 2}
 _RECOVERED_SHOWN = 20
 _SESSION_ID_MASK = 2**31 - 1
@@ -223,9 +227,9 @@ class ArchiveContext:
         self._conclude_mark_file(settings, page_size)
         self._conclude_error_handlers()
         self._conclude_client(settings)
-        self._conclude_counters(settings)
-        self._heartbeat = Heartbeat(self.client, self.clock, self.mark_file, self.counted_error_handler)
+        self._heartbeat = Heartbeat(self.client, self.clock, self.mark_file, self._on_error)
         self._heartbeat.beat()
+        self._conclude_counters(settings)
         if settings.delete_dir_on_start:
             self._delete_recordings()
         self._conclude_store(settings)
@@ -361,7 +365,7 @@ class ArchiveContext:
             client_name=name,
             use_invoker=True,
             driver_timeout_ms=settings.driver_timeout_ms,
-            error_handler=self._on_client_error,
+            error_handler=self._on_error,
             library=settings.aeron_library,
         )
 
@@ -398,6 +402,9 @@ class ArchiveContext:
         self.owns_aeron_client = True
 
     def _conclude_counters(self, settings: ArchiveSettings) -> None:
+        limit_ns = self._client_liveness_timeout_ns() + _LIVENESS_MARGIN_NS
+        idle_strategy = self.new_idle_strategy()
+        await_former_archive(self.client, self.archive_id, self._heartbeat, idle_strategy, limit_ns)
         self.counters = ArchiveCounters(
             self.client,
             self.archive_id,
@@ -405,6 +412,16 @@ class ArchiveContext:
             conductor_cycle_threshold_ns=settings.conductor_cycle_threshold_ns,
         )
         self.counted_error_handler = CountedErrorHandler(self.counters.error_counter, self.error_handler)
+
+    def _client_liveness_timeout_ns(self) -> int:
+        """For how long the driver keeps what a client had that is gone."""
+        cnc_file = CncFile.open_ready(Path(self.aeron_dir)) if self.aeron_dir else None
+        if cnc_file is None:
+            return _CLIENT_LIVENESS_TIMEOUT_NS  # over another transport there is no driver's file
+        try:
+            return cnc_file.client_liveness_timeout_ns
+        finally:
+            cnc_file.close()
 
     def _delete_recordings(self) -> None:
         """Delete every recording, and the catalog last: as long as it is there, the next start knows of the others.
@@ -482,8 +499,8 @@ class ArchiveContext:
             next_token=self._next_token,
         )
 
-    def _on_client_error(self, error: BaseException) -> None:
-        """The own client's errors: counted once there is a counter."""
+    def _on_error(self, error: BaseException) -> None:
+        """Hand an error on: it is counted once there is a counter, and recorded once there is an error log."""
         handler = getattr(self, "counted_error_handler", None) or getattr(self, "error_handler", None)
         if handler is not None:
             handler(error)

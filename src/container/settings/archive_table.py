@@ -83,7 +83,7 @@ class ArchiveSettings:
     )
     delete_dir_on_start: bool = flag_field(
         "aeron.archive.dir.delete.on.start",
-        "Delete the directory, with all recordings, at each start.",
+        "Delete all recordings, and the catalog, at each start.",
         False,
     )
     archive_id: int = number_field(

@@ -293,9 +293,9 @@ with parameters if you like: `sleep(100us)`, `backoff(10,20,1us,50us)` (spins, y
 _ARCHIVE_HEAD = """
 ## An archive
 
-`container.settings.sources.load_archive_settings()` takes an archive's settings from keywords, variables and a TOML
-file in the same way; `AERON_ARCHIVE_CONFIG_FILE` names the file. Names and defaults are upstream's, but for
-`threading_mode`, whose default is `DEDICATED` there.
+`Archive.launch()` and `aeron-cluster archive` ([an archive without Java](archive.md)) take an archive's settings from
+keywords or options, variables and a TOML file in the same way; `AERON_ARCHIVE_CONFIG_FILE` names the file. Names and
+defaults are upstream's, but for `threading_mode`, whose default is `DEDICATED` there.
 
 | setting | variable | default | allowed | meaning |
 | --- | --- | --- | --- | --- |"""

@@ -24,7 +24,7 @@ from container.common.error_texts import message_of, shorten, type_name
 from container.common.loggers import report
 from container.common.sealed cimport seal
 from container.errors import ArchiveError, ConfigurationError, TimedOutError
-from container.transport.seam cimport NULL_VALUE, Client, Image
+from container.transport.seam cimport NULL_VALUE, Image
 
 cdef enum:
     ATTEMPTS = 3                                    # of asking how far the source is, for a merge
