@@ -147,8 +147,9 @@ def main() -> int:
         "--cases",
         type=int,
         default=100_000,
-        help=f"how many bad messages (with --part {FLIPS}: with flipped bits), in episodes of {EPISODE_LENGTH}, or "
-        f"damaged files, in episodes of {RECORDING_EPISODE_LENGTH} (%(default)s)",
+        help="how many cases, in episodes: bad messages ("
+        + ", ".join(f"{length} with --part {part}" for part, length in LENGTHS.items())
+        + "), or damaged files (%(default)s)",
     )
     parser.add_argument("--part", choices=list(LENGTHS), default=AGENT, help="what is fuzzed (%(default)s)")
     parser.add_argument("--seed", type=int, help="what all cases are drawn from; the same seed gives the same cases")

@@ -1,10 +1,10 @@
 """Cases of bad requests to an archive: a client that sends whatever it likes, beside one that works as it should.
 
-What must hold: nothing crashes, hangs or is raised; a request that can be read and that its sender may send is answered;
-what cannot be read is reported, and so is a request for somebody else's session; whatever is reported is an error of
-the container's own, of bounded length. The other client is answered in every case, what it publishes is recorded, and
-what is replayed to it is what it has published. Nothing is written outside the archive's directory. When the bad client
-is gone nothing of it is left, and the archive can be closed and opened again.
+What must hold: nothing crashes, hangs or is raised; a request that can be read and that its sender may send is
+answered; what cannot be read is reported, and so is a request for a session that nobody has; whatever is reported is an
+error of the container's own, of bounded length. The other client is answered in every case, what it publishes is
+recorded, and what is replayed to it is what it has published. Nothing is written outside the archive's directory. When
+the bad client is gone nothing of it is left, and the archive can be closed and opened again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ from container.codecs import messages as codecs
 from container.errors import ContainerError
 from container.testing import transport_probe as seam
 from tests.archive_streams import payloads
-from tests.archive_world import ARCHIVE_ID, IPC, NETWORK_CHANNEL, ArchiveRequests, ArchiveWorld, Stream, Subscriber
+from tests.archive_world import (
+    ARCHIVE_ID,
+    FIRST_SESSION_ID,
+    IPC,
+    NETWORK_CHANNEL,
+    ArchiveRequests,
+    ArchiveWorld,
+    Stream,
+    Subscriber,
+)
 from tests.control_world import CONTROL_CHANNEL, ERROR, MS, OK, VERSION
 from tests.fuzz import mutations as bytewise
 from tests.fuzz.archive_wire import CONNECTS, REQUESTS, Request, read_request, width
@@ -32,6 +41,12 @@ ARCHIVE_REQUEST_EPISODE_LENGTH = 100
 SEGMENT_LENGTH = 64 * 1024
 TEXT_LENGTH_MAX = 16 * 1024
 CONNECT_TIMEOUT_MS = 5000
+SESSIONS_MAX = 10_000
+"""More than an episode begins."""
+FRAGMENT_LIMIT = 10
+"""Of what the archive reads in one turn."""
+NULL_INT64 = -(2**63)
+GOOD_CORRELATION_ID = -(2**62)
 CONTROL_SESSIONS = 102
 """Type of the counter of control sessions."""
 FILES = re.compile(r"archive\.(catalog|positions|migration)|\d+-\d+\.rec", re.ASCII)
@@ -79,6 +94,11 @@ def check(condition: object, text: str) -> None:
     """Raises Disagreement when something does not hold."""
     if not condition:
         raise Disagreement(text)
+
+
+def aligned(length: int) -> int:
+    """How much of a log a frame with a payload of that length takes."""
+    return (32 + length + 31) // 32 * 32
 
 
 # How a good request becomes a bad one.
@@ -147,24 +167,25 @@ STRANGE_SHARE = 0.5
 
 
 class Assembler:
-    """Puts fragments together, as upstream's assembler does. Fragments that follow each other are in the same term."""
+    """Puts fragments together, as upstream's assembler does: those of a message follow each other, in one term."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] | None = None
-        self._term_id = 0
+        self._next = (0, 0)
 
-    def message(self, payload: bytes, flags: int, term_id: int) -> bytes | None:
-        """The message that a frame ends, None when it ends none."""
+    def message(self, payload: bytes, flags: int, begin: int, term_length: int) -> bytes | None:
+        """The message that the frame at position ``begin`` ends, None when it ends none."""
+        term, offset = divmod(begin, term_length)
         if flags & UNFRAGMENTED == UNFRAGMENTED:
             return payload
         if flags & BEGIN:
-            self._parts, self._term_id = [], term_id
-        elif self._parts is None or term_id != self._term_id:
+            self._parts = []
+        elif self._parts is None or (term, offset) != self._next:
             self._parts = None
             return None
-        assert self._parts is not None
         self._parts.append(payload)
         if not flags & END:
+            self._next = term, offset + aligned(len(payload))
             return None
         message, self._parts = b"".join(self._parts), None
         return message
@@ -196,17 +217,27 @@ class BadClient:
         sent = []
         for payload, flags in frames:
             log.append_frame(payload, flags=flags)
-            frame_position = log.tail_position - (32 + len(payload) + 31) // 32 * 32
-            message = self.assembler.message(payload, flags, frame_position // log.term_length)
+            begin = log.tail_position - aligned(len(payload))
+            message = self.assembler.message(payload, flags, begin, log.term_length)
             if message is not None:
                 sent.append(message)
         return sent
+
+    def ask_for_id(self) -> int:
+        """A request that is as good as any; its correlation id."""
+        fields = {"control_session_id": self.session_id, "correlation_id": GOOD_CORRELATION_ID}
+        message = codecs.encode("archive", "ArchiveIdRequest", **fields)
+        if self.requests.offer(message) < 0:  # at the end of a term
+            check(self.requests.offer(message) > 0, "a good request cannot be sent")
+        self.unanswered[GOOD_CORRELATION_ID] = "ArchiveIdRequest"
+        return GOOD_CORRELATION_ID
 
     def read(self) -> None:
         """Take what has come."""
         for name, fields in self.requests.take():
             if name in ("ControlResponse", "RecordingDescriptor", "RecordingSubscriptionDescriptor"):
-                self.unanswered.pop(fields["correlation_id"], None)
+                correlation_id = fields["correlation_id"]  # None is how the codecs read the null value
+                self.unanswered.pop(NULL_INT64 if correlation_id is None else correlation_id, None)
             if name == "ControlResponse":
                 text = fields["error_message"]
                 check(len(text) <= TEXT_LENGTH_MAX, f"an error of {len(text)} bytes: {text[:200]!r}")
@@ -275,19 +306,16 @@ class ArchiveRequestEpisode:
         world, good = self.world, self.good
         check(good.ok("ArchiveIdRequest") == ARCHIVE_ID, "the archive's id is another")
         message = self.rng.randbytes(self.rng.choice([0, 1, 100, 1376, 3000]))
-        self.stream.send(message)
-        self.published.append(message)
-        asked = good.ask("RecordingPositionRequest", recording_id=self.recording_id)
-        if asked["code"] == OK and asked["relevant_id"] != -1:
-            world.work(3)
-            if world.store.is_active(self.recording_id):
-                position = world.store.recorded_position(self.recording_id)
-                check(position == self.stream.position, f"recorded up to {position}, not {self.stream.position}")
-        else:
-            # The other client may have stopped or purged it: it only has to ask.
+        if not world.store.is_active(self.recording_id):
+            # The other client has stopped or purged it: it only had to ask.
             self.counts["recordings that the bad client has ended"] += 1
             self.stream.close()
             self._begin_recording()
+        self.stream.send(message)
+        self.published.append(message)
+        world.work(3)
+        position = good.ok("RecordingPositionRequest", recording_id=self.recording_id)
+        check(position == self.stream.position, f"recorded up to {position}, not {self.stream.position}")
 
     def _replay(self) -> None:
         """Replay what is recorded of the good client's stream."""
@@ -332,10 +360,11 @@ class ArchiveRequestEpisode:
         expected_reports = 0
         for message in bad.send(frames):
             expected_reports += self._expect(message)
-        world.work(rng.choice([2, 3, 3, 10]))
+        world.work(len(frames) // FRAGMENT_LIMIT + rng.choice([2, 3, 3, 10]))
         self._check_reports(expected_reports)
         if rng.random() < 0.1:
-            rng.choice(self.streams).send(b"of another stream")
+            # Nobody may record it at the moment, and then it is not connected.
+            seam.offer(rng.choice(self.streams).publication, b"of another stream")
         world.wait(rng.choice([0, 0, 0, 1, 10, 10, 100]), step_ms=10)
         bad.read()
         self._check_session()
@@ -361,10 +390,12 @@ class ArchiveRequestEpisode:
         if request.name in CONNECTS:
             bad.may_end = True
             return 0
-        if bad.is_closed:
-            return 1
-        if request.fields["control_session_id"] != bad.session_id:
+        session_id = request.fields["control_session_id"]
+        if session_id < FIRST_SESSION_ID or session_id > FIRST_SESSION_ID + SESSIONS_MAX:
             return int(not self._is_token(request))
+        if bad.is_closed or session_id != bad.session_id:
+            # The bad client may have begun another session, by a connect request that was good enough.
+            return 0
         if request.name == "CloseSessionRequest":
             bad.may_end = bad.is_closed = True
         elif request.is_answered:
@@ -388,8 +419,7 @@ class ArchiveRequestEpisode:
         bad, world = self.bad, self.world
         is_alive = seam.is_connected(bad.requests.publication) and not bad.is_closed
         if is_alive:
-            correlation_id = bad.requests.send("ArchiveIdRequest", correlation_id=-(2**62))
-            bad.unanswered[correlation_id] = "ArchiveIdRequest"
+            correlation_id = bad.ask_for_id()
             for _ in range(20):
                 world.work()
                 bad.read()
@@ -437,9 +467,7 @@ class ArchiveRequestEpisode:
         try:
             return codecs.encode("archive", name, **fields, **texts)
         except ContainerError:  # a text that is longer than any may be, or an edge that the type does not have
-            return codecs.encode(
-                "archive", name, **{each: 1 for each in fields}, **{each: b"aeron:ipc" for each in texts}
-            )
+            return codecs.encode("archive", name, **dict.fromkeys(fields, 1), **dict.fromkeys(texts, b"aeron:ipc"))
 
     def _value(self, field: str) -> int:
         rng, bad = self.rng, self.bad
@@ -460,7 +488,7 @@ class ArchiveRequestEpisode:
             case "replay_token":
                 return rng.choice([-1, -1, -1, *bad.learnt, 9001])
             case "limit_counter_id":
-                return rng.choice([*range(40), *_NUMBERS])
+                return int(rng.choice([*range(40), *_NUMBERS]))
             case "file_io_max_length":
                 return rng.choice([-1, -1, 0, 1408, 4096, *_NUMBERS])
             case "record_count" | "subscription_count" | "pseudo_index":
