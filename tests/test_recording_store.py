@@ -296,6 +296,10 @@ def test_a_recording_that_cannot_be_is_only_purged(world: StoreWorld) -> None:
             descriptor(segment_file_length=-(1 << 31)),
             descriptor(segment_file_length=1 << 15),
             descriptor(start_position=-64),
+            descriptor(start_position=31),
+            descriptor(start_position=2**62),
+            descriptor(mtu_length=0),
+            descriptor(mtu_length=2**31 - 1),
         ]
     ):
         assert world.store.add_replica(impossible) == recording_id

@@ -17,6 +17,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from queue import Empty, Queue
 
+from tests.fuzz.archive_file_cases import ARCHIVE_FILE_EPISODE_LENGTH, ArchiveFileEpisode
+from tests.fuzz.archive_request_cases import ARCHIVE_REQUEST_EPISODE_LENGTH, ArchiveRequestEpisode
 from tests.fuzz.cases import EPISODE_LENGTH, Episode
 from tests.fuzz.mutations import MUTATIONS, flipped
 from tests.fuzz.recording_cases import RECORDING_EPISODE_LENGTH, RecordingEpisode
@@ -24,7 +26,14 @@ from tests.fuzz.sabotage import SABOTAGES
 from tests.fuzz.snapshot_cases import SnapshotEpisode
 
 AGENT, FLIPS, RECORDINGS = "agent", "flips", "recordings"
-LENGTHS = {AGENT: EPISODE_LENGTH, FLIPS: EPISODE_LENGTH, RECORDINGS: RECORDING_EPISODE_LENGTH}
+ARCHIVE_REQUESTS, ARCHIVE_FILES = "archive-requests", "archive-files"
+LENGTHS = {
+    AGENT: EPISODE_LENGTH,
+    FLIPS: EPISODE_LENGTH,
+    RECORDINGS: RECORDING_EPISODE_LENGTH,
+    ARCHIVE_REQUESTS: ARCHIVE_REQUEST_EPISODE_LENGTH,
+    ARCHIVE_FILES: ARCHIVE_FILE_EPISODE_LENGTH,
+}
 """The parts that can be fuzzed, and how many cases an episode of them has."""
 
 SNAPSHOT_EPISODE_INTERVAL = 5
@@ -47,9 +56,13 @@ def run_episode(
     seed: int, number: int, counts: Counter[str], sabotage: str = "none", part: str = AGENT, cases: int | None = None
 ) -> str:
     """Runs one episode; "" when all went well, else what went wrong and where."""
-    episode: Episode | SnapshotEpisode | RecordingEpisode
+    episode: Episode | SnapshotEpisode | RecordingEpisode | ArchiveRequestEpisode | ArchiveFileEpisode
     if part == RECORDINGS:
         episode = RecordingEpisode(seed, number, counts)
+    elif part == ARCHIVE_REQUESTS:
+        episode = ArchiveRequestEpisode(seed, number, counts)
+    elif part == ARCHIVE_FILES:
+        episode = ArchiveFileEpisode(seed, number, counts)
     else:
         kind = SnapshotEpisode if number % SNAPSHOT_EPISODE_INTERVAL == SNAPSHOT_EPISODE_INTERVAL - 1 else Episode
         mutations = {flipped.__name__: flipped} if part == FLIPS else MUTATIONS
@@ -80,12 +93,16 @@ def _episode_count(options: argparse.Namespace) -> int:
     return -(-int(options.cases) // LENGTHS[options.part])
 
 
+def memory_directory() -> str | None:
+    """A directory in memory for files of an episode, as none outlives it; None where the system has none."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
 def supervise(arguments: list[str], limit_s: float) -> Report:
     """Runs the worker until it has ended, or has not begun another episode for ``limit_s`` seconds."""
     report = Report()
-    # What the worker leaves behind when it crashes goes with the directory; in memory, as no file outlives its episode.
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    directory = tempfile.TemporaryDirectory(prefix="container-fuzz-", dir=memory)
+    # What the worker leaves behind when it crashes goes with the directory.
+    directory = tempfile.TemporaryDirectory(prefix="container-fuzz-", dir=memory_directory())
     worker = subprocess.Popen(
         [sys.executable, "-m", "tests.fuzz", *arguments, "--worker"],
         stdout=subprocess.PIPE,
@@ -138,8 +155,9 @@ def main() -> int:
         "--cases",
         type=int,
         default=100_000,
-        help=f"how many bad messages (with --part {FLIPS}: with flipped bits), in episodes of {EPISODE_LENGTH}, or "
-        f"damaged files, in episodes of {RECORDING_EPISODE_LENGTH} (%(default)s)",
+        help="how many cases, in episodes: bad messages ("
+        + ", ".join(f"{length} with --part {part}" for part, length in LENGTHS.items())
+        + "), or damaged files (%(default)s)",
     )
     parser.add_argument("--part", choices=list(LENGTHS), default=AGENT, help="what is fuzzed (%(default)s)")
     parser.add_argument("--seed", type=int, help="what all cases are drawn from; the same seed gives the same cases")

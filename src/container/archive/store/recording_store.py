@@ -24,12 +24,14 @@ from container.archive.store.recovery import recover
 from container.archive.store.segment_reader import SegmentReader
 from container.archive.store.segment_writer import SegmentWriter
 from container.errors import ArchiveError, RecordingError
-from container.files.catalog import NULL_POSITION, RecordingDescriptor
+from container.files.catalog import NULL_POSITION, POSITION_MAX, RecordingDescriptor
 from container.recordings.frame_reader import segment_file_name, segment_position
 from container.storage.seam import CREATE, NO_FOLLOW, READ_ONLY, Storage
 
 _FRAME_ALIGNMENT = 32
 _TERM_LENGTH_MIN = 1 << 16
+_LENGTH_MAX = 1 << 30  # of terms and segments
+_MTU_LENGTH_MAX = 1 << 16
 _FRAME_HEADER = struct.Struct("<i4xiiii")  # frame length, term offset, session id, stream id, term id
 _READ_LENGTH = 1 << 20
 _SEGMENT_NAME = re.compile(r"(\d+)-(\d+)\.rec(\.del)?")  # with .del: older versions meant to delete it
@@ -662,14 +664,21 @@ class RecordingStore:
         return descriptor
 
     def _usable(self, recording_id: int) -> RecordingDescriptor:
-        """The descriptor of a recording whose lengths are possible."""
+        """The descriptor of a recording whose lengths and start position are possible."""
         descriptor = self._known(recording_id)
         term_length, segment_length = descriptor.term_buffer_length, descriptor.segment_file_length
+        start, mtu_length = descriptor.start_position, descriptor.mtu_length
         powers = all(each > 0 and each & (each - 1) == 0 for each in (term_length, segment_length))
-        if not (powers and _TERM_LENGTH_MIN <= term_length <= segment_length) or descriptor.start_position < 0:
+        if not (
+            powers
+            and _TERM_LENGTH_MIN <= term_length <= segment_length <= _LENGTH_MAX
+            and _FRAME_ALIGNMENT <= mtu_length <= _MTU_LENGTH_MAX
+            and 0 <= start <= POSITION_MAX
+            and start % _FRAME_ALIGNMENT == 0
+        ):
             raise ArchiveError(
-                f"recording {recording_id} cannot have start position {descriptor.start_position}, term length "
-                f"{term_length} and segment length {segment_length}"
+                f"recording {recording_id} cannot have start position {start}, term length {term_length}, segment "
+                f"length {segment_length} and MTU {mtu_length}"
             )
         return descriptor
 
