@@ -15,10 +15,15 @@ from tests.system.harness import (
     JAVA_LEDGER_SERVICE,
     LEDGER_SERVICE,
     LIMIT_S,
+    REPORTING_SERVICE,
+    CommandClient,
     NodeFactory,
     Scenarios,
+    module_errors,
     release,
+    reports,
     run_ledger_client,
+    snapshot_recordings,
     start_tool,
 )
 
@@ -91,6 +96,7 @@ def test_java_s_tools_accept_the_directory_live_stopped_and_killed(node: NodeFac
         tool(*arguments)
     assert tool("pid").strip() == str(member.archive.pid)
     assert tool("count-entries").strip() == "3"
+    assert int(tool("capacity").split()[-1]) == (member.archive_dir / "archive.catalog").stat().st_size
     for tool_name in ("recovery-plan 1", "describe-latest-cm-snapshot", "validate-recording-log"):
         started_tool = start_tool(
             member,
@@ -115,6 +121,46 @@ def test_java_s_tools_accept_the_directory_live_stopped_and_killed(node: NodeFac
     release(member, started)
     started = start_ledger(member, "python")
     assert run_ledger_client(member, "get 7")[0].split()[:3] == ["GET", "7", str(7 * 1_000_003)]
+
+
+@pytest.mark.parametrize("how", ["killed", "closed"])
+def test_a_consensus_module_ends_with_its_archive(node: NodeFactory, how: str) -> None:
+    member = node(archive="native")
+    started = start_ledger(member, "python")
+    run_ledger_client(member, *PUTS[:5])
+    if how == "killed":
+        member.archive.kill()
+    else:
+        assert member.archive.stop() == 0
+    member.process.wait(LIMIT_S)
+    started.wait(LIMIT_S)
+    assert "local archive is not connected" in "\n".join(module_errors(member))
+    release(member, started)
+    start_ledger(member, "python")
+    assert run_ledger_client(member, "get 3")[0].split()[:3] == ["GET", "3", str(3 * 1_000_003)]
+
+
+def test_two_services_of_ours_have_snapshots_of_their_own(node: NodeFactory) -> None:
+    member = node(archive="native", service_count=2)
+    silent = {"AERON_CLUSTER_SERVICE_RESPONDER": "false"}
+
+    def start_both() -> list[Process]:
+        member.start()
+        services = [
+            member.start_service(REPORTING_SERVICE, service_id=number, environment=silent if number else None)
+            for number in range(2)
+        ]
+        member.await_leader()
+        return services
+
+    services = start_both()
+    with CommandClient(member) as client:
+        assert client.do("pad", length=20) == 20
+        assert member.cluster_tool("snapshot").return_code == 0
+    assert sorted(snapshot_recordings(member)) == [-1, 0, 1]
+    release(member, *services)  # kill -9 of all
+    for service in start_both():
+        assert reports(service, "on_start")[0]["state"] == [1, 0, 20]
 
 
 @pytest.mark.slow
