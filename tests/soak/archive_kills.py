@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -185,7 +186,7 @@ class ArchiveKills:
             publication = recording.publication
             assert publication is not None
             recording.payloads.append(payload)
-            world.until(lambda publication=publication, payload=payload: self._offer(world, publication, payload))  # type: ignore[misc]
+            world.until(partial(self._offer, world, publication, payload))
             self.counts["messages"] += 1
 
     def _offer(self, world: DriverWorld, publication: Publication, payload: bytes) -> bool:
