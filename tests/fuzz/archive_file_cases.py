@@ -457,7 +457,7 @@ class ArchiveFileEpisode:
         self._names_before = {str(path) for path in self.world.base.rglob("*")}
         self._stopped_before = self._stopped_segments()
         self._touched = self._touched_recordings(places)
-        found = [_SEGMENT.fullmatch(place.path.name) for _, _, place in places]
+        found = [_SEGMENT.fullmatch(place.path.name) for name, _, place in places if name in self.files]
         self._bad_segments = [(int(each[1]), int(each[2])) for each in found if each is not None]
 
     def _touched_recordings(self, places: Places) -> set[int]:
