@@ -28,11 +28,11 @@ class RoundFailed(Exception):
     """A peer died, or answered wrongly, in a round: it counts as a failure of that peer, and the run goes on."""
 
 
-def run_rounds(
-    peers: Mapping[str, Callable[[], Result]], rounds: int, seed: int = 1
-) -> tuple[dict[str, list[Result]], dict[str, list[str]]]:
+def run_rounds[T](
+    peers: Mapping[str, Callable[[], T]], rounds: int, seed: int = 1
+) -> tuple[dict[str, list[T]], dict[str, list[str]]]:
     """Run each peer once in each round, in an order shuffled by the seed; the results and the failures of each."""
-    results: dict[str, list[Result]] = {name: [] for name in peers}
+    results: dict[str, list[T]] = {name: [] for name in peers}
     failures: dict[str, list[str]] = {name: [] for name in peers}
     order = random.Random(seed)
     for number in range(rounds):

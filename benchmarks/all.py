@@ -9,7 +9,7 @@ import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks import codecs, echo, replay, sessions_and_timers, snapshot, start
+from benchmarks import archive, codecs, echo, replay, sessions_and_timers, snapshot, start
 from benchmarks._harness import Report, interpreter, say, tally
 from benchmarks._peers import add_peer_options
 from benchmarks._verdicts import Word
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Callable[[Sequence[str]], Report]] = {
     "echo": echo.main,
     "replay": replay.main,
     "snapshot": snapshot.main,
+    "archive": archive.main,
 }
 # Tiny: to see that everything runs, not to learn how fast.
 SHORT = {
@@ -30,6 +31,7 @@ SHORT = {
     "echo": ["--rounds=1", "--messages=2000", "--warm-up=1000", "--repeats=1"],
     "replay": ["--rounds=1", "--memory-messages=10000", "--messages=5000"],
     "snapshot": ["--rounds=1", "--mib=4"],
+    "archive": archive.SHORT,
 }
 
 

@@ -56,7 +56,7 @@ def start_and_join(start: Start) -> Result:
             node.start().await_started(LIMIT_S)
             node.wait_until(lambda: node.counter(CounterType.RECOVERY_STATE), LIMIT_S, "the recovery state counter")
             service = start(node, idle)
-            launched_s = _await_program(service)
+            launched_s = await_program(service)
             begin = time.perf_counter()
             while node.counter(CounterType.RECOVERY_STATE) is not None:
                 _check(begin, "the service to acknowledge its start")
@@ -72,7 +72,7 @@ def start_and_join(start: Start) -> Result:
             raise RoundFailed(str(error)) from error
 
 
-def _await_program(service: Process) -> float:
+def await_program(service: Process) -> float:
     """Wait until the launcher, a Python of its own, has become the program; returns the processor time that it took."""
     launched_s = 0.0
     while service.is_launching:

@@ -45,17 +45,15 @@ class ArchiveWorld:
         self.disk = SimulatedDisk() if disk is None else disk
         self.authenticator = AcceptAll() if authenticator is None else authenticator
         self.authorisation_service = AllowAll() if authorisation_service is None else authorisation_service
-        self.settings = ArchiveSettings(
-            **{
-                "archive_dir": DIRECTORY,
-                "control_channel": NETWORK_CHANNEL,
-                "local_control_channel": CONTROL_CHANNEL,
-                "replication_channel": "aeron:udp?endpoint=localhost:0",
-                "segment_file_length": SEGMENT_LENGTH,
-                "low_storage_space_threshold": 0,
-            }
-            | settings
-        )
+        given: dict[str, Any] = {
+            "archive_dir": DIRECTORY,
+            "control_channel": NETWORK_CHANNEL,
+            "local_control_channel": CONTROL_CHANNEL,
+            "replication_channel": "aeron:udp?endpoint=localhost:0",
+            "segment_file_length": SEGMENT_LENGTH,
+            "low_storage_space_threshold": 0,
+        } | settings
+        self.settings = ArchiveSettings(**given)
         self.errors: list[Exception] = []
         self.owner: tuple[int, int] | None = None
         self.tokens = iter(range(9001, 10_000))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +44,7 @@ _RESPONSE_SESSIONS = itertools.count(5001)
 type Message = tuple[str, dict[str, Any]]
 
 
-class World:
+class World(ABC):
     """Archives, each on its host, and their clients; :meth:`turn` lets all of them work, and time pass."""
 
     hosts = ("localhost", "localhost")
@@ -52,13 +53,13 @@ class World:
         self.archives: list[Archive] = []
         self.tasks: list[Callable[[], object]] = []
 
+    @abstractmethod
     def connect(self, host: int) -> Client:
         """A client of a host's driver."""
-        raise NotImplementedError
 
+    @abstractmethod
     def port(self, host: int) -> int:
         """A port of a host that is free."""
-        raise NotImplementedError
 
     def pass_time(self) -> None:
         """Some time, in which what was sent arrives."""

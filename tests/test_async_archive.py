@@ -1,4 +1,4 @@
-"""An archive's client that never waits: each step of its connect, its requests, what it passes over and what ends it."""
+"""An archive's client that never waits: the steps of its connect, its requests, and what ends it."""
 
 from __future__ import annotations
 
@@ -85,6 +85,7 @@ def test_it_connects_step_by_step() -> None:
     assert connect["response_channel"].decode() == (
         f"aeron:ipc?term-length=131072|mtu=8192|sparse=true|session-id={session_id}"
     )
+    assert world.poll()
     assert world.scripted().request("KeepAliveRequest")["control_session_id"] == 700
 
 
@@ -141,8 +142,9 @@ def test_the_driver_refuses_a_stream() -> None:
 
 @pytest.mark.parametrize("name", ["control_channel", "response_channel"])
 def test_what_is_no_channel_is_refused(name: str) -> None:
+    settings: dict[str, Any] = {name: "aeron:ipc?alias=\ufffd"}
     with pytest.raises(ConfigurationError):
-        World(**{name: "aeron:ipc?alias=\ufffd"})
+        World(**settings)
 
 
 def test_requests_are_answered_one_by_one() -> None:
@@ -184,6 +186,7 @@ def test_a_request_that_is_not_answered_is_forgotten() -> None:
     session = world.scripted().sessions[700]
     world.source.recording_position(5)
     world.scripted().respond(session, first, 1)
+    assert not world.poll()
     assert not world.poll(), "the late answer is to another request"
     last = world.scripted().requests[-1][1]["correlation_id"]
     world.scripted().respond(session, last, 2)

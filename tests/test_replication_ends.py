@@ -14,6 +14,7 @@ from container.archive.error_codes import (
     ACTIVE_RECORDING,
     ACTIVE_SUBSCRIPTION,
     GENERIC,
+    INVALID_EXTENSION,
     REPLICATION_CONNECTION_FAILURE,
     STORAGE_SPACE,
     UNKNOWN_RECORDING,
@@ -111,8 +112,8 @@ def test_older_requests_ask_for_the_same() -> None:
 @pytest.mark.parametrize(
     ("fields", "code", "text"),
     [
-        ({"src_control_channel": b"no channel"}, REPLICATION_CONNECTION_FAILURE, "failed=a channel must"),
-        ({"src_response_channel": b"aeron:tcp"}, REPLICATION_CONNECTION_FAILURE, "failed=a channel must"),
+        ({"src_control_channel": b"no channel"}, GENERIC, "failed=a channel"),
+        ({"src_response_channel": b"aeron:tcp"}, GENERIC, "failed=a channel"),
         ({"file_io_max_length": 1000}, GENERIC, "Replication fileIoMaxLength (1000) is less than"),
         ({"live_destination": b"aeron:udp?endpoint=b:1"}, GENERIC, "cannot live merge without active sou"),
         ({"replication_channel": b"aeron:ipc", "channel_tag_id": 1}, GENERIC, "replication with tags or a live desti"),
@@ -148,7 +149,8 @@ def test_a_recording_that_is_being_copied_is_not_copied_twice() -> None:
     stream.close()
     first.finish()
     assert target.content(0) == source.content(source_id)
-    assert world.texts() == []
+    [reported] = world.texts()
+    assert reported == error[2]
 
 
 def test_a_full_disk_is_reported_as_such() -> None:
@@ -173,6 +175,29 @@ def test_a_write_that_fails_ends_the_replication_without_a_sync() -> None:
     start, stop = target.range(0)
     assert source.content(source_id).startswith(target.content(0))
     assert start < stop < source.range(source_id)[1]
+
+
+def test_a_recording_of_another_kind_is_not_continued() -> None:
+    _, source, target = archives()
+    source_id = recorded(source, 50_000, channel="aeron:ipc?term-length=128k|mtu=1408")
+    recorded(target, 10_000)
+    before, content = target.range(0), target.content(0)
+    replication = target.requests().replicate(source, source_id, dst_recording_id=0)
+    [ok, error, end] = replication.finish(stops=False)
+    assert (ok, error[:2], end) == (("OK",), ("ERROR", INVALID_EXTENSION), ("REPLICATE_END", 0, -1, False))
+    assert (target.range(0), target.content(0)) == (before, content)
+
+
+def test_a_recording_that_is_ahead_of_the_source_is_left_as_it_is() -> None:
+    _, source, target = archives()
+    source_id = recorded(source, 10_000)
+    recorded(target, 20_000)
+    before = target.range(0)
+    events = target.requests().replicate(source, source_id, dst_recording_id=0).finish(stops=False)
+    assert [event[0] for event in events] == ["OK", "ERROR", "REPLICATE_END"]
+    assert events[1][1] == GENERIC
+    assert "must be less than the limit position" in events[1][2]
+    assert target.range(0) == before
 
 
 class Password(Authenticator):
@@ -473,7 +498,8 @@ def test_a_source_fails_at_each_step(step: str, kind: str) -> None:
     assert expected[kind] in error[2]
     assert len(error[2]) < 600
     assert resources(target) == before
-    assert world.texts() == []
+    [reported] = world.texts()
+    assert reported == error[2]
 
 
 def test_a_replay_that_does_not_come_is_given_up_and_stopped() -> None:

@@ -52,8 +52,8 @@ final class ArchiveSession implements AutoCloseable
 
     private static final String INNER = "inner";
     private static final Pattern IDS = Pattern.compile(
-        "((?:subscription|correlation|controlSession|replaySession|replication|registration|session|image)(?: ?[Ii]d)?" +
-        "[ =:]+)(-?\\d+)");
+        "((?:subscription|correlation|controlSession|replaySession|replication|registration|session|image)" +
+        "(?: ?[Ii]d)?[ =:]+)(-?\\d+)");
     private static final Pattern ADDRESS = Pattern.compile("(127\\.0\\.0\\.1|localhost):\\d+");
 
     private final IdleStrategy idleStrategy = new ShortParkIdleStrategy();

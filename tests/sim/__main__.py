@@ -2,6 +2,8 @@
 
 Seeds take the services of services.py in turn. Each twentieth is run again, in another process with other hashes: both
 must do the same. The exit status is 1 when a seed had a finding, hung, or did not repeat itself.
+
+With ``--archive`` a seed is an archive, its clients and its disk, with kills and power cuts; see archive_world.py.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from container.testing.simulation import Simulation, SimulationFailure, expand
-from tests.sim import exam
+from tests.sim import archive_run, exam
 from tests.sim.services import SUBJECTS, Subject
 
 LIMIT_S = 60.0
@@ -73,6 +75,7 @@ class Report:
     failures: list[str] = field(default_factory=list)
     processes: set[subprocess.Popen[str]] = field(default_factory=set)
     interrupted: threading.Event = field(default_factory=threading.Event)
+    is_of_archives: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, outcome: dict[str, Any], seed: int) -> None:
@@ -103,6 +106,7 @@ def run_process(
 ) -> tuple[dict[int, dict[str, Any]], str]:
     """The outcomes of a process that runs seeds, and what went wrong with it."""
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.sim", "--work", f"{first}:{end}:{step}", *names]
+    command += ["--archive"] if report.is_of_archives else []
     with report.lock:
         if report.interrupted.is_set():
             return {}, ""
@@ -135,6 +139,7 @@ def run_process(
         elif not line.startswith('{"found'):
             outcomes[seed] = json.loads(line)
     watch.cancel()
+    process.stdout.close()
     code = process.wait()
     with report.lock:
         report.processes.discard(process)
@@ -170,6 +175,8 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=100_000, help="how many (%(default)s)")
     parser.add_argument("--first", type=int, default=1, help="the first one (%(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time (%(default)s)")
+    parser.add_argument("--archive", action="store_true", help="simulate archives")
+    parser.add_argument("--keep", help="of an archive's seed, only the operations with these numbers: 1,2,5")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = options.names or list(SUBJECTS)
@@ -177,14 +184,27 @@ def main() -> int:
         parser.error(f"unknown service {unknown[0]!r}: known are {', '.join(SUBJECTS)}")
     if options.work:
         first, end, step = map(int, options.work.split(":"))
-        work(first, end, step, names)
+        if options.archive:
+            archive_run.work(first, end, step)
+        else:
+            work(first, end, step, names)
         return 0
-    return simulate_all(range(options.first, options.first + options.seeds), names, options.jobs)
+    if options.keep is not None:
+        return show_part(options.first, [int(each) for each in options.keep.split(",") if each])
+    seeds = range(options.first, options.first + options.seeds)
+    return simulate_all(seeds, names, options.jobs, is_of_archives=options.archive)
 
 
-def simulate_all(seeds: range, names: Sequence[str], jobs: int) -> int:
+def show_part(seed: int, keep: Sequence[int]) -> int:
+    """Run a part of an archive's seed, and print what it finds; the exit status."""
+    result = archive_run.run_seed(seed, keep)
+    print("nothing was found" if result.violation is None else archive_run.report(result, seed))
+    return 0 if result.violation is None else 1
+
+
+def simulate_all(seeds: range, names: Sequence[str], jobs: int, *, is_of_archives: bool = False) -> int:
     """Run seeds in parallel; the exit status."""
-    report, begin = Report(), time.monotonic()
+    report, begin = Report(is_of_archives=is_of_archives), time.monotonic()
     parts = [range(first, min(first + CHUNK, seeds.stop)) for first in range(seeds.start, seeds.stop, CHUNK)]
     lock = threading.Lock()
 
@@ -217,6 +237,12 @@ def simulate_all(seeds: range, names: Sequence[str], jobs: int) -> int:
 
 
 def _line(report: Report, seconds: float) -> str:
+    if report.is_of_archives:
+        counts = ", ".join(f"{report.reached[each]:,} {each}" for each in ("power cuts", "kills", "bytes lost"))
+        return (
+            f"{report.seeds:,} seeds, {len(report.failures)} findings; {report.pairs:,} of them run twice; {counts}; "
+            f"{report.seeds / seconds:,.1f} seeds/s"
+        )
     return (
         f"{report.seeds:,} seeds, {len(report.failures)} findings; {report.pairs:,} of them run twice; "
         f"{report.delivered:,} messages delivered, {report.delivered / seconds:,.0f}/s; "

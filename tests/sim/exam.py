@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 COPY = ROOT / "build" / "exam"
 FAULTS = Path(__file__).with_name("faults.toml")
+ARCHIVE_FAULTS = Path(__file__).with_name("archive_faults.toml")
 SEEDS = 1_000
 FIRSTS = (1, 100_001, 200_001)
 LIMIT_S = 300.0
@@ -37,7 +39,9 @@ class Edit:
         """The text with the fault."""
         original = self.original.removeprefix("\n")
         if text.count(original) != 1:
-            raise SystemExit(f"faults.toml: this is {text.count(original)} times in {self.file}, not once:\n{original}")
+            raise SystemExit(
+                f"the exam's faults: this is {text.count(original)} times in {self.file}, not once:\n{original}"
+            )
         return text.replace(original, self.mutated.removeprefix("\n"))
 
 
@@ -50,9 +54,9 @@ class Fault:
     edits: tuple[Edit, ...]
 
 
-def read_faults() -> list[Fault]:
-    """The faults of faults.toml."""
-    entries = tomllib.loads(FAULTS.read_text())["fault"]
+def read_faults(path: Path = FAULTS) -> list[Fault]:
+    """The faults of a file."""
+    entries = tomllib.loads(path.read_text())["fault"]
     return [
         Fault(entry["name"], tuple(entry["oracles"]), tuple(Edit(**edit) for edit in entry["edit"]))
         for entry in entries
@@ -80,9 +84,10 @@ def build() -> None:
         raise SystemExit(f"exam: the copy does not build:\n{done.stdout}{done.stderr}")
 
 
-def find(first: int, seeds: int) -> tuple[int, str, str]:
+def find(first: int, seeds: int, *, is_of_archives: bool = False) -> tuple[int, str, str]:
     """The first seed of a range with a finding, its oracle and text; a crash or a hang is a finding, too."""
     command = [sys.executable, "-m", "tests.sim.exam", "--find", str(first), "--seeds", str(seeds)]
+    command += ["--archive"] if is_of_archives else []
     process = subprocess.Popen(
         command, cwd=COPY, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": str(COPY / "src")}
     )
@@ -101,8 +106,10 @@ def find(first: int, seeds: int) -> tuple[int, str, str]:
     return 0, "", ""
 
 
-def find_here(first: int, seeds: int) -> int:
+def find_here(first: int, seeds: int, *, is_of_archives: bool = False) -> int:
     """Run seeds until one has a finding, and print it."""
+    if is_of_archives:
+        return find_in_archives(first, seeds)
     from tests.sim.__main__ import run_seed
 
     for seed in range(first, first + seeds):
@@ -114,7 +121,23 @@ def find_here(first: int, seeds: int) -> int:
     return 0
 
 
-def take(fault: Fault, firsts: Sequence[int], seeds: int) -> list[tuple[int, str, str]]:
+def find_in_archives(first: int, seeds: int) -> int:
+    """Run seeds of archives until one has a finding, and print it."""
+    from tests.sim.archive_run import run_seed
+
+    logging.disable(logging.CRITICAL)
+    for seed in range(first, first + seeds):
+        print(seed, flush=True)
+        violation = run_seed(seed).violation
+        if violation is not None:
+            print(json.dumps([seed, violation.oracle, str(violation)[:300]]), flush=True)
+            return 0
+    return 0
+
+
+def take(
+    fault: Fault, firsts: Sequence[int], seeds: int, *, is_of_archives: bool = False
+) -> list[tuple[int, str, str]]:
     """Plant a fault, and look for it in each range."""
     originals = {edit.file: (COPY / edit.file).read_text() for edit in fault.edits}
     try:
@@ -122,7 +145,7 @@ def take(fault: Fault, firsts: Sequence[int], seeds: int) -> list[tuple[int, str
             path = COPY / edit.file
             path.write_text(edit.applied(path.read_text()))
         build()
-        return [find(first, seeds) for first in firsts]
+        return [find(first, seeds, is_of_archives=is_of_archives) for first in firsts]
     finally:
         for file, text in originals.items():
             (COPY / file).write_text(text)
@@ -134,19 +157,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("words", nargs="*", metavar="WORD", help="only faults whose name has one of these words")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="of each range (%(default)s)")
     parser.add_argument("--ranges", type=int, default=len(FIRSTS), help="how many ranges (%(default)s)")
+    parser.add_argument("--archive", action="store_true", help="faults of the archive, and simulations of archives")
     parser.add_argument("--find", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.find is not None:
-        return find_here(options.find, options.seeds)
-    faults = [
-        fault for fault in read_faults() if not options.words or any(word in fault.name for word in options.words)
-    ]
+        return find_here(options.find, options.seeds, is_of_archives=options.archive)
+    known = read_faults(ARCHIVE_FAULTS if options.archive else FAULTS)
+    faults = [fault for fault in known if not options.words or any(word in fault.name for word in options.words)]
     firsts = FIRSTS[: options.ranges]
     prepare_copy()
     missed = 0
     for fault in faults:
         begin = time.monotonic()
-        found = take(fault, firsts, options.seeds)
+        found = take(fault, firsts, options.seeds, is_of_archives=options.archive)
         needed = [seed - first + 1 if oracle else 0 for first, (seed, oracle, _) in zip(firsts, found, strict=True)]
         others = sorted({oracle for _, oracle, _ in found if oracle} - set(fault.oracles))
         missed += not all(needed)
@@ -157,7 +180,7 @@ def main(arguments: Sequence[str]) -> int:
             flush=True,
         )
     build()
-    clean = find(FIRSTS[0], 200)
+    clean = find(FIRSTS[0], 200, is_of_archives=options.archive)
     print(f"without a fault: {'a finding: ' + clean[2] if clean[1] else 'nothing in 200 seeds'}")
     print(f"{len(faults) - missed} of {len(faults)} faults found")
     return 1 if missed or clean[1] else 0

@@ -14,11 +14,13 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from pathlib import Path
 
 from container.errors import ContainerError
 from container.testing import network
+from container.testing.archive import ArchiveKind
 from container.testing.cluster import MEMBER_COUNTS
 from container.testing.java import compile_java, resolve_jar
 from tests.soak import disk
@@ -28,6 +30,12 @@ from tests.soak.resource_watch import KINDS
 from tests.soak.scenario import LIMITED_MEMBER_ID, ROOT, Fault, Scenario
 from tests.soak.services import MAX_SERVICE_COUNT
 
+ARCHIVES: dict[str, Sequence[ArchiveKind | None]] = {
+    "java": (None,),
+    "native": ("native",),
+    "mixed": ("java", "native"),
+}
+"""By the option's word: the kinds, which the members take in turn."""
 _CHECK_EVERY = 5
 _BEGIN = time.monotonic()
 
@@ -75,6 +83,7 @@ def soak(arguments: argparse.Namespace, classes: Path) -> int:
         has_network="network" in needs,
         has_small_disk="disk" in needs,
         separate_processes={LIMITED_MEMBER_ID},
+        archives=[kind for kind, _ in zip(cycle(ARCHIVES[arguments.archives]), range(arguments.members), strict=False)],
         say=say,
     )
     what = f"{len(faults)} kinds of faults, services of each member: {arguments.services}"
@@ -115,7 +124,7 @@ def tell_failure(arguments: argparse.Namespace, error: Exception) -> int:
     path.write_text("".join(traceback.format_exception(error)))
     first_lines = "\n".join(str(error).splitlines()[:20])
     say(f"FAILED: {type(error).__name__}: {first_lines}")
-    again = f"./run soak --seed {arguments.seed} --services {arguments.services}"
+    again = f"./run soak --seed {arguments.seed} --services {arguments.services} --archives {arguments.archives}"
     say(f"what all members said: {path}; the same again: {again}")
     return 1
 
@@ -189,6 +198,9 @@ def main(start: Callable[[argparse.Namespace, Path], int] = soak) -> int:
     )
     parser.add_argument(
         "--services", type=int, choices=range(1, MAX_SERVICE_COUNT + 1), default=1, help="of each member (default 1)"
+    )
+    parser.add_argument(
+        "--archives", choices=ARCHIVES, default="java", help="whose archives the members have (default java)"
     )
     parser.add_argument("--fault", action="append", choices=sorted(FAULTS), help="only this one; may be given again")
     arguments = parser.parse_args()

@@ -334,7 +334,10 @@ def fill_driver_directory(scenario: Scenario, choice: random.Random) -> None:
 
 @fault()
 def tear_log(scenario: Scenario, choice: random.Random) -> None:
-    """A follower dies in the middle of a write to its log: its archive refuses to start until the log is truncated."""
+    """A follower dies in the middle of a write to its log: Java's archive refuses to start until the log is truncated.
+
+    Ours knows where the log ends, and starts.
+    """
     scenario.cluster.take_snapshot()
     follower = scenario.follower(choice)
     follower.kill()
@@ -342,7 +345,8 @@ def tear_log(scenario: Scenario, choice: random.Random) -> None:
     scenario.say(f"     member {follower.member_id}: {repairs.tear_log(follower).name} is torn")
     scenario.revive(follower)
     scenario.recover(follower)
-    assert scenario.repairs.total() == before + 1, "the archive has not refused a torn recording"
+    needed = 1 if follower.node.archive_kind == "java" else 0
+    assert scenario.repairs.total() == before + needed, f"a torn recording needed other than {needed} repairs"
 
 
 # Services that misbehave

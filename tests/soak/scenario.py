@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple, Self
 
 from container.client import AeronCluster
 from container.files.cnc_file import MARK_FILE_TERMINATED
+from container.testing.archive import ArchiveKind
 from container.testing.cluster import JavaService, LocalCluster, LocalMember, Service
 from container.testing.network import Network
 from container.testing.process import ProcessEndedError, wait_until
@@ -96,6 +97,7 @@ class Scenario:
         has_network: bool = False,
         has_small_disk: bool = False,
         separate_processes: Collection[int] = (),
+        archives: Sequence[ArchiveKind | None] = (),
         properties: Mapping[str, str] | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -110,6 +112,7 @@ class Scenario:
         self._has_network = has_network
         self._has_small_disk = has_small_disk
         self._separate_processes = separate_processes
+        self._archives = archives
         self._properties = {"aeron.archive.low.storage.space.threshold": "16m", **(properties or {})}
         self._stack = ExitStack()
         self.say = say
@@ -157,6 +160,7 @@ class Scenario:
             class_path=[self._java_classes],
             network=network,
             separate_processes=self._separate_processes,
+            archives=self._archives,
             properties=self._properties,
         )
         # Before the cluster is closed, which removes the directory below which the disk is mounted; and its processes

@@ -65,6 +65,7 @@ def run_archive_requests(
     """
     ports = PortReservation()
     aeron_dir = directory / "driver"
+    directory.mkdir(exist_ok=True)
     try:
         arguments = [f"ports={','.join(str(ports.take()) for _port in range(PORT_COUNT))}", f"events={EVENTS_CHANNEL}"]
         if only:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from container.errors import ContainerError
-from container.testing.archive import LocalArchive, archive_process
+from container.testing.archive import ArchiveKind, LocalArchive, archive_process
 from container.testing.cluster import LocalCluster, Service
 from container.testing.process import Process, ProcessEndedError
 from tests.system.harness import LIMIT_S
@@ -90,7 +90,7 @@ def test_an_archive_is_java_s_or_ours(tmp_path: Path) -> None:
 
 def test_members_have_the_archives_they_are_given(tmp_path: Path) -> None:
     services = [Service([sys.executable])]
-    kinds = ("native", "java", None)
+    kinds: tuple[ArchiveKind | None, ...] = ("native", "java", None)
     with LocalCluster(services, member_count=3, base_dir=tmp_path, archives=kinds, separate_processes=[2]) as cluster:
         nodes = [member.node for member in cluster.members]
         assert [node.archive_kind for node in nodes] == ["native", "java", "java"]

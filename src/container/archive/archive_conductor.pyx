@@ -4,7 +4,7 @@ Upstream: ArchiveConductor.java; method names are those of ControlHandler. A req
 the session that it came on: what fails is an error reply with upstream's code, and is reported where it is not the
 client's mistake. Replies come before the signals of what they answer.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 
 from container.archive import error_codes
 from container.archive.archive_counters cimport ArchiveCounters
@@ -150,6 +150,8 @@ cdef class ArchiveConductor:
                 self._on_error(error)
                 session.stop()
             if session.is_done:
+                if session.error is not None:
+                    self._on_error(session.error)
                 del self._replications[replication_id]
                 work_count += 1
         return work_count

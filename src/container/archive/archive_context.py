@@ -419,7 +419,8 @@ class ArchiveContext:
         if cnc_file is None:
             return _CLIENT_LIVENESS_TIMEOUT_NS  # over another transport there is no driver's file
         try:
-            return cnc_file.client_liveness_timeout_ns
+            timeout_ns: int = cnc_file.client_liveness_timeout_ns
+            return timeout_ns
         finally:
             cnc_file.close()
 

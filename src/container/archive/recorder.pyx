@@ -17,11 +17,12 @@ from container.archive.sessions.recording_subscription cimport RecordingSubscrip
 from container.archive.store.segment_writer cimport SegmentWriter
 from container.codecs.archive cimport RECORDING_SIGNAL_EXTEND, RECORDING_SIGNAL_START, RECORDING_SIGNAL_STOP
 from container.common.aeron_defaults import CounterType
-from container.common.error_texts import message_of, type_name
+from container.common.error_texts import message_of, shorten, type_name
 from container.common.sealed cimport seal
-from container.common.values import shown
 from container.errors import ArchiveError
-from container.transport.seam cimport NULL_VALUE, Client, Counter, Image, PendingAdd
+from container.transport.seam cimport NULL_VALUE, Client, Counter, Image
+
+MAX_TEXT_LENGTH = 1024          # of a channel in a reply
 
 
 cdef void add(Counter counter, int64_t value) noexcept:
@@ -128,7 +129,7 @@ cdef class Recorder:
         cdef RecordingSubscription subscription
         if key in self.by_key:
             raise ArchiveError(
-                f"recording exists for streamId={stream_id} channel={shown(channel)}",
+                f"recording exists for streamId={stream_id} channel={shorten(channel, MAX_TEXT_LENGTH)}",
                 code=error_codes.ACTIVE_SUBSCRIPTION)
         subscription = RecordingSubscription(
             self._client, control_session, correlation_id, key=key,
@@ -144,7 +145,7 @@ cdef class Recorder:
         cdef RecordingSubscription subscription = self.by_key.get(subscription_key(stream_id, parse_channel(channel)))
         if subscription is None:
             raise ArchiveError(
-                f"no recording found for streamId={stream_id} channel={shown(channel)}",
+                f"no recording found for streamId={stream_id} channel={shorten(channel, MAX_TEXT_LENGTH)}",
                 code=error_codes.UNKNOWN_SUBSCRIPTION)
         return self.stop(subscription)
 
@@ -432,4 +433,4 @@ cdef class Recorder:
         return f"<Recorder recordings={len(self._sessions)} subscriptions={len(self._subscriptions)}>"
 
 
-seal((Recorder,))
+seal((PendingRecording, Recorder))

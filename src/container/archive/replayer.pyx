@@ -260,4 +260,4 @@ cdef class Replayer:
         return f"<Replayer replays={len(self._sessions)}>"
 
 
-seal((Replayer,))
+seal((PendingReplay, Replayer))

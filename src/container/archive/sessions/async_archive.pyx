@@ -9,7 +9,6 @@ from cpython.bytearray cimport PyByteArray_AS_STRING
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 
 from container.archive.channel_texts import parse_channel
-from container.archive.error_codes import GENERIC
 from container.archive.sessions cimport responses
 from container.codecs.archive cimport (
     ARCHIVE_ID_REQUEST_ENCODED_LENGTH, ARCHIVE_SCHEMA_ID, CHALLENGE_TEMPLATE_ID, CLOSE_SESSION_REQUEST_ENCODED_LENGTH,
@@ -29,7 +28,7 @@ from container.codecs.archive cimport (
     replay_request_encode, replay_request_encoded_length, replay_token_request_encode, stop_replay_request_encode,
 )
 from container.codecs.sbe cimport MessageHeader, VarData, sbe_error_text, sbe_read_header
-from container.common.channel_uri import ENDPOINT, SESSION_ID
+from container.common import channel_uri
 from container.common.loggers import report
 from container.common.sealed cimport seal
 from container.errors import ArchiveError, CodecError, TimedOutError
@@ -127,7 +126,7 @@ cdef class AsyncArchive(FragmentHandler):
         request is forgotten then; RegistrationError when the driver refuses a stream; CodecError.
         """
         if self._step == CLOSED:
-            raise ArchiveError("client is closed", code=GENERIC)
+            raise ArchiveError("client is closed")
         if self._clock.nano_time() >= self._deadline_ns:
             self._time_out()
         if self._step != CONNECTED:
@@ -191,7 +190,7 @@ cdef class AsyncArchive(FragmentHandler):
     cdef PendingAdd _begin_add(self):
         if self._is_pending_subscription:
             if not self._is_response_mode:      # keeps other clients' responses out
-                self._response_uri.put(SESSION_ID, str(self._publication.session_id))
+                self._response_uri.put(channel_uri.SESSION_ID, str(self._publication.session_id))
             return self._client.begin_add_subscription(str(self._response_uri), self._response_stream_id, False)
         if self._is_response_mode:
             uri = parse_channel(self.control_channel)
@@ -200,7 +199,7 @@ cdef class AsyncArchive(FragmentHandler):
         return self._client.begin_add_publication(self.control_channel, self.control_stream_id, True)
 
     cdef bint _begin_connect(self) except -1:
-        cdef str endpoint = self._response_uri.get(ENDPOINT)
+        cdef str endpoint = self._response_uri.get(channel_uri.ENDPOINT)
         cdef str resolved
         cdef bytes channel, info
         cdef bytearray request
@@ -229,7 +228,7 @@ cdef class AsyncArchive(FragmentHandler):
         self._correlation_id = NULL_VALUE
         self.control_session_id = self._message_session_id
         if self._is_challenge:
-            raise ArchiveError("replication does not support challenge/response authentication", code=GENERIC)
+            raise ArchiveError("replication does not support challenge/response authentication")
         if self._step == AWAIT_CONNECT_RESPONSE and self._message_version >= VERSION_WITH_ARCHIVE_ID:
             self._correlation_id = self._client.next_correlation_id()
             self._request = bytearray(ARCHIVE_ID_REQUEST_ENCODED_LENGTH)
@@ -305,7 +304,7 @@ cdef class AsyncArchive(FragmentHandler):
 
     cdef int64_t _begin(self, str what) except? -1:
         if self._step != CONNECTED:
-            raise ArchiveError(f"no connection to the archive to ask for {what}", code=GENERIC)
+            raise ArchiveError(f"no connection to the archive to ask for {what}")
         self._correlation_id = self._client.next_correlation_id()
         self._deadline_ns = self._clock.nano_time() + self._message_timeout_ns
         self._what = what
@@ -330,7 +329,7 @@ cdef class AsyncArchive(FragmentHandler):
             if self._step == CONNECTED and not self._subscription.is_connected():
                 raise ArchiveError(
                     f"connection to the archive is lost: response channel {self._subscription.channel} stream "
-                    f"{self._subscription.stream_id} is not connected", code=GENERIC)
+                    f"{self._subscription.stream_id} is not connected")
             return False
         if self._step == CONNECTED and self._message_session_id != self.control_session_id:
             return False
@@ -346,7 +345,7 @@ cdef class AsyncArchive(FragmentHandler):
                 self._message_code == CONTROL_RESPONSE_CODE_OK
                 or self._message_code == CONTROL_RESPONSE_CODE_RECORDING_UNKNOWN):
             raise ArchiveError(f"unexpected response code {self._message_code} while waiting for {self._what}",
-                               code=GENERIC, correlation_id=self._message_correlation_id)
+                               correlation_id=self._message_correlation_id)
         self.descriptor = self._message_descriptor
         self.relevant_id = self._message_relevant_id
         self._correlation_id = NULL_VALUE
@@ -360,7 +359,7 @@ cdef class AsyncArchive(FragmentHandler):
             return False
         raise ArchiveError(
             f"connection to the archive is lost: {publication_result_name(result)} on control channel "
-            f"{publication.channel} stream {publication.stream_id}", code=GENERIC)
+            f"{publication.channel} stream {publication.stream_id}")
 
     cdef int _send_unanswered(self, bytearray request) except -1:
         cdef int _attempt
@@ -369,7 +368,7 @@ cdef class AsyncArchive(FragmentHandler):
                 return 0
         raise ArchiveError(
             f"no room after {ATTEMPTS} attempts on control channel {self._publication.channel} stream "
-            f"{self._publication.stream_id}", code=GENERIC)
+            f"{self._publication.stream_id}")
 
     cpdef int close(self) except -1:
         """End the session, close its streams and give up what was begun. Raises nothing; may be called twice."""
@@ -412,7 +411,7 @@ cdef class AsyncArchive(FragmentHandler):
         if sbe_read_header(buffer, length, &message) < 0:
             raise CodecError(f"message of {length} bytes from the archive: too short for a message header")
         if message.schema_id != ARCHIVE_SCHEMA_ID:
-            raise ArchiveError(f"expected schemaId={ARCHIVE_SCHEMA_ID}, actual={message.schema_id}", code=GENERIC)
+            raise ArchiveError(f"expected schemaId={ARCHIVE_SCHEMA_ID}, actual={message.schema_id}")
         if message.template_id == CONTROL_RESPONSE_TEMPLATE_ID:
             self._on_control_response(buffer, length)
         elif message.template_id == CHALLENGE_TEMPLATE_ID:

@@ -12,8 +12,8 @@ cdef class RecordingSubscription:
     cdef readonly str stripped_channel          # these two go into the catalog
     cdef readonly str original_channel
     cdef readonly bint is_auto_stop             # ends with its first recording
-    cdef readonly int64_t extended_recording_id # the recording that is extended; NULL_VALUE: each image begins one
-    cdef readonly ControlSession control_session    # of the request; signals and errors go there
+    cdef readonly int64_t extended_recording_id  # the recording that is extended; NULL_VALUE: each image begins one
+    cdef readonly ControlSession control_session  # of the request; signals and errors go there
     cdef readonly int64_t correlation_id        # of the request, or the id of the replication
     cdef readonly Subscription subscription     # None until the driver has added it, and once this has ended
     cdef readonly int64_t subscription_id       # its registration id; NULL_VALUE until the driver has added it

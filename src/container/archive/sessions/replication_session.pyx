@@ -10,8 +10,8 @@ that this archive could not open again.
 """
 from libc.stdint cimport INT64_MAX, int64_t
 
+from container.archive import error_codes
 from container.archive.channel_texts import parse_channel
-from container.archive.error_codes import GENERIC, REPLICATION_CONNECTION_FAILURE, UNKNOWN_RECORDING
 from container.archive.replication_request import is_response_channel
 from container.archive.sessions.async_archive cimport AsyncArchive
 from container.archive.sessions.control_session cimport ControlSession
@@ -19,7 +19,8 @@ from container.archive.sessions.recording_session cimport RecordingSession
 from container.codecs.archive cimport (
     RECORDING_SIGNAL_MERGE, RECORDING_SIGNAL_REPLICATE, RECORDING_SIGNAL_REPLICATE_END, RECORDING_SIGNAL_SYNC,
 )
-from container.common.channel_uri import ENDPOINT, SESSION_ID, ChannelUri
+from container.common import channel_uri
+from container.common.channel_uri import ChannelUri
 from container.common.error_texts import message_of, shorten, type_name
 from container.common.loggers import report
 from container.common.sealed cimport seal
@@ -49,7 +50,7 @@ _TERM_PARAMETERS = ("init-term-id", "term-id", "term-offset")
 class _Refusal(Exception):
     """Why a replication cannot go on, with the error code for its client."""
 
-    def __init__(self, text, code=GENERIC):
+    def __init__(self, text, code=error_codes.GENERIC):
         super().__init__(text)
         self.code = code
 
@@ -187,8 +188,10 @@ cdef class ReplicationSession:
             if not self.source.poll():
                 return 0
         except Exception as error:
-            raise _Refusal(f"Replication connection failed={message_of(error)}", REPLICATION_CONNECTION_FAILURE) from (
-                error)
+            raise _Refusal(
+                f"Replication connection failed={message_of(error)}",
+                error_codes.GENERIC if isinstance(error, ConfigurationError)
+                else error_codes.REPLICATION_CONNECTION_FAILURE) from error
         return self._enter(REPLICATE_DESCRIPTOR)
 
     cdef AsyncArchive _new_source(self):
@@ -216,7 +219,7 @@ cdef class ReplicationSession:
         if not self.source.poll():
             return 0
         if self.source.descriptor is None:
-            raise _Refusal(f"unknown src recording id {self.request.src_recording_id}", UNKNOWN_RECORDING)
+            raise _Refusal(f"unknown src recording id {self.request.src_recording_id}", error_codes.UNKNOWN_RECORDING)
         return self._on_descriptor(self.source.descriptor)
 
     cdef int _on_descriptor(self, object source) except -1:
@@ -247,7 +250,7 @@ cdef class ReplicationSession:
         cdef int64_t recording_id = self.destination_recording_id
         catalog = self._store.catalog
         if not catalog.has(recording_id):
-            raise _Refusal(f"unknown destination recording id {recording_id}", UNKNOWN_RECORDING)
+            raise _Refusal(f"unknown destination recording id {recording_id}", error_codes.UNKNOWN_RECORDING)
         self._replay_position = catalog.stop_position(recording_id)
         if self._replay_position == catalog.start_position(recording_id):
             self._replay_position = source.start_position
@@ -272,16 +275,16 @@ cdef class ReplicationSession:
     cdef int _extend(self) except -1:
         cdef str channel
         uri = parse_channel(self._replication_channel)
-        endpoint = uri.get(ENDPOINT)
+        endpoint = uri.get(channel_uri.ENDPOINT)
         uri.put("rejoin", "false")
         if not self._is_response_mode:
-            uri.put(SESSION_ID, str(self._replay_session_id))
+            uri.put(channel_uri.SESSION_ID, str(self._replay_session_id))
         if self._has_destinations:
             if endpoint is None:
                 raise _Refusal("replication with tags or a live destination needs a channel with an endpoint, not "
                                f"{shorten(self._replication_channel, MAX_TEXT_LENGTH)}")
             self._replay_destination = _destination(uri)
-            uri.remove(ENDPOINT)
+            uri.remove(channel_uri.ENDPOINT)
             uri.put("tags", f"{self._tag(self.request.channel_tag_id)},{self._tag(self.request.subscription_tag_id)}")
             uri.put("control-mode", "manual")
         channel = str(uri)
@@ -367,7 +370,7 @@ cdef class ReplicationSession:
         cdef str resolved
         request = self.request
         uri = parse_channel(self._replication_channel)
-        if uri.get(ENDPOINT, "").endswith(":0"):
+        if uri.get(channel_uri.ENDPOINT, "").endswith(":0"):
             resolved = self._subscription.subscription.resolved_endpoint()
             if not resolved:
                 return False
@@ -378,7 +381,7 @@ cdef class ReplicationSession:
         if self._is_response_mode:
             uri.put(_RESPONSE_CORRELATION_ID, str(self._subscription.subscription_id))
         else:
-            uri.put(SESSION_ID, str(self._replay_session_id))
+            uri.put(channel_uri.SESSION_ID, str(self._replay_session_id))
         if request.stop_position != NULL_VALUE:
             # A negative length has a meaning of its own.
             length = max(0, request.stop_position - self._replay_position)
@@ -404,8 +407,11 @@ cdef class ReplicationSession:
 
     cdef int _replicate(self) except -1:
         cdef RecordingSession recording = self._recording()
-        cdef bint is_synced = self._is_synced(recording)
-        cdef bint is_at_stop = (
+        cdef bint is_synced, is_at_stop
+        if recording is None:
+            raise _Refusal("another stream than that of the replay is recorded")
+        is_synced = self._is_synced(recording)
+        is_at_stop = (
             self.request.stop_position != NULL_VALUE and recording.writer.position >= self.request.stop_position)
         if not is_synced and not is_at_stop and not recording.has_ended():
             return 0
@@ -480,7 +486,7 @@ cdef class ReplicationSession:
 
     cdef int _fail(self, object error) except -1:
         cdef str text = shorten(message_of(error), MAX_TEXT_LENGTH)
-        cdef int64_t code = error.code if isinstance(error, _Refusal) else GENERIC
+        cdef int64_t code = error.code if isinstance(error, _Refusal) else error_codes.GENERIC
         self._enter(DONE)
         if not isinstance(error, (_Refusal, ArchiveError, ConfigurationError, TimedOutError)):
             text = f"{type_name(error)}: {text}"
@@ -527,16 +533,16 @@ def _own_response_channel(control_channel, replication_channel):
     """Where another archive answers: a port of the host on which this archive listens, or receives replays."""
     for channel in (control_channel, replication_channel):
         uri = None if channel is None else parse_channel(channel)
-        endpoint = None if uri is None else uri.get(ENDPOINT)
+        endpoint = None if uri is None else uri.get(channel_uri.ENDPOINT)
         if endpoint is not None and ":" in endpoint:
-            return str(ChannelUri("udp", {ENDPOINT: f"{endpoint.rpartition(':')[0]}:0"}))
+            return str(ChannelUri("udp", {channel_uri.ENDPOINT: f"{endpoint.rpartition(':')[0]}:0"}))
     raise ConfigurationError(
         "there is no endpoint from which to derive where the source answers: give a response channel for it")
 
 
 def _destination(uri):
     """The channel of a destination: where its endpoint is."""
-    params = {name: uri.get(name) for name in (ENDPOINT, "interface") if uri.get(name) is not None}
+    params = {name: uri.get(name) for name in (channel_uri.ENDPOINT, "interface") if uri.get(name) is not None}
     return str(ChannelUri(uri.media, params))
 
 

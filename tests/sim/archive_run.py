@@ -1,0 +1,84 @@
+"""``./run sim --archive``: plans of archives by the thousand, and the shortest part of one that finds the same."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+
+from tests.sim.archive_oracle import Violation
+from tests.sim.archive_world import Plan, Result, expand, run
+
+SHRINK_RUNS = 400
+SHRINK_S = 40.0
+
+
+def run_seed(seed: int, keep: Sequence[int] | None = None) -> Result:
+    """Run a seed, or those of its operations alone."""
+    plan = expand(seed)
+    return run(plan if keep is None else plan.only(keep))
+
+
+def shrink(result: Result, *, most_runs: int = SHRINK_RUNS, limit_s: float = SHRINK_S) -> Result:
+    """The result of the shortest plan that was found with which the same oracle finds something."""
+    assert result.violation is not None
+    best, oracle = result, result.violation.oracle
+    runs, deadline = 0, time.monotonic() + limit_s
+    numbers = [each.number for each in result.plan.operations if each.number <= result.last]
+    size = len(numbers)
+    while size >= 1:
+        begin = 0
+        while begin < len(numbers) and runs < most_runs and time.monotonic() < deadline:
+            fewer = numbers[:begin] + numbers[begin + size :]
+            runs += 1
+            shorter = _try(result.plan.only(fewer))
+            if shorter is not None and shorter.violation is not None and shorter.violation.oracle == oracle:
+                best = shorter
+                numbers = [each for each in fewer if each <= shorter.last]
+            else:
+                begin += size
+        size //= 2
+    return best
+
+
+def _try(plan: Plan) -> Result | None:
+    try:
+        return run(plan)
+    except Exception:  # without its beginnings an operation may be one that nobody thought of
+        return None
+
+
+def report(result: Result, seed: int) -> str:
+    """What was found, how to see it again, and what had happened."""
+    violation = result.violation
+    assert isinstance(violation, Violation)
+    plan = result.plan
+    keep = ",".join(str(each.number) for each in plan.operations if each.number <= result.last)
+    lines = [
+        str(violation),
+        f"level {plan.level}, segments of {plan.segment_length}, checksum {plan.checksum}, window {plan.window}",
+        f"run it again: ./run sim --archive --first {seed} --seeds 1 --keep {keep}",
+        *(f"  {line}" for line in result.log[-60:]),
+    ]
+    return "\n".join(lines)
+
+
+def work(first: int, end: int, step: int, keep: Sequence[int] | None = None) -> None:
+    """Run seeds and print a line for each, before and after it."""
+    logging.disable(logging.CRITICAL)
+    for seed in range(first, end, step):
+        print(seed, flush=True)
+        result = run_seed(seed, keep)
+        failure = ""
+        if result.violation is not None:
+            print(json.dumps({"found": result.violation.oracle}), flush=True)
+            failure = report(shrink(result) if keep is None else result, seed)
+        outcome = {
+            "digest": result.digest,
+            "delivered": result.stats["messages"],
+            "virtual_ms": 0.0,
+            "reached": {"seeds with power cuts": int(result.stats["power cuts"] > 0), **result.stats},
+            "failure": failure,
+        }
+        print(json.dumps(outcome), flush=True)
