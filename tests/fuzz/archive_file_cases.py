@@ -35,6 +35,7 @@ from container.testing.memory_transport import ManualClock, MemoryClient, Memory
 from tests.archive_world import ARCHIVE_ID, NETWORK_CHANNEL, ArchiveRequests, Stream, Subscriber
 from tests.control_world import CONTROL_CHANNEL, ERROR, MS, OK
 from tests.fuzz.archive_request_cases import TEXT_LENGTH_MAX, check
+from tests.fuzz.mutations import BEGIN, END
 
 ARCHIVE_FILE_EPISODE_LENGTH = 50
 SEGMENT_LENGTH = 64 * 1024
@@ -147,6 +148,21 @@ class FilesWorld:
         texts = [str(error) for error in self.errors]
         self.errors.clear()
         return texts
+
+
+class FilesClient(ArchiveRequests):
+    """A client that takes long messages too: a damaged catalog may have entries of any length."""
+
+    _begun = b""
+
+    def raw(self, limit: int = 10_000) -> list[bytes]:
+        seam.invoke(self.client)
+        messages = []
+        for data, header in seam.poll(self.responses, limit):
+            self._begun = data if header["flags"] & BEGIN else self._begun + data
+            if header["flags"] & END:
+                messages.append(self._begun)
+        return messages
 
 
 # What can lie in the place of a file.
@@ -515,7 +531,7 @@ class ArchiveFileEpisode:
     # What a client does.
 
     def _connect(self) -> ArchiveRequests:
-        client = ArchiveRequests(self.world, response_stream_id=20)  # type: ignore[arg-type]
+        client = FilesClient(self.world, response_stream_id=20)  # type: ignore[arg-type]
         client.open()
         return client
 
