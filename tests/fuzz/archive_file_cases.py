@@ -329,8 +329,7 @@ class ArchiveFileEpisode:
             with tempfile.TemporaryDirectory(prefix="fuzz-") as base, contextlib.redirect_stderr(io.StringIO()):
                 self.base = Path(base)
                 self.outside = self.base / "outside"
-                for name in ("archive", "marks", "outside"):
-                    (self.base / name).mkdir(mode=0o750)
+                self.outside.mkdir()
                 (self.outside / "kept").write_bytes(b"not the archive's")
                 self._write_archive()
                 for _ in range(cases):
@@ -347,6 +346,11 @@ class ArchiveFileEpisode:
         self.is_killed = rng.random() < 0.6
         world = self.world = self._new_world()
         world.start()
+        for name in ("archive", "marks"):
+            directory = self.base / name
+            check(directory.exists() or (name == "marks" and not self.is_mark_elsewhere), f"{name} was not created")
+            directory.mkdir(mode=0o750, exist_ok=True)
+            check(not directory.stat().st_mode & 0o027, f"{name} may be read or written by others")
         client = self._connect()
         self.positions: dict[int, int] = {}
         lengths = [150_000, rng.choice([1000, 3000, 60_000]), rng.choice([2000, 70_000, 100_000]), 0]
