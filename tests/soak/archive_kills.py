@@ -267,7 +267,8 @@ class ArchiveKills:
         """The messages of a recording, frame by frame; what lies behind its end must be zero."""
         found: list[bytes] = []
         position, stop = descriptor.start_position, descriptor.stop_position
-        content, base = b"", -1
+        base = -1
+        content: bytes = b""
         while position < stop or base < 0:
             next_base = segment_position(descriptor.start_position, position, TERM_LENGTH, self.segment_length)
             if next_base != base:
