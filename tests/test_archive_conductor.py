@@ -627,9 +627,7 @@ def test_a_recording_is_truncated_within_a_segment_at_its_base_and_not_at_all_wi
 def test_segments_are_migrated(world: ArchiveWorld) -> None:
     client = world.connect()
     source = recorded(world, 1001, *[bytes([1]) * 992] * 128, channel=f"{IPC}|init-term-id=0|term-id=0|term-offset=0")
-    target = recorded(
-        world, 1001, *[bytes([2]) * 992] * 30, channel=f"{IPC}|init-term-id=0|term-id=2|term-offset=0"
-    )
+    target = recorded(world, 1001, *[bytes([2]) * 992] * 30, channel=f"{IPC}|init-term-id=0|term-id=2|term-offset=0")
     frames = world.recorded(source) + world.recorded(target)
     assert client.ok("MigrateSegmentsRequest", src_recording_id=source, dst_recording_id=target) > 0
     assert client.signal("DELETE") == source
