@@ -226,7 +226,7 @@ class ArchiveKills:
             record = seam.counter_record(counters, counter_id)
             if record["type_id"] == CounterType.RECORDING_POSITION and record["state"] == 1:
                 # Counters of earlier lives may be there still, with lower values.
-                (recording_id,) = struct.unpack_from("<q", record["key"])
+                (recording_id,) = struct.unpack_from("<q", record["key"] or bytes(8))
                 values[recording_id] = max(values.get(recording_id, 0), record["value"])
         for recording in active:
             if recording.publication is not None:
