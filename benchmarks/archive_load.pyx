@@ -54,7 +54,7 @@ def publish(list publications, int length, int64_t total, double limit_s=60.0):
     cdef Publication publication
     cdef Deadline deadline = Deadline(limit_s, "the archive did not take what was sent")
     cdef int64_t end, result
-    cdef int i, done
+    cdef int done
     cdef bint has_sent
     memset(message, 7, MESSAGE_LENGTH)
     while True:
@@ -62,7 +62,7 @@ def publish(list publications, int length, int64_t total, double limit_s=60.0):
         has_sent = False
         for publication, end in zip(publications, ends):
             result = publication.position()
-            for i in range(BURST):
+            for _ in range(BURST):
                 if result >= end:
                     break
                 result = publication.offer(message, length)
