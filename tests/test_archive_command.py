@@ -261,7 +261,7 @@ def files_in_use(directory: Path) -> list[str]:
     found = []
     for each in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            found.append(os.readlink(each))
+            found.append(str(each.readlink()))
     found += [line.partition("/")[2] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line]
     return sorted(each for each in found if f"{directory}/".strip("/") in each)
 

@@ -57,9 +57,7 @@ def continued(world: ArchiveWorld, recording_id: int) -> Any:
     assert descriptor is not None
     term_id = descriptor.initial_term_id + descriptor.stop_position // 65_536
     offset = descriptor.stop_position % 65_536
-    return world.stream(
-        1001, f"{IPC}|init-term-id={descriptor.initial_term_id}|term-id={term_id}|term-offset={offset}"
-    )
+    return world.stream(1001, f"{IPC}|init-term-id={descriptor.initial_term_id}|term-id={term_id}|term-offset={offset}")
 
 
 def open_count(world: ArchiveWorld) -> int:
