@@ -262,7 +262,8 @@ cdef class ArchiveConductor:
         add(self._counters.control_sessions, 1)
 
     def on_close_session(self, request):
-        session = self._known(request)
+        # One that is gone already, with the client's subscription to its responses, is no error.
+        session = self._control_sessions.get(request.control_session_id)
         if session is not None and session.is_of_session(request):
             session.abort(SESSION_CLOSED)
 
