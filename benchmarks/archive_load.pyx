@@ -1,5 +1,8 @@
-"""What loads an archive, and what it is compared with, for benchmarks/archive.py: publishers, a reader of replays, round
-trips to a recorded position, a recorder of nothing but block polls and pwrite, and pwrite alone."""
+"""What loads an archive, and what it is compared with, for benchmarks/archive.py.
+
+Publishers, a reader of replays, round trips to a recorded position, a recorder of nothing but block polls and pwrite,
+and pwrite alone.
+"""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset

@@ -11,6 +11,7 @@ from container.archive.archive_counters import ArchiveCounters
 from container.archive.authentication import AcceptAll, AllowAll, Authenticator, AuthorisationService
 from container.archive.store.recording_store import RecordingStore, StoreSettings
 from container.settings.archive_table import ArchiveSettings
+from container.storage.seam import READ_ONLY
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver
 from container.testing.simulation.disk import SimulatedDisk
@@ -154,6 +155,14 @@ class ArchiveWorld:
 
     def stream(self, stream_id: int, channel: str = IPC) -> Stream:
         return Stream(self, stream_id, channel)
+
+    def content(self, name: str) -> bytes:
+        """The bytes of a file in the archive's directory."""
+        file = self.storage.open_file(f"{DIRECTORY}/{name}", READ_ONLY)
+        try:
+            return file.read(file.length(), 0)
+        finally:
+            file.close()
 
     def recorded(self, recording_id: int) -> bytes:
         """The frames of a recording, with session and stream id 0."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +37,7 @@ from container.testing.endpoints import PortReservation
 from container.testing.process import Process, wait_until
 from container.transport.idle_strategy import BackoffIdleStrategy
 from tests.archive_owner import CHANNELS
+from tests.resources import allocated_counters, grown, grown_each_time, mappings, open_files
 from tests.test_archive_settings import SETTINGS
 
 LIMIT_S = 30.0
@@ -377,3 +379,48 @@ def test_an_id_that_a_live_archive_has_is_refused(driver: MediaDriver, tmp_path:
             Archive.launch(**settings_in(tmp_path / "b", driver, ports) | {"archive_id": 78})
         assert read_mark_file(tmp_path / "b" / MARK_FILE_NAME).activity_timestamp_ms == -1
         assert archive.is_running
+
+
+# --- a long life
+
+RECORDINGS, ROUNDS, SETTLED_S = 32, 4, 0.5
+
+
+def holdings(client: AeronClient) -> Counter[str]:
+    """What the process holds, with driver, archive and client in it."""
+    found = Counter({f"counters of type {type_id}": count for type_id, count in allocated_counters(client).items()})
+    found.update({"open files": open_files(), "mapped files": mappings("/")})
+    return found
+
+
+def settled_growth(client: AeronClient, before: Counter[str]) -> dict[str, int]:
+    """By how much the process holds more than before, once the driver has let go of what is closed."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while growth := grown(before, holdings(client)):
+        seam.invoke(client)
+        if time.monotonic() > deadline_s:
+            break
+    return growth
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts files and mappings in /proc")
+def test_recordings_and_replays_leave_nothing(
+    driver: MediaDriver, client: AeronClient, tmp_path: Path, ports: PortReservation
+) -> None:
+    with Archive.launch(**settings_in(tmp_path, driver, ports)) as archive:
+
+        def live() -> None:
+            for _ in range(RECORDINGS // ROUNDS):
+                assert replay(client, record(client, MESSAGES[:200])) == MESSAGES[:200]
+
+        live()
+        settled_s = time.monotonic() + SETTLED_S
+        wait_until(lambda: (seam.invoke(client), time.monotonic() > settled_s)[1], LIMIT_S, "the driver to settle")
+        before = holdings(client)
+
+        def live_and_settle() -> None:
+            live()
+            assert settled_growth(client, before) == {}
+
+        assert grown_each_time(live_and_settle, ROUNDS, at_least=RECORDINGS // ROUNDS) == {}
+        assert archive.context.counters.error_counter.value == 0

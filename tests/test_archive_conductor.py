@@ -10,8 +10,8 @@ from container.archive import error_codes
 from container.archive.authentication import DenyAll
 from container.errors import AeronError
 from container.testing import transport_probe as seam
-from tests.archive_streams import payloads
-from tests.archive_world import ARCHIVE_ID, IPC, NETWORK_CHANNEL, ArchiveWorld, Subscriber
+from tests.archive_streams import TERM, payloads
+from tests.archive_world import ARCHIVE_ID, IPC, NETWORK_CHANNEL, SEGMENT_LENGTH, ArchiveWorld, Subscriber
 from tests.control_world import RECORDING_UNKNOWN
 
 RECORDING_POSITION, CONTROL_SESSIONS, RECORDINGS, REPLAYS = 100, 102, 111, 112
@@ -154,6 +154,24 @@ def test_low_storage_refuses_what_would_begin() -> None:
         "StartRecordingRequest2", stream_id=3, source_location=0, auto_stop=1, channel=IPC.encode()
     )
     assert (code, text.startswith("low storage threshold=")) == (error_codes.STORAGE_SPACE, True)
+
+
+def test_little_space_refuses_extensions_too_and_what_is_recorded_goes_on(world: ArchiveWorld) -> None:
+    client = world.connect()
+    stopped = recorded(world, 1001, b"first")
+    stream = world.stream(1002)
+    client.start_recording(1002)
+    active = client.signal("START")
+    world.disk.capacity = 0  # files have the pages of their whole length already
+    request = {"stream_id": 1001, "source_location": 0, "auto_stop": 1, "channel": IPC.encode()}
+    code, text = client.error("ExtendRecordingRequest2", recording_id=stopped, **request)
+    assert (code, text.startswith("low storage threshold=0 <= usableSpace=0")) == (error_codes.STORAGE_SPACE, True)
+    assert client.error("StartRecordingRequest2", **request)[0] == error_codes.STORAGE_SPACE
+    world.disk.capacity = 1 << 40
+    stream.send(b"one")
+    world.until(lambda: world.counter_value(RECORDING_POSITION) == stream.position)
+    assert world.store.is_active(active)
+    assert payloads(world.recorded(active)) == [b"\xc0one"]
 
 
 def test_a_full_disk_ends_a_recording_with_code_11_and_the_archive_goes_on() -> None:
@@ -343,6 +361,93 @@ def test_a_replay_is_bounded_by_a_counter(world: ArchiveWorld) -> None:
     assert (code, "unable to create replay limit counter" in text) == (0, True)
 
 
+def test_the_id_of_a_replay_has_that_of_its_image_and_a_number_of_its_own(world: ArchiveWorld) -> None:
+    client = world.connect()
+    recording_id = recorded(world, 1001, b"one")
+    ids = [client.replay(recording_id, replay_stream_id=3000 + number) for number in range(5)]
+    for number, replay_id in enumerate(ids):
+        subscriber = Subscriber(world, stream_id=3000 + number)
+        world.until(subscriber.has_ended)
+        assert subscriber.image is not None
+        assert subscriber.image.session_id == _int32(replay_id)
+    assert [replay_id >> 32 for replay_id in ids] == [1, 2, 3, 4, 5]
+
+
+def test_the_image_of_a_replay_joins_at_the_position_with_the_recordings_numbers(world: ArchiveWorld) -> None:
+    client = world.connect()
+    recording_id = recorded(world, 1001, *[bytes(992)] * 100, channel=f"{IPC}|init-term-id=7|term-id=9|term-offset=64")
+    descriptor = world.store.catalog.descriptor(recording_id)
+    assert descriptor is not None
+    position = 3 * TERM + 6 * 1024  # there is padding before
+    assert (descriptor.start_position, descriptor.initial_term_id) == (2 * TERM + 64, 7)
+    client.replay(recording_id, position, 10 * 1024)
+    subscriber = Subscriber(world)
+    world.until(subscriber.has_ended)
+    image = subscriber.image
+    assert image is not None
+    assert image.join_position == position
+    assert (image.initial_term_id, image.term_buffer_length, image.mtu_length) == (7, TERM, 1408)
+    assert seam.position(image) == position + 10 * 1024
+    assert len(payloads(subscriber.content)) == 10
+
+
+def test_lengths_of_replays(world: ArchiveWorld) -> None:
+    client = world.connect()
+    stopped = recorded(world, 1001, *[bytes(992)] * 20)
+    stream = world.stream(1002)
+    client.start_recording(1002)
+    active = client.signal("START")
+    stream.send(*[bytes(992)] * 20)
+    world.until(lambda: world.counter_value(RECORDING_POSITION) == stream.position)
+    end = 20 * 1024
+    replays = [
+        (stopped, -1, end), (stopped, -2, end), (stopped, 3 * 1024, 3 * 1024), (stopped, 2**63 - 1, end),
+        (active, -2, end), (active, 3 * 1024, 3 * 1024),
+    ]  # fmt: skip
+    for recording_id, length, expected in replays:
+        client.replay(recording_id, length=length)
+        subscriber = Subscriber(world)
+        world.until(subscriber.has_ended)
+        assert len(subscriber.content) == expected, length
+        subscriber.client.close()
+        world.work(2)
+    assert world.counter_value(REPLAYS) == 0
+
+
+def test_nothing_to_replay_and_stop_is_one_error_and_no_more(world: ArchiveWorld) -> None:
+    client = world.connect()
+    recording_id = recorded(world, 1001)
+    for _ in range(2):
+        code, _ = client.error("ReplayRequest", **client.replay_fields(recording_id, length=-2))
+        assert code == error_codes.EMPTY_RECORDING
+    world.wait(6_000, 100)
+    assert client.take() == []
+    assert world.counter_value(REPLAYS) == 0
+
+
+def test_a_slow_reader_of_a_replay_delays_no_recording_and_no_reply() -> None:
+    world = ArchiveWorld(window=16 * 1024)
+    client = world.connect()
+    old = recorded(world, 1001, *[bytes(992)] * 400)
+    client.replay(old)
+    subscriber = Subscriber(world)
+    world.until(lambda: subscriber.read() > 0)  # and no more for now
+    world.work(20)
+    stream = world.stream(1002)
+    client.start_recording(1002)
+    assert client.signal("START") == old + 1
+    for number in range(100):
+        stream.send(b"%d" % number)
+        world.work(2)
+        assert world.counter_value(RECORDING_POSITION) == stream.position
+        correlation_id = client.send("ArchiveIdRequest")
+        world.work()
+        assert [each["correlation_id"] for _, each in client.take()] == [correlation_id]
+    assert world.counter_value(REPLAYS) == 1
+    world.until(subscriber.has_ended)
+    assert subscriber.content == world.recorded(old)
+
+
 def test_replays_that_are_not_possible_are_refused(world: ArchiveWorld) -> None:
     client = world.connect()
     recording_id = recorded(world, 1001, b"one", b"two")
@@ -415,6 +520,24 @@ def test_lists_and_positions(world: ArchiveWorld) -> None:
         assert client.error(f"{name}Request", recording_id=99)[0] == error_codes.UNKNOWN_RECORDING
 
 
+def test_positions_of_a_recording_that_is_active(world: ArchiveWorld) -> None:
+    client = world.connect()
+    stream = world.stream(1001, f"{IPC}|init-term-id=0|term-id=0|term-offset=128")
+    client.start_recording(1001)
+    recording_id = client.signal("START")
+    stream.send(b"one", b"two")
+    world.until(lambda: world.counter_value(RECORDING_POSITION) == stream.position)
+
+    def positions() -> list[int]:
+        names = ("StartPosition", "RecordingPosition", "StopPosition", "MaxRecordedPosition")
+        return [client.ok(f"{name}Request", recording_id=recording_id) for name in names]
+
+    assert positions() == [128, 256, -1, 256]
+    stream.close()
+    assert client.signal("STOP") == recording_id
+    assert positions() == [128, -1, 256, 256]
+
+
 def test_subscriptions_are_listed(world: ArchiveWorld) -> None:
     client = world.connect()
     subscription_id = client.start_recording(1001, "aeron:ipc?alias=x")
@@ -471,6 +594,50 @@ def test_segments_are_purged_detached_deleted_and_attached(world: ArchiveWorld) 
     assert client.error("TruncateRecordingRequest", recording_id=recording_id, position=2 * segment)[0] == 2
     assert client.error("PurgeRecordingRequest", recording_id=recording_id)[0] == 2
     client.ok("StopReplayRequest", replay_session_id=replay_id)
+
+
+def test_a_recording_is_truncated_within_a_segment_at_its_base_and_not_at_all_within_a_frame(
+    world: ArchiveWorld,
+) -> None:
+    client = world.connect()
+    recording_id = recorded(world, 1001, *[bytes([7]) * 992] * 400)
+    end = 400 * 1024
+    whole = world.recorded(recording_id)
+
+    def truncate(position: int) -> int:
+        count = client.ok("TruncateRecordingRequest", recording_id=recording_id, position=position)
+        assert client.signal("DELETE") == recording_id
+        assert client.ok("StopPositionRequest", recording_id=recording_id) == position
+        assert world.recorded(recording_id) == whole[:position]
+        return count
+
+    assert truncate(end) == 0
+    for position in (end - 32, 1024 + 32):
+        code, text = client.error("TruncateRecordingRequest", recording_id=recording_id, position=position)
+        assert (code, "not aligned to a data header" in text) == (error_codes.GENERIC, True)
+    assert client.ok("StopPositionRequest", recording_id=recording_id) == end
+    assert world.recorded(recording_id) == whole
+    assert truncate(2 * SEGMENT_LENGTH + 64 * 1024) == 1
+    content = world.content(f"{recording_id}-{2 * SEGMENT_LENGTH}.rec")
+    assert content[64 * 1024 :] == bytes(SEGMENT_LENGTH - 64 * 1024)
+    assert truncate(SEGMENT_LENGTH) == 2
+    assert truncate(0) == 1
+
+
+def test_segments_are_migrated(world: ArchiveWorld) -> None:
+    client = world.connect()
+    source = recorded(world, 1001, *[bytes([1]) * 992] * 128, channel=f"{IPC}|init-term-id=0|term-id=0|term-offset=0")
+    target = recorded(world, 1001, *[bytes([2]) * 992] * 30, channel=f"{IPC}|init-term-id=0|term-id=2|term-offset=0")
+    frames = world.recorded(source) + world.recorded(target)
+    assert client.ok("MigrateSegmentsRequest", src_recording_id=source, dst_recording_id=target) > 0
+    assert client.signal("DELETE") == source
+    assert client.ok("StartPositionRequest", recording_id=target) == 0
+    assert world.recorded(target) == frames
+    client.replay(target)
+    subscriber = Subscriber(world)
+    world.until(subscriber.has_ended)
+    assert subscriber.content == frames
+    assert client.error("MigrateSegmentsRequest", src_recording_id=99, dst_recording_id=target)[0] != 0
 
 
 def test_a_channel_is_updated(world: ArchiveWorld) -> None:

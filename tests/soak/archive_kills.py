@@ -226,7 +226,7 @@ class ArchiveKills:
             record = seam.counter_record(counters, counter_id)
             if record["type_id"] == CounterType.RECORDING_POSITION and record["state"] == 1:
                 # Counters of earlier lives may be there still, with lower values.
-                (recording_id,) = struct.unpack_from("<q", record["key"])
+                (recording_id,) = struct.unpack_from("<q", record["key"] or bytes(8))
                 values[recording_id] = max(values.get(recording_id, 0), record["value"])
         for recording in active:
             if recording.publication is not None:
@@ -267,7 +267,8 @@ class ArchiveKills:
         """The messages of a recording, frame by frame; what lies behind its end must be zero."""
         found: list[bytes] = []
         position, stop = descriptor.start_position, descriptor.stop_position
-        content, base = b"", -1
+        base = -1
+        content: bytes = b""
         while position < stop or base < 0:
             next_base = segment_position(descriptor.start_position, position, TERM_LENGTH, self.segment_length)
             if next_base != base:

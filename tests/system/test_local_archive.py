@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from container.aeron import AeronClient
 from container.errors import ContainerError
 from container.testing.archive import ArchiveKind, LocalArchive, archive_process
 from container.testing.cluster import LocalCluster, Service
 from container.testing.process import Process, ProcessEndedError
 from tests.system.harness import LIMIT_S
+from tests.test_archive_command import MESSAGES, record, replay
 
 pytestmark = pytest.mark.usefixtures("jar")
 
@@ -73,6 +75,32 @@ def test_java_s_tool_describes_verifies_and_compacts(tmp_path: Path, aeron_dir: 
         assert return_code == 0, output
         assert "non-recoverable operation" in output
         assert archive.tool("no-such-command").return_code != 0
+
+
+@pytest.mark.parametrize("checksum", ["Crc32", "Crc32c"])
+def test_java_verifies_the_checksums_of_ours(
+    tmp_path: Path, aeron_dir: Path, checksum: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "--add-opens=java.base/java.util.zip=ALL-UNNAMED")
+    class_name = f"io.aeron.archive.checksum.{checksum}"
+    properties = {"aeron.archive.record.checksum": class_name, "aeron.archive.replay.checksum": class_name}
+    with LocalArchive("native", tmp_path, aeron_dir, properties=properties) as archive:
+        archive.start().await_ready()
+        with AeronClient(str(aeron_dir), "test") as client:
+            recording_id = record(client, MESSAGES)
+            assert replay(client, recording_id) == MESSAGES
+        archive.stop()
+        verify = ["verify", "-a", "-checksum", class_name]
+        return_code, output = archive.tool(*verify)
+        assert return_code == 0, output
+        assert "OK" in output
+        segment = archive.archive_dir / f"{recording_id}-0.rec"
+        content = bytearray(segment.read_bytes())
+        content[100] ^= 1
+        segment.write_bytes(content)
+        return_code, output = archive.tool(*verify)
+        assert return_code != 0
+        assert "checksum" in output.lower()
 
 
 def test_an_archive_is_java_s_or_ours(tmp_path: Path) -> None:

@@ -3,28 +3,40 @@ Java's tools and by our own readers."""
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
-from container.testing.archive import ArchiveKind, run_archive_tool
+from container.files.catalog import read_catalog
+from container.testing.archive import ArchiveKind, LocalArchive, run_archive_tool
 from container.testing.cluster import Node
+from container.testing.endpoints import PortReservation
+from container.testing.java import java_command, resolve_jar
 from container.testing.process import Process
 from tests.recordings_world import rows_of
 from tests.soak.checks import compare_snapshots, snapshots_of
 from tests.soak.scenario import RECOVERY_LIMIT_S
+from tests.system.archive_requests import start_driver
 from tests.system.harness import (
     JAVA_LEDGER_SERVICE,
     LEDGER_SERVICE,
     LIMIT_S,
+    REPORTING_SERVICE,
+    CommandClient,
     NodeFactory,
     Scenarios,
+    module_errors,
     release,
+    reports,
     run_ledger_client,
+    snapshot_recordings,
     start_tool,
 )
 
 pytestmark = pytest.mark.timeout(240)
 
-SESSION_MESSAGE = 1
+SESSION_MESSAGE, LOG_STREAM_ID = 1, 100
 PUTS = [f"put {key} {key * 1_000_003}" for key in range(100)]
 
 
@@ -115,6 +127,91 @@ def test_java_s_tools_accept_the_directory_live_stopped_and_killed(node: NodeFac
     release(member, started)
     started = start_ledger(member, "python")
     assert run_ledger_client(member, "get 7")[0].split()[:3] == ["GET", "7", str(7 * 1_000_003)]
+
+
+@pytest.mark.parametrize("how", ["killed", "closed"])
+def test_a_consensus_module_ends_with_its_archive(node: NodeFactory, how: str) -> None:
+    member = node(archive="native")
+    started = start_ledger(member, "python")
+    run_ledger_client(member, *PUTS[:5])
+    if how == "killed":
+        member.archive.kill()
+    else:
+        assert member.archive.stop() == 0
+    member.process.wait(LIMIT_S)
+    started.wait(LIMIT_S)
+    assert "local archive is not connected" in "\n".join(module_errors(member))
+    release(member, started)
+    start_ledger(member, "python")
+    assert run_ledger_client(member, "get 3")[0].split()[:3] == ["GET", "3", str(3 * 1_000_003)]
+
+
+def test_two_services_of_ours_have_snapshots_of_their_own(node: NodeFactory) -> None:
+    member = node(archive="native", service_count=2)
+    silent = {"AERON_CLUSTER_SERVICE_RESPONDER": "false"}
+
+    def start_both() -> list[Process]:
+        member.start()
+        services = [
+            member.start_service(REPORTING_SERVICE, service_id=number, environment=silent if number else None)
+            for number in range(2)
+        ]
+        member.await_leader()
+        return services
+
+    services = start_both()
+    with CommandClient(member) as client:
+        assert client.do("pad", length=20) == 20
+        assert member.cluster_tool("snapshot").return_code == 0
+    assert sorted(snapshot_recordings(member)) == [-1, 0, 1]
+    release(member, *services)  # kill -9 of all
+    for service in start_both():
+        assert reports(service, "on_start")[0]["state"] == [1, 0, 20]
+
+
+def test_java_s_backup_takes_everything_and_a_node_starts_from_it(
+    node: NodeFactory, tmp_path: Path, java_classes: Path
+) -> None:
+    member = node(archive="native")
+    started = start_ledger(member, "python")
+    run_ledger_client(member, *PUTS)
+    assert member.cluster_tool("snapshot").return_code == 0
+    expected = run_ledger_client(member, "put 7 8", "hash")[-1]
+    rows = rows_of(member.base_dir, "messages")
+    with closing(PortReservation()) as ports, start_driver(tmp_path):
+        backup_dir = tmp_path / "backup"
+        with LocalArchive("native", backup_dir, tmp_path / "driver") as archive:
+            archive.start().await_ready()
+            command = java_command(
+                "container.tests.Backup",
+                [resolve_jar(), java_classes],
+                properties={
+                    "aeron.dir": str(tmp_path / "driver"),
+                    "aeron.cluster.dir": str(backup_dir / "cluster"),
+                    "aeron.cluster.consensus.endpoints": member.endpoints.consensus,
+                    "aeron.cluster.consensus.channel": f"aeron:udp?endpoint=localhost:{ports.take()}",
+                    "aeron.cluster.backup.catchup.endpoint": "localhost:0",
+                    "aeron.archive.local.control.channel": "aeron:ipc",
+                    "aeron.archive.control.channel": "aeron:udp",
+                    "aeron.archive.control.response.channel": "aeron:udp?endpoint=localhost:0",
+                },
+            )
+            with Process("backup", command, directory=tmp_path) as backup:
+                backup.start()
+
+                def has_everything() -> bool:
+                    recordings = [each for each in read_catalog(archive.archive_dir) if each.stream_id == LOG_STREAM_ID]
+                    if not (backup_dir / "cluster" / "recording.log").exists() or not recordings:
+                        return False
+                    return rows_of(backup_dir, "messages") == rows
+
+                backup.wait_until(has_everything, LIMIT_S, "the backup to have the log")
+            archive.stop()
+    release(member, started)
+    restored = node(archive="native", base_dir=backup_dir, members=member.members)
+    restored.release_mark_files()
+    start_ledger(restored, "python")
+    assert run_ledger_client(restored, "hash")[-1] == expected
 
 
 @pytest.mark.slow
