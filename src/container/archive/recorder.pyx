@@ -22,7 +22,7 @@ from container.common.sealed cimport seal
 from container.errors import ArchiveError
 from container.transport.seam cimport NULL_VALUE, Client, Counter, Image
 
-MAX_TEXT_LENGTH = 1024          # of a channel in a reply
+_MAX_TEXT_LENGTH = 1024          # of a channel in a reply
 
 
 cdef void add(Counter counter, int64_t value) noexcept:
@@ -129,7 +129,7 @@ cdef class Recorder:
         cdef RecordingSubscription subscription
         if key in self.by_key:
             raise ArchiveError(
-                f"recording exists for streamId={stream_id} channel={shorten(channel, MAX_TEXT_LENGTH)}",
+                f"recording exists for streamId={stream_id} channel={shorten(channel, _MAX_TEXT_LENGTH)}",
                 code=error_codes.ACTIVE_SUBSCRIPTION)
         subscription = RecordingSubscription(
             self._client, control_session, correlation_id, key=key,
@@ -145,7 +145,7 @@ cdef class Recorder:
         cdef RecordingSubscription subscription = self.by_key.get(subscription_key(stream_id, parse_channel(channel)))
         if subscription is None:
             raise ArchiveError(
-                f"no recording found for streamId={stream_id} channel={shorten(channel, MAX_TEXT_LENGTH)}",
+                f"no recording found for streamId={stream_id} channel={shorten(channel, _MAX_TEXT_LENGTH)}",
                 code=error_codes.UNKNOWN_SUBSCRIPTION)
         return self.stop(subscription)
 
