@@ -10,7 +10,7 @@ import pytest
 
 from container.aeron import AeronClient
 from container.errors import ContainerError
-from container.testing.archive import ArchiveKind, LocalArchive, archive_process
+from container.testing.archive import ARCHIVE_KINDS, ArchiveKind, LocalArchive, archive_process
 from container.testing.cluster import LocalCluster, Service
 from container.testing.process import Process, ProcessEndedError
 from tests.system.harness import LIMIT_S
@@ -61,8 +61,9 @@ def test_a_killed_archive_restarts_once_its_mark_file_is_free(tmp_path: Path, ae
             assert (successor.archive_dir, successor.control_channel) == (archive.archive_dir, first)
 
 
-def test_java_s_tool_describes_verifies_and_compacts(tmp_path: Path, aeron_dir: Path) -> None:
-    with LocalArchive("java", tmp_path, aeron_dir) as archive:
+@pytest.mark.parametrize("kind", ARCHIVE_KINDS)
+def test_java_s_tool_describes_verifies_and_compacts(tmp_path: Path, aeron_dir: Path, kind: ArchiveKind) -> None:
+    with LocalArchive(kind, tmp_path, aeron_dir) as archive:
         archive.start().await_ready()
         pid = archive.pid
         assert archive.tool("pid").output.strip() == str(pid)
