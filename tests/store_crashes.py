@@ -239,7 +239,9 @@ class Lives:
         if active:
             kinds += [(12.0, self._write), (2.0, self._stop)]
         if idle:
-            kinds += [(3.0, self._extend), (2.0, self._truncate), (0.4, self._purge), (0.5, self._purge_segments)]
+            kinds += [(3.0, self._extend), (2.0, self._truncate), (0.4, self._purge)]
+        if any(self._is_idle(each) or self._is_active(each) for each in self.recordings.values()):
+            kinds.append((0.7, self._purge_segments))
         if len(idle) > 1:
             kinds.append((0.5, self._migrate))
         if self.deletions:
@@ -255,6 +257,10 @@ class Lives:
             and not recording.is_gone
             and all(each.recording_id != recording.recording_id for each in self.deletions)
         )
+
+    def _is_active(self, recording: Recording) -> bool:
+        is_deleted_from = any(each.recording_id == recording.recording_id for each in self.deletions)
+        return recording.recording_id in self.writers and not is_deleted_from and not recording.is_broken
 
     def _idle(self) -> Recording:
         return self.random.choice([each for each in self.recordings.values() if self._is_idle(each)])
@@ -409,7 +415,9 @@ class Lives:
             self._deleting(deletion)
 
     def _purge_segments(self, store: RecordingStore) -> None:
-        recording = self._idle()
+        recording = self.random.choice(
+            [each for each in self.recordings.values() if self._is_idle(each) or self._is_active(each)]
+        )
         base = recording.start // TERM_LENGTH * TERM_LENGTH
         bases = range(base + self.segment_length, recording.stop + 1, self.segment_length)
         if not bases:

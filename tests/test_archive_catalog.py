@@ -694,14 +694,60 @@ def test_a_catalog_whose_name_may_be_lost_is_not_written_to() -> None:
     assert opened(disk.process(), 1).recording_ids() == [0]
 
 
-def test_a_force_that_failed_is_reported_each_time() -> None:
+def test_after_a_force_that_failed_the_next_change_goes_into_a_new_file() -> None:
     disk = SimulatedDisk()
     catalog = opened(disk.process(), 1)
     catalog.add(described())
     disk.fail("force", errno.EIO)
-    for _ in range(2):
-        with pytest.raises(OSError, match="cannot force|failed before"):
-            catalog.set_stop(0, 2048, 1)
+    with pytest.raises(OSError, match="cannot force"):
+        catalog.set_stop(0, 2048, 1)
+    catalog.set_stop(0, 4096, 2)
+    catalog.set_start_position(0, 2048)
+    disk.cut_power(Draws(1))
+    after = described(0, start_position=2048, stop_position=4096, stop_timestamp=2)
+    assert state_of(opened(disk.process(), 1)) == {0: after}
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_cut_of_the_power_mixes_nothing_of_two_attempts_to_add(level: int, after: int) -> None:
+    disk = SimulatedDisk()
+    catalog = opened(disk.process(), level)
+    catalog.add(described(source_identity="x" * 100))
+    attempts = [described(1, stream_id=each, start_position=each, source_identity="y" * 300) for each in (1024, 2048)]
+    disk.fail("force", errno.EIO, after=after)
+    if after == 0 or level > 0:
+        with pytest.raises(OSError, match="cannot force"):
+            catalog.add(attempts[0])
+        disk.fail("force", errno.EIO, after=1)  # the new file is forced, and the entry is not
+        with pytest.raises(OSError, match="cannot force"):
+            catalog.add(attempts[1])
+    for state in disk.crash_states(limit=1 << 14):
+        found = state_of(opened(state.process(), level))
+        assert found.pop(1, None) in (None, *attempts)
+        assert found in ({}, {0: described(source_identity="x" * 100)}) if level == 0 else list(found) == [0]
+
+
+@pytest.mark.parametrize("act", ["add", "replace", "force", "delete"])
+def test_each_change_begins_with_the_new_file(act: str) -> None:
+    disk = SimulatedDisk()
+    storage = disk.process()
+    catalog = opened(storage, 1)
+    catalog.add(described())
+    disk.fail("force", errno.EIO)
+    with pytest.raises(OSError, match="cannot force"):
+        catalog.set_stop(0, 2048, 1)
+    disk.fail("rename", errno.ENOSPC)
+    changes: dict[str, Callable[[], object]] = {
+        "add": lambda: catalog.add(described()),
+        "replace": lambda: catalog.replace(described(stream_id=7)),
+        "force": catalog.force,
+        "delete": lambda: catalog.delete(0),
+    }
+    with pytest.raises(OSError, match="cannot rename"):
+        changes[act]()
+    changes[act]()
+    assert storage.list_directory("/") == ["archive.catalog"]
 
 
 def test_an_entry_without_its_length_is_removed(storage: Storage, directory: str) -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,30 @@ def test_what_a_client_records_is_replayed_also_by_the_next_start(
         assert record(client, MESSAGES[:5]) == recording_id + 1
 
 
+def test_files_are_open_while_they_are_needed_and_no_longer(
+    driver: MediaDriver, client: AeronClient, tmp_path: Path, ports: PortReservation
+) -> None:
+    with Archive.launch(**settings_in(tmp_path, driver, ports)):
+        held = files_in_use(tmp_path)
+        for _ in range(5):
+            writer = record_open(client, MESSAGES)
+            assert len(files_in_use(tmp_path)) > len(held)
+            writer.close()
+            assert replay(client, writer.recording_id) == MESSAGES
+        wait_until(lambda: files_in_use(tmp_path) == held, LIMIT_S, "all segments to be closed")
+    assert files_in_use(tmp_path) == []
+
+
+def files_in_use(directory: Path) -> list[str]:
+    """The files there that this process has open or mapped."""
+    found = []
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.append(str(each.readlink()))
+    found += [line.partition("/")[2] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line]
+    return sorted(each for each in found if f"{directory}/".strip("/") in each)
+
+
 def test_an_archive_that_its_caller_drives(driver: MediaDriver, tmp_path: Path, ports: PortReservation) -> None:
     settings = settings_in(tmp_path, driver, ports)
     with AeronClient(driver.aeron_dir, "given") as given:
@@ -392,6 +417,10 @@ def test_recordings_and_replays_leave_nothing(
         settled_s = time.monotonic() + SETTLED_S
         wait_until(lambda: (seam.invoke(client), time.monotonic() > settled_s)[1], LIMIT_S, "the driver to settle")
         before = holdings(client)
-        assert grown_each_time(live, ROUNDS, at_least=RECORDINGS // ROUNDS) == {}
-        assert settled_growth(client, before) == {}
+
+        def live_and_settle() -> None:
+            live()
+            assert settled_growth(client, before) == {}
+
+        assert grown_each_time(live_and_settle, ROUNDS, at_least=RECORDINGS // ROUNDS) == {}
         assert archive.context.counters.error_counter.value == 0

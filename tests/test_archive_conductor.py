@@ -8,6 +8,7 @@ import pytest
 
 from container.archive import error_codes
 from container.archive.authentication import DenyAll
+from container.errors import AeronError
 from container.testing import transport_probe as seam
 from tests.archive_streams import TERM, payloads
 from tests.archive_world import ARCHIVE_ID, IPC, NETWORK_CHANNEL, SEGMENT_LENGTH, ArchiveWorld, Subscriber
@@ -718,3 +719,93 @@ def test_clients_of_the_network_are_served(world: ArchiveWorld) -> None:
 
 def _int32(replay_session_id: int) -> int:
     return (replay_session_id + 2**31) % 2**32 - 2**31
+
+
+# What goes wrong leaves nothing behind.
+
+
+def test_a_channel_that_the_driver_refuses_can_be_asked_for_again(world: ArchiveWorld) -> None:
+    client = world.connect()
+    open_resources = len(world.client.open_resources)
+    for _ in range(3):
+        world.driver.fail_next_add("subscription", 11, "no such interface")
+        code, text = client.error(
+            "StartRecordingRequest2", stream_id=1001, source_location=0, auto_stop=0, channel=IPC.encode()
+        )
+        assert (code, "no such interface" in text) == (error_codes.GENERIC, True)
+        world.work(2)
+        assert len(world.client.open_resources) == open_resources
+    world.stream(1001)
+    client.start_recording(1001)
+    assert client.signal("START") == 0
+
+
+def test_a_start_that_is_stopped_before_the_driver_has_answered_gets_its_reply(world: ArchiveWorld) -> None:
+    client = world.connect()
+    open_resources = len(world.client.open_resources)
+    world.driver.delay_next_add("subscription", 5)
+    world.stream(1001)
+    start_id = client.send(
+        "StartRecordingRequest2", stream_id=1001, source_location=0, auto_stop=1, channel=IPC.encode()
+    )
+    stop_id = client.send("StopRecordingRequest", stream_id=1001, channel=IPC.encode())
+    assert client.response_to(stop_id)["code"] == 0
+    response = client.response_to(start_id)
+    assert (response["code"], response["relevant_id"] > 0) == (0, True)
+    world.work(5)
+    assert (client.take(), len(world.client.open_resources)) == ([], open_resources)
+    assert world.store.catalog.next_recording_id == 0
+
+
+def test_an_archive_that_closes_before_the_driver_has_answered_leaves_nothing(world: ArchiveWorld) -> None:
+    client = world.connect()
+    world.driver.delay_next_add("subscription", 100)
+    client.send("StartRecordingRequest2", stream_id=1001, source_location=0, auto_stop=1, channel=IPC.encode())
+    world.work(2)
+    world.conductor.close()
+    world.counters.close()
+    assert (world.client.open_resources, world.texts()) == ([], [])
+
+
+def test_the_driver_refuses_the_counter_of_a_recording(world: ArchiveWorld) -> None:
+    client = world.connect()
+    open_resources = len(world.client.open_resources)
+    world.stream(1001)
+    world.driver.fail_next_add("counter", 11, "no more counters")
+    correlation_id = client.send(
+        "StartRecordingRequest2", stream_id=1001, source_location=0, auto_stop=1, channel=IPC.encode()
+    )
+    world.work(8)
+    [(_, ok), (_, error)] = client.take()
+    assert (ok["code"], error["code"], error["correlation_id"]) == (0, 1, correlation_id)
+    assert b"no more counters" in error["error_message"]
+    assert len(world.client.open_resources) == open_resources
+    assert not world.store.is_active(0)
+    assert world.store.catalog.stop_position(0) == 0
+    client.start_recording(1001)
+    assert client.signal("START") == 1
+
+
+def test_a_client_library_that_fails_to_send_ends_the_session_and_nothing_of_a_recording_stays(
+    world: ArchiveWorld,
+) -> None:
+    client, other = world.connect(), world.connect(response_stream_id=21)
+    open_resources = len(world.client.open_resources)
+    streams = [world.stream(stream_id) for stream_id in (1001, 1002)]
+    client.start_recording(1001)
+    other.start_recording(1002)
+    assert (client.signal("START"), other.signal("START")) == (0, 1)
+    for stream in streams:
+        stream.send(b"one")
+    world.until(lambda: all(world.store.recorded_position(each) == 64 for each in (0, 1)))
+    [channel] = [each.channel for each in world.driver.publications() if each.stream_id == 20]
+    world.driver.publication_results(channel, 20, [AeronError("refused")])
+    for stream in streams:
+        stream.close()
+    assert other.signal("STOP") == 1
+    world.work(3)
+    assert any("refused" in text for text in world.texts())
+    assert [world.store.catalog.stop_position(each) for each in (0, 1)] == [64, 64]
+    assert (world.counter(RECORDING_POSITION), world.counter_value(RECORDINGS)) == ([], 0)
+    assert world.counter_value(CONTROL_SESSIONS) == 1
+    assert len(world.client.open_resources) == open_resources - 2  # the session's publication and counter

@@ -169,6 +169,13 @@ def after_power_cut(level: int, act: Callable[[RecordingPositions], object]) -> 
 
 
 @pytest.mark.parametrize("level", [1, 2])
+def test_after_a_cut_of_the_power_a_begin_that_was_moved_since_is_the_bound(level: int) -> None:
+    # The segments in front of it were purged while the recording was active: what follows them had been forced.
+    found = after_power_cut(level, lambda positions: positions.begin(described(5), START))
+    assert found.known(described(5, start_position=4096)) == KnownPosition(4096, is_exact=False)
+
+
+@pytest.mark.parametrize("level", [1, 2])
 def test_after_a_cut_of_the_power_a_forced_position_is_a_bound(level: int) -> None:
     def act(positions: RecordingPositions) -> None:
         place = positions.begin(described(5), START)

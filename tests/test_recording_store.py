@@ -674,6 +674,47 @@ def test_a_note_of_a_migration_that_is_out_of_date_is_dropped(world: StoreWorld)
         world.open()
 
 
+@pytest.mark.parametrize(
+    "note",
+    [
+        (1, 1, 0, 1 << 61, 0, 0),  # of one recording
+        (1, 0, 0, 1 << 62, 0, 0),  # with positions that no recording has
+        (1, 0, 64, 0, 0, 0),
+    ],
+)
+def test_a_note_of_a_migration_that_cannot_be_is_dropped(world: StoreWorld, note: tuple[int, ...]) -> None:
+    for recording_id in range(2):
+        world.store.add_replica(descriptor(recording_id, stop_position=0))
+    world.store.close()
+    path = f"{world.directory}/archive.migration"
+    world.storage.open_file(path, CREATE).write(_Migration(*note).encoded(), 0)
+    world.open()
+    assert not world.storage.exists(path)
+    assert [world.range(recording_id) for recording_id in range(2)] == [(0, 0), (0, 0)]
+
+
+def test_a_migration_over_more_segments_than_there_can_be_ends(world: StoreWorld) -> None:
+    for recording_id in range(2):
+        world.store.add_replica(descriptor(recording_id, stop_position=0))
+    world.store.close()
+    path = f"{world.directory}/archive.migration"
+    world.storage.open_file(path, CREATE).write(_Migration(1, 0, 0, 1 << 61, 0, 0).encoded(), 0)
+    world.open()
+    assert not world.storage.exists(path)
+    with pytest.raises(ArchiveError, match="missing src segment file"):
+        world.store.migrate(0, 1)
+
+
+def test_a_migration_of_a_recording_that_cannot_be_is_refused(world: StoreWorld) -> None:
+    world.store.add_replica(descriptor(0, stop_position=0, segment_file_length=0))
+    world.store.add_replica(descriptor(1, stop_position=0))
+    world.store.close()
+    path = f"{world.directory}/archive.migration"
+    world.storage.open_file(path, CREATE).write(_Migration(0, 1, 0, 0, 0, 0).encoded(), 0)
+    with pytest.raises(RecordingError, match="recording 0 cannot have start position 0, .* segment length 0"):
+        world.open()
+
+
 def test_abandoning_closes_all_files_and_changes_and_forces_nothing() -> None:
     disk, world = simulated(level=1)
     writer = world.start()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from container.archive.store.recording_positions import RecordingPosition, RecordingPositions
+from container.archive.store.segment_reader import SegmentReader
 from container.archive.store.segment_writer import SegmentWriter
 from container.errors import ArchiveError
 from container.files.catalog import RecordingDescriptor
@@ -115,6 +116,66 @@ def test_of_padding_only_the_header_is_written(world: World) -> None:
     content = world.content("0-0.rec")
     assert content[:TERM_LENGTH].rstrip(b"\0") == (block + FRAMES.padding(len(block))).rstrip(b"\0")
     assert content[TERM_LENGTH:] == following.ljust(TERM_LENGTH, b"\0")
+
+
+MIB = 1 << 20
+LONG = descriptor(segment_file_length=8 * MIB)
+
+
+def write_terms(writer: SegmentWriter, end: int) -> None:
+    while writer.position < end:
+        rest = TERM_LENGTH - HEADER_LENGTH
+        writer.write(FRAMES.block(writer.position, b"x" * rest))
+
+
+def test_a_long_recording_has_its_next_places_on_the_disk_and_a_short_one_no_more_than_it_takes() -> None:
+    _, world = simulated()
+    writer = world.opened(LONG)
+    space = world.storage.usable_space("/")
+    taken = []
+    for end in (MIB, MIB + TERM_LENGTH, 5 * MIB, 5 * MIB + TERM_LENGTH, 8 * MIB, 8 * MIB + TERM_LENGTH):
+        write_terms(writer, end)
+        taken.append(space - world.storage.usable_space("/"))
+    assert taken == [MIB, 5 * MIB, 5 * MIB, 8 * MIB, 8 * MIB, 12 * MIB]
+    assert len(world.content("0-0.rec")) == len(world.content(f"0-{8 * MIB}.rec")) == 8 * MIB
+
+
+def test_padding_gets_no_places() -> None:
+    _, world = simulated()
+    writer = world.opened(descriptor(segment_file_length=8 * MIB, term_buffer_length=8 * MIB))
+    frames = Frames(8 * MIB)
+    while writer.position < MIB:
+        writer.write(frames.block(writer.position, b"x" * (TERM_LENGTH - HEADER_LENGTH)))
+    space = world.storage.usable_space("/")
+    writer.write(frames.padding(writer.position))
+    assert space - world.storage.usable_space("/") == 4096
+    assert writer.position == 8 * MIB
+
+
+@pytest.mark.parametrize("free", [MIB // 2, 3 * MIB])
+def test_a_recording_goes_on_until_the_disk_is_full(free: int) -> None:
+    disk, world = simulated()
+    writer = world.opened(LONG)
+    write_terms(writer, MIB)
+    disk.capacity -= world.storage.usable_space("/") - free
+    write_terms(writer, MIB + free)
+    with pytest.raises(ArchiveError, match="No space left") as raised:
+        write_terms(writer, 8 * MIB)
+    assert raised.value.code == ArchiveError.STORAGE_SPACE
+    assert writer.position == MIB + free
+
+
+@pytest.mark.parametrize("checksum", [0, 1])
+def test_a_long_recording_over_files_has_all_its_frames(tmp_path: Path, checksum: int) -> None:
+    world = World(FileStorage(), str(tmp_path))
+    writer = world.opened(LONG, checksum=checksum)
+    write_terms(writer, 9 * MIB)
+    reader = SegmentReader(world.storage, world.directory, LONG, 0, checksum=checksum)
+    while reader.position < writer.position:
+        length, frames = reader.read_frames(writer.position)
+        assert frames[HEADER_LENGTH:] == b"x" * (TERM_LENGTH - HEADER_LENGTH)
+        reader.skip(length)
+    assert len(world.content("0-0.rec")) == 8 * MIB
 
 
 def test_a_full_segment_is_followed_by_the_next_one(world: World) -> None:

@@ -110,6 +110,7 @@ def test_a_file_open_for_reading_is_not_changed(storage: Storage, file: StorageF
     fails(errno.EBADF, reader.write, b"x", 0)
     fails(errno.EBADF, reader.set_length, 1)
     fails(errno.EBADF, reader.reserve, 100)
+    fails(errno.EBADF, reader.prepare, 0, 100)
     with memoryview(reader.map_range(0, 7)) as view:
         assert view.readonly
         assert bytes(view) == b"content"
@@ -136,6 +137,17 @@ def test_reserving_extends_and_never_cuts(file: StorageFile) -> None:
     file.reserve(100_000)
     assert file.read(100_001, 0) == b"content".ljust(100_000, b"\0")
     fails(errno.EINVAL, file.reserve, -1)
+
+
+def test_a_range_that_is_prepared_reads_as_before(file: StorageFile) -> None:
+    file.write(b"content", 0)
+    file.set_length(50_000)
+    assert file.prepare(0, 100_000)
+    assert file.read(100_001, 0) == b"content".ljust(50_000, b"\0")
+    assert not file.prepare(0, 0)
+    assert not file.prepare(-1, 10)
+    file.write(b"x" * 20_000, 30_000)
+    assert file.read(60_000, 0) == b"content".ljust(30_000, b"\0") + b"x" * 20_000
 
 
 def test_names(storage: Storage, root: str, file: StorageFile) -> None:
@@ -264,6 +276,7 @@ def test_a_closed_file_refuses(file: StorageFile) -> None:
         lambda: file.write(b"x", 0),
         lambda: file.set_length(1),
         lambda: file.reserve(1),
+        lambda: file.prepare(0, 1),
         lambda: file.force(True),
         lambda: file.map_range(0, 1),
         file.access_rights,
@@ -325,6 +338,9 @@ def test_a_full_disk_is_an_error(small: tuple[Storage, str]) -> None:
     assert storage.usable_space(f"{root}/") == 0
     file.set_length(PAGE)
     assert storage.usable_space(f"{root}/") == space - PAGE
+    file.set_length(10 * space)
+    assert not file.prepare(0, 10 * space)
+    file.set_length(PAGE)
     file.set_length(10 * space)
     fails(errno.ENOSPC, file.reserve, 10 * space)
     fails(errno.ENOSPC, file.map_range, 0, 10 * space)

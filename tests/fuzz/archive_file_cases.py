@@ -35,6 +35,7 @@ from container.testing.memory_transport import ManualClock, MemoryClient, Memory
 from tests.archive_world import ARCHIVE_ID, NETWORK_CHANNEL, ArchiveRequests, Stream, Subscriber
 from tests.control_world import CONTROL_CHANNEL, ERROR, MS, OK
 from tests.fuzz.archive_request_cases import TEXT_LENGTH_MAX, check
+from tests.fuzz.mutations import BEGIN, END
 
 ARCHIVE_FILE_EPISODE_LENGTH = 50
 SEGMENT_LENGTH = 64 * 1024
@@ -147,6 +148,21 @@ class FilesWorld:
         texts = [str(error) for error in self.errors]
         self.errors.clear()
         return texts
+
+
+class FilesClient(ArchiveRequests):
+    """A client that takes long messages too: a damaged catalog may have entries of any length."""
+
+    _begun = b""
+
+    def raw(self, limit: int = 10_000) -> list[bytes]:
+        seam.invoke(self.client)
+        messages = []
+        for data, header in seam.poll(self.responses, limit):
+            self._begun = data if header["flags"] & BEGIN else self._begun + data
+            if header["flags"] & END:
+                messages.append(self._begun)
+        return messages
 
 
 # What can lie in the place of a file.
@@ -313,8 +329,7 @@ class ArchiveFileEpisode:
             with tempfile.TemporaryDirectory(prefix="fuzz-") as base, contextlib.redirect_stderr(io.StringIO()):
                 self.base = Path(base)
                 self.outside = self.base / "outside"
-                for name in ("archive", "marks", "outside"):
-                    (self.base / name).mkdir(mode=0o750)
+                self.outside.mkdir()
                 (self.outside / "kept").write_bytes(b"not the archive's")
                 self._write_archive()
                 for _ in range(cases):
@@ -331,6 +346,11 @@ class ArchiveFileEpisode:
         self.is_killed = rng.random() < 0.6
         world = self.world = self._new_world()
         world.start()
+        for name in ("archive", "marks"):
+            directory = self.base / name
+            check(directory.exists() or (name == "marks" and not self.is_mark_elsewhere), f"{name} was not created")
+            directory.mkdir(mode=0o750, exist_ok=True)
+            check(not directory.stat().st_mode & 0o027, f"{name} may be read or written by others")
         client = self._connect()
         self.positions: dict[int, int] = {}
         lengths = [150_000, rng.choice([1000, 3000, 60_000]), rng.choice([2000, 70_000, 100_000]), 0]
@@ -457,7 +477,7 @@ class ArchiveFileEpisode:
         self._names_before = {str(path) for path in self.world.base.rglob("*")}
         self._stopped_before = self._stopped_segments()
         self._touched = self._touched_recordings(places)
-        found = [_SEGMENT.fullmatch(place.path.name) for _, _, place in places]
+        found = [_SEGMENT.fullmatch(place.path.name) for name, _, place in places if name in self.files]
         self._bad_segments = [(int(each[1]), int(each[2])) for each in found if each is not None]
 
     def _touched_recordings(self, places: Places) -> set[int]:
@@ -515,7 +535,7 @@ class ArchiveFileEpisode:
     # What a client does.
 
     def _connect(self) -> ArchiveRequests:
-        client = ArchiveRequests(self.world, response_stream_id=20)  # type: ignore[arg-type]
+        client = FilesClient(self.world, response_stream_id=20)  # type: ignore[arg-type]
         client.open()
         return client
 

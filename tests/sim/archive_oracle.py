@@ -83,6 +83,8 @@ class Recording:
     is_busy: bool = False
     """Something was asked for that is not answered yet, or has failed: nothing else is asked for."""
     is_active: bool = False
+    detached: int | None = None
+    """Where it began before segments were detached that are there yet."""
 
     @property
     def end(self) -> int:
@@ -98,6 +100,15 @@ class Recording:
     def cut(self, position: int) -> None:
         """Forget what lies behind a position. Who holds the former frames keeps them."""
         self.frames = {begin: each for begin, each in self.frames.items() if each[0] <= position}
+
+    def begin_at(self, start: int) -> None:
+        """Let it begin elsewhere; where that is earlier, it has the frames again that were published there."""
+        frames = {begin: each for begin, each in self.frames.items() if begin >= start}
+        position = start
+        while position < self.start and position in self.ever:
+            frames[position] = self.ever[position]
+            position = self.ever[position][0]
+        self.start, self.frames = start, frames
 
     def is_boundary(self, position: int) -> bool:
         """Whether a frame begins or ends there, or the recording does."""
@@ -249,15 +260,16 @@ def check_recording(disk: Disk, recording: Recording, entry: Entry, *, is_uncert
                 raise Violation("announced", f"{name} ends at {stop}, {recording.announced} was announced")
             if not recording.is_boundary(stop):
                 raise Violation("boundary", f"{name} ends at {stop}, where no frame does; published {recording.end}")
+    if not is_uncertain:
+        recording.begin_at(start)
     check_frames(disk, recording, entry, is_uncertain=is_uncertain)
     if is_uncertain:
         return
     check_tail(disk, entry)
-    recording.start, recording.stop, recording.announced = start, stop, stop
+    recording.stop = recording.announced = stop
     recording.cuts, recording.starts = set(), set()
     recording.may_be_gone = recording.is_busy = recording.is_active = False
     recording.cut(stop)
-    recording.frames = {begin: each for begin, each in recording.frames.items() if begin >= start}
 
 
 def check_frames(disk: Disk, recording: Recording, entry: Entry, *, is_uncertain: bool) -> None:

@@ -13,7 +13,7 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from container.archive.archive_context import ArchiveContext
@@ -78,6 +78,10 @@ KINDS = {
     "truncate": 4.0,
     "purge": 0.8,
     "purge_segments": 1.5,
+    "detach": 1.0,
+    "attach": 1.0,
+    "delete_detached": 0.7,
+    "lose_publishers": 0.5,
     "ask": 2.0,
     "vanish": 0.7,
     "fault": 1.0,
@@ -107,13 +111,15 @@ class Plan:
     segment_length: int
     checksum: str | None
     window: int
+    threshold: int
+    """Of the low storage space."""
     operations: tuple[Operation, ...]
 
     def only(self, numbers: Sequence[int]) -> Plan:
         """The plan without the other operations."""
         wanted = set(numbers)
         kept = tuple(each for each in self.operations if each.number in wanted)
-        return Plan(self.seed, self.level, self.segment_length, self.checksum, self.window, kept)
+        return replace(self, operations=kept)
 
 
 def expand(seed: int) -> Plan:
@@ -123,6 +129,7 @@ def expand(seed: int) -> Plan:
     segment_length = TERM_LENGTH * draw.choice([1, 1, 2])
     checksum = draw.choice([None, None, None, "CRC-32", "CRC-32C"])
     window = draw.choice([0, 0, 8192, 32768])
+    threshold = draw.choice([0, 0, 1 << 16])
     # Swarm: a plan has some kinds of operations often, and others not at all.
     weights = dict(KINDS)
     for kind in weights:
@@ -132,7 +139,7 @@ def expand(seed: int) -> Plan:
         weights["cut"] /= 4
     kinds = draw.choices(list(weights), list(weights.values()), k=draw.randint(20, 160))
     operations = (Operation(number, kind, draw.getrandbits(48)) for number, kind in enumerate(["record", *kinds]))
-    return Plan(seed, level, segment_length, checksum, window, tuple(operations))
+    return Plan(seed, level, segment_length, checksum, window, threshold, tuple(operations))
 
 
 @dataclass
@@ -146,6 +153,7 @@ class Stream:
     correlation_id: int = -1
     """Of the request to record it."""
     subscription_id: int = -1
+    is_auto_stop: bool = True
     is_awaited: bool = False
     """Nothing is published until the recording goes on."""
     is_closed: bool = False
@@ -176,6 +184,7 @@ class Replay:
     subscription: Subscription
     stream_id: int
     is_slow: bool
+    session_id: int = -1
     image: Image | None = None
     position: int = -1
     is_stopped: bool = False
@@ -299,7 +308,7 @@ class World:
             file_sync_level=self.plan.level,
             catalog_file_sync_level=self.plan.level,
             catalog_capacity=1 << 14,
-            low_storage_space_threshold=0,
+            low_storage_space_threshold=self.plan.threshold,
             file_io_max_length=1 << 16,
             record_checksum=self.plan.checksum,
             replay_checksum=self.plan.checksum,
@@ -651,7 +660,22 @@ class World:
         recording.cut(position)
         stream.is_detached = True
         self._close_stream(stream)
+        if not stream.is_auto_stop:
+            self._end_subscription(stream)
         stream.subscription.close()  # a publication that has ended is there for new subscribers until all have read it
+
+    def _end_subscription(self, stream: Stream) -> None:
+        """A subscription that records the next publication as well; it is not to: each recording has its stream."""
+        recording = stream.recording
+        recording.is_busy = True
+
+        def answered(code: int, relevant_id: int, text: str) -> None:
+            if code == OK:
+                recording.is_busy = False
+            else:
+                self._refused(recording, "end of a subscription", relevant_id, text, UNKNOWN_SUBSCRIPTION)
+
+        self._request(answered, "StopRecordingSubscriptionRequest", subscription_id=stream.subscription_id)
 
     def _close_stream(self, stream: Stream) -> None:
         if not stream.is_closed:
@@ -706,12 +730,13 @@ class World:
         stream = self._open_stream(recording, position)
         if draw.random() < 0.3:
             self._publish(stream, draw, 2)
+        stream.is_auto_stop = draw.random() < 0.8
         stream.correlation_id = self._request(
             lambda code, relevant_id, text: self._on_recording(stream, code, relevant_id, text),
             "StartRecordingRequest2",
             stream_id=recording.stream_id,
             source_location=draw.randrange(2),
-            auto_stop=1,
+            auto_stop=int(stream.is_auto_stop),
             channel=IPC.encode(),
         )
         self.stats["recordings"] += 1
@@ -783,13 +808,14 @@ class World:
         recording.is_busy = True
         stream = self._open_stream(recording, recording.stop)
         stream.is_awaited = True
+        stream.is_auto_stop = draw.random() < 0.8
         stream.correlation_id = self._request(
             lambda code, relevant_id, text: self._on_recording(stream, code, relevant_id, text),
             "ExtendRecordingRequest2",
             recording_id=recording.recording_id,
             stream_id=recording.stream_id,
             source_location=draw.randrange(2),
-            auto_stop=1,
+            auto_stop=int(stream.is_auto_stop),
             channel=IPC.encode(),
         )
         self.stats["extensions"] += 1
@@ -823,6 +849,8 @@ class World:
                 if not self.is_faulty and not replay.is_stopped and relevant_id != MAX_REPLAYS:
                     raise Violation("replay", f"of {recording.recording_id} from {begin}: {relevant_id} {text}")
                 replay.is_done = True
+            else:
+                replay.session_id = relevant_id
 
         self._request(
             answered,
@@ -879,7 +907,14 @@ class World:
         going = [each for each in self.replays if not each.is_done]
         if not going or not self.is_connected:
             return
-        recording = draw.choice(going).recording
+        chosen = draw.choice(going)
+        recording = chosen.recording
+        if chosen.session_id >= 0 and draw.random() < 0.5:
+            chosen.is_stopped = True
+            self._request(
+                lambda code, relevant_id, text: None, "StopReplayRequest", replay_session_id=chosen.session_id
+            )
+            return
         for replay in self.replays:
             replay.is_stopped |= replay.recording is recording
 
@@ -906,6 +941,8 @@ class World:
                     recording.cuts = set()
                 return
             recording.cuts = set()
+            if position == recording.start:
+                recording.detached = None  # its files go with the others
             recording.stop = recording.announced = position
             recording.cut(position)
             if self.control is not None:
@@ -935,15 +972,19 @@ class World:
 
         correlation_id = self._request(answered, "PurgeRecordingRequest", recording_id=recording.recording_id)
 
-    def _do_purge_segments(self, draw: random.Random) -> None:
+    def _later_starts(self) -> list[tuple[Recording, int]]:
+        """Where recordings may be made to begin."""
         known = [each for each in self.recordings.values() if each.is_active and not each.is_busy]
-        known += self._idle_recordings()
         length = self.plan.segment_length
         choices = []
-        for each in known:
+        for each in [*known, *self._idle_recordings()]:
             first = each.start // TERM_LENGTH * TERM_LENGTH
             end = each.announced if each.stop is None else each.stop
             choices += [(each, base) for base in range(first + length, end + 1, length)]
+        return choices
+
+    def _do_purge_segments(self, draw: random.Random) -> None:
+        choices = self._later_starts()
         if not choices or not self.is_connected:
             return
         recording, start = draw.choice(choices)
@@ -957,8 +998,8 @@ class World:
                     raise Violation("answer", f"purge of segments of {recording.recording_id}: {text}")
                 recording.starts = recording.starts if recording.is_busy else set()
                 return
-            recording.start, recording.starts = start, set()
-            recording.frames = {begin: each for begin, each in recording.frames.items() if begin >= start}
+            recording.begin_at(start)
+            recording.starts, recording.detached = set(), None
             if self.control is not None:
                 self.control.deleting[correlation_id] = recording
             self.stats["purges of segments"] += 1
@@ -966,6 +1007,79 @@ class World:
         correlation_id = self._request(
             answered, "PurgeSegmentsRequest", recording_id=recording.recording_id, new_start_position=start
         )
+
+    def _do_detach(self, draw: random.Random) -> None:
+        choices = self._later_starts()
+        if not choices or not self.is_connected:
+            return
+        recording, start = draw.choice(choices)
+        recording.is_busy = True
+        recording.starts = {start}
+
+        def answered(code: int, relevant_id: int, text: str) -> None:
+            if code != OK:
+                self._refused(recording, "detaching", relevant_id, text, GENERIC)
+                if not self.is_faulty and not text.startswith("invalid detach: replay in progress"):
+                    raise Violation("answer", f"detaching of {recording.recording_id}: {text}")
+                recording.starts = recording.starts if recording.is_busy else set()
+                return
+            if recording.detached is None:
+                recording.detached = recording.start
+            recording.begin_at(start)
+            recording.starts, recording.is_busy = set(), False
+            self.stats["detached segments"] += 1
+
+        self._request(answered, "DetachSegmentsRequest", recording_id=recording.recording_id, new_start_position=start)
+
+    def _detached_recordings(self) -> list[Recording]:
+        known = [each for each in self.recordings.values() if each.is_active and not each.is_busy]
+        return [each for each in [*known, *self._idle_recordings()] if each.detached is not None]
+
+    def _do_attach(self, draw: random.Random) -> None:
+        detached = self._detached_recordings()
+        if not detached or not self.is_connected:
+            return
+        recording = draw.choice(detached)
+        start = recording.detached
+        assert start is not None
+        recording.is_busy = True
+        recording.starts = {start}
+
+        def answered(code: int, relevant_id: int, text: str) -> None:
+            if code != OK:
+                self._refused(recording, "attaching", relevant_id, text)
+                return
+            if relevant_id == 0:
+                raise Violation("answer", f"attaching of {recording.recording_id} from {start}: nothing was there")
+            recording.begin_at(start)
+            recording.starts, recording.detached, recording.is_busy = set(), None, False
+            self.stats["attached segments"] += 1
+
+        self._request(answered, "AttachSegmentsRequest", recording_id=recording.recording_id)
+
+    def _do_delete_detached(self, draw: random.Random) -> None:
+        detached = self._detached_recordings()
+        if not detached or not self.is_connected:
+            return
+        recording = draw.choice(detached)
+        recording.is_busy, recording.detached = True, None
+
+        def answered(code: int, relevant_id: int, text: str) -> None:
+            if code != OK:
+                self._refused(recording, "deletion of detached segments", relevant_id, text)
+            elif self.control is not None:
+                self.control.deleting[correlation_id] = recording
+
+        correlation_id = self._request(answered, "DeleteDetachedSegmentsRequest", recording_id=recording.recording_id)
+
+    def _do_lose_publishers(self, draw: random.Random) -> None:
+        """Their process dies: recordings end with what was consumed."""
+        for stream in self.streams:
+            stream.drain(self.plan.checksum)
+            stream.is_stopping = stream.is_closed = True
+        self.users.sever()
+        self.users.expire()
+        self.users = self.driver.connect("publishers")
 
     def _do_ask(self, draw: random.Random) -> None:
         """What the archive says of a recording is what is known."""

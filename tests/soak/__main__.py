@@ -2,7 +2,7 @@
 
 The seed decides the faults, their order, their parameters and the clients' commands; a failure is found again with the
 same seed. Faults that this machine cannot make are left out, which is said. Exit code 0: nothing was lost and nothing
-diverged.
+diverged. ``./run soak --archive`` is another one: kills of an archive's process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from container.testing import network
 from container.testing.archive import ArchiveKind
 from container.testing.cluster import MEMBER_COUNTS
 from container.testing.java import compile_java, resolve_jar
-from tests.soak import disk
+from tests.soak import archive_kills, disk
 from tests.soak.faults import FAULTS
 from tests.soak.ledger import Kind
 from tests.soak.resource_watch import KINDS
@@ -210,4 +210,6 @@ def main(start: Callable[[argparse.Namespace, Path], int] = soak) -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--archive"]:
+        sys.exit(archive_kills.main(sys.argv[2:]))
     sys.exit(main())

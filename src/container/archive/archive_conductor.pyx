@@ -146,6 +146,8 @@ cdef class ArchiveConductor:
                 self._on_error(error)
             if session.is_done:
                 self._sessions.remove(session)
+                if session.control_session.active_listing is session:
+                    session.control_session.active_listing = None
                 work_count += 1
         return work_count
 
@@ -268,7 +270,8 @@ cdef class ArchiveConductor:
         add(self._counters.control_sessions, 1)
 
     def on_close_session(self, request):
-        session = self._known(request)
+        # One that is gone already, with the client's subscription to its responses, is no error.
+        session = self._control_sessions.get(request.control_session_id)
         if session is not None and session.is_of_session(request):
             session.abort(SESSION_CLOSED)
 
@@ -397,10 +400,8 @@ cdef class ArchiveConductor:
         self._sessions.append(listing)
 
     def _check_no_listing(self, session):
-        if session.active_listing is not None:
-            if not session.active_listing.is_done:
-                raise ArchiveError("active listing already in progress", code=error_codes.ACTIVE_LISTING)
-            session.active_listing = None
+        if session.active_listing is not None and not session.active_listing.is_done:
+            raise ArchiveError("active listing already in progress", code=error_codes.ACTIVE_LISTING)
 
     def on_list_recording(self, request, recording_id):
         self._do(request, self._list_recording, recording_id)

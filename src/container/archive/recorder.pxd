@@ -66,4 +66,4 @@ cdef class Recorder:
     cdef int _stop(self, RecordingSubscription subscription, object error) except -1
     cdef int _forget(self, RecordingSubscription subscription, object error) except -1
     cdef int _stop_writer(self, SegmentWriter writer) except -1
-    cdef int _close_unused(self) except -1
+    cdef int _close_unused(self, bint is_last=*) except -1

@@ -22,7 +22,7 @@ from container.common.sealed cimport seal
 from container.errors import ArchiveError
 from container.transport.seam cimport NULL_VALUE, Client, Counter, Image
 
-MAX_TEXT_LENGTH = 1024          # of a channel in a reply
+_MAX_TEXT_LENGTH = 1024          # of a channel in a reply
 
 
 cdef void add(Counter counter, int64_t value) noexcept:
@@ -129,7 +129,7 @@ cdef class Recorder:
         cdef RecordingSubscription subscription
         if key in self.by_key:
             raise ArchiveError(
-                f"recording exists for streamId={stream_id} channel={shorten(channel, MAX_TEXT_LENGTH)}",
+                f"recording exists for streamId={stream_id} channel={shorten(channel, _MAX_TEXT_LENGTH)}",
                 code=error_codes.ACTIVE_SUBSCRIPTION)
         subscription = RecordingSubscription(
             self._client, control_session, correlation_id, key=key,
@@ -145,7 +145,7 @@ cdef class Recorder:
         cdef RecordingSubscription subscription = self.by_key.get(subscription_key(stream_id, parse_channel(channel)))
         if subscription is None:
             raise ArchiveError(
-                f"no recording found for streamId={stream_id} channel={shorten(channel, MAX_TEXT_LENGTH)}",
+                f"no recording found for streamId={stream_id} channel={shorten(channel, _MAX_TEXT_LENGTH)}",
                 code=error_codes.UNKNOWN_SUBSCRIPTION)
         return self.stop(subscription)
 
@@ -191,9 +191,9 @@ cdef class Recorder:
 
     cdef int _forget(self, RecordingSubscription subscription, object error) except -1:
         """Begin no other recording on a subscription; its key is free, and it is closed with its last recording."""
-        if not subscription.is_ended:
-            subscription.end(error)
-            self.by_key.pop(subscription.key, None)
+        subscription.end(error)
+        if self.by_key.get(subscription.key) is subscription:
+            del self.by_key[subscription.key]
         self._has_ended_subscription = True
         return 0
 
@@ -225,6 +225,7 @@ cdef class Recorder:
         try:
             if subscription.poll():
                 work_count = 1
+                self._has_ended_subscription |= subscription.is_ended       # stopped while the driver was asked
                 subscription.control_session.send_ok(subscription.correlation_id, subscription.subscription_id)
         except Exception as error:
             work_count = 1
@@ -369,6 +370,8 @@ cdef class Recorder:
         except Exception as error:
             self._on_error(error)
         add(self._counters.recording_sessions, -1)
+        # Each has the other: the image would stay, with its mapped log, until cycles are collected.
+        session.owner = None
         return 0
 
     cdef int _stop_writer(self, SegmentWriter writer) except -1:
@@ -392,12 +395,13 @@ cdef class Recorder:
             self._stop(subscription, refusal)
         return 0
 
-    cdef int _close_unused(self) except -1:
-        """Close the subscriptions that have ended, and all their recordings with them; how many."""
+    cdef int _close_unused(self, bint is_last=False) except -1:
+        """Close the subscriptions that have ended, are answered for, and have no recording left; how many."""
         cdef RecordingSubscription subscription
         cdef list closable = [
             subscription for subscription in self._subscriptions
-            if subscription.is_ended and subscription.recording_count == 0]
+            if subscription.is_ended and subscription.recording_count == 0
+            and (is_last or not subscription.is_awaited())]
         self._has_ended_subscription = False
         self._subscriptions = [
             subscription for subscription in self._subscriptions if subscription not in closable]
@@ -426,7 +430,7 @@ cdef class Recorder:
         for session in self._sessions:
             session.abort()
         self._end_sessions()
-        self._close_unused()
+        self._close_unused(True)
         return 0
 
     def __repr__(self):

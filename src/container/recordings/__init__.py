@@ -7,17 +7,22 @@ locks or maps a member's files, so a running member may be read.
 :mod:`container.replay.execution` runs a service again over the log, and :mod:`container.replay.diff` two versions
 of one.
 
-Reading rows needs pyarrow, which the extra ``spark`` brings.
+Reading rows needs pyarrow, which the extra ``spark`` brings. The modules are loaded when they are first used: an
+archive needs a few of the small ones, and no tables.
 """
 
 from __future__ import annotations
 
-from container.errors import RecordingError, RecordingUnavailableError
-from container.files.catalog import RecordingDescriptor
-from container.files.recording_log import RecordingLogEntry
-from container.recordings.member import LogRange, Member, open_member, open_members
-from container.recordings.partitions import Filters, Partition, plan, read, read_partition
-from container.recordings.views import LOG_VIEWS, VIEWS, schema
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from container.errors import RecordingError, RecordingUnavailableError
+    from container.files.catalog import RecordingDescriptor
+    from container.files.recording_log import RecordingLogEntry
+    from container.recordings.member import LogRange, Member, open_member, open_members
+    from container.recordings.partitions import Filters, Partition, plan, read, read_partition
+    from container.recordings.views import LOG_VIEWS, VIEWS, schema
 
 __all__ = [
     "LOG_VIEWS",
@@ -37,3 +42,27 @@ __all__ = [
     "read_partition",
     "schema",
 ]
+
+_HOMES = {
+    "container.errors": "RecordingError RecordingUnavailableError",
+    "container.files.catalog": "RecordingDescriptor",
+    "container.files.recording_log": "RecordingLogEntry",
+    "container.recordings.member": "LogRange Member open_member open_members",
+    "container.recordings.partitions": "Filters Partition plan read read_partition",
+    "container.recordings.views": "LOG_VIEWS VIEWS schema",
+}
+_LAZY = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    """Load the module of a public name when the name is first used (PEP 562)."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Names for completion, with those that are not loaded yet."""
+    return sorted({*globals(), *__all__})

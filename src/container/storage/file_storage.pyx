@@ -25,8 +25,16 @@ from container.common.regular_files import open_regular
 
 cdef extern from *:
     """
+    #include <errno.h>
     #include <fcntl.h>
     #include <unistd.h>
+    #if defined(__linux__) && defined(FALLOC_FL_KEEP_SIZE)
+    static inline int storage_allocate(int file, long long offset, long long length)
+    { return fallocate(file, FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)length); }
+    #else
+    static inline int storage_allocate(int file, long long offset, long long length)
+    { (void)file; (void)offset; (void)length; errno = ENOSYS; return -1; }
+    #endif
     #ifdef __APPLE__
     #include <sys/sysctl.h>
     static inline int storage_boot_text(char* text, size_t length)
@@ -46,6 +54,7 @@ cdef extern from *:
     }
     #endif
     """
+    int storage_allocate(int file, long long offset, long long length) noexcept nogil   # keeps the file's length
     int storage_boot_text(char* text, size_t length) noexcept nogil         # -1 where the system has none
 
 cdef enum:
@@ -186,6 +195,14 @@ cdef class OpenFile(StorageFile):
         if length < 0:
             raise storage_error(EINVAL, f"cannot reserve {length} bytes: give a length of at least 0", self.path)
         return self._allocate(0, length) if length > 0 else 0
+
+    cpdef bint prepare(self, int64_t offset, int64_t length) except -1:
+        self._check_open("prepare")
+        self._check_writable("cannot prepare")
+        cdef int result = 0
+        with nogil:
+            result = storage_allocate(self.descriptor, offset, length)
+        return result == 0
 
     cdef int _allocate(self, int64_t offset, int64_t length) except -1:
         cdef uint8_t value = 0

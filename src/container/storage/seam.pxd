@@ -36,6 +36,8 @@ cdef class StorageFile:
     cdef int pwrite(self, const uint8_t* buffer, size_t length, int64_t offset) except -1
     cpdef int set_length(self, int64_t length) except -1    # cuts, or extends by zeros without a place on the disk
     cpdef int reserve(self, int64_t length) except -1       # each byte gets its place; extends, never cuts
+    # A hint: bytes that are written soon get their places at once. Whether they have; the length stays.
+    cpdef bint prepare(self, int64_t offset, int64_t length) except -1
     cpdef int force(self, bint with_metadata) except -1     # data and length; with_metadata: times and modes as well
     cpdef StorageMap map_range(self, int64_t offset, size_t length)
     cpdef int access_rights(self) except -1                 # as of chmod

@@ -110,6 +110,14 @@ cdef class StorageFile:
         """
         raise _abstract(self, "reserve")
 
+    cpdef bint prepare(self, int64_t offset, int64_t length) except -1:
+        """Give a range that is written soon its places on the disk, as writes of many parts then take less time.
+
+        Whether all of it has them (bool); where not, writing may work or not, as without this call. The file's length
+        stays. Raises OSError for a file that is closed or opened for reading only, and for no failure of the disk.
+        """
+        return False
+
     cpdef int force(self, bint with_metadata) except -1:
         """Wait until content and length are on the disk; with metadata, times and access rights as well.
 

@@ -235,9 +235,13 @@ class LocalArchive:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the mark file shows that this process has started, its catalog has been read and it serves."""
+        """Whether the mark file shows that this process has started, its catalog has been read and it serves.
+
+        Ours has its process id there already while it repairs files; its log says when it serves.
+        """
         status = self.mark_file()
-        return status is not None and status.pid == self.pid and status.is_active and status.version != 0
+        is_marked = status is not None and status.pid == self.pid and status.is_active and status.version != 0
+        return is_marked and (self.kind == "java" or " is ready: " in self.process.errors())
 
     def await_ready(self, limit_s: float = _READY_LIMIT_S) -> Self:
         """Wait until :attr:`is_ready`.

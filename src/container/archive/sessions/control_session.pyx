@@ -315,11 +315,16 @@ cdef class ControlSession:
         return responses.control_response(self.session_id, correlation_id, relevant_id, code, text, max_length)
 
     cdef int _respond(self, bytes message, bint is_signal) except -1:
+        cdef bint is_sent = False
         if self._publication is None or self._state == DONE:
             return 0
-        if not self._queue and self._deliver(message, is_signal):
-            return 0
-        if self._state != DONE:
+        if not self._queue:
+            # What the client library raises ends this session, and nothing of whoever has something to say to it.
+            try:
+                is_sent = self._deliver(message, is_signal)
+            except Exception as error:
+                self._fail(error)
+        if not is_sent and self._state != DONE:
             self._note(False)
             self._keep(self._queue, message, is_signal)
         return 0

@@ -24,6 +24,7 @@ cdef class RecordingSubscription:
     cdef PendingAdd _pending
 
     cdef bint poll(self) except -1
+    cdef bint is_awaited(self) noexcept
     cdef Image take_new_image(self)
     cdef int begin_recording(self) noexcept
     cdef int end_recording(self) noexcept

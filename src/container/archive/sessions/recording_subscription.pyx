@@ -38,7 +38,7 @@ cdef class RecordingSubscription:
         self._pending = client.begin_add_subscription(channel, stream_id, True)
 
     cdef bint poll(self) except -1:
-        """Whether the driver has just added it; raises what it refuses it with, and closes then."""
+        """Whether the driver has just added it; raises what it refuses it with, once."""
         cdef object added
         if self._pending is None:
             return False
@@ -46,7 +46,6 @@ cdef class RecordingSubscription:
             added = self._pending.poll()
         except Exception:
             self._pending = None
-            self.is_ended = True
             raise
         if added is None:
             return False
@@ -54,6 +53,10 @@ cdef class RecordingSubscription:
         self.subscription = added
         self.subscription_id = self.subscription.registration_id
         return True
+
+    cdef bint is_awaited(self) noexcept:
+        """Whether the driver has not answered yet."""
+        return self._pending is not None
 
     cdef Image take_new_image(self):
         return None if self.subscription is None or self.is_ended else self.subscription.take_new_image()

@@ -19,6 +19,7 @@ cdef class Catalog:
     cdef int64_t _end                           # of the last entry: where the next one begins
     cdef int64_t _written_end                   # behind it the file is zero
     cdef object _failure                        # what makes any further change unsafe, else None
+    cdef bint _has_lost                         # a force of the file failed: another one would tell nothing
     # All raise ArchiveError for an unknown recording and once closed, OSError when the disk fails.
     cpdef int64_t add(self, object descriptor) except -1
     cpdef object descriptor(self, int64_t recording_id)         # RecordingDescriptor, or None
@@ -39,6 +40,7 @@ cdef class Catalog:
     cpdef int close(self) except -1             # forces; may be called twice
     cpdef int abandon(self) except -1           # does not force; may be called twice
     cdef int _check_open(self) except -1
+    cdef int _begin_change(self) except -1
     cdef tuple _entry(self, int64_t recording_id)
     cdef bytes _read(self, int64_t offset, int64_t length)
     cdef int64_t _field(self, int64_t recording_id, int64_t field_offset) except? -2

@@ -193,7 +193,7 @@ cdef class Catalog:
 
         What is not ASCII in its texts becomes "?". Raise ArchiveError when the catalog is full, OSError.
         """
-        self._check_open()
+        self._begin_change()
         cdef int64_t recording_id = self.next_recording_id
         if recording_id > RECORDING_ID_MAX:
             raise ArchiveError("the catalog is full: there are no more recording ids", code=_GENERIC)
@@ -277,6 +277,7 @@ cdef class Catalog:
 
         An entry becomes longer when it must, and never shorter. Raises ArchiveError, OSError.
         """
+        self._begin_change()
         offset, length = self._entry(descriptor.recording_id)
         control_session_id, correlation_id = struct.unpack("<qq", self._read(offset + CONTROL_SESSION_ID_OFFSET, 16))
         cdef bytes body = _encoded(descriptor, control_session_id, correlation_id, descriptor.recording_id)
@@ -299,7 +300,7 @@ cdef class Catalog:
 
     cpdef int force(self) except -1:
         """Wait until all of it is on the disk. Raises OSError, ArchiveError once closed."""
-        self._check_open()
+        self._begin_change()
         return self._force(True)
 
     cpdef int close(self) except -1:
@@ -327,6 +328,15 @@ cdef class Catalog:
         if self._failure is not None:
             raise ArchiveError(f"the catalog {self.path} cannot be used any more, as a change of it failed half way: "
                                f"{self._failure}", code=_GENERIC)
+        return 0
+
+    cdef int _begin_change(self) except -1:
+        """For each change: a file of which a force failed is replaced first. What that has lost may count as written:
+        a power cut could leave a part of it beside what is written next, and each further force would fail.
+        """
+        self._check_open()
+        if self._has_lost:
+            self._rewrite(self._end, 0, b"")
         return 0
 
     cdef tuple _entry(self, int64_t recording_id):
@@ -360,6 +370,7 @@ cdef class Catalog:
 
     cdef int _change(self, int64_t recording_id, list fields, bint is_renewed) except -1:
         """Store fields of an entry, (offset in it, bytes), ascending: all or none of them survive."""
+        self._begin_change()
         offset, length = self._entry(recording_id)
         cdef int64_t begin, end
         if is_renewed and self.checksum != CHECKSUM_NONE:
@@ -378,7 +389,13 @@ cdef class Catalog:
         return self._force(False)
 
     cdef int _force(self, bint always) except -1:
-        return self._file.force(self.sync_level > 1) if always or self.sync_level > 0 else 0
+        if not always and self.sync_level == 0:
+            return 0
+        try:
+            return self._file.force(self.sync_level > 1)
+        except OSError:
+            self._has_lost = True
+            raise
 
     cdef int _rewrite(self, int64_t offset, int64_t old_length, bytes content) except -1:
         """Put other bytes in the place of some, into a new file. What lies behind them moves."""
@@ -394,6 +411,7 @@ cdef class Catalog:
         except BaseException as error:
             self._failure = error
             raise
+        self._has_lost = False
         self.capacity = capacity
         self._end += shift
         self._written_end = self._end

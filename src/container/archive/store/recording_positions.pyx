@@ -181,11 +181,14 @@ cdef class RecordingPositions:
         """
         identity = _identity(descriptor)
         found = {position for other, position in self._known.get(descriptor.recording_id, ()) if other == identity}
-        if not found or min(found) < descriptor.start_position:
+        if not found:
             return None
-        if len(found) > 1:
-            return None if self._is_same_boot else KnownPosition(min(found), False)
-        return KnownPosition(min(found), bool(self._is_same_boot))
+        if self._is_same_boot:
+            position = min(found)
+            return KnownPosition(position, True) if len(found) == 1 and position >= descriptor.start_position else None
+        # Segments in front of a begin are purged or detached only once what follows them is on the disk: what is known
+        # from before that is less than the catalog says.
+        return KnownPosition(max(min(found), descriptor.start_position), False)
 
     cpdef dict truncations(self):
         """Truncations that were begun and not ended: the position (int) by recording id (dict)."""

@@ -666,20 +666,8 @@ class RecordingStore:
     def _usable(self, recording_id: int) -> RecordingDescriptor:
         """The descriptor of a recording whose lengths and start position are possible."""
         descriptor = self._known(recording_id)
-        term_length, segment_length = descriptor.term_buffer_length, descriptor.segment_file_length
-        start, mtu_length = descriptor.start_position, descriptor.mtu_length
-        powers = all(each > 0 and each & (each - 1) == 0 for each in (term_length, segment_length))
-        if not (
-            powers
-            and _TERM_LENGTH_MIN <= term_length <= segment_length <= _LENGTH_MAX
-            and _FRAME_ALIGNMENT <= mtu_length <= _MTU_LENGTH_MAX
-            and 0 <= start <= POSITION_MAX
-            and start % _FRAME_ALIGNMENT == 0
-        ):
-            raise ArchiveError(
-                f"recording {recording_id} cannot have start position {start}, term length {term_length}, segment "
-                f"length {segment_length} and MTU {mtu_length}"
-            )
+        if not _is_possible(descriptor):
+            raise ArchiveError(_impossible_text(descriptor))
         return descriptor
 
     def _check_no_deletion(self, recording_id: int) -> None:
@@ -758,6 +746,27 @@ class RecordingStore:
         return f"<RecordingStore {self._directory} active={len(self._writers)} deletions={len(self._deletions)}>"
 
 
+def _is_possible(descriptor: RecordingDescriptor) -> bool:
+    """Whether the lengths and the start position are those of a recording."""
+    term_length, segment_length = descriptor.term_buffer_length, descriptor.segment_file_length
+    start = descriptor.start_position
+    return (
+        all(each > 0 and each & (each - 1) == 0 for each in (term_length, segment_length))
+        and _TERM_LENGTH_MIN <= term_length <= segment_length <= _LENGTH_MAX
+        and _FRAME_ALIGNMENT <= descriptor.mtu_length <= _MTU_LENGTH_MAX
+        and 0 <= start <= POSITION_MAX
+        and start % _FRAME_ALIGNMENT == 0
+    )
+
+
+def _impossible_text(descriptor: RecordingDescriptor) -> str:
+    return (
+        f"recording {descriptor.recording_id} cannot have start position {descriptor.start_position}, term length "
+        f"{descriptor.term_buffer_length}, segment length {descriptor.segment_file_length} and MTU "
+        f"{descriptor.mtu_length}"
+    )
+
+
 def _base(descriptor: RecordingDescriptor, position: int) -> int:
     return segment_position(
         descriptor.start_position, position, descriptor.term_buffer_length, descriptor.segment_file_length
@@ -783,10 +792,10 @@ def _segment_files(storage: Storage, directory: str, recording_id: int) -> list[
 # Migration.
 
 
-def _bases_to_move(source: RecordingDescriptor) -> list[int]:
+def _bases_to_move(source: RecordingDescriptor) -> range:
+    """Where the segments begin that have something in them; of a damaged catalog there may be more than memory has."""
     first, last = _base(source, source.start_position), _base(source, source.stop_position)
-    bases = range(first, last + 1, source.segment_file_length)
-    return [position for position in bases if position != source.stop_position]
+    return range(first, last if last == source.stop_position else last + 1, source.segment_file_length)
 
 
 def _check_same_stream(source: RecordingDescriptor, target: RecordingDescriptor) -> None:
@@ -829,10 +838,10 @@ def _move(
     storage: Storage, directory: str, catalog: Catalog, migration: _Migration, source: RecordingDescriptor
 ) -> None:
     """Move what is not moved yet, change the catalog, and forget the note."""
-    for position in _bases_to_move(replace(source, stop_position=migration.source_stop)):
-        path = f"{directory}/{segment_file_name(migration.source_id, position)}"
-        if storage.exists(path):
-            storage.rename(path, f"{directory}/{segment_file_name(migration.target_id, position)}")
+    bases = _bases_to_move(replace(source, stop_position=migration.source_stop))
+    for position, name in _segment_files(storage, directory, migration.source_id):
+        if position in bases and name == segment_file_name(migration.source_id, position):
+            storage.rename(f"{directory}/{name}", f"{directory}/{segment_file_name(migration.target_id, position)}")
     empty = f"{directory}/{segment_file_name(migration.source_id, migration.source_stop)}"
     if storage.exists(empty):
         storage.unlink(empty)
@@ -861,6 +870,9 @@ def _finish_migration(storage: Storage, directory: str, catalog: Catalog) -> Non
         file.close()
     source, target = catalog.descriptor(migration.source_id), catalog.descriptor(migration.target_id)
     if source is not None and target is not None and _is_as_noted(migration, source, target):
+        for each in (source, target):
+            if not _is_possible(each):
+                raise RecordingError(_impossible_text(each), file=catalog.path)
         _move(storage, directory, catalog, migration, source)
     else:
         storage.unlink(path)
@@ -871,7 +883,9 @@ def _is_as_noted(migration: _Migration, source: RecordingDescriptor, target: Rec
     start = migration.source_start if migration.is_in_front else migration.target_start
     stop = migration.target_stop if migration.is_in_front else migration.source_stop
     return (
-        source.start_position == migration.source_start
+        source.recording_id != target.recording_id
+        and 0 <= migration.source_start <= migration.source_stop <= POSITION_MAX
+        and source.start_position == migration.source_start
         and source.stop_position in (migration.source_stop, migration.source_start)
         and target.start_position in (migration.target_start, start)
         and target.stop_position in (migration.target_stop, stop)

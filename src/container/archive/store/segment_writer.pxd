@@ -16,6 +16,8 @@ cdef class SegmentWriter:
     cdef str _directory
     cdef StorageFile _file                  # of the open segment, None when closed
     cdef int64_t _segment_position          # where that begins
+    cdef int64_t _first_position            # where it began to write
+    cdef int64_t _prepared_end              # of the bytes of the segment that have their places on the disk
     cdef int _sync_level
     cdef int _checksum
     cdef uint8_t* _copy                     # of a block, when checksums go into it
@@ -29,6 +31,7 @@ cdef class SegmentWriter:
     cdef int _check_block(self, const uint8_t* block, int64_t length) except -1
     cdef int _store(self, const uint8_t* block, int64_t length) except -1
     cdef const uint8_t* _with_checksums(self, const uint8_t* block, int64_t length) except NULL
+    cdef int _prepare(self, int64_t offset, int64_t length) except -1
     cdef int _roll_over(self) except -1
     cdef int _close_file(self) except -1
     cdef str _path(self, int64_t segment_position)

@@ -26,6 +26,8 @@ from container.errors import ArchiveError
 
 cdef enum:
     COPY_CAPACITY = 1 << 20     # of the buffer for checksums: what a recorder polls at most
+    PREPARE_FROM = 1 << 20      # bytes written: a recording that stays shorter takes no more of the disk than it has
+    PREPARE_LENGTH = 4 << 20    # and a longer one takes at most so much more
 
 
 cdef bint may_look_whole(const uint8_t* block, int64_t length, int64_t offset) noexcept nogil:
@@ -80,7 +82,7 @@ cdef class SegmentWriter:
             raise ValueError(f"position {position} must be a multiple of 32, not before the start of recording "
                              f"{descriptor.recording_id} at {descriptor.start_position}")
         self.recording_id = descriptor.recording_id
-        self.position = position
+        self.position = self._first_position = position
         self.place = place
         self._storage, self._directory = storage, archive_dir
         self._segment_position = segment_base(&self._layout, position)
@@ -163,6 +165,9 @@ cdef class SegmentWriter:
         """Return whether a torn write of the block could look like all of it."""
         cdef int64_t offset = self.position - self._segment_position
         cdef bint is_pad = is_padding(block), may_be_torn = False
+        if not is_pad and offset + length > self._prepared_end and (
+                self.position - self._first_position >= PREPARE_FROM):
+            self._prepare(offset, length)
         if is_pad:
             self._file.pwrite(block, FRAME_HEADER_LENGTH, offset)
         elif self._checksum == CHECKSUM_NONE:
@@ -178,6 +183,15 @@ cdef class SegmentWriter:
             with nogil:
                 may_be_torn = may_look_whole(block, length, offset)
         return may_be_torn
+
+    cdef int _prepare(self, int64_t offset, int64_t length) except -1:
+        """Have what is written next placed on the disk at once: a third of a write's time is the search for places.
+
+        Where that is not possible the rest of the segment is written without it.
+        """
+        cdef int64_t end = min(offset + max(length, <int64_t> PREPARE_LENGTH), <int64_t> self._layout.segment_length)
+        self._prepared_end = end if self._file.prepare(offset, end - offset) else self._layout.segment_length
+        return 0
 
     cdef const uint8_t* _with_checksums(self, const uint8_t* block, int64_t length) except NULL:
         """A copy of the block, in which each frame has the checksum of its payload in place of a session id."""
@@ -210,6 +224,7 @@ cdef class SegmentWriter:
         except FileExistsError as error:
             raise ArchiveError(f"segment file already exists: {self._path(following)}") from error
         self._segment_position = following
+        self._prepared_end = 0
         return 0
 
     cdef StorageFile _created(self, int64_t segment_position):

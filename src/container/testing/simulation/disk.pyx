@@ -690,6 +690,13 @@ cdef class SimulatedFile(StorageFile):
             self._inode.set_length(length)
         return 0
 
+    cpdef bint prepare(self, int64_t offset, int64_t length) except -1:
+        self._check_open("prepare")
+        self._check_writable("cannot prepare")
+        if length <= 0 or not 0 <= offset <= LONGEST_FILE - length:
+            return False
+        return self._storage.disk._take_place(self._inode, offset, length) == length
+
     cdef int _take_place(self, int64_t offset, int64_t length) except -1:
         if self._storage.disk._take_place(self._inode, offset, length) < length:
             raise storage_error(ENOSPC, f"cannot reserve {length} bytes at {offset}", self.path)
