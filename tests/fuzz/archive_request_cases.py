@@ -392,7 +392,7 @@ class ArchiveRequestEpisode:
             return 0
         session_id = request.fields["control_session_id"]
         if session_id < FIRST_SESSION_ID or session_id > FIRST_SESSION_ID + SESSIONS_MAX:
-            return int(not self._is_token(request))
+            return int(request.name != "CloseSessionRequest" and not self._is_token(request))
         if bad.is_closed or session_id != bad.session_id:
             # The bad client may have begun another session, by a connect request that was good enough.
             return 0
