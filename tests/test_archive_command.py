@@ -405,7 +405,7 @@ def settled_growth(client: AeronClient, before: Counter[str]) -> dict[str, int]:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts files and mappings in /proc")
 def test_recordings_and_replays_leave_nothing(tmp_path: Path, ports: PortReservation) -> None:
-    """With a driver of its own: one that has the subscription of a killed archive yet gives the next one old requests."""
+    """With a driver of its own: one that has a killed archive's subscription yet gives the next one old requests."""
     with (
         MediaDriver.launch_embedded(publication_linger_timeout_ns=50_000_000, timer_interval_ns=20_000_000) as driver,
         AeronClient(driver.aeron_dir, "test") as client,

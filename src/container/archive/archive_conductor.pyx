@@ -34,10 +34,12 @@ cdef enum:
 
 cdef bint _has_response_mode(str channel) except -1:
     """Whether a channel is answered on the connection of its request; one that is none has its answer elsewhere."""
+    cdef bint has_response_mode = False
     try:
-        return is_response_channel(channel)
+        has_response_mode = is_response_channel(channel)
     except ConfigurationError:
-        return False
+        pass
+    return has_response_mode
 
 
 cdef class ArchiveConductor:
