@@ -329,7 +329,7 @@ def main(arguments: Sequence[str]) -> int:
             try:
                 kills.run(points)
             except (Lost, AssertionError, ContainerError, OSError) as error:
-                print(f"FAILED: seed {seed}: {error}")
+                print(f"FAILED: seed {seed}: {error}\n{kills.driver.tail()}")
                 print(f"the same again: ./run soak --archive --seed {seed} --points {points}")
                 return 1
             counts += kills.counts
