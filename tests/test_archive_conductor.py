@@ -12,7 +12,7 @@ from container.errors import AeronError
 from container.testing import transport_probe as seam
 from tests.archive_streams import TERM, payloads
 from tests.archive_world import ARCHIVE_ID, IPC, NETWORK_CHANNEL, SEGMENT_LENGTH, ArchiveWorld, Subscriber
-from tests.control_world import RECORDING_UNKNOWN
+from tests.control_world import ERROR, RECORDING_UNKNOWN
 
 RECORDING_POSITION, CONTROL_SESSIONS, RECORDINGS, REPLAYS = 100, 102, 111, 112
 
@@ -477,15 +477,23 @@ def test_a_replay_token_lets_another_connection_ask(world: ArchiveWorld) -> None
     client, other = world.connect(), world.connect()
     recording_id = recorded(world, 1001, b"one")
     token = client.ok("ReplayTokenRequest", recording_id=recording_id)
-    correlation_id = other.send("ReplayRequest", **other.replay_fields(recording_id, replay_token=token))
-    assert client.response_to(correlation_id)["code"] == 0
+
+    def ask(token: int, channel: bytes = b"aeron:udp?control-mode=response|control=localhost:9500") -> int:
+        fields = other.replay_fields(recording_id, replay_token=token, replay_channel=channel)
+        return other.send("ReplayRequest", **fields)
+
+    assert client.response_to(ask(token))["code"] == 0
     assert other.take() == []
-    other.send("ReplayRequest", **other.replay_fields(recording_id, replay_token=token + 1))
+    ask(token + 1)
     world.wait(6_000, 100)
     assert any("unknown replayToken" in text for text in world.texts())
-    other.send("ReplayRequest", **other.replay_fields(recording_id, replay_token=token))
+    ask(token)
     world.work(5)
     assert any("unknown replayToken" in text for text in world.texts())
+    assert other.take() == []
+    # With another channel the token does not matter.
+    assert other.response_to(ask(token, b"aeron:ipc"))["code"] == 0
+    assert other.response_to(ask(token, b"aeron:nonsense"))["code"] == ERROR
 
 
 def test_lists_and_positions(world: ArchiveWorld) -> None:

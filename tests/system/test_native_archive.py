@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from container.files.catalog import read_catalog
+from container.files.recording_log import read_recording_log
 from container.testing.archive import ArchiveKind, LocalArchive, run_archive_tool
 from container.testing.cluster import Node
 from container.testing.endpoints import PortReservation
@@ -50,7 +52,7 @@ def start_ledger(member: Node, service: str) -> Process:
     return started
 
 
-def messages_in(base_dir: Path) -> list[dict[str, object]]:
+def messages_in(base_dir: Path) -> list[dict[str, Any]]:
     """The messages of a log; how much of it is known to be committed is another thing."""
     return [
         {name: value for name, value in row.items() if name != "committed"} for row in rows_of(base_dir, "messages")
@@ -238,4 +240,31 @@ def test_three_members_have_archives_of_both_kinds(scenarios: Scenarios) -> None
         scenario.revive(wiped, wiped=True)
         scenario.recover(wiped)
         compare_snapshots(scenario.cluster.members, max(snapshots_of(scenario.leader())))
+        scenario.finish()
+
+
+@pytest.mark.slow
+def test_a_log_that_diverged_is_truncated(scenarios: Scenarios) -> None:
+    kinds: list[ArchiveKind] = ["native", "native", "native"]
+    with scenarios(archives=kinds) as scenario:
+        leader = scenario.leader()
+        scenario.await_progress()
+        followers = [member for member in scenario.cluster.members if member is not leader]
+        for member in followers:
+            member.kill()
+        scenario.pass_time(0.5)  # what the leader appends now nobody else has
+        leader.kill()
+        appended = messages_in(leader.node.base_dir)[-1]["log_position"]
+        for member in followers:
+            scenario.revive(member)
+        second = scenario.cluster.await_leader(RECOVERY_LIMIT_S, other_than=leader)
+        terms = [entry for entry in read_recording_log(second.node.cluster_dir) if entry.is_term]
+        assert terms[-1].term_base_log_position < appended
+        scenario.await_progress()
+        scenario.revive(leader)
+        scenario.recover(leader)
+        ours, theirs = messages_in(leader.node.base_dir), messages_in(second.node.base_dir)
+        count = min(len(ours), len(theirs))  # they go on
+        assert ours[:count] == theirs[:count]
+        assert ours[count - 1]["log_position"] > appended
         scenario.finish()

@@ -14,7 +14,7 @@ from container.archive.recorder cimport Recorder, add
 from container.archive.recording_events cimport RecordingEvents
 from container.archive.replay_request import ReplayRequest
 from container.archive.replayer cimport Replayer
-from container.archive.replication_request import ReplicationRequest, check_replication_request
+from container.archive.replication_request import ReplicationRequest, check_replication_request, is_response_channel
 from container.archive.sessions.control_adapter cimport ControlAdapter
 from container.archive.sessions.control_session cimport ControlSession
 from container.archive.sessions.control_session import SESSION_CLOSED
@@ -30,6 +30,16 @@ from container.transport.seam cimport NULL_VALUE, Client
 
 cdef enum:
     MAX_REPLAY_TOKENS = 65536
+
+
+cdef bint _has_response_mode(str channel) except -1:
+    """Whether a channel is answered on the connection of its request; one that is none has its answer elsewhere."""
+    cdef bint is_response = False
+    try:
+        is_response = is_response_channel(channel)
+    except ConfigurationError:
+        pass
+    return is_response
 
 
 cdef class ArchiveConductor:
@@ -334,7 +344,7 @@ cdef class ArchiveConductor:
 
     def _start_replay(self, request, replay, stream_id, token, channel, limit_counter_id):
         cdef ControlSession session
-        if token == NULL_VALUE:
+        if token == NULL_VALUE or not _has_response_mode(channel):
             self._do(request, self._replay, replay, stream_id, channel, None, limit_counter_id)
             return
         # The session that was given the token is answered; this image is where the client wants the replay.
