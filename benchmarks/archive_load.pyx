@@ -1,8 +1,5 @@
-"""What loads an archive, and what it is compared with, for benchmarks/archive.py.
-
-Publishers, a reader of replays, round trips to a recorded position, a recorder of nothing but block polls and pwrite,
-and pwrite alone.
-"""
+"""What loads an archive, and what it is compared with, for benchmarks/archive.py: publishers, a reader of replays,
+round trips to a recorded position, a recorder of nothing but block polls and pwrite, and pwrite alone."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -57,7 +54,7 @@ def publish(list publications, int length, int64_t total, double limit_s=60.0):
     cdef Publication publication
     cdef Deadline deadline = Deadline(limit_s, "the archive did not take what was sent")
     cdef int64_t end, result
-    cdef int i, done
+    cdef int done
     cdef bint has_sent
     memset(message, 7, MESSAGE_LENGTH)
     while True:
@@ -65,7 +62,7 @@ def publish(list publications, int length, int64_t total, double limit_s=60.0):
         has_sent = False
         for publication, end in zip(publications, ends):
             result = publication.position()
-            for i in range(BURST):
+            for _ in range(BURST):
                 if result >= end:
                     break
                 result = publication.offer(message, length)

@@ -99,6 +99,17 @@ def test_what_the_channels_say_counts() -> None:
     assert response.endswith("|mtu=8192")
 
 
+def test_the_session_id_of_a_channel_that_another_client_gave_away_is_not_taken() -> None:
+    """ClusterBackup asks for replications from the very channel that it is connected by."""
+    channel = f"{CONTROL_CHANNEL}|session-id=77"
+    world = World(control_channel=channel)
+    other = seam.add_publication(world.driver.connect("other"), channel, 10, exclusive=True)
+    world.until_answered()
+    assert other.session_id == 77
+    assert "session-id" not in world.source.control_channel
+    assert b"session-id=77" not in world.scripted().request("AuthConnectRequest")["response_channel"]
+
+
 def test_close_ends_the_session_and_its_streams() -> None:
     world = connected()
     world.source.close()

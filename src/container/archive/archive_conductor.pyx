@@ -138,6 +138,8 @@ cdef class ArchiveConductor:
                 self._on_error(error)
             if session.is_done:
                 self._sessions.remove(session)
+                if session.control_session.active_listing is session:
+                    session.control_session.active_listing = None
                 work_count += 1
         return work_count
 
@@ -389,10 +391,8 @@ cdef class ArchiveConductor:
         self._sessions.append(listing)
 
     def _check_no_listing(self, session):
-        if session.active_listing is not None:
-            if not session.active_listing.is_done:
-                raise ArchiveError("active listing already in progress", code=error_codes.ACTIVE_LISTING)
-            session.active_listing = None
+        if session.active_listing is not None and not session.active_listing.is_done:
+            raise ArchiveError("active listing already in progress", code=error_codes.ACTIVE_LISTING)
 
     def on_list_recording(self, request, recording_id):
         self._do(request, self._list_recording, recording_id)

@@ -370,6 +370,8 @@ cdef class Recorder:
         except Exception as error:
             self._on_error(error)
         add(self._counters.recording_sessions, -1)
+        # Each has the other: the image would stay, with its mapped log, until cycles are collected.
+        session.owner = None
         return 0
 
     cdef int _stop_writer(self, SegmentWriter writer) except -1:

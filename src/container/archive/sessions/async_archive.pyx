@@ -93,6 +93,9 @@ cdef class AsyncArchive(FragmentHandler):
             uri.put_if_absent("term-length", str(term_buffer_length))
             uri.put_if_absent("mtu", str(mtu_length))
             uri.put_if_absent("sparse", "true" if is_sparse else "false")
+        self._is_response_mode = response_uri.get("control-mode") == "response"
+        if not self._is_response_mode:      # it may be that of the client that gave the channel away
+            control_uri.remove(channel_uri.SESSION_ID)
         self.control_channel = str(control_uri)
         self.control_stream_id = control_stream_id
         self.control_session_id = self.archive_id = self.relevant_id = NULL_VALUE
@@ -100,7 +103,6 @@ cdef class AsyncArchive(FragmentHandler):
         self._clock = client.clock
         self._response_uri = response_uri
         self._response_stream_id = response_stream_id
-        self._is_response_mode = response_uri.get("control-mode") == "response"
         self._client_name = client_name
         self._credentials = encoded_credentials
         self._message_timeout_ns = message_timeout_ns

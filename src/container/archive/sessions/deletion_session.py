@@ -42,7 +42,7 @@ class DeletionSession:
     ) -> None:
         self._store = store
         self._deletion = deletion
-        self._control_session = control_session
+        self.control_session = control_session
         self._correlation_id = correlation_id
         self._on_error = on_error
         self._is_done = False
@@ -70,11 +70,11 @@ class DeletionSession:
         except Exception as error:
             if self._on_error is not None:
                 self._on_error(error)
-            self._control_session.send_error(self._correlation_id, message_of(error), error_codes.GENERIC)
+            self.control_session.send_error(self._correlation_id, message_of(error), error_codes.GENERIC)
         finally:
             if self._deletion.is_done:
                 self._is_done = True
-                self._control_session.send_signal(
+                self.control_session.send_signal(
                     self._correlation_id, self.recording_id, _NULL_VALUE, _NULL_VALUE, _SIGNAL_DELETE
                 )
         return 1

@@ -39,7 +39,7 @@ class _Listing(ABC):
     def __init__(
         self, control_session: ControlSession, correlation_id: int, on_error: Callable[[Exception], object] | None
     ) -> None:
-        self._control_session = control_session
+        self.control_session = control_session
         self._on_error = on_error
         self._correlation_id = correlation_id
         self._has_ended = False
@@ -47,7 +47,7 @@ class _Listing(ABC):
     @property
     def is_done(self) -> bool:
         """Whether nothing more is sent: all is, or the control session has ended."""
-        return self._has_ended or self._control_session.is_done
+        return self._has_ended or self.control_session.is_done
 
     def do_work(self) -> int:
         """Send what there is room for, and return how many entries were looked at. Nothing is raised."""
@@ -60,7 +60,7 @@ class _Listing(ABC):
             self._has_ended = True
             if self._on_error is not None:
                 self._on_error(error)
-            self._control_session.send_error(self._correlation_id, message_of(error), code)
+            self.control_session.send_error(self._correlation_id, message_of(error), code)
             return 1
 
     def abort(self, reason: str) -> None:
@@ -128,7 +128,7 @@ class ListingSession(_Listing):
                 break
             entry = self._catalog.entry_bytes(recording_id)
             if self._matches(entry):
-                if not self._control_session.send_descriptor(self._correlation_id, entry):
+                if not self.control_session.send_descriptor(self._correlation_id, entry):
                     return work_count
                 self._left -= 1
             self._recording_id = None
@@ -139,7 +139,7 @@ class ListingSession(_Listing):
                 return work_count
         if work_count < _SCANS_PER_TURN:
             self._has_ended = True
-            self._control_session.send_recording_unknown(self._correlation_id, self._following_id)
+            self.control_session.send_recording_unknown(self._correlation_id, self._following_id)
             work_count += 1
         return work_count
 
@@ -204,7 +204,7 @@ class SubscriptionListing(_Listing):
         while self._left > 0 and work_count < _SCANS_PER_TURN and self._index < len(self._subscriptions):
             subscription = self._subscriptions[self._index]
             if self._matches(subscription):
-                if not self._control_session.send_subscription_descriptor(self._correlation_id, *subscription):
+                if not self.control_session.send_subscription_descriptor(self._correlation_id, *subscription):
                     return work_count
                 self._left -= 1
             self._index += 1
@@ -214,7 +214,7 @@ class SubscriptionListing(_Listing):
                 return work_count
         if work_count < _SCANS_PER_TURN:
             self._has_ended = True
-            self._control_session.send_subscription_unknown(self._correlation_id)
+            self.control_session.send_subscription_unknown(self._correlation_id)
             work_count += 1
         return work_count
 
