@@ -921,7 +921,6 @@ def test_a_response_that_can_never_be_sent_ends_the_session(world: ControlWorld,
     assert (session.is_done, session.abort_reason) == (True, reason)
     session.send_ok(2)
     session.send_signal(3, 1, 1, 0, 0)
-    session.send_replay_ok(4, 1)
     assert not session.send_descriptor(5, bytes(80))
     assert not session.send_subscription_descriptor(6, 1, 1, "aeron:ipc")
     world.work()
@@ -1152,35 +1151,6 @@ def test_one_response_that_waits_is_sent_each_cycle(world: ControlWorld) -> None
         assert [fields["correlation_id"] for _, fields in client.received()] == [correlation_id]
 
 
-def test_answers_to_replays_have_an_order_of_their_own(world: ControlWorld) -> None:
-    client = world.connect()
-    session = client.open()
-    world.driver.publication_results(RESPONSE, 20, [BACK_PRESSURED] * 3)
-    for correlation_id in range(3):
-        session.send_ok(correlation_id)
-        session.send_replay_ok(100 + correlation_id, 1 << 32 | correlation_id)
-    arrived = []
-    for _ in range(3):
-        world.work()
-        received = [fields for _, fields in client.received()]
-        assert len(received) == 2
-        arrived += [(fields["correlation_id"], fields["relevant_id"]) for fields in received]
-    assert arrived == [each for number in range(3) for each in ((number, 0), (100 + number, 1 << 32 | number))]
-
-
-def test_an_answer_to_a_replay_that_is_not_sent_is_tried_again(world: ControlWorld) -> None:
-    client = world.connect()
-    session = client.open()
-    session.send_replay_ok(1, 7)
-    assert client.received() == [], "in a turn of the session"
-    world.driver.publication_results(RESPONSE, 20, [BACK_PRESSURED] * 6)
-    world.work(2)
-    assert client.received() == []
-    world.work()
-    assert [(fields["correlation_id"], fields["relevant_id"]) for _, fields in client.received()] == [(1, 7)]
-    assert session.state == "ACTIVE"
-
-
 def test_descriptors_are_sent_now_or_tried_again_by_the_caller(world: ControlWorld) -> None:
     client = world.connect()
     session = client.open()
@@ -1257,7 +1227,6 @@ def test_a_session_without_a_publication_sends_nothing(world: ControlWorld) -> N
     session = only(world)
     session.send_ok(1)
     session.send_signal(1, 2, 3, 4, 5)
-    session.send_replay_ok(1, 2)
     assert not session.send_descriptor(1, bytes(80))
     assert not session.send_subscription_descriptor(1, 2, 3, "")
     world.work()
@@ -1361,7 +1330,6 @@ def test_hostile_clients_leave_nothing_and_hurt_nobody(seed: int) -> None:
             session = chance.choice(list(world.sessions.values()))
             session.send_error(turn, "e" * chance.randrange(3000))
             session.send_signal(turn, 1, 2, 3, chance.randrange(8))
-            session.send_replay_ok(turn, 1)
         world.wait(chance.choice((10, 50, 500)), 10)
     for client in clients:
         client.vanish()

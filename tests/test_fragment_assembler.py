@@ -130,6 +130,16 @@ def test_a_whole_frame_between_two_fragments_goes_through(wire: Wire, collector:
     assert assembled(collector) == [b"whole"]
 
 
+def test_a_message_longer_than_any_publication_sends_is_dropped(wire: Wire, collector: seam.CollectingHandler) -> None:
+    part = bytes(1 << 20)
+    for flags in (BEGIN, *[MIDDLE] * 15, END):
+        assert wire.send(part, flags) == CONTINUE
+    assert assembled(collector) == []
+    for flags in (BEGIN, *[MIDDLE] * 14, END):
+        wire.send(part, flags)
+    assert [len(message) for message in assembled(collector)] == [16 << 20]
+
+
 def test_a_second_begin_starts_afresh(wire: Wire, collector: seam.CollectingHandler) -> None:
     wire.send(b"a", BEGIN)
     wire.send(b"b", BEGIN)

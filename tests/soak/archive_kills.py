@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import Any, cast
 from container.common.aeron_defaults import CounterType
 from container.errors import ContainerError
 from container.files.catalog import RecordingDescriptor, read_catalog
+from container.files.cnc_file import CncFile
 from container.recordings.frame_reader import segment_file_name, segment_position
 from container.testing import transport_probe as seam
 from container.testing.archive import LocalArchive
@@ -43,6 +45,7 @@ PADDING = 0
 STREAM_ID = 4001
 LOCAL_CONTROL_STREAM_ID = 10
 LIMIT_S = 30.0
+UNBLOCKED_COMMANDS = "Unblocked Control Commands"
 _SIZES = (0, 1, 31, 32, 33, 100, 1000, 4064, 4096, MAX_PAYLOAD_LENGTH)
 
 
@@ -87,6 +90,9 @@ class ArchiveKills:
                 "aeron.archive.file.sync.level": str(self.sync_level),
                 "aeron.archive.catalog.file.sync.level": str(self.sync_level),
                 "aeron.archive.low.storage.space.threshold": "0",
+                # A process that is killed while it writes a command to the driver holds up all others, until the driver
+                # passes over that command after its client liveness timeout of 10 s.
+                "aeron.driver.timeout": "30000",
             },
         )
 
@@ -101,6 +107,21 @@ class ArchiveKills:
     def __exit__(self, *_error: object) -> None:
         self.archive.close()
         self.driver.close()
+
+    def driver_report(self) -> str:
+        """Whether the driver runs, its errors, and the counter of commands that dead clients had written by half.
+
+        The driver reads no other command behind such a one until its client liveness timeout is over.
+        """
+        parts = [self.driver.tail()]
+        try:
+            with closing(CncFile(self.aeron_dir / "cnc.dat")) as file:
+                named = [each for each in file.counters() if each.label.startswith(UNBLOCKED_COMMANDS)]
+                parts += [f"--- driver: {each.label} = {each.value}" for each in named]
+                parts += [f"--- driver: {each}" for each in file.errors()]
+        except (ContainerError, OSError) as error:
+            parts.append(f"--- driver: {error}")
+        return "\n".join(parts)
 
     def run(self, points: int) -> None:
         """Kill the archive so many times, and look after each; raises Lost for what is not as it should be."""
@@ -329,7 +350,7 @@ def main(arguments: Sequence[str]) -> int:
             try:
                 kills.run(points)
             except (Lost, AssertionError, ContainerError, OSError) as error:
-                print(f"FAILED: seed {seed}: {error}")
+                print(f"FAILED: seed {seed}: {error}\n{kills.driver_report()}")
                 print(f"the same again: ./run soak --archive --seed {seed} --points {points}")
                 return 1
             counts += kills.counts

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.archive_kills import ArchiveKills, Lost
+from tests.soak.archive_kills import UNBLOCKED_COMMANDS, ArchiveKills, Lost
 
 pytestmark = pytest.mark.usefixtures("jar")
 
@@ -28,3 +28,14 @@ def test_a_byte_that_was_not_published_is_found(tmp_path: Path) -> None:
             file.write(b"\x55")
         with pytest.raises(Lost):
             kills.check()
+
+
+def test_a_failure_has_the_state_of_the_driver(tmp_path: Path) -> None:
+    with ArchiveKills(tmp_path, 10) as kills:
+        report = kills.driver_report()
+        assert "running" in report
+        assert f"{UNBLOCKED_COMMANDS} = " in report
+        kills.driver.kill()
+        assert "ended with -9" in kills.driver_report()
+    (tmp_path / "driver" / "cnc.dat").unlink(missing_ok=True)
+    assert "cnc.dat" in kills.driver_report()

@@ -222,13 +222,16 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(mount_point)], check=True)
 
 
-def test_s45_an_archive_without_space_ends_the_agent_with_the_hook(node: NodeFactory, tiny_disk: Path) -> None:
+@pytest.mark.parametrize("archive", [None, "native"])
+def test_s45_an_archive_without_space_ends_the_agent_with_the_hook(
+    node: NodeFactory, tiny_disk: Path, archive: str | None
+) -> None:
     # The archive records a new stream only while more than this is free.
     properties = {
         "aeron.archive.dir": str(tiny_disk / "archive"),
         "aeron.archive.low.storage.space.threshold": "16m",
     }
-    member = node(properties={**properties, **QUICK_DRIVER})
+    member = node(archive=archive, properties={**properties, **QUICK_DRIVER})
     service = start(member, REPORTING_SERVICE)
     (tiny_disk / "ballast").write_bytes(bytes(56 * 1024 * 1024))
     with CommandClient(member) as client:

@@ -3,14 +3,17 @@ Java's tools and by our own readers."""
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from container.files.catalog import read_catalog
 from container.files.recording_log import read_recording_log
+from container.spark import FORMAT, open_session
 from container.testing.archive import ArchiveKind, LocalArchive, run_archive_tool
 from container.testing.cluster import Node
 from container.testing.endpoints import PortReservation
@@ -220,6 +223,31 @@ def test_java_s_backup_takes_everything_and_a_node_starts_from_it(
     restored.release_mark_files()
     start_ledger(restored, "python")
     assert run_ledger_client(restored, "hash")[-1] == expected
+
+
+@pytest.mark.slow
+def test_spark_s_source_reads_the_log_of_a_cluster_that_runs(node: NodeFactory) -> None:
+    member = node(archive="native")
+    start_ledger(member, "python")
+    run_ledger_client(member, *PUTS)
+    expected = [row for row in rows_of(member.base_dir, "messages") if row["template_id"] == SESSION_MESSAGE]
+    assert len(expected) == len(PUTS)
+    with closing_session() as spark:
+        frame = spark.read.format(FORMAT).options(path=str(member.base_dir), view="messages", committed="known").load()
+        rows = frame.where(f"template_id = {SESSION_MESSAGE}").orderBy("log_position").collect()
+    assert [(row.log_position, bytes(row.payload)) for row in rows] == [
+        (row["log_position"], row["payload"]) for row in expected
+    ]
+
+
+@contextmanager
+def closing_session() -> Iterator[SparkSession]:
+    """A session of Spark in this process, which ends with the block."""
+    session = open_session("native archive", master="local[1]", settings={"spark.log.level": "ERROR"})
+    try:
+        yield session
+    finally:
+        session.stop()
 
 
 @pytest.mark.slow

@@ -34,12 +34,21 @@ cdef enum:
 
 cdef bint _has_response_mode(str channel) except -1:
     """Whether a channel is answered on the connection of its request; one that is none has its answer elsewhere."""
+<<<<<<< HEAD
     cdef bint has_response_mode = False
     try:
         has_response_mode = is_response_channel(channel)
     except ConfigurationError:
         pass
     return has_response_mode
+=======
+    cdef bint is_response = False
+    try:
+        is_response = is_response_channel(channel)
+    except ConfigurationError:
+        pass
+    return is_response
+>>>>>>> 4387817df03c14016dd12a7e22f01492c588e860
 
 
 cdef class ArchiveConductor:

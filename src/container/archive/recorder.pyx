@@ -349,7 +349,8 @@ cdef class Recorder:
     cdef int _end_session(self, RecordingSession session) except -1:
         cdef RecordingSubscription subscription = session.owner
         cdef ControlSession control_session = subscription.control_session
-        cdef object counter = session.counter
+        cdef Counter counter = session.counter
+        assert counter.get() <= session.writer.position, "the stop is not before what was announced"
         cdef bint is_stopped = self._stop_writer(session.writer)
         if session.error is not None:
             self._on_error(session.error)

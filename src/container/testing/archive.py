@@ -320,7 +320,8 @@ class LocalArchive:
 
     def mark_file(self) -> MarkFileStatus | None:
         """Return what the mark file says, ``None`` while there is none that can be read."""
-        directory = Path(self.properties.get("aeron.archive.mark.file.dir", self.archive_dir))
+        archive_dir = self.properties.get("aeron.archive.dir", self.archive_dir)
+        directory = Path(self.properties.get("aeron.archive.mark.file.dir", archive_dir))
         try:
             return read_mark_file(directory / MARK_FILE_NAME)
         except (FileNotFoundError, FileFormatError):

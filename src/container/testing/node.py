@@ -654,7 +654,8 @@ class Node:
 
     def mark_files(self) -> list[MarkFileStatus]:
         """Return the readable mark files of the archive, the consensus module and the services."""
-        archive_dir = Path(self.properties.get("aeron.archive.mark.file.dir", self.archive_dir))
+        archive_dir = self.properties.get("aeron.archive.dir", self.archive_dir)
+        archive_dir = Path(self.properties.get("aeron.archive.mark.file.dir", archive_dir))
         cluster_dir = Path(self.properties.get("aeron.cluster.mark.file.dir", self.cluster_dir))
         statuses = []
         for path in (archive_dir / "archive-mark.dat", *sorted(cluster_dir.glob("cluster-mark*.dat"))):

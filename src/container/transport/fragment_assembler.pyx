@@ -2,8 +2,8 @@
 
 Rules of upstream's ImageControlledFragmentAssembler and BufferBuilder: an unfragmented frame goes straight through; a
 begin frame starts afresh; a middle or end frame counts only where it continues the message in the same term, else the
-partial message is dropped. The delivered header keeps the first frame's fields, but its position is the end of the last
-frame and its length and flags describe the whole message.
+partial message is dropped, as is one that is longer than a publication may send. The delivered header keeps the first
+frame's fields, but its position is the end of the last frame and its length and flags describe the whole message.
 """
 from cpython.ref cimport Py_DECREF, Py_XDECREF, PyObject
 from libc.stdint cimport int32_t, uint8_t
@@ -24,6 +24,7 @@ cdef extern from "Python.h":
 cdef enum:
     NOT_BEGUN = -1
     INITIAL_CAPACITY = 4096
+    MAX_MESSAGE_LENGTH = 16 * 1024 * 1024       # of any publication (upstream: FrameDescriptor.java)
 
 
 cdef class FragmentAssembler(FragmentHandler):
@@ -51,7 +52,8 @@ cdef class FragmentAssembler(FragmentHandler):
         if header.flags & FRAME_FLAG_BEGIN:
             self.reset()
             self._header = header[0]
-        elif header.term_offset != self._next_term_offset or header.term_id != self._header.term_id:
+        elif (header.term_offset != self._next_term_offset or header.term_id != self._header.term_id
+                or self._length + length > MAX_MESSAGE_LENGTH):
             self.reset()
             return ACTION_CONTINUE
         self._append(buffer, length)

@@ -44,7 +44,6 @@ cdef class ControlSession:
     cdef Publication _publication
     cdef Counter _counter
     cdef object _queue                      # deque of (message, is a signal): what could not be sent, in order
-    cdef object _replay_queue               # the same, of answers to requests for replays
 
     cdef bint has_ended(self) noexcept
     cpdef int do_work(self) except -1
@@ -61,7 +60,6 @@ cdef class ControlSession:
     cpdef int send_signal(
         self, int64_t correlation_id, int64_t recording_id, int64_t subscription_id, int64_t position,
         int32_t signal) except -1
-    cpdef int send_replay_ok(self, int64_t correlation_id, int64_t replay_session_id) except -1
     cpdef bint send_descriptor(self, int64_t correlation_id, bytes entry) except -1
     cpdef bint send_subscription_descriptor(
         self, int64_t correlation_id, int64_t subscription_id, int32_t stream_id, str stripped_channel) except -1
@@ -71,10 +69,10 @@ cdef class ControlSession:
     cdef int _decide(self) except -1
     cdef int _resend(self) except -1
     cdef int _live(self, int64_t now_ns) except -1
-    cdef int _send_queued(self, object queue) except -1
+    cdef int _send_queued(self) except -1
     cdef bytes _response(self, int64_t correlation_id, int64_t relevant_id, int32_t code, str text)
     cdef int _respond(self, bytes message, bint is_signal) except -1
-    cdef int _keep(self, object queue, bytes message, bint is_signal) except -1
+    cdef int _keep(self, bytes message, bint is_signal) except -1
     cdef bint _deliver(self, bytes message, bint is_signal) except -1
     cdef bint _try_send(self, bytes message, bint is_signal) except -1
     cdef bint _is_sent(self, int result, bint is_signal) except -1

@@ -116,7 +116,6 @@ cdef class ControlSession:
             archive_id.to_bytes(8, "little", signed=True) + session_id.to_bytes(8, "little", signed=True))
         self._counter_label = _counter_label(client_info, image, archive_id)
         self._queue = deque()
-        self._replay_queue = deque()
         authenticator.on_connect_request(session_id, encoded_credentials, self._clock.epoch_ms())
 
     @property
@@ -180,7 +179,6 @@ cdef class ControlSession:
         self._is_closed = True
         self._state = DONE
         self._queue.clear()
-        self._replay_queue.clear()
         # As objects: a C method is no callable.
         publication, pending_publication = <object> self._publication, <object> self._pending_publication
         counter, pending_counter, image = <object> self._counter, <object> self._pending_counter, <object> self.image
@@ -283,14 +281,6 @@ cdef class ControlSession:
         return self._respond(responses.recording_signal(
             self.session_id, correlation_id, recording_id, subscription_id, position, signal), True)
 
-    cpdef int send_replay_ok(self, int64_t correlation_id, int64_t replay_session_id) except -1:
-        """A replay begins. These are sent in a turn of the session, in an order of their own."""
-        if self._publication is None or self._state == DONE:
-            return 0
-        return self._keep(
-            self._replay_queue,
-            self._response(correlation_id, replay_session_id, CONTROL_RESPONSE_CODE_OK, ""), False)
-
     cpdef bint send_descriptor(self, int64_t correlation_id, bytes entry) except -1:
         """Send a descriptor as the catalog has it (Catalog.entry_bytes); whether it was sent (bool): else try again.
 
@@ -326,13 +316,13 @@ cdef class ControlSession:
                 self._fail(error)
         if not is_sent and self._state != DONE:
             self._note(False)
-            self._keep(self._queue, message, is_signal)
+            self._keep(message, is_signal)
         return 0
 
-    cdef int _keep(self, object queue, bytes message, bint is_signal) except -1:
-        if len(queue) >= MAX_WAITING:
+    cdef int _keep(self, bytes message, bint is_signal) except -1:
+        if len(self._queue) >= MAX_WAITING:
             return self.abort(f"failed to send responses: more than {MAX_WAITING} wait")
-        queue.append((message, is_signal))
+        self._queue.append((message, is_signal))
         return 0
 
     cdef bint _deliver(self, bytes message, bint is_signal) except -1:
@@ -446,20 +436,17 @@ cdef class ControlSession:
             self._ping_ns = _after(now_ns, self._liveness_check_interval_ns)
             self._deliver(responses.ping(self.session_id), True)
             work_count += 1
-        work_count += self._send_queued(self._queue)
-        if self._state == ACTIVE:
-            work_count += self._send_queued(self._replay_queue)
-        return work_count
+        return work_count + self._send_queued()
 
-    cdef int _send_queued(self, object queue) except -1:
+    cdef int _send_queued(self) except -1:
         cdef bytes message
         cdef bint is_signal
-        if not queue:
+        if not self._queue:
             return 0
-        message, is_signal = queue[0]
+        message, is_signal = self._queue[0]
         if not self._deliver(message, is_signal):
             return 0
-        queue.popleft()
+        self._queue.popleft()
         return 1
 
     cdef bint _challenge(self, bytes encoded_challenge) except -1:

@@ -97,6 +97,7 @@ cdef class RecordingSession(BlockHandler):
     cdef int on_block(self, const uint8_t* block, size_t length, int32_t session_id, int32_t term_id) except -1:
         self._write(block, length)
         # Others take this for the commit position: by now the block is in the file, and on the disk by level.
+        assert self.counter.get() <= self.writer.position, "what was announced is not taken back"
         self.counter.set(self.writer.position)
         return 0
 

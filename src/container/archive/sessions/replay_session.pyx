@@ -276,6 +276,8 @@ cdef class ReplaySession:
                 raise ArchiveError(f"replay publication is at {result}, not at {self._reader.position + length}")
             self._reader.consume(length)
             self._batch_begin += length
+            assert self._recording is None or self._reader.position <= self._recording.writer.position, (
+                "nothing is replayed before it is recorded")
             if self._reader.position >= self._limit:
                 self._finish(False)
             return <int> length

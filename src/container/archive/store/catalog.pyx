@@ -197,6 +197,7 @@ cdef class Catalog:
         cdef int64_t recording_id = self.next_recording_id
         if recording_id > RECORDING_ID_MAX:
             raise ArchiveError("the catalog is full: there are no more recording ids", code=_GENERIC)
+        assert recording_id not in self._entries and recording_id not in self._deleted, "no id is given twice"
         cdef bytes body = _encoded(descriptor, 0, 0, recording_id)
         cdef int64_t total = self._total(ENTRY_HEADER_LENGTH + len(body)), offset = self._end
         if offset + total > self.capacity:

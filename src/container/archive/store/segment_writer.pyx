@@ -145,6 +145,8 @@ cdef class SegmentWriter:
         except OSError as error:
             raise self._failure(error, <int64_t> length) from error
         self.has_failed = False
+        assert self.position & (FRAME_ALIGNMENT - 1) == 0, "a frame begins at a multiple of 32"
+        assert self._segment_position == segment_base(&self._layout, self.position), "the open segment has the position"
         return 0
 
     cdef int _check_block(self, const uint8_t* block, int64_t length) except -1:
