@@ -17,7 +17,7 @@ from container.archive.replayer cimport Replayer
 from container.archive.replication_request import ReplicationRequest, check_replication_request, is_response_channel
 from container.archive.sessions.control_adapter cimport ControlAdapter
 from container.archive.sessions.control_session cimport ControlSession
-from container.archive.sessions.control_session import SESSION_CLOSED
+from container.archive.sessions import control_session
 from container.archive.sessions.deletion_session import DeletionSession
 from container.archive.sessions.listing_session import ListingSession, SubscriptionListing, find_last_matching
 from container.archive.sessions.replication_session import ReplicationSession
@@ -34,21 +34,12 @@ cdef enum:
 
 cdef bint _has_response_mode(str channel) except -1:
     """Whether a channel is answered on the connection of its request; one that is none has its answer elsewhere."""
-<<<<<<< HEAD
-    cdef bint has_response_mode = False
-    try:
-        has_response_mode = is_response_channel(channel)
-    except ConfigurationError:
-        pass
-    return has_response_mode
-=======
     cdef bint is_response = False
     try:
         is_response = is_response_channel(channel)
     except ConfigurationError:
         pass
     return is_response
->>>>>>> 4387817df03c14016dd12a7e22f01492c588e860
 
 
 cdef class ArchiveConductor:
@@ -203,7 +194,7 @@ cdef class ArchiveConductor:
 
     def _send_and_end(self, ControlSession session):
         session.do_work()                   # a last signal or reply may wait for its turn
-        session.abort(SESSION_CLOSED)
+        session.abort(control_session.SESSION_CLOSED)
         self._end_control_session(session)
 
     def _attempt(self, call, *arguments):
@@ -284,7 +275,7 @@ cdef class ArchiveConductor:
         # One that is gone already, with the client's subscription to its responses, is no error.
         session = self._control_sessions.get(request.control_session_id)
         if session is not None and session.is_of_session(request):
-            session.abort(SESSION_CLOSED)
+            session.abort(control_session.SESSION_CLOSED)
 
     def on_challenge_response(self, request, encoded_credentials):
         session = self._known(request)
