@@ -15,9 +15,9 @@ from container.archive.recording_events cimport RecordingEvents
 from container.archive.replay_request import ReplayRequest
 from container.archive.replayer cimport Replayer
 from container.archive.replication_request import ReplicationRequest, check_replication_request, is_response_channel
+from container.archive.sessions import control_session as control_sessions
 from container.archive.sessions.control_adapter cimport ControlAdapter
 from container.archive.sessions.control_session cimport ControlSession
-from container.archive.sessions import control_session
 from container.archive.sessions.deletion_session import DeletionSession
 from container.archive.sessions.listing_session import ListingSession, SubscriptionListing, find_last_matching
 from container.archive.sessions.replication_session import ReplicationSession
@@ -194,7 +194,7 @@ cdef class ArchiveConductor:
 
     def _send_and_end(self, ControlSession session):
         session.do_work()                   # a last signal or reply may wait for its turn
-        session.abort(control_session.SESSION_CLOSED)
+        session.abort(control_sessions.SESSION_CLOSED)
         self._end_control_session(session)
 
     def _attempt(self, call, *arguments):
@@ -275,7 +275,7 @@ cdef class ArchiveConductor:
         # One that is gone already, with the client's subscription to its responses, is no error.
         session = self._control_sessions.get(request.control_session_id)
         if session is not None and session.is_of_session(request):
-            session.abort(control_session.SESSION_CLOSED)
+            session.abort(control_sessions.SESSION_CLOSED)
 
     def on_challenge_response(self, request, encoded_credentials):
         session = self._known(request)
