@@ -48,6 +48,8 @@ CAPACITY = 1 << 40
 IPC = "aeron:ipc?term-length=64k|mtu=1408"
 VERSION = 1 << 16 | 12 << 8
 RECORDING_POSITION = 100
+PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, IndexError, KeyError, AssertionError)
+"""What no failure of a disk excuses."""
 OK, ERROR = 0, 1
 START, STOP, EXTEND, DELETE = 0, 1, 2, 6
 GENERIC, ACTIVE_RECORDING, MAX_REPLAYS, MAX_RECORDINGS = 0, 2, 7, 8
@@ -187,6 +189,8 @@ class Replay:
     session_id: int = -1
     image: Image | None = None
     position: int = -1
+    announced: int = -1
+    """How far the recording was when the replay was read: no replay is ahead of that."""
     is_stopped: bool = False
     is_done: bool = False
 
@@ -410,6 +414,10 @@ class World:
         """After a crash: all of the machine is gone, or the process alone, which the driver gives up in time."""
         for stream in getattr(self, "streams", ()):
             stream.drain(self.plan.checksum)
+        if was_alive and not is_power_cut and self.control is not None:
+            # What the archive sent in its last turn holds as well: its client reads it.
+            self._observe_counters()
+            self._poll_client()
         self._note_unknown_starts()
         self.fault, self.disk.capacity = None, CAPACITY
         if is_power_cut:
@@ -523,6 +531,8 @@ class World:
 
     def _check_errors(self) -> None:
         for error in self.errors:
+            if isinstance(error, PROGRAMMING_ERRORS):
+                raise Violation("reported", f"{type(error).__name__}: {error}") from error
             if not self.is_faulty and not isinstance(error, (ArchiveError, ArchiveEvent)):
                 raise Violation("reported", f"{type(error).__name__}: {error}") from error
         self.errors.clear()
@@ -841,6 +851,7 @@ class World:
             subscription,
             self.next_replay_stream_id,
             is_slow=draw.random() < 0.2,
+            announced=limit,
         )
         self.replays.append(replay)
 
@@ -868,6 +879,7 @@ class World:
     def _read_replays(self) -> None:
         seam.invoke(self.observers)
         for replay in self.replays:
+            replay.announced = max(replay.announced, replay.recording.announced, replay.recording.stop or 0)
             if replay.is_done or (replay.is_slow and self.random.random() < 0.8):
                 continue
             self._read_replay(replay)
@@ -893,6 +905,8 @@ class World:
                 if frame[12:20] != ids:
                     raise Violation("replay", f"{name}: at {replay.position} are the ids of another stream")
                 replay.position += length
+                if replay.position > replay.announced:
+                    raise Violation("replay", f"{name} is at {replay.position}; announced was {replay.announced}")
                 self.stats["frames replayed"] += 1
         if seam.is_end_of_stream(replay.image) or seam.is_closed(replay.image):
             stop = replay.stop if replay.stop is not None else replay.recording.stop
