@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from container.api import ADMIN_ACTION
-from container.archive.sessions.control_adapter import ControlAdapter
+from container.archive.sessions.control_adapter import ControlAdapter, RequestStream
 from container.archive.sessions.control_handler import ControlHandler, ControlRequest
 from container.codecs import messages as codecs
 from container.errors import AgentTermination, ArchiveError
@@ -425,7 +425,7 @@ def test_half_a_message_is_not_completed_by_the_next_publication(world: World) -
 
 def test_many_images_that_come_and_go(world: World) -> None:
     gc.collect()
-    before = sum(type(each).__name__ == "RequestStream" for each in gc.get_objects())
+    before = sum(type(each) is RequestStream for each in gc.get_objects())
     for number in range(50):
         client = world.driver.connect("comes and goes")
         publication = seam.add_publication(client, CHANNEL, STREAM_ID, exclusive=True)
@@ -435,7 +435,7 @@ def test_many_images_that_come_and_go(world: World) -> None:
     assert len(world.calls) == 50
     assert world.errors == []
     gc.collect()
-    assert sum(type(each).__name__ == "RequestStream" for each in gc.get_objects()) <= before + 1
+    assert sum(type(each) is RequestStream for each in gc.get_objects()) <= before + 1
 
 
 def test_what_the_handler_raises_is_reported_and_the_next_request_served(world: World) -> None:

