@@ -779,3 +779,27 @@ def test_a_symbolic_link_that_leads_nowhere_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "archive" / "archive.catalog").symlink_to(tmp_path / "other")
     Catalog.open(FileStorage(), str(tmp_path / "archive")).add(described())
     assert [each.name for each in tmp_path.iterdir()] == ["archive"]
+
+
+def test_what_a_killed_process_had_renamed_lasts_before_anything_is_built_on_it() -> None:
+    disk = SimulatedDisk()
+    first = disk.process()
+    catalog = opened(first, 2)
+    catalog.add(described())
+
+    def kill_before_the_name_is_forced(kind: str, _length: int) -> None:
+        if kind == "force_directory":
+            disk.on_latency = None
+            first.kill(Draws(1))
+
+    disk.on_latency = kill_before_the_name_is_forced
+    with pytest.raises((OSError, ArchiveError)):
+        catalog.replace(described(0, original_channel="aeron:ipc?alias=" + "longer" * 200))
+    assert first.is_dead
+    second = disk.process()
+    catalog = opened(second, 2)
+    catalog.set_stop(0, 4096, 77)
+    disk.cut_power(Draws(1))
+    descriptor = state_of(opened(disk.process(), 2))[0]
+    assert descriptor is not None
+    assert descriptor.stop_position == 4096

@@ -132,6 +132,11 @@ cdef class Catalog:
         self.capacity = max(self.capacity, length)
         self._clear_behind_end(length)
         self._written_end = self._end
+        if self.sync_level > 0:
+            # A process that was killed may have written or renamed what is seen here and was never forced. Nothing may
+            # be built on that before it is on the disk: a power cut would bring the earlier file back.
+            self._force(True)
+            self._storage.force_directory(self._directory)
         return 0
 
     cdef int64_t _scan(self, int64_t length) except -2:
