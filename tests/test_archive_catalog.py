@@ -781,7 +781,8 @@ def test_a_symbolic_link_that_leads_nowhere_is_replaced(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["archive"]
 
 
-def test_what_a_killed_process_had_renamed_lasts_before_anything_is_built_on_it() -> None:
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_killed_process_had_renamed_lasts_before_anything_is_built_on_it(seed: int) -> None:
     disk = SimulatedDisk()
     first = disk.process()
     catalog = opened(first, 2)
@@ -799,7 +800,7 @@ def test_what_a_killed_process_had_renamed_lasts_before_anything_is_built_on_it(
     second = disk.process()
     catalog = opened(second, 2)
     catalog.set_stop(0, 4096, 77)
-    disk.cut_power(Draws(1))
+    disk.cut_power(Draws(seed))
     descriptor = state_of(opened(disk.process(), 2))[0]
     assert descriptor is not None
     assert descriptor.stop_position == 4096
