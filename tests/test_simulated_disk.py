@@ -559,6 +559,15 @@ def test_a_write_fails_after_some_of_it() -> None:
     assert file.read(SECTOR, 0) == bytes(7) + NEW[:100]
 
 
+def test_a_write_that_fails_ends_with_a_sector_where_it_is_to() -> None:
+    disk = SimulatedDisk()
+    file = disk.process().open_file("/file", CREATE)
+    for written, stored in ((100, 0), (SECTOR, SECTOR - 7), (2 * SECTOR, 2 * SECTOR)):
+        disk.fail("write", errno.ENOSPC, written=written, whole_sectors=True)
+        error = fails(errno.ENOSPC, file.write, NEW * 2, 7)
+        assert f"cannot write 1024 bytes at 7, {stored} of them are written" in str(error)
+
+
 def test_what_a_failed_force_lost_is_not_forced_later() -> None:
     def prepare(disk: SimulatedDisk) -> None:
         storage = disk.process()

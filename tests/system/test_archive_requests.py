@@ -3,6 +3,7 @@ intention."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -46,11 +47,12 @@ def test_a_new_replication_says_what_it_does_in_order(lines: list[str]) -> None:
 
 
 def test_our_archive_does_the_same(lines: list[str], java_classes: Path, tmp_path: Path) -> None:
-    ours = without_texts(run_archive_requests("native", tmp_path, java_classes))
-    assert scenario_names(ours) == scenario_names(lines)
+    ours = without_error_count(without_texts(run_archive_requests("native", tmp_path, java_classes)))
+    theirs = without_error_count(without_texts(lines))
+    assert scenario_names(ours) == scenario_names(theirs)
     for name in scenario_names(ours):
         if name != "differences":
-            assert scenario(ours, name) == scenario(without_texts(lines), name), name
+            assert scenario(ours, name) == scenario(theirs, name), name
     assert [line.strip() for line in differences(lines)] == [
         "OK token",
         "OK replication",
@@ -87,6 +89,11 @@ def test_ours_is_the_source_of_replications(java_classes: Path, tmp_path: Path) 
         for kind in SOURCE_KINDS
     )
     assert ours == theirs
+
+
+def without_error_count(lines: list[str]) -> list[str]:
+    """Lines without the value of the counter of errors: what counts as one is each archive's own."""
+    return [re.sub(r"(counter 101 .*): \d+$", r"\1", line) for line in lines]
 
 
 def differences(lines: list[str]) -> list[str]:

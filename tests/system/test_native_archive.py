@@ -62,7 +62,7 @@ def messages_in(base_dir: Path) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("service", ["java", "python"])
+@pytest.mark.parametrize("service", [pytest.param("java", marks=pytest.mark.slow), "python"])
 def test_a_cluster_of_one_lives_through_a_kill_and_a_shutdown(node: NodeFactory, service: str) -> None:
     member = node(archive="native")
     started = start_ledger(member, service)
@@ -158,6 +158,7 @@ def test_a_consensus_module_ends_with_its_archive(node: NodeFactory, how: str) -
     assert run_ledger_client(member, "get 3")[0].split()[:3] == ["GET", "3", str(3 * 1_000_003)]
 
 
+@pytest.mark.slow
 def test_two_services_of_ours_have_snapshots_of_their_own(node: NodeFactory) -> None:
     member = node(archive="native", service_count=2)
     silent = {"AERON_CLUSTER_SERVICE_RESPONDER": "false"}
@@ -181,6 +182,7 @@ def test_two_services_of_ours_have_snapshots_of_their_own(node: NodeFactory) -> 
         assert reports(service, "on_start")[0]["state"] == [1, 0, 20]
 
 
+@pytest.mark.slow
 def test_java_s_backup_takes_everything_and_a_node_starts_from_it(
     node: NodeFactory, tmp_path: Path, java_classes: Path
 ) -> None:

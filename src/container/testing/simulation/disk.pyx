@@ -199,7 +199,7 @@ cdef class SimulatedDisk:
     cdef dict _durable_names
     cdef list _changes                  # not forced: (directory, ((path, whether it is there, _Inode or None), ...))
     cdef dict _creations                # path -> how often it was created
-    cdef dict _faults                   # kind -> list of [calls before it, error, bytes written]
+    cdef dict _faults                   # kind -> list of [calls before it, error, bytes written, whole sectors]
     cdef list _processes                # SimulatedStorage of those that live
     cdef list _writing                  # writes in progress: (storage, inode, offset, bytes)
     cdef int64_t _used_pages
@@ -218,16 +218,17 @@ cdef class SimulatedDisk:
         self._processes.append(made)
         return made
 
-    def fail(self, str kind not None, int error, *, int after=0, int64_t written=0):
+    def fail(self, str kind not None, int error, *, int after=0, int64_t written=0, bint whole_sectors=False):
         """The next call of a kind fails, or the one ``after`` so many others, with this errno.
 
         Kinds: look, open, read, write, extend, force, map, rename, unlink, make_directory, force_directory. A write
-        has written the first ``written`` bytes. What a force that fails would have written is lost if the power is cut,
-        or is not, and a later force of it does nothing.
+        has written the first ``written`` bytes, or with ``whole_sectors`` no more of them than end with a sector, as
+        systems do: what they have not written whole ends so. What a force that fails would have written is lost if the
+        power is cut, or is not, and a later force of it does nothing.
         """
         if kind not in _KINDS:
             raise ValueError(f"there are no calls of kind {kind!r}: give one of {', '.join(_KINDS)}")
-        self._faults.setdefault(kind, []).append([after, error, written])
+        self._faults.setdefault(kind, []).append([after, error, written, whole_sectors])
 
     def rot(self, path, int64_t offset, int mask=1):
         """Flip the bits of ``mask`` in a byte of a file, on the disk and in memory. Raises OSError, ValueError."""
@@ -659,7 +660,10 @@ cdef class SimulatedFile(StorageFile):
             stored = disk._store(self._inode, offset, buffer, length)
         else:
             error = fault[1]
-            stored = disk._store(self._inode, offset, buffer, max(0, min(<int64_t> fault[2], length)))
+            stored = min(<int64_t> fault[2], length)
+            if fault[3] and stored < length:
+                stored = (offset + stored) // SECTOR * SECTOR - offset
+            stored = disk._store(self._inode, offset, buffer, max(0, stored))
         if fault is not None or stored < length:
             raise storage_error(error, f"cannot write {whole} bytes at {offset - done}, {done + stored} of them are "
                                        "written", self.path)
