@@ -203,9 +203,10 @@ def test_a_driver_has_the_same_counters(media_driver: MediaDriver) -> None:
                 counters_of(other)
             key = recording_position_key(9, 8, "i" * 100, ARCHIVE_ID)
             label = recording_position_label(9, 8, 7, "aeron:ipc?alias=" + "x" * 400, ARCHIVE_ID)
-            seam.add_counter(other, CounterType.RECORDING_POSITION, key, label)
+            counter = seam.add_counter(other, CounterType.RECORDING_POSITION, key, label)  # it goes with its object
             made = next(each for each in records(other) if each["type_id"] == 100)
             assert (made["key"], made["label"]) == (key, label)
+            counter.close()
         counters.close()
         deadline = time.monotonic() + LIMIT_S
         while records(client):

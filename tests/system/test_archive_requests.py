@@ -107,6 +107,7 @@ def test_another_run_is_the_same(lines: list[str], java_classes: Path, tmp_path:
     assert run_archive_requests("java", tmp_path, java_classes) == lines
 
 
+@pytest.mark.slow
 def test_over_the_network_it_is_the_same(java_classes: Path, tmp_path: Path, lines: list[str]) -> None:
     only = ["sessions", "start and stop", "old requests", "auto stop"]
     remote = run_archive_requests("java", tmp_path, java_classes, only=only, is_remote=True)

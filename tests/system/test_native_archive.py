@@ -141,7 +141,7 @@ def test_java_s_tools_accept_the_directory_live_stopped_and_killed(node: NodeFac
     assert run_ledger_client(member, "get 7")[0].split()[:3] == ["GET", "7", str(7 * 1_000_003)]
 
 
-@pytest.mark.parametrize("how", ["killed", "closed"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("closed", marks=pytest.mark.slow)])
 def test_a_consensus_module_ends_with_its_archive(node: NodeFactory, how: str) -> None:
     member = node(archive="native")
     started = start_ledger(member, "python")
