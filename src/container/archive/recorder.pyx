@@ -1,8 +1,8 @@
 """The recordings of an archive: what is subscribed to, what is about to begin, and what is being recorded.
 
-Upstream: the recordings' part of ArchiveConductor.java, and its recorder. Whoever reads the counter of a recording has
-been told of it: entry in the catalog, then counter, then signal, then data; and at the end stop position in the
-catalog, then signal, then the counter goes. Nothing here waits for the driver.
+Upstream: the recordings' part of ArchiveConductor.java, and its recorder. A recording begins with its entry in the
+catalog, then comes its counter, then the signal, then data; it ends with the stop position in the catalog, then the
+signal, then the counter goes. Nothing here waits for the driver.
 """
 from libc.stdint cimport int32_t, int64_t
 
@@ -101,9 +101,7 @@ cdef class Recorder:
         """Subscribe to a channel whose image continues a recording that has stopped."""
         cdef object descriptor
         self._check_count()
-        descriptor = self._store.catalog.descriptor(recording_id)
-        if descriptor is None:
-            raise ArchiveError(f"unknown recording id: {recording_id}", code=error_codes.UNKNOWN_RECORDING)
+        descriptor = self._store.known(recording_id)
         if descriptor.stream_id != stream_id:
             raise ArchiveError(
                 f"cannot extend recording {recording_id} with streamId={stream_id} for existing "

@@ -303,7 +303,7 @@ class RecordingStore:
 
     def update_channel(self, recording_id: int, stripped_channel: str, original_channel: str) -> None:
         """Change the texts of a recording's channel in the catalog."""
-        descriptor = self._known(recording_id)
+        descriptor = self.known(recording_id)
         with _as_archive_errors():
             self.catalog.replace(
                 replace(descriptor, stripped_channel=stripped_channel, original_channel=original_channel)
@@ -405,7 +405,7 @@ class RecordingStore:
     def recorded_position(self, recording_id: int) -> int:
         """How far a recording is written: where its writer is, or where it was stopped."""
         writer = self._writers.get(recording_id)
-        return writer.position if writer is not None else self._known(recording_id).stop_position
+        return writer.position if writer is not None else self.known(recording_id).stop_position
 
     def open_reader(self, recording_id: int, position: int) -> SegmentReader:
         """Return a reader of a recording from a position on, which opens its files as it comes to them."""
@@ -426,7 +426,7 @@ class RecordingStore:
 
     def replace_by_replica(self, recording_id: int, source: RecordingDescriptor) -> None:
         """Make an empty recording the target of a replication: it takes the source's parameters and texts."""
-        descriptor = self._known(recording_id)
+        descriptor = self.known(recording_id)
         if descriptor.start_position != descriptor.stop_position:
             raise ArchiveError(f"cannot replace recording {recording_id}: it is not empty")
         with _as_archive_errors():
@@ -472,7 +472,7 @@ class RecordingStore:
 
     def purge(self, recording_id: int, *, lowest_replay_position: int | None = None) -> Deletion:
         """Delete a stopped recording that nobody replays, with all its files."""
-        descriptor = self._known(recording_id)
+        descriptor = self.known(recording_id)
         if lowest_replay_position is not None:
             raise ArchiveError(
                 f"cannot purge recording with active replay {recording_id}", code=error_codes.ACTIVE_RECORDING
@@ -619,7 +619,7 @@ class RecordingStore:
         position = self._positions.truncations().get(recording_id)
         if position is None:
             return
-        descriptor = self._known(recording_id)
+        descriptor = self.known(recording_id)
         if descriptor.stop_position == position:
             self._cut(descriptor, position)
             for _, name in self._files_behind(descriptor, position):
@@ -657,7 +657,8 @@ class RecordingStore:
 
     # Looking.
 
-    def _known(self, recording_id: int) -> RecordingDescriptor:
+    def known(self, recording_id: int) -> RecordingDescriptor:
+        """Return what the catalog has of a recording; raises ArchiveError, code UNKNOWN_RECORDING, without one."""
         descriptor = self.catalog.descriptor(recording_id)
         if descriptor is None:
             raise ArchiveError(f"unknown recording id: {recording_id}", code=error_codes.UNKNOWN_RECORDING)
@@ -665,7 +666,7 @@ class RecordingStore:
 
     def _usable(self, recording_id: int) -> RecordingDescriptor:
         """The descriptor of a recording whose lengths and start position are possible."""
-        descriptor = self._known(recording_id)
+        descriptor = self.known(recording_id)
         if not _is_possible(descriptor):
             raise ArchiveError(_impossible_text(descriptor))
         return descriptor
