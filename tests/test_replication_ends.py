@@ -445,6 +445,7 @@ def scripted(**descriptor: Any) -> tuple[MemoryWorld, ScriptedSource, Archive, R
         ("mtu_length", 0, "mtuLength=0"),
         ("start_position", -32, "startPosition=-32"),
         ("start_position", 33, "startPosition=33"),
+        ("start_position", 2**61 + 32, "startPosition=2305843009213693984, stopPosition=1024"),
         ("stop_position", -32, "stopPosition=-32"),
         ("stop_position", 1025, "stopPosition=1025"),
         ("start_position", 2048, "stopPosition=1024"),
