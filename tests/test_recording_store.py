@@ -286,6 +286,26 @@ def test_a_start_that_fails_leaves_the_end_known_to_the_next_one(kind: str, afte
             assert world.range(0) == (0, writer.position)
 
 
+def test_segments_that_outlive_their_catalog_are_not_overwritten(world: StoreWorld) -> None:
+    recorded = [world.record(b"old", b"older"), world.record(b"another")]
+    contents = [world.content(each) for each in recorded]
+    world.store.close()
+    world.storage.unlink(f"{world.directory}/archive.catalog")
+    for name in (f"{2**62 + 1}-0.rec", f"{2**63 - 2}-0.rec", "notes-0.rec"):  # few ids would be left
+        world.put(name, b"strange")
+    world.open()
+    assert [str(each) for each in world.errors] == [
+        f"the catalog does not know segment files that are there, such as {world.directory}/1-0.rec: the next "
+        "recording is 2, not 0, so that none is overwritten; put back the catalog that knows them, or move them away"
+    ]
+    world.errors.clear()
+    assert world.record(b"new") == 2
+    assert [world.content(each) for each in recorded] == contents
+    world.reopen()
+    assert world.errors == []
+    assert world.record(b"newer") == 3
+
+
 def test_a_recording_that_cannot_be_is_only_purged(world: StoreWorld) -> None:
     good = descriptor(0, stop_position=0)
     for recording_id, impossible in enumerate(

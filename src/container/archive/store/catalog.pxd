@@ -22,6 +22,7 @@ cdef class Catalog:
     cdef bint _has_lost                         # a force of the file failed: another one would tell nothing
     # All raise ArchiveError for an unknown recording and once closed, OSError when the disk fails.
     cpdef int64_t add(self, object descriptor) except -1
+    cpdef int pass_over(self, int64_t recording_id) except -1
     cpdef object descriptor(self, int64_t recording_id)         # RecordingDescriptor, or None
     cpdef bytes entry_bytes(self, int64_t recording_id)         # the descriptor as stored, with padding
     cpdef int64_t entry_offset(self, int64_t recording_id) except -1    # in the file, for errors

@@ -221,6 +221,11 @@ cdef class Catalog:
         self.next_recording_id = recording_id + 1
         return recording_id
 
+    cpdef int pass_over(self, int64_t recording_id) except -1:
+        """Give no recording this id, nor one before it; the next entry puts that on the disk."""
+        self.next_recording_id = max(self.next_recording_id, recording_id + 1)
+        return 0
+
     cpdef object descriptor(self, int64_t recording_id):
         """The :class:`RecordingDescriptor`, or None when the recording is unknown, invalid or deleted.
 

@@ -23,7 +23,7 @@ from container.archive.store.recording_positions import RecordingPositions
 from container.archive.store.recovery import recover
 from container.archive.store.segment_reader import SegmentReader
 from container.archive.store.segment_writer import SegmentWriter
-from container.errors import ArchiveError, RecordingError
+from container.errors import ArchiveError, ArchiveEvent, RecordingError
 from container.files.catalog import NULL_POSITION, POSITION_MAX, RecordingDescriptor
 from container.recordings.frame_reader import segment_file_name, segment_position
 from container.storage.seam import CREATE, NO_FOLLOW, READ_ONLY, Storage
@@ -34,6 +34,7 @@ _LENGTH_MAX = 1 << 30  # of terms and segments
 _MTU_LENGTH_MAX = 1 << 16
 _FRAME_HEADER = struct.Struct("<i4xiiii")  # frame length, term offset, session id, stream id, term id
 _READ_LENGTH = 1 << 20
+_ORPHAN_ID_MAX = 1 << 62  # ids enough are left behind it
 _SEGMENT_NAME = re.compile(r"(\d+)-(\d+)\.rec(\.del)?")  # with .del: older versions meant to delete it
 
 _MIGRATION_NAME = "archive.migration"
@@ -200,6 +201,7 @@ class RecordingStore:
             positions.begin_ownership(owner)
             store = cls(storage, settings, catalog, positions, report_error)
             store.recovered = recovered
+            store._pass_over_orphans()
             store._delete_purged(report_progress)
         except BaseException:
             with suppress(OSError):
@@ -642,6 +644,28 @@ class RecordingStore:
                 file.force(with_metadata=self._settings.file_sync_level > 1)
         finally:
             file.close()
+
+    def _pass_over_orphans(self) -> None:
+        """Give no recording an id that has segment files, as when the catalog was lost: it would write into them.
+
+        Upstream's writes into them, and takes what lies behind for frames of the new recording.
+        """
+        first = self.catalog.next_recording_id
+        orphans: dict[int, str] = {}
+        for name in self._storage.list_directory(self._directory):
+            found = _SEGMENT_NAME.fullmatch(name)
+            if found and first <= int(found[1]) <= _ORPHAN_ID_MAX:
+                orphans[int(found[1])] = name
+        if orphans:
+            last = max(orphans)
+            self.catalog.pass_over(last)
+            self._report_error(
+                ArchiveEvent(
+                    f"the catalog does not know segment files that are there, such as {self._directory}/"
+                    f"{orphans[last]}: the next recording is {last + 1}, not {first}, so that none is overwritten; put "
+                    "back the catalog that knows them, or move them away"
+                )
+            )
 
     def _delete_purged(self, report_progress: Callable[[], object]) -> None:
         """Delete the files that a purge before this start did not come to."""
