@@ -323,7 +323,10 @@ def test_a_recording_in_progress_survives_a_kill(process: Process, client: Aeron
     assert "active mark file detected" in line
     mark_terminated(tmp_path / "a" / MARK_FILE_NAME)
     start(process)
-    assert f"recording {writer.recording_id} had not ended: stop position {position}, by its exact" in process.errors()
+    assert (
+        f"recording {writer.recording_id} had not ended: stop position {position}, by what it had announced"
+        in process.errors()
+    )
     assert recorded_in(tmp_path / "a") == [(writer.recording_id, position)]
     assert replay(client, writer.recording_id) == MESSAGES
     assert process.stop(LIMIT_S) == 0

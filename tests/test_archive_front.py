@@ -411,7 +411,23 @@ def test_a_recording_in_progress_is_ended_by_the_next_start(owner: Owner, caplog
         assert stop_position(archive, recording_id) == NULL_POSITION
     with caplog.at_level("INFO", "container"), owner.launch() as archive:
         assert stop_position(archive, recording_id) == 0
-    assert f"archive archiveId={ARCHIVE_ID}: recording 0 had not ended: stop position 0, by its exact" in caplog.text
+    assert (
+        f"archive archiveId={ARCHIVE_ID}: recording 0 had not ended: stop position 0, by what it had announced"
+        in caplog.text
+    )
+
+
+def test_a_truncation_that_is_finished_is_not_called_an_end(owner: Owner, caplog: pytest.LogCaptureFixture) -> None:
+    with owner.launch(low_storage_space_threshold=0) as archive:
+        record(archive)
+    with owner.launch() as archive:
+        archive.context.store.truncate(0, 0)
+    with caplog.at_level("INFO", "container"), owner.launch():
+        pass
+    assert (
+        f"archive archiveId={ARCHIVE_ID}: recording 0 lost now what a truncation or a failure had left" in caplog.text
+    )
+    assert "had not ended" not in caplog.text
 
 
 def test_many_recordings_that_had_not_ended_are_few_lines(owner: Owner, caplog: pytest.LogCaptureFixture) -> None:

@@ -49,6 +49,7 @@ _CLIENT_LIVENESS_TIMEOUT_NS = 10_000_000_000
 _LIVENESS_MARGIN_NS = 5_000_000_000  # a driver looks for dead clients now and then
 _CHECKSUM_KINDS = {None: 0, CRC_32: 1, CRC_32C: 2}
 _RECOVERED_SHOWN = 20
+_BASES = {"exact": "what it had announced", "bound": "its frames behind what was forced", "frames": "its frames"}
 _SESSION_ID_MASK = 2**31 - 1
 _OBJECTS = (
     "client",
@@ -465,10 +466,11 @@ class ArchiveContext:
     def _report_recovered(self, recovered: list[Recovered]) -> None:
         for each in recovered[:_RECOVERED_SHOWN]:
             cut = f", a last frame of {each.torn_length} bytes was cut" if each.torn_length else ""
-            where = f"stop position {each.stop_position}, by its {each.basis}{cut}"
-            report(
-                "warning" if cut else "info", "%s: recording %d had not ended: %s", self.name, each.recording_id, where
-            )
+            if each.basis == "truncation":
+                what = f"lost now what a truncation or a failure had left behind its stop position {each.stop_position}"
+            else:
+                what = f"had not ended: stop position {each.stop_position}, by {_BASES[each.basis]}{cut}"
+            report("warning" if cut else "info", "%s: recording %d %s", self.name, each.recording_id, what)
         if len(recovered) > _RECOVERED_SHOWN:
             report("info", "%s: and %d more recordings", self.name, len(recovered) - _RECOVERED_SHOWN)
 
