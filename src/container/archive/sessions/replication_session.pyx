@@ -25,7 +25,7 @@ from container.common.error_texts import message_of, shorten, type_name
 from container.common.loggers import report
 from container.common.sealed cimport seal
 from container.errors import ArchiveError, ConfigurationError, TimedOutError
-from container.files.catalog import POSITION_MAX
+from container.files.catalog import POSITION_MAX as _POSITION_MAX
 from container.transport.seam cimport NULL_VALUE, Image
 
 cdef enum:
@@ -560,7 +560,7 @@ def _check_descriptor(source, request):
         problems.append(f"segmentFileLength={segment_length}")
     if not _MTU_RANGE[0] <= mtu <= _MTU_RANGE[1] or mtu % _FRAME_ALIGNMENT:
         problems.append(f"mtuLength={mtu}")
-    if not 0 <= source.start_position <= POSITION_MAX or source.start_position % _FRAME_ALIGNMENT:
+    if not 0 <= source.start_position <= _POSITION_MAX or source.start_position % _FRAME_ALIGNMENT:
         problems.append(f"startPosition={source.start_position}")
     if source.stop_position != NULL_VALUE and (
             source.stop_position < source.start_position or source.stop_position % _FRAME_ALIGNMENT):
