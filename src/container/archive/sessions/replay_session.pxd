@@ -45,7 +45,7 @@ cdef class ReplaySession:
     cdef int64_t _follow(self) noexcept     # frames that end here or before may be sent
     cdef int _follow_counter(self) noexcept
     cdef int _read(self, int64_t end) except -1
-    cdef int _send(self, int64_t end, int64_t window) except -1
+    cdef int _send(self, int64_t end) except -1
     cdef int _advance(self, int64_t result, int64_t length) except -1
     cdef int _finish(self, bint is_revoked) except -1
     cdef int _fail(self, object error) except -1

@@ -36,17 +36,16 @@ _MAX_TEXT_LENGTH = 1024
 
 
 cdef int64_t readdress(
-        uint8_t* frames, int64_t length, int64_t room, int64_t window, int64_t wanted, int32_t session_id,
+        uint8_t* frames, int64_t length, int64_t room, int64_t wanted, int32_t session_id,
         int32_t stream_id) noexcept nogil:
     """Give whole data frames the ids of a publication, and return the bytes of those that are to be sent.
 
-    No frame ends behind ``room``. They end within ``window``, but one at least is sent; the last of them is the one
-    that reaches ``wanted``.
+    No frame ends behind ``room``; the last of them is the one that reaches ``wanted``.
     """
     cdef int64_t begin = 0, end
     while begin < length and begin < wanted:
         end = begin + align_frame(sbe.sbe_get_int32(frames + begin))
-        if end > room or (end > window and begin > 0):
+        if end > room:
             break
         sbe.sbe_put_int32(frames + begin + FRAME_SESSION_ID_OFFSET, session_id)
         sbe.sbe_put_int32(frames + begin + FRAME_STREAM_ID_OFFSET, stream_id)
@@ -196,20 +195,20 @@ cdef class ReplaySession:
 
     cdef int _replay(self) except -1:
         cdef int64_t position = self._reader.position
-        cdef int64_t end, window
+        cdef int64_t end
         if not self.publication.is_connected():
             return self._finish(True)
         end = self._follow()
         if position >= self._limit:
             return self._finish(False)
         if position < end:
-            window = self.publication.available_window()
-            if window <= 0:
+            # A batch goes as a whole, past the window, as upstream's: a few frames at each wake would cost more.
+            if self.publication.available_window() <= 0:
                 return 0
             if self._batch_begin == self._batch_end:
                 self._read(end)
             if self._batch_begin < self._batch_end and self._first_frame_end() <= end:
-                return self._send(end, window)
+                return self._send(end)
         if self._is_bound_final and self._bound <= self._recorded:
             return self._finish(False)
         return 0
@@ -256,7 +255,7 @@ cdef class ReplaySession:
         self.longest_read_ns = max(self.longest_read_ns, duration_ns)
         return 0
 
-    cdef int _send(self, int64_t end, int64_t window) except -1:
+    cdef int _send(self, int64_t end) except -1:
         """Send what can be sent now of the frames that are read, the first of which ends before ``end``."""
         cdef uint8_t* frames = self._reader.data + self._batch_begin
         cdef int64_t position = self._reader.position, length = self._batch_end - self._batch_begin, result
@@ -265,7 +264,7 @@ cdef class ReplaySession:
         else:
             with nogil:
                 length = readdress(
-                    frames, length, end - position, window, self._limit - position, self.publication.session_id,
+                    frames, length, end - position, self._limit - position, self.publication.session_id,
                     self.publication.stream_id)
             result = self.publication.offer_block(frames, <size_t> length)
         return self._advance(result, length)
