@@ -309,7 +309,7 @@ def test_texts_of_errors_are_bounded() -> None:
 def test_a_subscriber_that_goes_ends_the_replay() -> None:
     world = simulated(window=4096)
     world.streams.recorded(*[bytes(992)] * 50)
-    replay = world.streams.replay(0)
+    replay = world.streams.replay(0, read_length=4096)
     world.streams.turn()
     assert replay.session.do_work() > 0
     assert replay.reader is not None
@@ -490,11 +490,10 @@ def test_a_counter_that_goes_back_is_not_passed_by_what_is_read_already() -> Non
     counter = probe.add_counter(streams.client, COUNTER_TYPE_ID, b"", "bound")
     probe.set_counter(counter, 20 * 1024)
     replay = streams.replay(0, bound=counter)
-    streams.are_read = False
+    world.driver.publication_results(IPC, replay.stream_id, [BACK_PRESSURED])
     streams.turn()
-    assert replay.session.position == 2048
+    assert (replay.session.position, replay.session.read_bytes) == (0, 20 * 1024), "read and refused"
     probe.set_counter(counter, 4 * 1024 + 100)
-    streams.are_read = True
     for _ in range(10):
         streams.turn()
     assert replay.session.position == 4 * 1024
@@ -612,7 +611,7 @@ def test_a_replay_can_be_stopped_in_each_state(state: str) -> None:
     world = simulated(window=2048)
     streams = world.streams
     streams.recorded(*[bytes(992)] * 10)
-    replay = streams.replay(0, is_subscribed=state != "CONNECTING")
+    replay = streams.replay(0, is_subscribed=state != "CONNECTING", read_length=2048)
     session = replay.session
     if state != "INIT":
         session.do_work()
