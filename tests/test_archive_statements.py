@@ -297,7 +297,7 @@ def test_59_a_slow_subscriber_of_a_replay_delays_nobody() -> None:
     world = ArchiveWorld(window=8192)
     client = world.connect()
     recording_id = stopped(world, client, *[bytes(900)] * 100)
-    client.replay(recording_id)
+    client.replay(recording_id, file_io_max_length=8192)
     subscriber = Subscriber(world)
     world.until(lambda: subscriber.read() > 0)
     world.work(20)
