@@ -651,11 +651,8 @@ class RecordingStore:
         Upstream's writes into them, and takes what lies behind for frames of the new recording.
         """
         first = self.catalog.next_recording_id
-        orphans: dict[int, str] = {}
-        for name in self._storage.list_directory(self._directory):
-            found = _SEGMENT_NAME.fullmatch(name)
-            if found and first <= int(found[1]) <= _ORPHAN_ID_MAX:
-                orphans[int(found[1])] = name
+        names = _all_segment_files(self._storage, self._directory)
+        orphans = {int(name[1]): name[0] for name in names if first <= int(name[1]) <= _ORPHAN_ID_MAX}
         if orphans:
             last = max(orphans)
             self.catalog.pass_over(last)
@@ -670,11 +667,10 @@ class RecordingStore:
     def _delete_purged(self, report_progress: Callable[[], object]) -> None:
         """Delete the files that a purge before this start did not come to."""
         deleted = set(self.catalog.deleted_ids())
-        for name in self._storage.list_directory(self._directory) if deleted else ():
-            found = _SEGMENT_NAME.fullmatch(name)
-            if found and int(found[1]) in deleted:
+        for name in _all_segment_files(self._storage, self._directory) if deleted else ():
+            if int(name[1]) in deleted:
                 try:
-                    self._storage.unlink(f"{self._directory}/{name}")
+                    self._storage.unlink(f"{self._directory}/{name[0]}")
                 except OSError as error:
                     self._report_error(error)
                 report_progress()
@@ -809,9 +805,15 @@ def _emptied(source: RecordingDescriptor) -> RecordingDescriptor:
     )
 
 
-def _segment_files(storage: Storage, directory: str, recording_id: int) -> list[tuple[int, str]]:
+def _all_segment_files(storage: Storage, directory: str) -> list[re.Match[str]]:
+    """The names of segment files, with the recording's id and the base position as groups 1 and 2."""
     names = [_SEGMENT_NAME.fullmatch(name) for name in storage.list_directory(directory)]
-    return sorted((int(name[2]), name[0]) for name in names if name is not None and name[1] == str(recording_id))
+    return [name for name in names if name is not None]
+
+
+def _segment_files(storage: Storage, directory: str, recording_id: int) -> list[tuple[int, str]]:
+    names = _all_segment_files(storage, directory)
+    return sorted((int(name[2]), name[0]) for name in names if name[1] == str(recording_id))
 
 
 # Migration.
