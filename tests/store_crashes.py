@@ -209,8 +209,7 @@ class Lives:
         self.fault, self.has_failed = None, False
         self.calls_left = self.random.randint(1, self.random.choice([10, 60, 200]))
         self.is_power_cut = self.random.random() < 0.5
-        # Parts end within a sector. Of such a one a cut of the power could leave a half, which no real system does.
-        self.disk.longest_write = 0 if self.is_power_cut else self.random.choice([0, 0, 0, 512, 5000])
+        self.disk.longest_write = self.random.choice([0, 0, 0, 512, 5000])
         self.log.append("-- live")
         try:
             self.store = self.open()

@@ -370,8 +370,18 @@ def test_a_write_in_progress_is_cut_at_a_page() -> None:
 
 
 def test_a_long_write_is_done_in_parts() -> None:
-    found = {killed_while_writing(seed, 0, 3_000, longest_write=1_000, calls=2).count(b"n") for seed in range(50)}
-    assert found == {1_000, 2_000}
+    found = {killed_while_writing(seed, 0, 3_000, longest_write=1_500, calls=2).count(b"n") for seed in range(50)}
+    assert found == {1_024, 2_048}
+
+
+def test_a_part_of_a_long_write_ends_with_a_sector() -> None:
+    disk = SimulatedDisk()
+    disk.longest_write = SECTOR
+    file = forced(disk.process(), "/file", b"o" * (3 * SECTOR))
+    file.write(b"n" * (2 * SECTOR), 300)
+    contents = {each.contents()["/file"] for each in disk.crash_states()}
+    sectors = {content[begin : begin + SECTOR] for content in contents if content for begin in range(0, 1536, SECTOR)}
+    assert sectors == {b"o" * 512, b"o" * 300 + b"n" * 212, b"n" * 512, b"n" * 300 + b"o" * 212}
 
 
 def test_a_force_in_progress_does_not_cover_what_is_written_meanwhile() -> None:

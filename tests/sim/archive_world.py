@@ -1160,8 +1160,7 @@ class World:
             return
         self.is_power_cut = is_power_cut
         self.calls_left = draw.randint(1, draw.choice([3, 20, 60]))
-        # Parts end within a sector. Of such a one a cut of the power could leave a half, which no real system does.
-        self.disk.longest_write = 0 if is_power_cut else draw.choice([0, 0, 0, 512, 5000])
+        self.disk.longest_write = draw.choice([0, 0, 0, 512, 5000])
 
     def _do_restart(self, draw: random.Random) -> None:
         """An end in order, after which all is in the catalog."""

@@ -187,7 +187,8 @@ cdef class SimulatedDisk:
             process may die meanwhile: the call then has no effect, but for a write, which may be cut.
         stream: of its draws (int); each disk of a world has its own.
 
-    ``longest_write`` (int, bytes; 0 for any): a longer write is done in several parts, each after its latency.
+    ``longest_write`` (int, bytes; 0 for any): a longer write is done in several parts, each after its latency; they end
+    with sectors.
     """
     cdef public object on_latency
     cdef public int64_t capacity
@@ -635,12 +636,17 @@ cdef class SimulatedFile(StorageFile):
             raise storage_error(EINVAL if offset < 0 else EFBIG, f"cannot write {length} bytes at {offset}, 0 of them "
                                                                  "are written", self.path)
         while done < end:
-            part = end - done
-            if self._storage.disk.longest_write > 0:
-                part = min(part, self._storage.disk.longest_write)
+            part = self._part_of(offset + done, end - done)
             self._write_part(buffer + done, part, offset + done, done, end)
             done += part
         return 0
+
+    cdef int64_t _part_of(self, int64_t offset, int64_t length) noexcept:
+        # It ends with a sector, if not with the write: no system leaves half of one to the disk.
+        cdef int64_t longest = self._storage.disk.longest_write
+        if not 0 < longest < length:
+            return length
+        return min(length, max(SECTOR - offset % SECTOR, (offset + longest) // SECTOR * SECTOR - offset))
 
     cdef int _write_part(
             self, const uint8_t* buffer, int64_t length, int64_t offset, int64_t done, int64_t whole) except -1:
