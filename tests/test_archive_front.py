@@ -338,6 +338,12 @@ def test_a_context_is_for_one_archive(owner: Owner) -> None:
         Archive.launch(context, archive_id=3)
 
 
+@pytest.mark.parametrize("given", ["/var/lib/archive", {"archive_dir": "/var/lib/archive"}])
+def test_what_is_no_context_is_refused(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"context=.*: must be an ArchiveContext; give settings by name"):
+        Archive.launch(given)
+
+
 def test_settings_come_from_a_file_and_the_environment(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text('archive_id = 3\nsegment_file_length = "1m"\n')
     environ = {"AERON_ARCHIVE_CONFIG_FILE": str(tmp_path / "a.toml"), "AERON_ARCHIVE_ID": "4"}

@@ -20,7 +20,7 @@ from container.archive.sessions.listing_session import ListingSession
 from container.archive.store import recording_store
 from container.archive.store.recording_store import RecordingStore
 from container.storage.seam import CREATE
-from tests.fuzz.__main__ import ARCHIVE_FILES, ARCHIVE_REQUESTS, LENGTHS, memory_directory, run_episode
+from tests.fuzz.__main__ import ARCHIVE_FILES, ARCHIVE_REQUESTS, LENGTHS, main, memory_directory, run_episode
 from tests.fuzz.archive_file_cases import CATALOG, DAMAGES, POSITIONS
 from tests.fuzz.archive_request_cases import MUTATIONS, STRANGE
 from tests.fuzz.archive_wire import NAMES
@@ -138,3 +138,20 @@ def test_the_command_prints_the_seed_and_what_it_counted(part: str) -> None:
     *_, seed, verdict = result.stdout.splitlines()
     assert seed.startswith(f"seed 5: {LENGTHS[part]} cases in ")
     assert verdict == "no disagreement, no crash, no hang"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (f"--part {ARCHIVE_FILES} --cases 0", "--cases 0: must be at least 1"),
+        (f"--part {ARCHIVE_FILES} --sabotage lose", f"--part {ARCHIVE_FILES} has none"),
+    ],
+)
+def test_arguments_that_would_do_nothing_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: str, text: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fuzz", *arguments.split()])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    assert text in capsys.readouterr().err

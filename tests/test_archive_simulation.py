@@ -110,6 +110,25 @@ def test_a_part_in_which_nothing_is_found_says_so(
     assert capsys.readouterr().out == "nothing was found\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("--archive --keep 1,x", "argument --keep: '1,x': must be numbers with commas, such as 1,2,5"),
+        ("--keep 1,2", "give --archive as well"),
+        ("--archive --seeds 0", "--seeds 0: must be at least 1"),
+        ("--archive ledger", "--archive simulates no services: leave out ledger"),
+    ],
+)
+def test_arguments_that_would_do_nothing_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: str, text: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["sim", *arguments.split()])
+    with pytest.raises(SystemExit) as caught:
+        command.main()
+    assert caught.value.code == 2
+    assert text in capsys.readouterr().err
+
+
 def test_all_faults_of_the_exam_can_be_planted() -> None:
     faults = read_faults(ARCHIVE_FAULTS)
     assert len({fault.name for fault in faults}) == len(faults) >= 20

@@ -68,6 +68,27 @@ def test_signal_during_the_start_ends_a_run_and_frees_the_mark_file(
     assert [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)] == before
 
 
+SIGNALLED_ELSEWHERE = """
+import signal, threading
+from types import SimpleNamespace
+from container.common.main_program import Ending
+
+def send():
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+with Ending(SimpleNamespace(is_starting=False)) as end:
+    threading.Timer(0.2, send).start()
+    print(end.wait().name)
+"""
+
+
+def test_a_signal_that_does_not_wake_the_main_thread_ends_a_program() -> None:
+    # As one that comes just before the thread falls asleep: it was lost then.
+    command = [sys.executable, "-c", SIGNALLED_ELSEWHERE]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert (result.returncode, result.stdout) == (0, "SIGTERM\n"), result.stderr
+
+
 def test_expected_termination_ends_a_run(main_node: Node) -> None:
     main_node.service.actions["do_background_work"] = TerminateOnce(main_node, None)
     run_node(main_node)

@@ -18,7 +18,7 @@ import pytest
 from container.errors import ClusterError, ForkedError
 from container.testing.cluster import JavaService, Service
 from container.testing.process import ProcessEndedError, wait_until
-from tests.soak import faults, repairs, resource_watch, scenario, services, slow_clients
+from tests.soak import archive_kills, faults, repairs, resource_watch, scenario, services, slow_clients
 from tests.soak.__main__ import schedule
 from tests.soak.checks import Run, check_journals, read_journal, read_runs
 from tests.soak.faults import FAULTS
@@ -625,3 +625,9 @@ def test_slow_clients_that_cannot_connect_leave_no_session(monkeypatch: pytest.M
     with pytest.raises(ClusterError, match="no leader"):
         slow_clients.SlowClients({"egress_channel": "aeron:udp?endpoint=localhost:0"}, 2_000, 2)
     assert first.is_closed.is_set()
+
+
+def test_a_soak_of_no_kills_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        archive_kills.main(["--points", "0"])
+    assert "--points 0: must be at least 1" in capsys.readouterr().err

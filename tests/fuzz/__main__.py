@@ -170,6 +170,10 @@ def main() -> int:
     )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.cases < 1:
+        parser.error(f"--cases {options.cases}: must be at least 1")
+    if options.sabotage != "none" and options.part not in (AGENT, FLIPS):
+        parser.error(f"--sabotage {options.sabotage} breaks an agent's service: --part {options.part} has none")
     if options.worker:
         work(options)
         return 0

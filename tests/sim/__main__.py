@@ -176,7 +176,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the first one (%(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time (%(default)s)")
     parser.add_argument("--archive", action="store_true", help="simulate archives")
-    parser.add_argument("--keep", help="of an archive's seed, only the operations with these numbers: 1,2,5")
+    parser.add_argument(
+        "--keep", type=_numbers, help="of an archive's seed, only the operations with these numbers: 1,2,5"
+    )
     parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = options.names or list(SUBJECTS)
@@ -189,10 +191,24 @@ def main() -> int:
         else:
             work(first, end, step, names)
         return 0
+    if options.seeds < 1:
+        parser.error(f"--seeds {options.seeds}: must be at least 1")
+    if options.archive and options.names:
+        parser.error(f"--archive simulates no services: leave out {' '.join(options.names)}")
+    if options.keep is not None and not options.archive:
+        parser.error("--keep takes a part of an archive's seed: give --archive as well")
     if options.keep is not None:
-        return show_part(options.first, [int(each) for each in options.keep.split(",") if each])
+        return show_part(options.first, options.keep)
     seeds = range(options.first, options.first + options.seeds)
     return simulate_all(seeds, names, options.jobs, is_of_archives=options.archive)
+
+
+def _numbers(text: str) -> list[int]:
+    """Take apart what --keep says."""
+    try:
+        return [int(each) for each in text.split(",") if each]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be numbers with commas, such as 1,2,5") from None
 
 
 def show_part(seed: int, keep: Sequence[int]) -> int:

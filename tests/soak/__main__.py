@@ -189,7 +189,12 @@ def print_timings(scenario: Scenario, width: int) -> None:
 
 def main(start: Callable[[argparse.Namespace, Path], int] = soak) -> int:
     """Parse arguments, compile the Java service and run."""
-    parser = argparse.ArgumentParser(prog="./run soak", description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="./run soak",
+        description=__doc__.partition("\n")[0] if __doc__ else None,
+        epilog="With --archive as its first argument it is another one, with arguments of its own: "
+        "see ./run soak --archive --help.",
+    )
     parser.add_argument("--seed", type=int, default=1, help="decides everything that is chosen (default 1)")
     parser.add_argument("--minutes", type=float, default=10.0, help="how long to inject faults (default 10)")
     parser.add_argument("--rate", type=float, default=300.0, help="commands per second of each client (default 300)")

@@ -338,6 +338,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--points", type=int, default=100, help="how often the archive is killed (default 100)")
     parser.add_argument("--seed", type=int, default=1, help="of the first 20 points; each next 20 have the next seed")
     options = parser.parse_args(arguments)
+    if options.points < 1:
+        parser.error(f"--points {options.points}: must be at least 1")
     begin = time.monotonic()
     counts: Counter[str] = Counter()
     left, seed = options.points, options.seed

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from container.aeron import AeronClient
-from container.errors import ContainerError
+from container.errors import ArchiveError, ContainerError
 from container.testing.archive import ARCHIVE_KINDS, ArchiveKind, LocalArchive, archive_process
 from container.testing.cluster import LocalCluster, Service
 from container.testing.process import Process, ProcessEndedError
 from tests.system.harness import LIMIT_S
-from tests.test_archive_command import MESSAGES, record, replay
+from tests.test_archive_command import MESSAGES, record, record_open, replay
 
 pytestmark = pytest.mark.usefixtures("jar")
 
@@ -102,6 +102,48 @@ def test_java_verifies_the_checksums_of_ours(
         return_code, output = archive.tool(*verify)
         assert return_code != 0
         assert "checksum" in output.lower()
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_ours_goes_on_with_what_java_s_tool_has_changed(
+    tmp_path: Path, aeron_dir: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "--add-opens=java.base/java.util.zip=ALL-UNNAMED")
+    crc = "io.aeron.archive.checksum.Crc32"
+
+    def tool(*arguments: str, answer: str | None = None) -> str:
+        return_code, output = archive.tool(*arguments, answer=answer)
+        assert return_code == 0, f"{arguments}: {output}"
+        assert "ERR" not in output, output
+        return output
+
+    properties = {"aeron.archive.segment.file.length": "64k"}
+    with LocalArchive("native", tmp_path, aeron_dir, properties=properties) as archive:
+        archive.start().await_ready()
+        with AeronClient(str(aeron_dir), "test") as client:
+            recording_ids = [record(client, MESSAGES) for _each in range(2)]
+            if how == "stopped":
+                assert archive.stop() == 0
+            else:
+                recording_ids.append(record_open(client, MESSAGES).recording_id)
+                archive.kill()
+        first, *others = recording_ids
+        tool("checksum", crc, "-a")
+        assert f"(recordingId={first}) changed state to INVALID" in tool("mark-invalid", str(first))
+        assert "Latest version=" in tool("migrate", answer="y")
+        archive.properties.update({"aeron.archive.record.checksum": crc, "aeron.archive.replay.checksum": crc})
+        with archive.hand_over("native") as successor, AeronClient(str(aeron_dir), "test") as client:
+            successor.start().await_ready()
+            with pytest.raises(ArchiveError, match=f"unknown recording id: {first}"):
+                replay(client, first)
+            for recording_id in others:
+                assert replay(client, recording_id) == MESSAGES
+            assert successor.stop() == 0
+            assert f"(recordingId={first}) changed state to VALID" in tool("mark-valid", str(first))
+            assert tool("verify", "-a", "-checksum", crc).count("OK") == len(recording_ids)
+            successor.start().await_ready()
+            assert replay(client, first) == MESSAGES
+            assert record(client, MESSAGES) == recording_ids[-1] + 1
 
 
 def test_an_archive_is_java_s_or_ours(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from container.archive.archive_arguments import ArchiveArguments
 from container.archive.archive_context import ArchiveContext
 from container.common import forks
 from container.common.loggers import report
-from container.errors import AgentTermination, ContainerError, ForkedError, TimedOutError
+from container.common.values import shown
+from container.errors import AgentTermination, ConfigurationError, ContainerError, ForkedError, TimedOutError
 from container.settings.archive_table import INVOKER
 
 _CLOSE_REPORT_INTERVAL_S = 5.0
@@ -84,6 +85,8 @@ class Archive:
         """
         if context is None:
             context = ArchiveContext(**settings)
+        elif not isinstance(context, ArchiveContext):
+            raise ConfigurationError(f"context={shown(context)}: must be an ArchiveContext; give settings by name")
         elif settings:
             raise TypeError(f"give settings to the ArchiveContext, not beside it: {', '.join(settings)}")
         archive = cls(context)
@@ -200,6 +203,8 @@ class Archive:
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until it has ended; True when it has within ``timeout`` seconds (None: without a limit).
+
+        An archive that is driven by :meth:`invoke` does not end while the thread that drives it waits here.
 
         Raise ForkedError in a forked child.
         """

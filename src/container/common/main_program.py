@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
 import sys
 import threading
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import Any, Protocol, Self
 
@@ -15,6 +16,7 @@ from container.common import forks
 from container.common.line_printer import non_blocking_copy
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_ROUND_S = 0.5
 
 _masks: dict[int, set[Any]] = {}  # of threads that are about to fork
 
@@ -72,8 +74,14 @@ class Ending:
         self._reasons.put(reason)
 
     def wait(self) -> signal.Signals | None:
-        """The first reason, once there is one."""
-        return self._reasons.get()
+        """The first reason, once there is one.
+
+        A signal that comes just as this thread falls asleep, or to another thread, does not wake it: its handler runs
+        at the end of a round.
+        """
+        while True:
+            with contextlib.suppress(Empty):
+                return self._reasons.get(timeout=_ROUND_S)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.tell(signal.Signals(number))
