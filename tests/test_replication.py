@@ -157,6 +157,21 @@ def test_a_replication_is_stopped(world: World) -> None:
     assert target.range(0) == (0, stream.position)
 
 
+def test_a_recording_that_goes_on_meanwhile_is_not_taken_for_a_copy(world: World) -> None:
+    source, target = world.archive(0), world.archive(1)
+    source_id, local_id = recording(source)[0], recorded(target)
+    replication = target.requests().replicate(source, source_id, dst_recording_id=local_id)
+    writer = target.store.extend_recording(
+        local_id, target.range(local_id)[1], control_session_id=1, correlation_id=2, session_id=3
+    )
+    # Neither has a stop position: they are not the same for that.
+    assert replication.finish(stops=False) == [
+        ("ERROR", 2, f"cannot replicate to active recording {local_id}"),
+        ("REPLICATE_END", local_id, -1, False),
+    ]
+    target.store.stop(writer, 0)
+
+
 def test_an_unknown_recording_is_reported(world: World) -> None:
     source, target = world.archive(0), world.archive(1)
     requests = target.requests()
