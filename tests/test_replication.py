@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from container.aeron import MediaDriver
-from tests.replication_world import MS, DriverWorld, MemoryWorld, NetworkWorld, Stream, World, recorded, recording
+from tests.replication_world import IPC, MS, DriverWorld, MemoryWorld, NetworkWorld, Stream, World, recorded, recording
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +128,18 @@ def test_an_empty_recording_is_replaced(world: World) -> None:
     assert sorted(event[0] for event in replication.finish()) == ["EXTEND", "OK", "REPLICATE_END", "STOP", "SYNC"]
     assert (target.descriptor(0).stream_id, target.range(0)) == (77, (0, stop))
     assert target.content(0) == source.content(second)
+
+
+def test_an_empty_recording_is_replaced_by_one_that_begins_elsewhere(world: World) -> None:
+    source, target = world.archive(0), world.archive(1)
+    first = recorded(source, 0)
+    later = recorded(source, 5_000, channel=f"{IPC}|init-term-id=7|term-id=9|term-offset=64", stream_id=77)
+    requests = target.requests()
+    requests.replicate(source, first).finish(stops=False)
+    replication = requests.replicate(source, later, dst_recording_id=0)
+    assert ("EXTEND", 0, 2 * 65_536 + 64, True) in replication.finish()
+    assert target.range(0) == source.range(later)
+    assert target.content(0) == source.content(later)
 
 
 def test_a_recording_that_is_active_is_followed_to_its_end(world: World) -> None:
