@@ -139,7 +139,8 @@ def test_22_whoever_reads_of_the_stop_finds_it_in_the_catalog_and_the_counter_go
 ) -> None:
     client = world.connect()
     recording_id, stream = active(world, client, b"one")
-    stop, is_counter_there = world.store.stop, []
+    stop = world.store.stop
+    is_counter_there: list[bool] = []
 
     def observed_stop(writer: SegmentWriter, now_ms: int) -> None:
         is_counter_there.append(bool(world.counter(RECORDING_POSITION)))
