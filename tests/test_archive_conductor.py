@@ -48,9 +48,11 @@ def test_a_client_learns_the_archives_id(world: ArchiveWorld) -> None:
 
 def test_a_recording_begins_with_a_counter_that_can_be_found_when_the_signal_comes(world: ArchiveWorld) -> None:
     client = world.connect()
-    stream = world.stream(1001)
+    stream = world.stream(1001, f"{IPC}|init-term-id=7|term-id=8|term-offset=128")
     assert client.start_recording(1001) > 0
     assert client.signal("START") == 0
+    # A consensus module looks it up once, and takes its value for what is recorded.
+    assert world.counter_value(RECORDING_POSITION) == 65_536 + 128
     stream.send(b"one")
     [record] = world.counter(RECORDING_POSITION)
     assert record["label"] == f"rec-pos: 0 {stream.publication.session_id} 1001 aeron:ipc - archiveId={ARCHIVE_ID}"
@@ -203,6 +205,7 @@ def test_a_recording_is_extended_where_it_stopped(world: ArchiveWorld) -> None:
     stream = world.stream(1001, channel)
     client.ok("ExtendRecordingRequest2", stream_id=1001, channel=b"aeron:ipc?alias=second", **fields)
     assert client.signal("EXTEND") == recording_id
+    assert world.counter_value(RECORDING_POSITION) == stop
     stream.send(b"second")
     stream.close()
     assert client.signal("STOP") == recording_id
@@ -328,6 +331,15 @@ def test_a_replay_is_gone_when_its_stop_is_answered(world: ArchiveWorld) -> None
     assert client.ok("StopReplayRequest", replay_session_id=12345) == 0
     assert world.counter_value(REPLAYS) == 0
     world.until(subscriber.is_closed)
+
+
+def test_a_replay_is_stopped_and_a_truncation_that_follows_at_once_is_done(world: ArchiveWorld) -> None:
+    client = world.connect()
+    recording_id = recorded(world, 1001, *[bytes(900)] * 300)
+    client.send("StopReplayRequest", replay_session_id=client.replay(recording_id))
+    truncate_id = client.send("TruncateRecordingRequest", recording_id=recording_id, position=0)
+    response = client.response_to(truncate_id)
+    assert (response["code"], response["relevant_id"]) == (0, 3)
 
 
 def test_all_replays_are_stopped_and_a_truncation_that_follows_at_once_is_done(world: ArchiveWorld) -> None:
@@ -685,16 +697,22 @@ def test_a_bad_channel_is_an_error_reply(world: ArchiveWorld) -> None:
 
 
 def test_recordings_and_replays_outlive_the_session_that_asked_for_them(world: ArchiveWorld) -> None:
+    replayed_id = recorded(world, 1002, *[bytes(900)] * 300)
     client = world.connect()
     stream = world.stream(1001)
     client.start_recording(1001)
     recording_id = client.signal("START")
+    client.replay(replayed_id)
+    subscriber = Subscriber(world)
+    world.until(lambda: subscriber.read() > 0)
     client.send("CloseSessionRequest")
-    world.work(3)
+    world.until(lambda: world.counter_value(CONTROL_SESSIONS) == 0)
     stream.send(b"later")
     stream.close()
     world.until(lambda: not world.store.is_active(recording_id))
     assert payloads(world.recorded(recording_id)) == [b"\xc0later"]
+    world.until(subscriber.has_ended)
+    assert subscriber.content == world.recorded(replayed_id)
     assert world.texts() == []
 
 

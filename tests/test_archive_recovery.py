@@ -620,6 +620,14 @@ def test_of_other_recordings_nothing_is_looked_at(scene: Scene) -> None:
     assert scene.segment(0, 1) == scene.segment(0, 10) == b"other".ljust(SEGMENT, b"\0")
 
 
+def test_a_segment_in_front_of_the_recording_may_begin_anywhere(scene: Scene) -> None:
+    # Upstream's archive leaves it when a replication replaces an empty recording by one that begins elsewhere.
+    scene.write_catalog(recording(start_position=2 * SEGMENT))
+    scene.write(SEGMENT - TERM, b"", length=SEGMENT)
+    assert scene.start() == [Recovered(0, 2 * SEGMENT, "frames", 0)]
+    assert scene.segments() == [f"0-{SEGMENT - TERM}.rec"]
+
+
 def test_segments_that_were_detached_are_left_alone(scene: Scene) -> None:
     scene.write_catalog(recording(start_position=2 * SEGMENT))
     for base in (0, SEGMENT):

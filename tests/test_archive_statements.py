@@ -8,6 +8,7 @@ import pytest
 
 from container.archive import error_codes
 from container.archive.archive_counters import recording_position_key
+from container.archive.store.segment_writer import SegmentWriter
 from container.testing import transport_probe as seam
 from container.testing.simulation.disk import SimulatedDisk
 from tests.archive_streams import payloads
@@ -134,10 +135,19 @@ def test_21_what_is_not_recorded_cannot_be_stopped(world: ArchiveWorld) -> None:
 
 
 def test_22_whoever_reads_of_the_stop_finds_it_in_the_catalog_and_the_counter_goes_after_it(
-    world: ArchiveWorld,
+    world: ArchiveWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = world.connect()
     recording_id, stream = active(world, client, b"one")
+    stop = world.store.stop
+    is_counter_there: list[bool] = []
+
+    def observed_stop(writer: SegmentWriter, now_ms: int) -> None:
+        is_counter_there.append(bool(world.counter(RECORDING_POSITION)))
+        stop(writer, now_ms)
+        is_counter_there.append(bool(world.counter(RECORDING_POSITION)))
+
+    monkeypatch.setattr(world.store, "stop", observed_stop)
     stream.close()
     stop_position = -1
     while stop_position == -1:
@@ -146,6 +156,7 @@ def test_22_whoever_reads_of_the_stop_finds_it_in_the_catalog_and_the_counter_go
         stop_position = world.store.catalog.stop_position(recording_id)
         assert was_there
     assert stop_position == 64
+    assert is_counter_there == [True, True]
     assert world.counter(RECORDING_POSITION) == []
     assert client.signals() == [("STOP", recording_id, 64)]
 

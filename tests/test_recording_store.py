@@ -233,6 +233,37 @@ def test_replicas_are_empty_and_take_the_sources_parameters(world: StoreWorld) -
     refuses(error_codes.UNKNOWN_RECORDING, "unknown recording id: 9", world.store.replace_by_replica, 9, source)
 
 
+@pytest.mark.parametrize("former_start", [0, TERM_LENGTH, 5 * TERM_LENGTH])
+@pytest.mark.parametrize(("start", "segment_length"), [(0, TERM_LENGTH), (3 * TERM_LENGTH, 2 * TERM_LENGTH)])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_an_empty_recording_was_is_nothing_to_the_replica_in_its_place(
+    world: StoreWorld, former_start: int, start: int, segment_length: int, is_known: bool
+) -> None:
+    world.record(start_position=former_start)
+    assert world.segments() == [former_start]
+    source = descriptor(
+        99, start_position=start, segment_file_length=segment_length, mtu_length=TERM_LENGTH,
+        stream_id=FRAMES.stream_id, initial_term_id=FRAMES.initial_term_id,
+    )  # fmt: skip
+    world.store.replace_by_replica(0, source)
+    assert world.segments() == []
+    writer = world.extend(0)
+    world.write(writer, FULL, b"x")
+    if not is_known:
+        world.owner = (7, 7)  # another archive ran in between
+    world.open()
+    assert world.range(0) == (start, writer.position)
+    world.write(world.extend(0), None, *[FULL] * 5)
+
+
+def test_the_segment_of_an_empty_recording_does_not_come_back_without_power() -> None:
+    disk, world = simulated(1)
+    world.record(start_position=5 * TERM_LENGTH)
+    world.store.replace_by_replica(0, descriptor(99))
+    for state in disk.crash_states():
+        assert [name for name in state.contents() if name.endswith(".rec")] == []
+
+
 def test_what_a_stop_cleared_does_not_come_back_without_power() -> None:
     disk, world = simulated(1)
     writer = world.start()

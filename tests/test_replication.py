@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from container.aeron import MediaDriver
-from tests.replication_world import MS, DriverWorld, MemoryWorld, NetworkWorld, Stream, World, recorded, recording
+from tests.replication_world import IPC, MS, DriverWorld, MemoryWorld, NetworkWorld, Stream, World, recorded, recording
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +130,18 @@ def test_an_empty_recording_is_replaced(world: World) -> None:
     assert target.content(0) == source.content(second)
 
 
+def test_an_empty_recording_is_replaced_by_one_that_begins_elsewhere(world: World) -> None:
+    source, target = world.archive(0), world.archive(1)
+    first = recorded(source, 0)
+    later = recorded(source, 5_000, channel=f"{IPC}|init-term-id=7|term-id=9|term-offset=64", stream_id=77)
+    requests = target.requests()
+    requests.replicate(source, first).finish(stops=False)
+    replication = requests.replicate(source, later, dst_recording_id=0)
+    assert ("EXTEND", 0, 2 * 65_536 + 64, True) in replication.finish()
+    assert target.range(0) == source.range(later)
+    assert target.content(0) == source.content(later)
+
+
 def test_a_recording_that_is_active_is_followed_to_its_end(world: World) -> None:
     source, target = world.archive(0), world.archive(1)
     source_id, stream = recording(source)
@@ -155,6 +167,21 @@ def test_a_replication_is_stopped(world: World) -> None:
     assert [event[0] for event in replication.finish()] == ["REPLICATE", "OK", "EXTEND", "REPLICATE_END", "STOP"]
     assert requests.error("StopReplicationRequest", replication_id=replication.replication_id)[0] == 12
     assert target.range(0) == (0, stream.position)
+
+
+def test_a_recording_that_goes_on_meanwhile_is_not_taken_for_a_copy(world: World) -> None:
+    source, target = world.archive(0), world.archive(1)
+    source_id, local_id = recording(source)[0], recorded(target)
+    replication = target.requests().replicate(source, source_id, dst_recording_id=local_id)
+    writer = target.store.extend_recording(
+        local_id, target.range(local_id)[1], control_session_id=1, correlation_id=2, session_id=3
+    )
+    # Neither has a stop position: they are not the same for that.
+    assert replication.finish(stops=False) == [
+        ("ERROR", 2, f"cannot replicate to active recording {local_id}"),
+        ("REPLICATE_END", local_id, -1, False),
+    ]
+    target.store.stop(writer, 0)
 
 
 def test_an_unknown_recording_is_reported(world: World) -> None:

@@ -398,6 +398,8 @@ public final class ArchiveRequests
             (proxy, id, control) -> proxy.listRecordingSubscriptions(0, 5, "alias=c", 0, false, id, control));
         session.askUnordered("listRecordingSubscriptions(0, 5, none)", 1,
             (proxy, id, control) -> proxy.listRecordingSubscriptions(0, 5, "none", 0, false, id, control));
+        session.ask("listRecordingSubscriptions(-1, 1, alias)", 1,
+            (proxy, id, control) -> proxy.listRecordingSubscriptions(-1, 1, "alias", 0, false, id, control));
         stopRecording("a", 1);
         stopRecording("b", 1);
         stopRecording("c", 1);

@@ -171,7 +171,7 @@ class SubscriptionListing(_Listing):
         correlation_id: of the request.
         subscriptions: id, stream and channel of each that there is: the stripped channel as the archive subscribed to
             it, with the prefix of a spy where it is one.
-        pseudo_index: so many of them are passed over, whether they match or not.
+        pseudo_index: so many of them are passed over, whether they match or not; none is sent for less than 0.
         subscription_count: how many are sent at most.
         apply_stream_id: whether only those of one stream are sent.
         stream_id: that stream.
@@ -194,8 +194,8 @@ class SubscriptionListing(_Listing):
     ) -> None:
         super().__init__(control_session, correlation_id, on_error)
         self._subscriptions = tuple(subscriptions)
-        self._index = max(0, pseudo_index)
-        self._left = subscription_count
+        self._index = pseudo_index
+        self._left = subscription_count if pseudo_index >= 0 else 0
         self._stream_id = stream_id if apply_stream_id else None
         self._channel_fragment = channel_fragment
 

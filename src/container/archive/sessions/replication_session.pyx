@@ -253,6 +253,9 @@ cdef class ReplicationSession:
         if not catalog.has(recording_id):
             raise _Refusal(f"unknown destination recording id {recording_id}", error_codes.UNKNOWN_RECORDING)
         self._replay_position = catalog.stop_position(recording_id)
+        if self._replay_position == NULL_VALUE:
+            # It would look like the source's, where that is active too: upstream sends SYNC then.
+            raise _Refusal(f"cannot replicate to active recording {recording_id}", error_codes.ACTIVE_RECORDING)
         if self._replay_position == catalog.start_position(recording_id):
             self._replay_position = source.start_position
             self._store.replace_by_replica(recording_id, source)

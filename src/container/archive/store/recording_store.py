@@ -427,11 +427,21 @@ class RecordingStore:
             return self.catalog.add(_emptied(source))
 
     def replace_by_replica(self, recording_id: int, source: RecordingDescriptor) -> None:
-        """Make an empty recording the target of a replication: it takes the source's parameters and texts."""
+        """Make an empty recording the target of a replication: it takes the source's parameters and texts.
+
+        The segment that it has at its end goes, as nothing is in it: where the source begins elsewhere, a recovery
+        would take it for the end, or for damage, and the copy could not go on past it.
+        """
         descriptor = self.known(recording_id)
         if descriptor.start_position != descriptor.stop_position:
             raise ArchiveError(f"cannot replace recording {recording_id}: it is not empty")
         with _as_archive_errors():
+            base = _base(descriptor, descriptor.stop_position)
+            files = [name for position, name in self._files(recording_id) if position >= base]
+            for name in files:
+                self._storage.unlink(f"{self._directory}/{name}")
+            if files and self._settings.file_sync_level > 0:
+                self._storage.force_directory(self._directory)
             self.catalog.replace(replace(_emptied(source), recording_id=recording_id))
 
     # Cutting and deleting.

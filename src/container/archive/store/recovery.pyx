@@ -199,14 +199,18 @@ cdef class _Recovery:
         return descriptor
 
     cdef list _segment_bases(self):
-        """Where the segments of the recording begin that lie in it, ascending."""
-        found = self._bases.get(self._recording_id, [])
+        """Where the segments of the recording begin that lie in it, ascending.
+
+        Those in front are detached, or what the recording was before a replication replaced it, whose segments may have
+        begun elsewhere.
+        """
+        found = [base for base in self._bases.get(self._recording_id, []) if base < 0 or base >= self._first_base]
         for base in found:
             if base < 0 or base > POSITION_MAX or (base - self._first_base) % self._segment_length != 0:
                 raise RecordingError(f"no segment of recording {self._recording_id} begins at {base}: it has "
                                      f"{self._segment_length} bytes in each, from {self._first_base} on",
                                      file=self._path(base))
-        return [base for base in found if base >= self._first_base]
+        return found
 
     cdef str _path(self, object base):
         return f"{self._directory}/{self._recording_id}-{base}.rec"
