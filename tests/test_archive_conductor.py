@@ -126,6 +126,30 @@ def test_a_stop_answers_before_it_signals_and_frees_the_key(world: ArchiveWorld,
         assert client.error("StopRecordingByIdentityRequest", recording_id=99)[0] == error_codes.UNKNOWN_RECORDING
 
 
+def test_a_stop_by_identity_leaves_the_other_recordings_of_its_subscription(world: ArchiveWorld) -> None:
+    """As upstream: the subscription goes on, also with new images, until its last recording ends."""
+    client = world.connect()
+    first, second = world.stream(1001), world.stream(1001)
+    client.start_recording(1001, auto_stop=False)
+    one, other = client.signal("START"), client.signal("START")
+    assert client.ok("StopRecordingByIdentityRequest", recording_id=one) == 1
+    assert client.signal("STOP") == one
+    third = world.stream(1001)
+    assert client.signal("START") == other + 1
+    assert client.ok("StopRecordingByIdentityRequest", recording_id=other) == 0
+    assert client.signal("STOP") == other
+    third.send(b"three")
+    world.until(lambda: world.counter_value(RECORDING_POSITION) == third.position)
+    third.publication.close()
+    assert client.signal("STOP") == other + 1
+    world.work(3)
+    assert not any(seam.is_connected(each.publication) for each in (first, second))
+    fourth = world.stream(1001)
+    world.work(3)
+    assert client.signals() == []
+    assert not seam.is_connected(fourth.publication)
+
+
 def test_one_key_can_be_recorded_once_at_a_time(world: ArchiveWorld) -> None:
     client = world.connect()
     client.start_recording(1001, IPC)

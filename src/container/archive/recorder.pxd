@@ -18,6 +18,7 @@ cdef class PendingRecording:                        # in the catalog, and waitin
     cdef Image image
     cdef SegmentWriter writer
     cdef PendingAdd counter
+    cdef bint is_aborted                            # stopped before it began
 
 
 cdef class Recorder:
@@ -59,6 +60,7 @@ cdef class Recorder:
     cdef bint _begin_session(self, PendingRecording pending) except -1
     cdef int _begin_recording(self, PendingRecording pending, Counter counter) except -1
     cdef int _give_up(self, PendingRecording pending, object error) except -1
+    cdef int _end_released(self, RecordingSubscription subscription) except -1
     cdef int _record(self) except -1
     cdef int _end_sessions(self) except -1
     cdef int _end_session(self, RecordingSession session) except -1

@@ -158,7 +158,11 @@ cdef class Recorder:
             code=error_codes.UNKNOWN_SUBSCRIPTION)
 
     cpdef bint stop_by_recording_id(self, int64_t recording_id) except -1:
-        """Stop a recording, and begin no other on its subscription; whether it was active (bool)."""
+        """Stop a recording, and take its subscription's key away; whether it was the subscription's (bool).
+
+        False where no recording of that id is active, or another of its subscription was stopped so before. While
+        others of the subscription are active it goes on, also with new images; nobody but they can stop it (upstream).
+        """
         cdef RecordingSession session = self.session_of(recording_id)
         cdef RecordingSubscription subscription
         cdef PendingRecording pending
@@ -168,11 +172,15 @@ cdef class Recorder:
         else:
             for pending in self._pending:
                 if pending.writer.recording_id == recording_id:
+                    pending.is_aborted = True
                     subscription = pending.subscription
                     break
             else:
                 return False
-        self._forget(subscription, None)
+        if self.by_key.get(subscription.key) is not subscription:
+            return False
+        del self.by_key[subscription.key]
+        subscription.is_released = True
         return True
 
     cpdef int stop(self, RecordingSubscription subscription) except -1:
@@ -259,7 +267,13 @@ cdef class Recorder:
         if pending.writer is not None:
             self._stop_writer(pending.writer)
         pending.subscription.end_recording()
+        self._end_released(pending.subscription)
         return self._refuse(pending.subscription, error)
+
+    cdef int _end_released(self, RecordingSubscription subscription) except -1:
+        if subscription.is_released and not subscription.is_ended and subscription.recording_count == 0:
+            self._forget(subscription, None)
+        return 0
 
     cdef SegmentWriter _writer_of(self, RecordingSubscription subscription, Image image):
         cdef int64_t recording_id = subscription.extended_recording_id
@@ -307,7 +321,7 @@ cdef class Recorder:
             self._events.started(
                 session.recording_id, image.join_position, image.session_id, subscription.stream_id,
                 subscription.original_channel, image.source_identity)
-        if subscription.is_ended:       # stopped while the driver was asked
+        if subscription.is_ended or pending.is_aborted:     # stopped while the driver was asked
             session.abort()
         return 0
 
@@ -364,6 +378,7 @@ cdef class Recorder:
             self._stop(subscription, session.error)
         elif subscription.is_ended:
             self._has_ended_subscription = True
+        self._end_released(subscription)
         try:
             counter.close()
         except Exception as error:

@@ -20,6 +20,7 @@ cdef class RecordingSubscription:
     cdef readonly RecordingSession recording    # of the latest image, None before the first
     cdef readonly object error                  # ArchiveError: why nothing is recorded, None if that is not so
     cdef readonly bint is_ended                 # nothing is recorded on it any more
+    cdef bint is_released                       # it ends with the last recording that is active now
     cdef readonly int recording_count           # recordings that are active or about to begin
     cdef PendingAdd _pending
 
