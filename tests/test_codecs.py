@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -10,11 +11,14 @@ from container.errors import CodecError, ContainerError
 from scripts.generate_codecs import Message, Schema, load_schemas
 from tests.golden.vectors import (
     BLOCK_LENGTHS,
+    GROUP_HEADER,
     HEADER,
     LATER_FIELDS,
     VAR_SINCE,
+    Fields,
     Vector,
     derive,
+    groups_end,
     load_all,
     var_parts,
 )
@@ -106,7 +110,7 @@ PROTOCOL_SHEET_VECTORS = [
 ]
 
 
-def expected_fields(vector: Vector) -> dict[str, int | bytes | None]:
+def expected_fields(vector: Vector) -> Fields:
     is_header = vector.message == "SessionMessageHeader"
     return {**vector.fields, "payload": b""} if is_header else dict(vector.fields)
 
@@ -160,6 +164,15 @@ def test_outbound_encodings_equal_the_vectors_of_the_protocol_sheet(
     assert (name, decoded) == (message, {**decoded, **as_bytes})
 
 
+NULLS = {
+    "SBE_NULL_UINT8": 255,
+    "SBE_NULL_INT32": -(2**31),
+    "SBE_NULL_INT64": -(2**63),
+    "SBE_NULL_VERSION": 0,
+    "SBE_NULL_CAPACITY": 0,
+}
+
+
 def all_messages() -> list[tuple[Schema, Message]]:
     return [(schema, message) for schema in SCHEMAS.values() for message in schema.messages]
 
@@ -169,9 +182,8 @@ def all_messages() -> list[tuple[Schema, Message]]:
 )
 def test_description_says_of_every_field_what_the_reference_decoder_says(schema: Schema, message: Message) -> None:
     layout = GOLDEN[schema.name].layouts[message.name]
-    nulls = {"SBE_NULL_INT32": -(2**31), "SBE_NULL_INT64": -(2**63), "SBE_NULL_VERSION": 0, "SBE_NULL_CAPACITY": 0}
     described = {
-        item.name: (item.offset, item.since, nulls[item.null])
+        item.name: (item.offset, item.since, NULLS[item.null])
         for item in message.fields
         if item.since <= schema.version
     }
@@ -180,6 +192,13 @@ def test_description_says_of_every_field_what_the_reference_decoder_says(schema:
     assert {item.name: item.since for item in message.var} == layout.var
     assert [item.name for item in message.var] == list(layout.var)
     assert (message.template_id, message.written_block_length) == (layout.template_id, layout.block_length)
+    assert [group.name for group in message.groups] == list(layout.groups)
+    for group in message.groups:
+        elements = layout.groups[group.name]
+        slots = {name: (slot.offset, slot.null) for name, slot in elements.fields.items()}
+        assert {item.name: (item.offset, NULLS[item.null]) for item in group.fields} == slots
+        assert [item.name for item in group.var] == list(elements.var)
+        assert group.block_length == elements.block_length
 
 
 def test_descriptions_and_golden_files_have_the_same_messages_enums_and_versions() -> None:
@@ -246,8 +265,7 @@ def test_field_beyond_a_short_block_is_null_even_when_the_version_has_it() -> No
         data = HEADER.pack(block_length, 23, 111, 16) + encoded[8 : 8 + block_length]
         fields = decode_as("cluster", "ClusterActionRequest", data)
         for name, slot in GOLDEN["cluster"].layouts["ClusterActionRequest"].fields.items():
-            size = 8 if slot.null < -(2**31) else 4
-            is_present = slot.offset + size <= block_length
+            is_present = slot.offset + slot.size <= block_length
             assert fields[name] == (vector_of("ClusterActionRequest").fields[name] if is_present else None)
 
 
@@ -256,7 +274,7 @@ def oldest_block_length(schema: str, message: str) -> int:
     layout = GOLDEN[schema].layouts[message]
     if schema == "mark":
         return layout.block_length
-    return max(slot.offset + (8 if slot.null < -(2**31) else 4) for slot in layout.fields.values() if not slot.since)
+    return max(slot.offset + slot.size for slot in layout.fields.values() if not slot.since)
 
 
 @pytest.mark.parametrize("vectors", vectors_by_message())
@@ -340,8 +358,9 @@ def test_var_data_of_any_length_round_trips(length: int) -> None:
 @pytest.mark.parametrize("claimed", [2**32 - 1, 2**32 - 5, 2**31, 2**31 - 1, 2**30, 0])
 def test_var_length_that_reaches_beyond_the_bytes_is_refused(claimed: int) -> None:
     for vector in VECTORS:
-        position = HEADER.size + HEADER.unpack_from(vector.encoded)[0]
-        for part in var_parts(vector.encoded):
+        layout = GOLDEN[vector.schema].layouts[vector.message]
+        position = groups_end(vector.encoded, layout)
+        for part in var_parts(vector.encoded, layout):
             length = max(claimed, len(vector.encoded) - position - 4 + 1)
             data = bytearray(vector.encoded)
             struct.pack_into("<I", data, position, length)
@@ -349,6 +368,74 @@ def test_var_length_that_reaches_beyond_the_bytes_is_refused(claimed: int) -> No
             assert text.startswith(f"{vector.message} (version ")
             assert f"needs at least {position + 4 + length} bytes, got {len(data)}" in text
             position += len(part)
+
+
+# Repeating groups.
+
+
+def group_vectors() -> list[Vector]:
+    return [vector for vector in VECTORS if GOLDEN[vector.schema].layouts[vector.message].groups]
+
+
+def test_a_group_of_more_elements_than_there_are_bytes_is_refused() -> None:
+    for vector in group_vectors():
+        position = HEADER.size + HEADER.unpack_from(vector.encoded)[0]
+        block_length, count = GROUP_HEADER.unpack_from(vector.encoded, position)
+        for claimed in (count + 2, 65535):
+            data = bytearray(vector.encoded)
+            GROUP_HEADER.pack_into(data, position, block_length, claimed)
+            assert refusal(bytes(data)).startswith(f"{vector.message} (version 16, block length ")
+
+
+def test_an_element_shorter_than_in_any_version_is_refused() -> None:
+    for vector in group_vectors():
+        position = HEADER.size + HEADER.unpack_from(vector.encoded)[0]
+        block_length, count = GROUP_HEADER.unpack_from(vector.encoded, position)
+        for shorter in (0, block_length - 1):
+            data = bytearray(vector.encoded + bytes(64))
+            GROUP_HEADER.pack_into(data, position, shorter, max(count, 1))
+            assert "block is shorter than in any version: needs at least " in refusal(bytes(data))
+
+
+def test_unknown_bytes_of_a_newer_sender_s_elements_are_skipped() -> None:
+    vector = vector_of("BackupResponse")
+    block_length, _, schema_id, _ = HEADER.unpack_from(vector.encoded)
+    begin = HEADER.size + block_length
+    length, count = GROUP_HEADER.unpack_from(vector.encoded, begin)
+    elements = vector.encoded[begin + GROUP_HEADER.size :]
+    data = HEADER.pack(block_length, 78, schema_id, 99) + vector.encoded[HEADER.size : begin]
+    data += GROUP_HEADER.pack(length + 4, count)
+    for index in range(count):
+        data += elements[index * length : (index + 1) * length] + b"\xee" * 4
+    data += elements[count * length :]
+    assert decode("cluster", data) == ("BackupResponse", expected_fields(vector))
+
+
+def test_a_group_that_is_left_out_is_empty() -> None:
+    encoded = encode("cluster", "StandbySnapshot", correlation_id=1, version=2, response_stream_id=3)
+    assert decode_as("cluster", "StandbySnapshot", encoded)["snapshots"] == []
+
+
+def test_wrong_elements_are_refused_by_name() -> None:
+    fields: dict[str, Any] = dict(vector_of("StandbySnapshot").arguments)
+    element = fields["snapshots"][0]
+    for elements, text in (
+        (5, "StandbySnapshot.snapshots must be dicts, got 5"),
+        ([1], r"StandbySnapshot.snapshots must be dicts, got \[1\]"),
+        ([{**element, "service_id": 2**31}], "StandbySnapshot.snapshots.service_id=2147483648 does not fit an int32"),
+        ([{**element, "place": 1}], "StandbySnapshot.snapshots has no field place: it has recording_id, "),
+        ([{}], "StandbySnapshot.snapshots.recording_id is missing"),
+        ([element] * 65535, "StandbySnapshot.snapshots has 65535 elements: the most are 65534"),
+    ):
+        with pytest.raises(CodecError, match=text):
+            encode("cluster", "StandbySnapshot", **{**fields, "snapshots": elements})
+    assert "recording_id" in element  # what was given stays as it is
+
+
+@pytest.mark.parametrize("value", [-1, 256, 2**31])
+def test_value_beyond_a_uint8_is_refused(value: int) -> None:
+    with pytest.raises(CodecError, match=r"AppendPosition.flags=-?\d+ does not fit"):
+        encode("cluster", "AppendPosition", leadership_term_id=1, log_position=2, follower_member_id=3, flags=value)
 
 
 def test_mark_file_header_fills_the_reserved_part_of_its_block_with_zeros() -> None:

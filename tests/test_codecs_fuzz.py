@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from container.codecs.messages import decode, decode_as, encode, encode_into
 from container.errors import CodecError
-from tests.golden.vectors import HEADER, Layout, Slot, Vector, load_all
+from tests.golden.vectors import HEADER, Fields, Layout, Slot, Vector, groups_end, load_all
 from tests.guarded_memory import GuardedMemory
 
 GOLDEN = {golden.schema: golden for golden in load_all()}
@@ -36,16 +36,16 @@ def decode_or_refuse(schema: str, data: bytes) -> None:
         return
     assert name in GOLDEN[schema].layouts
     for value in fields.values():
-        assert value is None or isinstance(value, int | bytes)
+        assert value is None or isinstance(value, int | bytes | list)
     taken = sum(len(value) for value in fields.values() if isinstance(value, bytes))
     assert HEADER.size + taken <= len(data)
 
 
 def values(slot: Slot) -> st.SearchStrategy[int | None]:
     """Every value of the field's type: null is None, and so never the number that stands for it."""
-    bits = 64 if slot.null < -(2**31) else 32
-    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-    numbers = st.one_of(st.integers(low, high), st.sampled_from([low, low + 1, -1, 0, 1, high]))
+    bits = 8 * slot.size
+    low, high = (0, 255) if bits == 8 else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    numbers = st.one_of(st.integers(low, high), st.sampled_from([low, low + 1, max(low, -1), 0, 1, high]))
     return st.one_of(st.none(), numbers.filter(lambda number: number != slot.null))
 
 
@@ -54,9 +54,10 @@ def var_values() -> st.SearchStrategy[bytes]:
 
 
 @st.composite
-def fields_of(draw: st.DrawFn, layout: Layout) -> dict[str, int | bytes | None]:
+def fields_of(draw: st.DrawFn, layout: Layout) -> Fields:
     fixed = {name: draw(values(slot)) for name, slot in layout.fields.items()}
-    return {**fixed, **{name: draw(var_values()) for name in layout.var}}
+    groups = {name: draw(st.lists(fields_of(group), max_size=3)) for name, group in layout.groups.items()}
+    return {**fixed, **groups, **{name: draw(var_values()) for name in layout.var}}
 
 
 @fuzz
@@ -113,12 +114,11 @@ def test_what_is_decoded_has_every_field_of_its_oldest_version_from_its_own_bloc
             continue
         assert length <= len(body)
         for field, slot in layout.fields.items():
-            size = 8 if slot.null < -(2**31) else 4
-            assert slot.since or slot.offset + size <= length
-            raw = int.from_bytes(body[slot.offset : slot.offset + size], "little", signed=True)
+            assert slot.since or slot.offset + slot.size <= length
+            raw = int.from_bytes(body[slot.offset : slot.offset + slot.size], "little", signed=slot.size > 1)
             assert fields[field] in (None, raw)
         var = [fields[field] for field in layout.var if fields[field] is not None]
-        end = length
+        end = groups_end(header + body, layout) - HEADER.size
         for value in var:
             assert isinstance(value, bytes)
             assert body[end + 4 : end + 4 + len(value)] == value
@@ -141,19 +141,28 @@ def test_any_field_values_round_trip(message: tuple[str, str, Layout], data: st.
     schema, name, layout = message
     fields = data.draw(fields_of(layout))
     encoded = encode(schema, name, **fields)
-    var_length = sum(4 + len(value) for value in fields.values() if isinstance(value, bytes))
-    assert len(encoded) == HEADER.size + layout.block_length + var_length
+    assert len(encoded) == HEADER.size + encoded_length(layout, fields)
     decoded_name, decoded = decode(schema, MEMORY.tail(encoded))
     assert (decoded_name, {**decoded, **fields}) == (name, decoded)
     for item, slot in layout.fields.items():
         assert raw_value(encoded, slot) == (slot.null if fields[item] is None else fields[item])
 
 
+def encoded_length(layout: Layout, fields: Fields) -> int:
+    """Bytes of a block, of the groups and of the var data behind it."""
+    length = layout.block_length
+    for name, value in fields.items():
+        if isinstance(value, bytes):
+            length += 4 + len(value)
+        elif isinstance(value, list):
+            length += 4 + sum(encoded_length(layout.groups[name], element) for element in value)
+    return length
+
+
 def raw_value(encoded: bytes, slot: Slot) -> int:
     """The number where the reference decoder looks for the field."""
-    size = 8 if slot.null < -(2**31) else 4
     start = HEADER.size + slot.offset
-    return int.from_bytes(encoded[start : start + size], "little", signed=True)
+    return int.from_bytes(encoded[start : start + slot.size], "little", signed=slot.size > 1)
 
 
 @fuzz

@@ -95,7 +95,15 @@ def test_offsets_follow_from_the_order_of_the_fields() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"fields": ["a int64", "b uint8"]}, "Thing.b: unknown type uint8"),
+        ({"fields": ["a int64", "b uint16"]}, "Thing.b: unknown type uint16"),
+        ({"group": {"parts": {"fields": ["a text"]}}}, "Thing.parts.a: unknown type text"),
+        (
+            {"group": {"parts": {"fields": ["a int64", "b int64 2"]}}},
+            "Thing.parts.b: what is in a group cannot be newer",
+        ),
+        ({"group": {"parts": {"fields": ["count int64"]}}}, "Thing.parts: count has another meaning in the output"),
+        ({"group": {"parts": {"fields": ["a int64"], "id": 1}}}, "Thing.parts: unknown key id"),
+        ({"group": {"length": {"fields": ["a int64"]}}}, "Thing: length has another meaning in the output"),
         ({"fields": ["a int64 three"]}, '"a int64 three" is not "name type" or "name type since"'),
         ({"fields": ["a"]}, '"a" is not "name type"'),
         ({"fields": ["a int64 4", "b int64 3"]}, "Thing.b: a field cannot be older than the one before it"),

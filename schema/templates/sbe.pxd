@@ -20,10 +20,13 @@ cdef extern from "<stdint.h>":
 cdef enum:
     SBE_NULL_VERSION = 0         # null of a semantic version (major << 16 | minor << 8 | patch)
     SBE_NULL_CAPACITY = 0        # null of a capacity in bytes
+    SBE_NULL_UINT8 = 255
 
     SBE_HEADER_LENGTH = 8        # of the message header in front of each block
     SBE_VAR_LENGTH_LENGTH = 4    # of the u32 in front of var data
     SBE_VAR_LENGTH_MAX = 1 << 30  # the longest var data that encoders of the protocol accept
+    SBE_GROUP_HEADER_LENGTH = 4  # of the block length and the count in front of a repeating group
+    SBE_GROUP_COUNT_MAX = 65534  # the most elements that encoders of the protocol accept
 
     SBE_OK = 0
     SBE_TRUNCATED = -1  # the bytes end before the header, the var data or the payload does
@@ -43,6 +46,12 @@ ctypedef struct VarData:
     const uint8_t* data  # borrowed from the wrapped bytes; NULL if the sender's version has no such field
     uint32_t length
 
+ctypedef struct GroupData:
+    const uint8_t* data     # borrowed: the first element
+    size_t length           # of all elements
+    uint16_t block_length   # of an element's fixed fields as the sender knows them
+    uint16_t count          # of elements
+
 
 cdef inline const char* sbe_error_text(int error) noexcept nogil:
     """What one of the negative results means, for use in an error message."""
@@ -61,6 +70,10 @@ cdef inline const char* sbe_error_text(int error) noexcept nogil:
     if error == SBE_CAPACITY:
         return "message does not fit the buffer"
     return "unknown codec error"
+
+
+cdef inline uint8_t sbe_get_uint8(const uint8_t* source) noexcept nogil:
+    return source[0]
 
 
 cdef inline uint16_t sbe_get_uint16(const uint8_t* source) noexcept nogil:
@@ -85,6 +98,10 @@ cdef inline int64_t sbe_get_int64(const uint8_t* source) noexcept nogil:
     cdef int64_t value
     memcpy(&value, source, sizeof(value))
     return value
+
+
+cdef inline void sbe_put_uint8(uint8_t* target, uint8_t value) noexcept nogil:
+    target[0] = value
 
 
 cdef inline void sbe_put_uint16(uint8_t* target, uint16_t value) noexcept nogil:
@@ -187,3 +204,48 @@ cdef inline int64_t sbe_put_var_data(
     if data_length > 0:
         memcpy(buffer + position, data, data_length)
     return <int64_t>(position + data_length)
+
+
+cdef inline int sbe_take_group(
+    const uint8_t* buffer, size_t length, uint16_t min_block_length, int var_count, size_t* position, GroupData* out
+) noexcept nogil:
+    """The repeating group at `position`, which moves behind it; on an error to the bytes needed.
+
+    Each element, and each of its `var_count` var data, is within the bytes then.
+    """
+    cdef VarData var
+    cdef size_t begin
+    cdef int result, index, element
+    if length - position[0] < SBE_GROUP_HEADER_LENGTH:
+        position[0] += SBE_GROUP_HEADER_LENGTH
+        return SBE_TRUNCATED
+    out.block_length = sbe_get_uint16(buffer + position[0])
+    out.count = sbe_get_uint16(buffer + position[0] + 2)
+    position[0] += SBE_GROUP_HEADER_LENGTH
+    if out.count > 0 and out.block_length < min_block_length:
+        position[0] += min_block_length
+        return SBE_SHORT_BLOCK
+    begin = position[0]
+    for element in range(out.count):
+        if out.block_length > length - position[0]:
+            position[0] += out.block_length
+            return SBE_TRUNCATED
+        position[0] += out.block_length
+        for index in range(var_count):
+            result = sbe_take_var_data(buffer, length, position, &var)
+            if result < 0:
+                return result
+    out.data = buffer + begin
+    out.length = position[0] - begin
+    return SBE_OK
+
+
+cdef inline int64_t sbe_put_group(
+    uint8_t* buffer, size_t capacity, int64_t position, uint16_t block_length, uint16_t count
+) noexcept nogil:
+    """Write the header of a repeating group: the position behind it, or SBE_CAPACITY, also where it is given that."""
+    if position < 0 or <size_t>position + SBE_GROUP_HEADER_LENGTH > capacity:
+        return SBE_CAPACITY
+    sbe_put_uint16(buffer + position, block_length)
+    sbe_put_uint16(buffer + position + 2, count)
+    return position + SBE_GROUP_HEADER_LENGTH

@@ -18,9 +18,11 @@ import java.util.stream.Stream;
  * <pre>
  * schema PACKAGE                  the schema's id and version
  * enum NAME                       its constants
- * layout MESSAGE                  ids and lengths, fields as offset/since/null, var data as var/since
+ * layout MESSAGE                  ids and lengths, fields as offset/since/null, group/since, var data as var/since
+ * layout MESSAGE.GROUP            the same of an element of a repeating group
  * MESSAGE name=value ...          the encoded bytes in hex, behind an 8-byte message header
  * </pre>
+ * A repeating group is its number of elements, and then group.index.name=value for each of their fields.
  * Empty lines and lines that begin with # stay as they are. Names are in snake case. A value is a decimal
  * number (of an enum too), "null", text without spaces, or 0x and hex digits for var data that is not text.
  */
@@ -66,7 +68,7 @@ public final class GoldenVectors
             case "enum":
                 return constants(words[1]);
             case "layout":
-                return layout(codec(words[1], "Decoder"));
+                return layout(words[1].split("\\."));
             default:
                 return encode(words[0], Arrays.asList(words).subList(1, words.length));
         }
@@ -89,16 +91,25 @@ public final class GoldenVectors
         return text.toString();
     }
 
-    private static String layout(final Class<?> decoder) throws ReflectiveOperationException
+    private String layout(final String[] path) throws ReflectiveOperationException
     {
-        final StringBuilder text = new StringBuilder("id=" + decoder.getField("TEMPLATE_ID").get(null) +
-            " block=" + decoder.getField("BLOCK_LENGTH").get(null));
+        final Class<?> message = codec(path[0], "Decoder");
+        final Class<?> decoder = path.length == 1 ?
+            message : message.getMethod(camelCase(path[1])).getReturnType();
+        final StringBuilder text = new StringBuilder(path.length == 1 ?
+            "id=" + decoder.getField("TEMPLATE_ID").get(null) + " block=" + decoder.getField("BLOCK_LENGTH").get(null) :
+            "block=" + call(decoder, "sbeBlockLength"));
         for (final String field : fields(decoder, "EncodingOffset", "EncodingOffset"))
         {
             text.append(' ').append(snakeCase(field)).append('=')
                 .append(call(decoder, field + "EncodingOffset")).append('/')
                 .append(call(decoder, field + "SinceVersion")).append('/')
                 .append(nullValue(decoder, field));
+        }
+        for (final String group : fields(decoder, "DecoderId", "DecoderId"))
+        {
+            text.append(' ').append(snakeCase(group)).append("=group/")
+                .append(call(decoder, group + "DecoderSinceVersion"));
         }
         for (final String field : fields(decoder, "HeaderLength", "Id"))
         {
@@ -123,7 +134,7 @@ public final class GoldenVectors
     {
         try
         {
-            return (int)call(decoder, method);
+            return ((Number)call(decoder, method)).intValue();
         }
         catch (final ReflectiveOperationException ex)
         {
@@ -147,14 +158,40 @@ public final class GoldenVectors
         final ExpandableArrayBuffer buffer = new ExpandableArrayBuffer();
         type.getMethod("wrapAndApplyHeader", org.agrona.MutableDirectBuffer.class, int.class, headerType)
             .invoke(encoder, buffer, 0, headerType.getConstructor().newInstance());
+        Object group = null;
+        String index = null;
         for (final String assignment : assignments)
         {
             final int equals = assignment.indexOf('=');
-            assign(encoder, camelCase(assignment.substring(0, equals)), assignment.substring(equals + 1));
+            final String[] path = assignment.substring(0, equals).split("\\.");
+            final String name = camelCase(path[path.length - 1]), value = assignment.substring(equals + 1);
+            if (path.length > 1)
+            {
+                if (!path[1].equals(index))
+                {
+                    group.getClass().getMethod("next").invoke(group);
+                    index = path[1];
+                }
+                assign(group, name, value);
+            }
+            else if (isGroup(type, name))
+            {
+                group = type.getMethod(name + "Count", int.class).invoke(encoder, Integer.parseInt(value));
+                index = null;
+            }
+            else
+            {
+                assign(encoder, name, value);
+            }
         }
         final byte[] bytes = new byte[HEADER_LENGTH + (int)type.getMethod("encodedLength").invoke(encoder)];
         buffer.getBytes(0, bytes);
         return HexFormat.of().formatHex(bytes);
+    }
+
+    private static boolean isGroup(final Class<?> encoder, final String name)
+    {
+        return Stream.of(encoder.getMethods()).anyMatch((method) -> method.getName().equals(name + "Count"));
     }
 
     private static void assign(final Object encoder, final String field, final String value)
@@ -196,6 +233,10 @@ public final class GoldenVectors
         if (value.equals("null"))
         {
             return call(encoder, field + "NullValue");
+        }
+        if (type == short.class)
+        {
+            return Short.parseShort(value);
         }
         return type == int.class ? (Object)Integer.parseInt(value) : (Object)Long.parseLong(value);
     }

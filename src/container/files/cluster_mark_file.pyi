@@ -1,4 +1,4 @@
-# The member's mark file, as type checkers see it.
+# The mark file of a service or of a consensus module, as type checkers see it.
 import os
 from typing import Final, TextIO, final
 
@@ -8,6 +8,8 @@ from container.transport.seam import Clock
 
 ERROR_BUFFER_MIN_LENGTH: Final[int]
 ERROR_BUFFER_MAX_LENGTH: Final[int]
+MARK_FILE_NAME: Final[str]
+LINK_FILE_NAME: Final[str]
 
 @final
 class ClusterMarkFile(OwnedMarkFile):
@@ -15,6 +17,7 @@ class ClusterMarkFile(OwnedMarkFile):
         self,
         path: str | os.PathLike[str],
         *,
+        is_of_consensus_module: bool = False,
         error_buffer_length: int = ...,
         page_size: int = ...,
         clock: Clock | None = None,
@@ -36,6 +39,10 @@ class ClusterMarkFile(OwnedMarkFile):
         aeron_dir: str,
         control_channel: str,
         service_name: str,
+        ingress_stream_id: int = ...,
+        member_id: int = ...,
+        ingress_channel: str = "",
+        authenticator: str = "",
     ) -> None: ...
     def set_member_id(self, member_id: int) -> int: ...
 

@@ -1,8 +1,8 @@
-"""The member's mark file: who owns it, whether the owner lives, and its error log.
+"""The mark file of a service or of a consensus module: who owns it, whether the owner lives, and its error log.
 
-It is upstream's ``cluster-mark-service-<N>.dat``: a MarkFileHeader (schema 110, template 200) at offset 0, and a
-distinct error log from byte 8192 on. Upstream: ClusterMarkFile.java. What all mark files do is in
-:mod:`container.files.mark_file`.
+They are upstream's ``cluster-mark-service-<N>.dat`` and ``cluster-mark.dat``: a MarkFileHeader (schema 110, template
+200) at offset 0, and a distinct error log from byte 8192 on. Upstream: ClusterMarkFile.java. What all mark files do is
+in :mod:`container.files.mark_file`.
 """
 import os
 import struct
@@ -41,6 +41,7 @@ cdef enum:
 cdef enum:
     C_SEMANTIC_VERSION = 0x000300       # 0.3.0
     C_VERSION_FAILED = -1
+    C_COMPONENT_CONSENSUS_MODULE = 1
     C_COMPONENT_CONTAINER = 2
 
 ERROR_BUFFER_MIN_LENGTH = mark_file.ERROR_BUFFER_MIN_LENGTH
@@ -48,16 +49,29 @@ ERROR_BUFFER_MAX_LENGTH = mark_file.ERROR_BUFFER_MAX_LENGTH
 
 cdef bytes _SBE_HEADER = struct.pack("<HHHH", BLOCK_LENGTH, TEMPLATE_ID, SCHEMA_ID, SCHEMA_VERSION)
 _COMPONENT_TYPES = ("UNKNOWN", "CONSENSUS_MODULE", "CONTAINER", "BACKUP", "STANDBY")
-_KIND = MarkFileKind(
-    sbe_header=_SBE_HEADER,
-    begin=struct.pack("<ii", 0, C_COMPONENT_CONTAINER),
-    version=C_SEMANTIC_VERSION,
-    failed_version=C_VERSION_FAILED,
-    lengths_offset=HEADER_LENGTH_OFFSET,
-    holder="container",
-    own_place="a cluster_dir or a service_id of its own",
-    error_file="CONTAINER",
-)
+
+
+def _kind(component_type, holder, own_place, error_file):
+    return MarkFileKind(
+        sbe_header=_SBE_HEADER,
+        begin=struct.pack("<ii", 0, component_type),
+        version=C_SEMANTIC_VERSION,
+        failed_version=C_VERSION_FAILED,
+        lengths_offset=HEADER_LENGTH_OFFSET,
+        holder=holder,
+        own_place=own_place,
+        error_file=error_file,
+    )
+
+
+_KINDS = {
+    C_COMPONENT_CONTAINER: _kind(
+        C_COMPONENT_CONTAINER, "container", "a cluster_dir or a service_id of its own", "CONTAINER"),
+    C_COMPONENT_CONSENSUS_MODULE: _kind(
+        C_COMPONENT_CONSENSUS_MODULE, "consensus module", "a cluster_dir of its own", "CONSENSUS_MODULE"),
+}
+MARK_FILE_NAME = "cluster-mark.dat"     # of a consensus module
+LINK_FILE_NAME = "cluster-mark.lnk"
 
 
 def mark_file_name(service_id):
@@ -71,10 +85,11 @@ def link_file_name(service_id):
 
 
 cdef class ClusterMarkFile(OwnedMarkFile):
-    """Creates the mark file of a service, or takes over the one that a dead owner left.
+    """Creates the mark file of a service or a consensus module, or takes over the one that a dead owner left.
 
     Args:
         path: of the file; its directory must be there.
+        is_of_consensus_module: whose it is (bool).
         error_buffer_length: bytes of the error log, from 1 MiB to 2,147,475,455.
         page_size: the file's length becomes a multiple of it: the driver's file page size, in bytes.
         clock: the source of time; the system's by default.
@@ -91,10 +106,13 @@ cdef class ClusterMarkFile(OwnedMarkFile):
     May be used by several threads.
     """
 
-    def __init__(self, path, *, error_buffer_length=ERROR_BUFFER_MIN_LENGTH, page_size=4096, Clock clock=None,
-                 Storage storage=None, fallback=None):
+    cdef int _component_type
+
+    def __init__(self, path, *, bint is_of_consensus_module=False, error_buffer_length=ERROR_BUFFER_MIN_LENGTH,
+                 page_size=4096, Clock clock=None, Storage storage=None, fallback=None):
+        self._component_type = C_COMPONENT_CONSENSUS_MODULE if is_of_consensus_module else C_COMPONENT_CONTAINER
         self._begin(
-            _KIND, path, storage if storage is not None else FileStorage(),
+            _KINDS[self._component_type], path, storage if storage is not None else FileStorage(),
             clock if clock is not None else SystemClock(), os.getpid(), error_buffer_length, page_size, fallback)
 
     cdef int64_t _block_offset(self, bytes head) except -1:
@@ -111,10 +129,10 @@ cdef class ClusterMarkFile(OwnedMarkFile):
 
     cdef int _check_claimed(self, int64_t block) except -1:
         cdef int64_t component_type = self._get32(block + COMPONENT_TYPE_OFFSET)
-        if component_type != 0 and component_type != C_COMPONENT_CONTAINER:
+        if component_type != 0 and component_type != self._component_type:
             name = _COMPONENT_TYPES[component_type] if 0 < component_type < len(_COMPONENT_TYPES) else component_type
-            raise MarkFileError(
-                f"existing mark file type {name} not same as required type CONTAINER: {self.path}")
+            raise MarkFileError(f"existing mark file type {name} not same as required type "
+                                f"{_COMPONENT_TYPES[self._component_type]}: {self.path}")
         return 0
 
     cdef int _adopt(self, int64_t block) except -1:
@@ -136,29 +154,30 @@ cdef class ClusterMarkFile(OwnedMarkFile):
     cdef int _write_identity(self, int64_t candidate_term_id) except -1:
         """The fields that are known before the container is configured; neither version nor timestamp."""
         self._write(0, _SBE_HEADER)
-        self._put32(COMPONENT_TYPE_OFFSET, C_COMPONENT_CONTAINER)
+        self._put32(COMPONENT_TYPE_OFFSET, self._component_type)
         self._write(SBE_HEADER_LENGTH + START_TIMESTAMP_OFFSET, struct.pack("<qqq", *self._owner, candidate_term_id))
         self._put32(HEADER_LENGTH_OFFSET, MARK_HEADER_LENGTH)
         return self._put32(ERROR_BUFFER_LENGTH_OFFSET, self.error_buffer_length)
 
     def write_header(self, *, archive_stream_id, service_stream_id, consensus_module_stream_id, service_id, cluster_id,
-                     aeron_dir, control_channel, service_name):
-        """Write what readers of the file want to know of the container, before it is ready.
+                     aeron_dir, control_channel, service_name, ingress_stream_id=NULL_VALUE, member_id=NULL_VALUE,
+                     ingress_channel="", authenticator=""):
+        """Write what readers of the file want to know of its owner, before it is ready.
 
-        The member id becomes -1, until the log is joined. Raise MarkFileError when the texts do not fit.
+        The member id of a container is -1, until the log is joined. Raise MarkFileError when the texts do not fit.
         """
         texts = b"".join(struct.pack("<I", len(text)) + text for text in (
-            aeron_dir.encode("ascii", "replace"), control_channel.encode("ascii"), b"",
-            service_name.encode("ascii"), b""))
+            aeron_dir.encode("ascii", "replace"), control_channel.encode("ascii"), ingress_channel.encode("ascii"),
+            service_name.encode("ascii"), authenticator.encode("ascii", "replace")))
         end = SBE_HEADER_LENGTH + BLOCK_LENGTH + len(texts)
         if end > MARK_HEADER_LENGTH:
             raise MarkFileError(f"ClusterMarkFile headerLength={end} > headerLengthCapacity={MARK_HEADER_LENGTH}: "
-                                "shorten aeron_dir, control_channel or service_name")
+                                "shorten aeron_dir, the channels or service_name")
         with self._guard:
             self._require_ours()
             self._write_or_fail(SBE_HEADER_LENGTH + ARCHIVE_STREAM_ID_OFFSET, struct.pack(
-                "<iiiiii", archive_stream_id, service_stream_id, consensus_module_stream_id, NULL_VALUE, NULL_VALUE,
-                service_id))
+                "<iiiiii", archive_stream_id, service_stream_id, consensus_module_stream_id, ingress_stream_id,
+                member_id, service_id))
             self._write_or_fail(SBE_HEADER_LENGTH + CLUSTER_ID_OFFSET, struct.pack("<i", cluster_id))
             self._write_or_fail(SBE_HEADER_LENGTH + BLOCK_LENGTH,
                                 texts.ljust(MARK_HEADER_LENGTH - SBE_HEADER_LENGTH - BLOCK_LENGTH, b"\0"))

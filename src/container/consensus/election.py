@@ -1,0 +1,1248 @@
+"""Who leads: the election, with the states and messages of upstream's for any number of members.
+
+Upstream: Election.java, ElectionState.java. It decides; what it decides is done by its host, the agent of the consensus
+module: publications, recordings, replays. No step waits: what upstream's waits for is begun in one step and looked
+after in the next ones, so that a member that waits for its services or its archive still answers the others. And each
+wait has an end: a member that waits for a leader, a driver or a follower that is gone says so and begins again.
+
+Better than upstream's:
+
+* What a member says of its log in a term counts for that term's leader only once the term is in the member's recording
+  log, and a leader opens its term only for members that have said so in its term. Else two leaders that were cut off in
+  turn can each commit what the other takes back (figure 8 of the paper on Raft).
+* A member follows no leader of a term older than one that it has voted in: that vote may have made another leader.
+* A leader that hears of a newer term stands back in every state, and one that gets no log publication or no followers.
+* An election that fails again and again for the same reason pauses, longer each time, and does not fill logs and
+  disturb the others at full speed.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+from container.api import Role
+from container.consensus.cluster_member import ClusterMember, ClusterMembers
+from container.errors import AgentTermination, Category, ClusterError, ClusterEvent, TimedOutError
+
+NULL_VALUE = -1
+NULL_POSITION = -1
+APPEND_POSITION_FLAG_NONE = 0
+APPEND_POSITION_FLAG_CATCHUP = 1
+
+_FIRST_PAUSE_NS = 100 * 1_000_000
+_LONG_AGO_NS = 24 * 3600 * 1_000_000_000
+_VOTE_NO = 0
+_VOTE_YES = 1
+
+
+class ElectionState(enum.IntEnum):
+    """What counter 207 shows."""
+
+    INIT = 0
+    CANVASS = 1
+    NOMINATE = 2
+    CANDIDATE_BALLOT = 3
+    FOLLOWER_BALLOT = 4
+    LEADER_LOG_REPLICATION = 5
+    LEADER_REPLAY = 6
+    LEADER_INIT = 7
+    LEADER_READY = 8
+    FOLLOWER_LOG_REPLICATION = 9
+    FOLLOWER_REPLAY = 10
+    FOLLOWER_CATCHUP_INIT = 11
+    FOLLOWER_CATCHUP_AWAIT = 12
+    FOLLOWER_CATCHUP = 13
+    FOLLOWER_LOG_INIT = 14
+    FOLLOWER_LOG_AWAIT = 15
+    FOLLOWER_READY = 16
+    CLOSED = 17
+
+
+_S = ElectionState
+_VOTING_STATES = (_S.CANVASS, _S.NOMINATE, _S.CANDIDATE_BALLOT, _S.FOLLOWER_BALLOT)
+_LEADER_STATES = (_S.LEADER_LOG_REPLICATION, _S.LEADER_REPLAY, _S.LEADER_INIT, _S.LEADER_READY)
+
+
+class _Preparation(enum.Enum):
+    """How far INIT has come."""
+
+    TO_BEGIN = enum.auto()
+    BEGUN = enum.auto()
+    DONE = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class NewLeadershipTerm:
+    """The message of that name: who leads which term, and what follows the addressee's last term in the leader's log.
+
+    Without a following term its three fields are -1; ``next_log_position`` is -1 as well while it has no end.
+    """
+
+    log_leadership_term_id: int
+    next_leadership_term_id: int
+    next_term_base_log_position: int
+    next_log_position: int
+    leadership_term_id: int
+    term_base_log_position: int
+    log_position: int
+    commit_position: int
+    leader_recording_id: int
+    leader_member_id: int
+    log_session_id: int
+    is_startup: bool
+
+
+class LogReplay(Protocol):
+    """A replay of this member's own recording of the log, for its services and for itself."""
+
+    def do_work(self) -> int:
+        """Take a turn; how much was done. Raises when the replay fails or makes no progress."""
+
+    def is_done(self) -> bool:
+        """Whether services and consensus module are at its end, and no snapshot is being taken."""
+
+    def position(self) -> int:
+        """How far it has come."""
+
+    def close(self) -> None:
+        """End it; never raises."""
+
+
+class LogReplication(Protocol):
+    """A copy of what the leader has recorded and this member has not."""
+
+    @property
+    def recording_id(self) -> int:
+        """Of the recording that it writes; -1 until it is known."""
+
+    @property
+    def position(self) -> int:
+        """How far it has come."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the archive has said that it has ended, and the recording has stopped."""
+
+    def do_work(self, now_ns: int) -> int:
+        """Take a turn; how much was done. Raises when it fails or makes no progress."""
+
+    def on_signal(self, correlation_id: int, recording_id: int, position: int, signal: int) -> None:
+        """What the archive says of a recording."""
+
+    def close(self) -> None:
+        """End it; never raises."""
+
+
+class Settings(Protocol):
+    """What an election asks of the settings; durations are nanoseconds."""
+
+    @property
+    def startup_canvass_timeout_ns(self) -> int: ...
+    @property
+    def election_timeout_ns(self) -> int: ...
+    @property
+    def election_status_interval_ns(self) -> int: ...
+    @property
+    def leader_heartbeat_interval_ns(self) -> int: ...
+    @property
+    def leader_heartbeat_timeout_ns(self) -> int: ...
+    @property
+    def appointed_leader_id(self) -> int: ...
+
+
+class ElectionHost(Protocol):
+    """What an election asks of the member; the agent of the consensus module implements it.
+
+    Nothing here waits. What is begun is looked after with the method of the same name that polls, once in each turn; it
+    raises where what was begun has failed or cannot come to an end, such as with services or archive gone.
+    """
+
+    @property
+    def role(self) -> int:
+        """This member's role (Role)."""
+
+    @property
+    def time_of_last_leader_update_ns(self) -> int:
+        """When a leader of the agent's term or a newer one was last heard of, in or before this election."""
+
+    def set_role(self, role: int) -> None:
+        """Take on a role, and show it in counter 201."""
+
+    def set_election_state(self, state: int, reason: str) -> None:
+        """Show the state in counter 207, and keep the reason, '' for an expected step, for logs and tools."""
+
+    def now_ns(self) -> int:
+        """The time of this turn, by the monotonic clock."""
+
+    def random(self) -> float:
+        """A number from 0 up to, not including, 1."""
+
+    def report(self, error: BaseException) -> None:
+        """Count an error and write it to the error log."""
+
+    def commit_position(self) -> int:
+        """The value of the commit counter."""
+
+    def is_taking_snapshot(self) -> bool:
+        """Whether the consensus module's state is SNAPSHOT."""
+
+    def candidate_term_id(self) -> int:
+        """The candidate term of the node-state file; -1 for none."""
+
+    def update_candidate_term_id(self, candidate_term_id: int, log_position: int) -> None:
+        """Persist a candidate term; return only when it would survive a crash."""
+
+    def propose_max_candidate_term_id(self, candidate_term_id: int, log_position: int) -> int:
+        """Persist a candidate term unless a higher one is; what is persisted now, and would survive a crash."""
+
+    def end_of_term(self, leadership_term_id: int) -> int:
+        """Where a term ends in this member's recording log: the base of the term after it; 0 for an unknown term."""
+
+    def ensure_term(
+        self,
+        initial_leadership_term_id: int,
+        initial_term_base_log_position: int,
+        leadership_term_id: int,
+        term_base_log_position: int,
+        log_position: int,
+    ) -> None:
+        """Make the recording log have a term, and empty ones for those missing before it, so that it survives a crash.
+
+        ``log_position`` is the end of the term, -1 for an open one. Does nothing while no recording of the log is
+        known. Upstream: RecordingLog.ensureCoherent.
+        """
+
+    def set_log_recording_id(self, recording_id: int) -> None:
+        """Note which recording is the log's."""
+
+    def begin_preparation(self, log_position: int) -> None:
+        """Undo a term: end log recording, subscription, publication, destinations, ingress and catch-ups, and roll back
+        sessions, timers, service messages and state to ``log_position``, with the commit counter there."""
+
+    def poll_preparation(self) -> int | None:
+        """None until recording, its counter and the sockets are gone; then the recording's end, -1 for no recording."""
+
+    def begin_log_publication(self, append_position: int) -> None:
+        """Add the publication of the log at a position, with a destination for each other member."""
+
+    def poll_log_publication(self) -> int | None:
+        """The session id of the log publication; None until the driver has added it."""
+
+    def begin_join_as_leader(
+        self, leadership_term_id: int, log_position: int, log_session_id: int, is_startup: bool
+    ) -> None:
+        """Record the log publication; then JoinLog to the services, and their acks."""
+
+    def poll_join_as_leader(self) -> bool:
+        """Whether the log is recorded and all services have joined it."""
+
+    def append_new_leadership_term_event(self, leadership_term_id: int, log_position: int) -> bool:
+        """Append that event to the log; whether it went."""
+
+    def update_leader_position(self, now_ns: int, append_position: int, quorum_position: int) -> int:
+        """Raise the commit counter, sweep what is committed, send CommitPosition if it grew or is due; work done."""
+
+    def add_log_subscription(self, log_session_id: int, is_catchup: bool) -> None:
+        """Begin a subscription of the leader's log, with the destination for catching up or the live one."""
+
+    def log_join_position(self) -> int | None:
+        """Where this member's image of the leader's log joined; None until there is one. Raises where none can be."""
+
+    def begin_join_as_follower(self, is_leader_startup: bool) -> None:
+        """Record the image of the log; then JoinLog to the services, and their acks."""
+
+    def poll_join_as_follower(self) -> bool:
+        """Whether the log is recorded and all services have joined it."""
+
+    def send_catchup_position(self, leader: ClusterMember, leadership_term_id: int, log_position: int) -> bool:
+        """Send CatchupPosition; False while it did not go, or the endpoint's port is not known yet."""
+
+    def poll_catchup(
+        self, leader: ClusterMember, leadership_term_id: int, limit_position: int, log_position: int
+    ) -> int:
+        """Apply the log up to the limit, raise the commit counter, send AppendPosition for catching up; work done.
+
+        Raises where image or recording have ended, or nothing was recorded for a heartbeat timeout.
+        """
+
+    def is_catchup_near_live(self, position: int) -> bool:
+        """Whether the image of the log is less than the window for going live from a position."""
+
+    def add_live_log_destination(self) -> None:
+        """Add the live destination to the subscription that catches up."""
+
+    def is_catching_up(self) -> bool:
+        """Whether the destination for catching up is there: StopCatchup removes it."""
+
+    def track_catchup_completion(self, member: ClusterMember, leadership_term_id: int, flags: int) -> None:
+        """As leader: end the replay for a member that has caught up, and send it StopCatchup."""
+
+    def begin_truncation(self, log_leadership_term_id: int, log_position: int) -> None:
+        """End replays of the log recording, and truncate it; then end that term there in the recording log.
+
+        A term that has its base beyond that position gets it there; nothing of such a term is recorded here.
+        """
+
+    def poll_truncation(self) -> bool:
+        """Whether the recording is truncated and the recording log says so."""
+
+    def new_log_replay(self, log_position: int, stop_position: int) -> LogReplay:
+        """Begin a replay of this member's log recording."""
+
+    def new_log_replication(
+        self, leader: ClusterMember, leader_recording_id: int, stop_position: int, now_ns: int
+    ) -> LogReplication:
+        """Begin a copy of the leader's recording, up to a position, to the end of this member's."""
+
+    def publish_canvass_position(
+        self, log_leadership_term_id: int, append_position: int, leadership_term_id: int
+    ) -> None:
+        """Send CanvassPosition to all other members, and begin missing publications."""
+
+    def request_vote(
+        self, member: ClusterMember, log_leadership_term_id: int, append_position: int, candidate_term_id: int
+    ) -> bool:
+        """Send RequestVote; whether it went."""
+
+    def place_vote(
+        self,
+        candidate: ClusterMember,
+        candidate_term_id: int,
+        log_leadership_term_id: int,
+        append_position: int,
+        vote: bool,
+    ) -> None:
+        """Send Vote."""
+
+    def publish_new_leadership_term(
+        self,
+        member: ClusterMember,
+        log_leadership_term_id: int,
+        leadership_term_id: int,
+        append_position: int,
+        commit_position: int,
+        log_session_id: int,
+        is_startup: bool,
+    ) -> None:
+        """Send NewLeadershipTerm; what comes after ``log_leadership_term_id`` is in the recording log.
+
+        Where it is not there, it is the new term, from ``append_position``.
+        """
+
+    def publish_commit_position(self, commit_position: int, leadership_term_id: int) -> None:
+        """Send CommitPosition to all other members."""
+
+    def send_append_position(
+        self, leader: ClusterMember, leadership_term_id: int, append_position: int, flags: int
+    ) -> bool:
+        """Send AppendPosition; whether it went."""
+
+    def election_complete(self, now_ns: int) -> None:
+        """Go on as leader or follower of the election's term, with what its attributes say."""
+
+
+class Election:
+    """One election, from the loss of a leader, or the start of the node, to the next term.
+
+    Whatever a step or a handler raises goes to :meth:`handle_error`, and the election begins again.
+
+    Args:
+        host: does what the election decides.
+        settings: intervals and time-outs.
+        members: all members, and which of them this one is.
+        is_node_startup: whether the node starts; else a term has ended.
+        graceful_closed_leader_id: the leader whose log ended in order, -1 for none.
+        leadership_term_id: the term of the end of this member's log, -1 for none.
+        term_base_log_position: where that term begins.
+        log_position: what is committed and applied.
+        append_position: what is recorded.
+    """
+
+    def __init__(
+        self,
+        host: ElectionHost,
+        settings: Settings,
+        members: ClusterMembers,
+        *,
+        is_node_startup: bool,
+        graceful_closed_leader_id: int,
+        leadership_term_id: int,
+        term_base_log_position: int,
+        log_position: int,
+        append_position: int,
+    ) -> None:
+        self._host = host
+        self._settings = settings
+        self._members = members
+        self._this_member = members.this_member
+        self._is_node_startup = is_node_startup
+        self._graceful_closed_leader_id = graceful_closed_leader_id
+        self._initial_leadership_term_id = leadership_term_id
+        self._initial_term_base_log_position = term_base_log_position
+        #: Who leads, where it is known.
+        self.leader: ClusterMember | None = None
+        #: The session id of the leader's log publication, None while it is not known.
+        self.log_session_id: int | None = None
+        #: The term that is being formed or followed, and the term of the end of this member's log.
+        self.leadership_term_id = leadership_term_id
+        self.log_leadership_term_id = leadership_term_id
+        #: The highest term that this member has asked or voted for.
+        self.candidate_term_id = leadership_term_id
+        self.log_position = log_position
+        self.append_position = append_position
+        self.notified_commit_position = 0
+        self.is_leader_startup = False
+        self.state = _S.INIT
+        self._is_first_init = True
+        self._is_extended_canvass = is_node_startup
+        self._preparation = _Preparation.TO_BEGIN
+        self._truncation: tuple[int, int, str] | None = None
+        self._term_base_log_position = NULL_POSITION
+        self._catchup_join_position = NULL_POSITION
+        self._leader_recording_id = NULL_VALUE
+        self._replication_leadership_term_id = NULL_VALUE
+        self._replication_term_base_log_position = NULL_POSITION
+        self._replication_stop_position = NULL_POSITION
+        self._is_replication_recorded = False
+        self._log_replay: LogReplay | None = None
+        self._log_replication: LogReplication | None = None
+        self._has_log_subscription = False
+        self._has_live_destination = False
+        self._is_join_begun = False
+        self._last_published_append_position = NULL_POSITION
+        self._last_published_commit_position = 0
+        self._last_error = ""
+        self._pause_ns = 0
+        now_ns = host.now_ns()
+        self._pause_until_ns = now_ns
+        self._nomination_deadline_ns = now_ns
+        # Until when something must have come: a leader's message, followers, the end of what was begun.
+        self._deadline_ns = now_ns
+        self._refused_leader_since_ns: int | None = None
+        self._time_of_last_state_change_ns = now_ns
+        self._time_of_last_update_ns = now_ns
+        self._time_of_last_commit_position_ns = now_ns
+        self._enter_time(now_ns)
+        host.set_election_state(self.state, "")
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended."""
+        return self.state is _S.CLOSED
+
+    def close(self) -> None:
+        """End replay and replication, where the member ends during an election."""
+        if self._log_replay is not None:
+            self._log_replay.close()
+            self._log_replay = None
+        if self._log_replication is not None:
+            self._log_replication.close()
+            self._log_replication = None
+
+    def do_work(self, now_ns: int) -> int:
+        """Take the next step; how much was done."""
+        if self._truncation is not None:
+            return self._truncate(now_ns)
+        return _STEPS[self.state](self, now_ns)
+
+    def handle_error(self, now_ns: int, error: BaseException) -> None:
+        """Begin again after an error in a step or a handler; after equal ones, only after a pause that grows."""
+        kind = f"{type(error).__name__}: {re.sub(r'[0-9]+', '#', str(error))}"
+        if kind == self._last_error:
+            longest_ns = self._settings.leader_heartbeat_timeout_ns
+            self._pause_ns = min(max(2 * self._pause_ns, _FIRST_PAUSE_NS), longest_ns)
+        else:
+            self._pause_ns = 0
+        self._last_error = kind
+        self._pause_until_ns = now_ns + self._pause_ns
+        self._host.report(error)
+        self.log_position = self._host.commit_position()
+        self._preparation = _Preparation.TO_BEGIN
+        self._is_first_init = False
+        self._truncation = None
+        self._enter(_S.INIT, now_ns, str(error))
+        if isinstance(error, AgentTermination):
+            raise error
+
+    # What the others say
+
+    def on_canvass_position(
+        self, log_leadership_term_id: int, log_position: int, leadership_term_id: int, follower_member_id: int
+    ) -> None:
+        """A member has no leader, and says how far its log goes."""
+        if self.state is _S.INIT:
+            return
+        self._hear_of(follower_member_id)
+        follower = self._members.find(follower_member_id)
+        if follower is None or follower is self._this_member:
+            return
+        now_ns = self._host.now_ns()
+        follower.set_log(log_leadership_term_id, log_position, now_ns)
+        if log_leadership_term_id < self.leadership_term_id:
+            if self._host.role == Role.LEADER:
+                self._publish_new_leadership_term(follower, log_leadership_term_id, self._quorum_position(now_ns))
+        elif log_leadership_term_id > self.leadership_term_id and self.state in _LEADER_STATES:
+            raise ClusterEvent(
+                f"a newer term than {self.leadership_term_id}, which this member leads: the log of member "
+                f"{follower_member_id} is of term {log_leadership_term_id}"
+            )
+
+    def on_request_vote(
+        self, log_leadership_term_id: int, log_position: int, candidate_term_id: int, candidate_id: int
+    ) -> None:
+        """A member wants to lead."""
+        if self.state is _S.INIT or candidate_id == self._this_member.id:
+            return
+        candidate = self._members.find(candidate_id)
+        if candidate is None:
+            return
+        is_ours_better = (self.log_leadership_term_id, self.append_position) > (log_leadership_term_id, log_position)
+        is_newer = candidate_term_id > self.candidate_term_id
+        if not is_newer:
+            self._place_vote(candidate, candidate_term_id, False)
+        elif is_ours_better:
+            self.candidate_term_id = self._host.propose_max_candidate_term_id(candidate_term_id, log_position)
+            self._place_vote(candidate, candidate_term_id, False)
+            if self._host.role == Role.LEADER:
+                self._publish_new_leadership_term(
+                    candidate, self.log_leadership_term_id, self._quorum_position(self._host.now_ns())
+                )
+        elif self.state in _VOTING_STATES:
+            self.candidate_term_id = self._host.propose_max_candidate_term_id(candidate_term_id, log_position)
+            is_persisted = self.candidate_term_id == candidate_term_id
+            self._place_vote(candidate, candidate_term_id, is_persisted)
+            if is_persisted:
+                self._enter(_S.FOLLOWER_BALLOT, self._host.now_ns(), f"voted for member {candidate_id}")
+        if is_newer and self.state in _LEADER_STATES:
+            # As outside an election. The candidate follows no leader of a term before its own.
+            raise ClusterEvent(
+                f"a newer term than {self.leadership_term_id}, which this member leads: member {candidate_id} asks for "
+                f"votes for term {candidate_term_id}"
+            )
+
+    def on_vote(
+        self,
+        candidate_term_id: int,
+        log_leadership_term_id: int,
+        log_position: int,
+        candidate_id: int,
+        voter_id: int,
+        vote: bool,
+    ) -> None:
+        """A member has voted."""
+        if (
+            self.state is _S.CANDIDATE_BALLOT
+            and candidate_term_id == self.candidate_term_id
+            and candidate_id == self._this_member.id
+        ):
+            voter = self._members.find(voter_id)
+            if voter is not None:
+                voter.candidate_term_id = candidate_term_id
+                voter.vote = _VOTE_YES if vote else _VOTE_NO
+                voter.set_log(log_leadership_term_id, log_position, self._host.now_ns())
+
+    def on_new_leadership_term(self, message: NewLeadershipTerm) -> None:
+        """A member leads."""
+        if self.state is _S.INIT:
+            return
+        leader = self._members.find(message.leader_member_id)
+        if leader is None or (leader is self._this_member and message.leadership_term_id == self.leadership_term_id):
+            return
+        self._hear_of(leader.id)
+        if self._truncation is not None:
+            return
+        state = self.state
+        if state is _S.CANVASS:
+            if message.leadership_term_id < self.candidate_term_id:
+                self._refuse_leader(leader, message.leadership_term_id)
+            else:
+                self._follow(leader, message)
+        elif state is _S.FOLLOWER_BALLOT or state is _S.CANDIDATE_BALLOT:
+            if message.leadership_term_id == self.candidate_term_id:
+                self._follow(leader, message)
+        elif state is not _S.NOMINATE:
+            self._hear_leader(leader, message.leadership_term_id, "NewLeadershipTerm")
+
+    def on_append_position(
+        self, leadership_term_id: int, log_position: int, follower_member_id: int, flags: int
+    ) -> None:
+        """A member that follows says how far its log goes."""
+        if self.state is _S.INIT or leadership_term_id > self.leadership_term_id:
+            return
+        follower = self._members.find(follower_member_id)
+        if follower is not None:
+            follower.set_log(leadership_term_id, log_position, self._host.now_ns())
+            self._host.track_catchup_completion(follower, leadership_term_id, flags)
+
+    def on_commit_position(self, leadership_term_id: int, log_position: int, leader_member_id: int) -> None:
+        """A leader says up to where its log is committed."""
+        if self.state is _S.INIT:
+            return
+        if self.leader is not None and self.leader.id == leader_member_id:
+            # Whatever its term: leaders before 1.50 sent that of the term before.
+            self.notified_commit_position = max(self.notified_commit_position, log_position)
+        leader = self._members.find(leader_member_id)
+        if leader is not None and self.state not in _VOTING_STATES:
+            self._hear_leader(leader, leadership_term_id, "CommitPosition")
+
+    def on_replay_new_leadership_term_event(
+        self, leadership_term_id: int, log_position: int, term_base_log_position: int
+    ) -> None:
+        """A term begins in the log that is being replayed; ``log_position`` is after that event."""
+        if self.state is _S.FOLLOWER_CATCHUP or self.state is _S.FOLLOWER_REPLAY:
+            self._ensure_term(leadership_term_id, term_base_log_position, NULL_POSITION)
+            self.log_position = log_position
+            # Where the log's end is already known to be of a later term, it stays so.
+            self.log_leadership_term_id = max(self.log_leadership_term_id, leadership_term_id)
+
+    def on_recording_signal(self, correlation_id: int, recording_id: int, position: int, signal: int) -> None:
+        """The archive says something of a recording."""
+        if self.state is not _S.INIT and self._log_replication is not None:
+            self._log_replication.on_signal(correlation_id, recording_id, position, signal)
+            if self._log_replication.recording_id != NULL_VALUE:
+                self._host.set_log_recording_id(self._log_replication.recording_id)
+
+    # Before there is a leader
+
+    def _init(self, now_ns: int) -> int:
+        if self._preparation is _Preparation.TO_BEGIN:
+            self.close()
+            self._forget_leader()
+            if self._is_first_init and self._is_node_startup:
+                self._preparation = _Preparation.DONE
+            else:
+                self._host.set_role(Role.FOLLOWER)
+                self._host.begin_preparation(self.log_position)
+                self._preparation = _Preparation.BEGUN
+                self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
+            self._is_first_init = False
+        if self._preparation is _Preparation.BEGUN:
+            append_position = self._host.poll_preparation()
+            if append_position is None:
+                self._check_deadline(now_ns, "the recording of the log to end and its sockets to close")
+                return 0
+            if append_position != NULL_POSITION:
+                self.append_position = append_position
+            self._preparation = _Preparation.DONE
+        if now_ns < self._pause_until_ns:
+            return 0
+        self.notified_commit_position = 0
+        self.candidate_term_id = max(self._host.candidate_term_id(), self.leadership_term_id, self.candidate_term_id)
+        if self._members.count() == 1:
+            # Nobody to ask: nominated, and elected.
+            self.candidate_term_id += 1
+            self._host.update_candidate_term_id(self.candidate_term_id, self.log_position)
+            self._lead(now_ns, "single-node cluster leader")
+        else:
+            self._enter(_S.CANVASS, now_ns, "")
+        return 1
+
+    def _canvass(self, now_ns: int) -> int:
+        settings = self._settings
+        work_count = self._publish_canvass_position_on_interval(now_ns)
+        if not self._may_lead():
+            return work_count
+        if self._is_extended_canvass:
+            deadline_ns = self._time_of_last_state_change_ns + settings.startup_canvass_timeout_ns
+        else:
+            deadline_ns = self._host.time_of_last_leader_update_ns + settings.leader_heartbeat_timeout_ns
+        if self._members.is_unanimous_candidate(self._graceful_closed_leader_id):
+            self._nominate_self(now_ns, "unanimous candidate")
+            work_count += 1
+        elif now_ns >= deadline_ns and self._members.is_quorum_candidate():
+            self._nominate_self(now_ns, "quorum candidate")
+            work_count += 1
+        return work_count
+
+    def _nominate(self, now_ns: int) -> int:
+        if now_ns < self._nomination_deadline_ns:
+            return self._publish_canvass_position_on_interval(now_ns)
+        proposed = self.candidate_term_id + 1
+        self.candidate_term_id = self._host.propose_max_candidate_term_id(proposed, self.log_position)
+        if self.candidate_term_id == proposed:
+            self._members.become_candidate(proposed)
+            self._enter(_S.CANDIDATE_BALLOT, now_ns, "")
+        return 1
+
+    def _candidate_ballot(self, now_ns: int) -> int:
+        work_count = 0
+        if self._members.is_unanimous_leader(self.candidate_term_id, self._graceful_closed_leader_id):
+            self._lead(now_ns, "unanimous leader")
+            work_count += 1
+        elif now_ns >= self._time_of_last_state_change_ns + self._settings.election_timeout_ns:
+            if self._members.is_quorum_leader(self.candidate_term_id):
+                self._lead(now_ns, "quorum leader")
+            else:
+                self._enter(_S.CANVASS, now_ns, "not elected")
+            work_count += 1
+        else:
+            for member in self._members.members:
+                if not member.is_ballot_sent:
+                    work_count += 1
+                    member.is_ballot_sent = self._host.request_vote(
+                        member, self.log_leadership_term_id, self.append_position, self.candidate_term_id
+                    )
+        return work_count
+
+    def _follower_ballot(self, now_ns: int) -> int:
+        if now_ns < self._time_of_last_state_change_ns + self._settings.election_timeout_ns:
+            return 0
+        self._enter(_S.CANVASS, now_ns, "no leader after the ballot")
+        return 1
+
+    def _may_lead(self) -> bool:
+        appointed_leader_id = self._settings.appointed_leader_id
+        return appointed_leader_id in (NULL_VALUE, self._this_member.id)
+
+    def _nominate_self(self, now_ns: int, reason: str) -> None:
+        delay_ns = int(self._host.random() * (self._settings.election_timeout_ns >> 1))
+        self._nomination_deadline_ns = now_ns + delay_ns
+        self._enter(_S.NOMINATE, now_ns, reason)
+
+    def _refuse_leader(self, leader: ClusterMember, leadership_term_id: int) -> None:
+        """Ask for a new election where a leader goes on that this member may not follow, as it voted for another."""
+        now_ns = self._host.now_ns()
+        if self._refused_leader_since_ns is None:
+            self._refused_leader_since_ns = now_ns
+        elif now_ns - self._refused_leader_since_ns >= self._settings.election_timeout_ns and self._may_lead():
+            self._nominate_self(
+                now_ns,
+                f"member {leader.id} leads term {leadership_term_id}, before term {self.candidate_term_id} in which "
+                "this member has voted",
+            )
+
+    def _lead(self, now_ns: int, reason: str) -> None:
+        self.leader = self._this_member
+        self.log_session_id = None
+        self.is_leader_startup = False
+        self.leadership_term_id = self.candidate_term_id
+        self._term_base_log_position = self.append_position
+        self._enter(_S.LEADER_LOG_REPLICATION, now_ns, reason)
+        self._host.begin_log_publication(self.append_position)
+
+    # As leader
+
+    def _leader_log_replication(self, now_ns: int) -> int:
+        if self.log_session_id is None:
+            self.log_session_id = self._host.poll_log_publication()
+            if self.log_session_id is None:
+                self._check_deadline(
+                    now_ns, f"the driver to add the log publication, from {self._this_member.log_endpoint}"
+                )
+                return 0
+            self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
+        quorum_position = self._quorum_position(now_ns)
+        work_count = self._publish_as_leader(quorum_position, now_ns)
+        if quorum_position >= self.append_position:
+            # From here on the log is applied, so nobody whose log is of a term before this one may lead any more.
+            self._record_own_term()
+            self._enter(_S.LEADER_REPLAY, now_ns, "")
+            work_count += 1
+        else:
+            self._check_followers(now_ns)
+        return work_count
+
+    def _leader_replay(self, now_ns: int) -> int:
+        work_count = 0
+        if self._log_replay is None:
+            self.is_leader_startup = self._is_node_startup
+            if self.log_position < self.append_position:
+                self._log_replay = self._host.new_log_replay(self.log_position, self.append_position)
+            else:
+                self._enter(_S.LEADER_INIT, now_ns, "nothing to replay")
+            work_count += 1
+        else:
+            work_count += self._log_replay.do_work()
+            if self._log_replay.is_done():
+                self._stop_replay()
+                self.log_position = self.append_position
+                self._enter(_S.LEADER_INIT, now_ns, "log replay done")
+        return work_count + self._publish_as_leader(self._quorum_position(now_ns), now_ns)
+
+    def _leader_init(self, now_ns: int) -> int:
+        work_count = self._publish_as_leader(self._quorum_position(now_ns), now_ns)
+        if not self._is_join_begun:
+            assert self.log_session_id is not None
+            self._host.begin_join_as_leader(
+                self.leadership_term_id, self.log_position, self.log_session_id, self.is_leader_startup
+            )
+            self._is_join_begun = True
+            self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
+            work_count += 1
+        if self._host.poll_join_as_leader():
+            # Again: a new log has no recording before this.
+            self._record_own_term()
+            self._enter(_S.LEADER_READY, now_ns, "")
+            work_count += 1
+        elif self._members.count() > 1:
+            self._check_deadline(now_ns, "the recording of the log to begin and the services to join it as leader")
+        return work_count
+
+    def _leader_ready(self, now_ns: int) -> int:
+        quorum_position = self._quorum_position(now_ns)
+        work_count = self._host.update_leader_position(now_ns, self.append_position, quorum_position)
+        work_count += self._publish_new_leadership_term_on_interval(quorum_position, now_ns)
+        self._check_followers(now_ns)
+        is_ready = self._members.has_quorum_at_position(
+            self.leadership_term_id, self.log_position, now_ns, self._settings.leader_heartbeat_timeout_ns
+        )
+        if is_ready and self._host.append_new_leadership_term_event(self.leadership_term_id, self.log_position):
+            self._complete(now_ns)
+            work_count += 1
+        return work_count
+
+    def _quorum_position(self, now_ns: int) -> int:
+        """Up to where a quorum of members has this leader's log, and this member too."""
+        self._this_member.set_log(self.leadership_term_id, self.append_position, now_ns)
+        position = self._members.quorum_position(
+            self.leadership_term_id, self._end_of_term, now_ns, self._settings.leader_heartbeat_timeout_ns
+        )
+        return min(position, self.append_position)
+
+    def _end_of_term(self, leadership_term_id: int) -> int:
+        # What a member said before this leader's term counts only once a quorum has said so in this term.
+        return 0 if self.state is _S.LEADER_LOG_REPLICATION else self._host.end_of_term(leadership_term_id)
+
+    def _check_followers(self, now_ns: int) -> None:
+        """Stand back after a heartbeat timeout with no quorum of members that say anything in this term."""
+        timeout_ns = self._settings.leader_heartbeat_timeout_ns
+        if self._members.has_quorum_at_position(self.leadership_term_id, 0, now_ns, timeout_ns):
+            self._deadline_ns = now_ns + timeout_ns
+        elif self._members.count() > 1:
+            self._check_deadline(now_ns, f"a quorum of members to follow in term {self.leadership_term_id}")
+
+    def _publish_as_leader(self, quorum_position: int, now_ns: int) -> int:
+        work_count = self._publish_new_leadership_term_on_interval(quorum_position, now_ns)
+        # Where the quorum position falls, NewLeadershipTerm alone is the heartbeat.
+        last = self._last_published_commit_position
+        if last < quorum_position or (
+            last == quorum_position
+            and now_ns - self._time_of_last_commit_position_ns >= self._settings.leader_heartbeat_interval_ns
+        ):
+            self._time_of_last_commit_position_ns = now_ns
+            self._last_published_commit_position = quorum_position
+            self._host.publish_commit_position(quorum_position, self.leadership_term_id)
+            work_count += 1
+        return work_count
+
+    def _publish_new_leadership_term_on_interval(self, quorum_position: int, now_ns: int) -> int:
+        if now_ns - self._time_of_last_update_ns < self._settings.leader_heartbeat_interval_ns:
+            return 0
+        self._time_of_last_update_ns = now_ns
+        for member in self._members.members:
+            if member is not self._this_member:
+                self._publish_new_leadership_term(member, self.log_leadership_term_id, quorum_position)
+        return 1
+
+    def _publish_new_leadership_term(
+        self, member: ClusterMember, log_leadership_term_id: int, quorum_position: int
+    ) -> None:
+        if self.log_session_id is not None:
+            self._host.publish_new_leadership_term(
+                member,
+                log_leadership_term_id,
+                self.leadership_term_id,
+                self.append_position,
+                quorum_position,
+                self.log_session_id,
+                self.is_leader_startup,
+            )
+
+    # As follower
+
+    def _follow(self, leader: ClusterMember, message: NewLeadershipTerm) -> None:
+        """Go after a leader's log, from where this member's differs."""
+        now_ns = self._host.now_ns()
+        if message.log_leadership_term_id != self.log_leadership_term_id:
+            self._enter(_S.CANVASS, now_ns, "the leader does not know the term of this member's log yet")
+            return
+        next_base = message.next_term_base_log_position
+        # A leader in its election names its own term as the next one even where it is the addressee's. A member that
+        # has recorded something of that term then hears of it late, and must not lose it.
+        is_next = message.next_leadership_term_id > message.log_leadership_term_id
+        if is_next and next_base != NULL_POSITION and next_base < self.append_position:
+            self._begin_truncation(leader, message, now_ns)
+            return
+        self.leader = leader
+        self.is_leader_startup = message.is_startup
+        self.leadership_term_id = message.leadership_term_id
+        self.candidate_term_id = max(message.leadership_term_id, self.candidate_term_id)
+        self.log_session_id = message.log_session_id
+        self._term_base_log_position = message.term_base_log_position
+        self._leader_recording_id = message.leader_recording_id
+        self._catchup_join_position = (
+            message.log_position if self.append_position < message.log_position else NULL_POSITION
+        )
+        self.notified_commit_position = max(self.notified_commit_position, message.commit_position)
+        if self.append_position >= message.term_base_log_position:
+            self._enter(_S.FOLLOWER_REPLAY, now_ns, "")
+        elif message.next_leadership_term_id == NULL_VALUE:
+            raise ClusterError(
+                f"invalid NewLeadershipTerm: this member has recorded up to {self.append_position}, before the base of "
+                f"the term, and nothing says what comes between: {message}"
+            )
+        elif self.append_position < next_base:
+            # The term is open and its base is known.
+            self._replicate(message.log_leadership_term_id, NULL_POSITION, next_base, now_ns)
+        elif message.next_log_position != NULL_POSITION:
+            self._replicate(message.next_leadership_term_id, next_base, message.next_log_position, now_ns)
+
+    def _replicate(self, leadership_term_id: int, base_position: int, stop_position: int, now_ns: int) -> None:
+        self._replication_leadership_term_id = leadership_term_id
+        self._replication_term_base_log_position = base_position
+        self._replication_stop_position = stop_position
+        self._is_replication_recorded = False
+        self._enter(_S.FOLLOWER_LOG_REPLICATION, now_ns, "")
+
+    def _begin_truncation(self, leader: ClusterMember, message: NewLeadershipTerm, now_ns: int) -> None:
+        position = message.next_term_base_log_position
+        text = (
+            f"truncating the log: this member has recorded up to {self.append_position}, and term "
+            f"{self.log_leadership_term_id} ends at {position} in the log of member {leader.id}, which leads term "
+            f"{message.leadership_term_id}; committed is {self._host.commit_position()}"
+        )
+        self._truncation = (self.append_position, position, text)
+        self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
+        self._host.begin_truncation(self.log_leadership_term_id, position)
+        # Nobody may count on what goes.
+        self.append_position = position
+
+    def _truncate(self, now_ns: int) -> int:
+        assert self._truncation is not None
+        _, position, text = self._truncation
+        if not self._host.poll_truncation():
+            self._check_deadline(now_ns, "the archive to truncate the recording of the log")
+            return 0
+        self._truncation = None
+        if position < self.log_position:
+            raise AgentTermination(
+                f"{text}, and {self.log_position} applied: the services' state has what the log has lost, so they have "
+                "to start again",
+                category=Category.FATAL,
+            )
+        raise ClusterEvent(text)
+
+    def _follower_log_replication(self, now_ns: int) -> int:
+        assert self.leader is not None
+        replication = self._log_replication
+        if replication is None:
+            if self.append_position < self._replication_stop_position:
+                self._log_replication = self._host.new_log_replication(
+                    self.leader, self._leader_recording_id, self._replication_stop_position, now_ns
+                )
+                self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
+            else:
+                self._record_replicated_term()
+                self._enter(_S.CANVASS, now_ns, "an empty term")
+            return 1
+        work_count = replication.do_work(now_ns)
+        is_done = replication.is_done
+        # Where the leader's term begins is said only once this member has recorded that it does.
+        position = replication.position
+        if not is_done and position >= self._term_base_log_position:
+            position = self.append_position
+        if is_done:
+            if position < self._replication_stop_position:
+                raise ClusterError(
+                    f"the replication of the log from member {self.leader.id} has ended at {position}, before "
+                    f"{self._replication_stop_position}"
+                )
+            self._record_replicated_term()
+        work_count += self._say_append_position(max(position, self.append_position), now_ns)
+        if is_done:
+            if self.notified_commit_position >= self.append_position:
+                self.append_position = position
+                self._stop_replication()
+                self._enter(_S.CANVASS, now_ns, "log replication done")
+                work_count += 1
+            else:
+                self._check_deadline(now_ns, f"member {self.leader.id} to commit {self.append_position}")
+        return work_count
+
+    def _follower_replay(self, now_ns: int) -> int:
+        if self._log_replay is not None:
+            work_count = self._log_replay.do_work()
+            if self._log_replay.is_done():
+                self.log_position = self._log_replay.position()
+                self._stop_replay()
+                if self.log_position == self.append_position:
+                    self._join_log(now_ns, "log replay done")
+                else:
+                    self._enter(_S.CANVASS, now_ns, f"replayed up to {self.log_position} of {self.append_position}")
+            return work_count
+        commit_position = self.notified_commit_position
+        if self.log_position >= self.append_position:
+            self._join_log(now_ns, "nothing to replay")
+        elif commit_position == 0 or commit_position < min(self.append_position, self._term_base_log_position):
+            # Until a quorum has what is before the leader's term, that may still be taken back.
+            self._check_deadline(now_ns, "the leader to commit the log before its term")
+            return self._say_append_position(self.append_position, now_ns)
+        elif self.log_position >= commit_position:
+            self._enter(_S.CANVASS, now_ns, f"nothing committed to replay from {self.log_position}: {commit_position}")
+        else:
+            self._log_replay = self._host.new_log_replay(self.log_position, min(self.append_position, commit_position))
+        return 1
+
+    def _join_log(self, now_ns: int, reason: str) -> None:
+        is_behind = self._catchup_join_position != NULL_POSITION
+        self._enter(_S.FOLLOWER_CATCHUP_INIT if is_behind else _S.FOLLOWER_LOG_INIT, now_ns, reason)
+
+    def _follower_catchup_init(self, now_ns: int) -> int:
+        assert self.leader is not None
+        if not self._has_log_subscription:
+            self._add_log_subscription(is_catchup=True)
+        if self._host.send_catchup_position(self.leader, self.leadership_term_id, self.log_position):
+            self._enter(_S.FOLLOWER_CATCHUP_AWAIT, now_ns, "")
+        else:
+            self._check_since_state_change(now_ns, "CatchupPosition to be sent")
+        return 1
+
+    def _follower_catchup_await(self, now_ns: int) -> int:
+        if not self._poll_join_as_follower(now_ns, "the log to catch up with"):
+            return 0
+        self._enter(_S.FOLLOWER_CATCHUP, now_ns, "")
+        return 1
+
+    def _follower_catchup(self, now_ns: int) -> int:
+        assert self.leader is not None
+        host = self._host
+        work_count = host.poll_catchup(
+            self.leader, self.leadership_term_id, self.notified_commit_position, self.log_position
+        )
+        if not self._has_live_destination and host.is_catchup_near_live(
+            max(self._catchup_join_position, self.notified_commit_position)
+        ):
+            host.add_live_log_destination()
+            self._has_live_destination = True
+            work_count += 1
+        position = host.commit_position()
+        if (
+            position >= self._catchup_join_position
+            and position >= self.notified_commit_position
+            and not host.is_catching_up()
+            and not host.is_taking_snapshot()
+        ):
+            self.append_position = position
+            self.log_position = position
+            self._enter(_S.FOLLOWER_LOG_INIT, now_ns, "caught up")
+            work_count += 1
+        return work_count
+
+    def _follower_log_init(self, now_ns: int) -> int:
+        if self._has_log_subscription:
+            self._enter(_S.FOLLOWER_READY, now_ns, "")
+        else:
+            self._add_log_subscription(is_catchup=False)
+            self._enter(_S.FOLLOWER_LOG_AWAIT, now_ns, "")
+        return 1
+
+    def _follower_log_await(self, now_ns: int) -> int:
+        if self._poll_join_as_follower(now_ns, "the live log"):
+            self._enter(_S.FOLLOWER_READY, now_ns, "")
+            return 1
+        # The leader waits for what is recorded here and not for the services.
+        return self._say_append_position(self.append_position, now_ns) if self._is_join_begun else 0
+
+    def _follower_ready(self, now_ns: int) -> int:
+        assert self.leader is not None
+        if self._host.send_append_position(
+            self.leader, self.leadership_term_id, self.log_position, APPEND_POSITION_FLAG_NONE
+        ):
+            self._complete(now_ns)
+        else:
+            self._check_since_state_change(now_ns, f"AppendPosition to be sent to member {self.leader.id}")
+        return 1
+
+    def _add_log_subscription(self, *, is_catchup: bool) -> None:
+        assert self.log_session_id is not None
+        self._host.add_log_subscription(self.log_session_id, is_catchup)
+        self._has_log_subscription = True
+        self._has_live_destination = not is_catchup
+
+    def _poll_join_as_follower(self, now_ns: int, what: str) -> bool:
+        """Whether image, recording and services have joined the log at this member's position."""
+        if not self._is_join_begun:
+            join_position = self._host.log_join_position()
+            if join_position is None:
+                self._check_since_state_change(now_ns, f"an image of {what}")
+                return False
+            if join_position != self.log_position:
+                raise ClusterEvent(
+                    f"the image of {what} joined at {join_position}, and this member's log goes on at "
+                    f"{self.log_position}"
+                )
+            self._host.begin_join_as_follower(self.is_leader_startup)
+            self._is_join_begun = True
+            self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
+        if self._host.poll_join_as_follower():
+            # Before anything of the term counts that is recorded now. A new log has no recording before this.
+            self._record_own_term()
+            return True
+        # A service may take its time, but only while there is a leader.
+        self._check_deadline(now_ns, f"a sign of the leader, or recording and services to join {what}")
+        return False
+
+    def _say_append_position(self, position: int, now_ns: int) -> int:
+        """Send AppendPosition where it has grown, or is due."""
+        assert self.leader is not None
+        if (
+            position == self._last_published_append_position
+            and now_ns - self._time_of_last_update_ns < self._settings.leader_heartbeat_interval_ns
+        ):
+            return 0
+        if position >= self._term_base_log_position and self.log_leadership_term_id != self.leadership_term_id:
+            self._record_own_term()
+        if not self._host.send_append_position(
+            self.leader, self.leadership_term_id, position, APPEND_POSITION_FLAG_NONE
+        ):
+            return 0
+        self.append_position = position
+        self._last_published_append_position = position
+        self._time_of_last_update_ns = now_ns
+        return 1
+
+    # What all states share
+
+    def _hear_of(self, member_id: int) -> None:
+        if member_id == self._graceful_closed_leader_id:
+            self._graceful_closed_leader_id = NULL_VALUE
+
+    def _hear_leader(self, leader: ClusterMember, leadership_term_id: int, message: str) -> None:
+        """Go on with a leader that is followed, and begin again where there is one of a newer term."""
+        if leadership_term_id > self.leadership_term_id and leader is not self._this_member:
+            if self.state is not _S.CLOSED:
+                raise ClusterEvent(
+                    f"a newer term than {self.leadership_term_id}, in which this member is in {self.state.name}: "
+                    f"{message} of member {leader.id} for term {leadership_term_id}"
+                )
+        elif leader is self.leader and leader is not self._this_member:
+            self._deadline_ns = self._host.now_ns() + self._settings.leader_heartbeat_timeout_ns
+
+    def _record_own_term(self) -> None:
+        """Record the term that is formed or followed. This member's log is the leader's up to where it begins."""
+        self._ensure_term(self.leadership_term_id, self._term_base_log_position, NULL_POSITION)
+        self.log_leadership_term_id = self.leadership_term_id
+
+    def _record_replicated_term(self) -> None:
+        if not self._is_replication_recorded:
+            self._ensure_term(
+                self._replication_leadership_term_id,
+                self._replication_term_base_log_position,
+                self._replication_stop_position,
+            )
+            self.log_leadership_term_id = self._replication_leadership_term_id
+            self._is_replication_recorded = True
+
+    def _ensure_term(self, leadership_term_id: int, base_position: int, log_position: int) -> None:
+        self._host.ensure_term(
+            self._initial_leadership_term_id,
+            self._initial_term_base_log_position,
+            leadership_term_id,
+            self._initial_term_base_log_position if base_position == NULL_POSITION else base_position,
+            log_position,
+        )
+
+    def _place_vote(self, candidate: ClusterMember, candidate_term_id: int, vote: bool) -> None:
+        self._host.place_vote(candidate, candidate_term_id, self.log_leadership_term_id, self.append_position, vote)
+
+    def _publish_canvass_position_on_interval(self, now_ns: int) -> int:
+        if now_ns - self._time_of_last_update_ns < self._settings.election_status_interval_ns:
+            return 0
+        self._time_of_last_update_ns = now_ns
+        self._host.publish_canvass_position(self.log_leadership_term_id, self.append_position, self.leadership_term_id)
+        return 1
+
+    def _check_deadline(self, now_ns: int, awaited: str) -> None:
+        if now_ns >= self._deadline_ns:
+            raise TimedOutError(f"{self.state.name}: waited too long for {awaited}", category=Category.WARN)
+
+    def _check_since_state_change(self, now_ns: int, awaited: str) -> None:
+        if now_ns >= self._time_of_last_state_change_ns + self._settings.leader_heartbeat_timeout_ns:
+            raise TimedOutError(f"{self.state.name}: waited too long for {awaited}", category=Category.WARN)
+
+    def _complete(self, now_ns: int) -> None:
+        self._host.election_complete(now_ns)
+        self._enter(_S.CLOSED, now_ns, "")
+
+    def _stop_replay(self) -> None:
+        if self._log_replay is not None:
+            self._log_replay.close()
+            self._log_replay = None
+
+    def _stop_replication(self) -> None:
+        if self._log_replication is not None:
+            self._log_replication.close()
+            self._log_replication = None
+
+    def _forget_leader(self) -> None:
+        """Forget what an attempt has come to; the host undoes its side in the preparation."""
+        self.leader = None
+        self.log_session_id = None
+        self._catchup_join_position = NULL_POSITION
+        self._has_log_subscription = self._has_live_destination = self._is_join_begun = False
+        self._last_published_append_position = NULL_POSITION
+        self._last_published_commit_position = 0
+
+    def _enter(self, state: ElectionState, now_ns: int, reason: str) -> None:
+        if state is self.state:
+            if reason and state is _S.INIT:
+                self._host.set_election_state(state, reason)
+            return
+        if self.state is _S.CANVASS:
+            self._is_extended_canvass = False
+        if state is _S.CANVASS:
+            self._members.reset()
+            self._this_member.set_log(self.log_leadership_term_id, self.append_position, now_ns)
+            self.leader = None
+            self._host.set_role(Role.FOLLOWER)
+        elif state is _S.CANDIDATE_BALLOT:
+            self._host.set_role(Role.CANDIDATE)
+        elif state is _S.LEADER_LOG_REPLICATION:
+            self._host.set_role(Role.LEADER)
+        elif state is _S.FOLLOWER_LOG_REPLICATION or state is _S.FOLLOWER_REPLAY:
+            self._host.set_role(Role.FOLLOWER)
+        self.state = state
+        self._host.set_election_state(state, reason)
+        self._enter_time(now_ns)
+
+    def _enter_time(self, now_ns: int) -> None:
+        self._time_of_last_state_change_ns = now_ns
+        # What is sent at intervals goes at once.
+        self._time_of_last_update_ns = now_ns - _LONG_AGO_NS
+        self._time_of_last_commit_position_ns = now_ns - _LONG_AGO_NS
+        self._deadline_ns = now_ns + self._settings.leader_heartbeat_timeout_ns
+        self._refused_leader_since_ns = None
+
+    def __repr__(self) -> str:
+        leader_id = None if self.leader is None else self.leader.id
+        return (
+            f"<Election of member {self._this_member.id} {self.state.name} leader={leader_id} "
+            f"leadership_term_id={self.leadership_term_id} candidate_term_id={self.candidate_term_id} "
+            f"log_leadership_term_id={self.log_leadership_term_id} log_position={self.log_position} "
+            f"append_position={self.append_position} notified_commit_position={self.notified_commit_position}>"
+        )
+
+
+_STEPS = (
+    Election._init,
+    Election._canvass,
+    Election._nominate,
+    Election._candidate_ballot,
+    Election._follower_ballot,
+    Election._leader_log_replication,
+    Election._leader_replay,
+    Election._leader_init,
+    Election._leader_ready,
+    Election._follower_log_replication,
+    Election._follower_replay,
+    Election._follower_catchup_init,
+    Election._follower_catchup_await,
+    Election._follower_catchup,
+    Election._follower_log_init,
+    Election._follower_log_await,
+    Election._follower_ready,
+    lambda _election, _now_ns: 0,
+)

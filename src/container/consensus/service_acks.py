@@ -1,0 +1,75 @@
+"""What services acknowledge: that all of them have reached a position of the log. Upstream: ServiceAck.java."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from container.errors import ClusterError, ConfigurationError
+
+MAX_WAITING = 1000
+"""Acknowledgements of one service that wait. A service is one or two ahead of the consensus module at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAck:
+    """One acknowledgement of a service; its ids count from 0, as those that the consensus module expects.
+
+    ``relevant_id`` is the recording of a snapshot, or the service's client id with the first one; -1 for none.
+    """
+
+    service_id: int
+    ack_id: int
+    log_position: int
+    relevant_id: int
+
+
+class ServiceAckQueues:
+    """Acknowledgements in the order in which they came, one queue for each service."""
+
+    def __init__(self, service_count: int) -> None:
+        if service_count < 0:
+            raise ConfigurationError(f"service count {service_count}: give the number of services, 0 or more")
+        self._queues = [deque[ServiceAck]() for _ in range(service_count)]
+
+    def append(self, ack: ServiceAck) -> None:
+        """Keep one until all services have sent theirs; ClusterError when it is not of a service of this member."""
+        if not 0 <= ack.service_id < len(self._queues):
+            raise ClusterError(
+                f"ack from serviceId={ack.service_id}, but this member has {len(self._queues)} service(s), from id 0 "
+                "on: set aeron.cluster.service.count, or the service's aeron.cluster.service.id"
+            )
+        queue = self._queues[ack.service_id]
+        if len(queue) >= MAX_WAITING:
+            raise ClusterError(
+                f"{MAX_WAITING} acks from serviceId={ack.service_id} wait for other services: {ack} is dropped; "
+                "restart the service, and find out why it acknowledges more than it was asked for"
+            )
+        queue.append(ack)
+
+    def has_reached(self, log_position: int, ack_id: int) -> bool:
+        """Have all services acknowledged this position? ClusterError when one acknowledged something else first."""
+        for queue in self._queues:
+            if not queue:
+                return False
+            ack = queue[0]
+            if (ack.ack_id, ack.log_position) != (ack_id, log_position):
+                raise ClusterError(
+                    f"ack out of sequence: expected [ackId={ack_id}, logPosition={log_position}] vs received "
+                    f"[ackId={ack.ack_id}, logPosition={ack.log_position}, relevantId={ack.relevant_id}, "
+                    f"serviceId={ack.service_id}]"
+                )
+        return True
+
+    def remove_heads(self) -> None:
+        """Drop the first one of each service that has one."""
+        for queue in self._queues:
+            if queue:
+                queue.popleft()
+
+    def poll_all(self) -> list[ServiceAck]:
+        """Take the first one of each service, by service id; ClusterError, with none taken, when one is missing."""
+        for service_id, queue in enumerate(self._queues):
+            if not queue:
+                raise ClusterError(f"invalid ack for serviceId={service_id}: there is none; ask has_reached() first")
+        return [queue.popleft() for queue in self._queues]

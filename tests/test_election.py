@@ -1,0 +1,1290 @@
+"""The election: each state with a scripted host and simulated time, what upstream gets wrong, and a model of clusters.
+
+Which of upstream's tests each stands for: ``docs/upstream-tests.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from container.api import Role
+from container.consensus.election import Election, ElectionState
+from container.errors import AgentTermination, ClusterError, ClusterEvent, TimedOutError
+from tests.election_model import Cluster, Term, Violation
+from tests.election_world import MS, RECORDING_ID, SESSION_ID, Scene
+
+SEEDS, CHUNK = 40, 10
+FOLLOWING = [each.name for each in ElectionState if 9 <= each <= 16]
+LEADING = [each.name for each in ElectionState if 5 <= each <= 8]
+
+
+def names(scene: Scene) -> list[str]:
+    return scene.host.states
+
+
+# Before there is a leader
+
+
+def test_cm31_a_single_member_elects_itself_and_persists_the_next_candidate_term() -> None:
+    scene = Scene(me=0, count=1, persisted=3)
+    scene.step(times=6)
+    assert names(scene) == [
+        *("INIT", "LEADER_LOG_REPLICATION", "LEADER_REPLAY", "LEADER_INIT", "LEADER_READY", "CLOSED")
+    ]
+    assert scene.election.is_closed
+    assert scene.sent("persist") == [(4, 0)]
+    assert scene.sent("begin_join_as_leader") == [(4, 0, SESSION_ID, True)]
+    assert scene.sent("ensure_term")[-1] == (-1, 0, 4, 0, -1)
+    assert scene.election.leader is scene.members.this_member
+    assert not [name for name, *_ in scene.host.calls if name in ("canvass", "new_term", "request_vote")]
+
+
+def test_cm32_the_appointed_leader_of_three_is_elected_as_soon_as_all_are_heard() -> None:
+    scene = Scene(me=0, appointed_leader=0)
+    scene.elected((1, -1, 0), (2, -1, 0))
+    assert scene.sent("persist") == [(0, 0)]
+    assert scene.sent("request_vote") == [(1, -1, 0, 0), (2, -1, 0, 0)]
+    assert scene.host.role == Role.LEADER
+    scene.step()
+    assert scene.sent("new_term") == [(1, -1, 0, 0, 0, SESSION_ID, False), (2, -1, 0, 0, 0, SESSION_ID, False)]
+    scene.step(times=2)
+    scene.step(10 * MS, times=3)
+    assert scene.state == "LEADER_READY"
+    assert scene.sent("begin_join_as_leader") == [(0, 0, SESSION_ID, True)]
+    assert not scene.sent("append_new_leadership_term_event")
+    scene.hear("append_position", 0, 0, 1, 0)
+    scene.step()
+    assert scene.sent("append_new_leadership_term_event") == [(0, 0)]
+    assert [name for name, *_ in scene.host.calls][-1] == "election_complete"
+    assert scene.election.is_closed
+    assert scene.election.leadership_term_id == 0
+
+
+def test_a_member_votes_and_follows_whom_it_voted_for() -> None:
+    scene = Scene()
+    scene.canvassed()
+    scene.hear("request_vote", -1, 0, 0, 0)
+    assert scene.host.calls[-2:] == [("persist", 0, 0), ("vote", 0, 0, -1, 0, True)]
+    assert scene.state == "FOLLOWER_BALLOT"
+    scene.hear_new_term(log_term=-1, term=0, base=0, commit=100)
+    scene.host.join_position = 0
+    scene.step(times=4)
+    assert names(scene)[-5:] == [
+        *("FOLLOWER_REPLAY", "FOLLOWER_LOG_INIT", "FOLLOWER_LOG_AWAIT", "FOLLOWER_READY", "CLOSED")
+    ]
+    assert scene.sent("add_log_subscription") == [(SESSION_ID, False)]
+    assert scene.sent("ensure_term") == [(-1, 0, 0, 0, -1)]
+    assert scene.sent("append") == [(0, 0, 0, 0)]
+    assert scene.sent("election_complete")
+    assert scene.election.leader is scene.members.find(0)
+
+
+def test_cm32_all_members_heard_nominate_without_the_canvass_time_out() -> None:
+    scene = Scene()
+    scene.canvassed()
+    scene.step()
+    assert scene.sent("canvass") == [(-1, 0, -1)]
+    scene.hear("canvass_position", -1, 0, -1, 0)
+    scene.step()
+    assert scene.state == "CANVASS"
+    scene.hear("canvass_position", -1, 0, -1, 2)
+    scene.step()
+    assert scene.state == "NOMINATE"
+
+
+def test_a_nominated_member_goes_on_with_its_canvass() -> None:
+    scene = Scene()
+    scene.host.draw = 0.99
+    scene.canvassed((0, -1, 0), (2, -1, 0))
+    scene.step()
+    scene.sent("canvass")
+    scene.step(100 * MS, times=4)
+    assert scene.state == "NOMINATE"
+    assert len(scene.sent("canvass")) == 4
+
+
+def test_a_nominated_member_votes_for_a_candidate() -> None:
+    scene = Scene()
+    scene.canvassed((0, -1, 0), (2, -1, 0))
+    scene.step()
+    assert scene.state == "NOMINATE"
+    scene.hear("request_vote", -1, 0, 0, 0)
+    scene.step()
+    assert scene.state == "FOLLOWER_BALLOT"
+    assert scene.sent("vote") == [(0, 0, -1, 0, True)]
+
+
+@pytest.mark.parametrize("is_startup", [True, False])
+def test_cm33_a_majority_nominates_after_the_canvass_deadline(is_startup: bool) -> None:
+    scene = Scene(is_startup=is_startup)
+    scene.canvassed()
+    scene.hear("append_position", -1, 0, 0, 0)
+    limit_ns = scene.settings.startup_canvass_timeout_ns if is_startup else scene.settings.leader_heartbeat_timeout_ns
+    scene.step(limit_ns - 2 * MS)
+    assert scene.state == "CANVASS"
+    scene.step(2 * MS)
+    assert scene.state == "NOMINATE"
+
+
+def test_cm34_a_vote_that_is_missing_delays_and_does_not_block() -> None:
+    scene = Scene()
+    scene.canvassed((0, -1, 0), (2, -1, 0))
+    scene.step()
+    scene.step(500 * MS)
+    scene.hear("vote", 0, -1, 0, 1, 2, True)
+    scene.step(900 * MS)
+    assert scene.state == "CANDIDATE_BALLOT"
+    scene.step(100 * MS)
+    assert scene.state == "LEADER_LOG_REPLICATION"
+
+
+def test_all_votes_win_at_once() -> None:
+    scene = Scene()
+    scene.elected((0, -1, 0), (2, -1, 0))
+    assert scene.host.reasons[-1] == "unanimous leader"
+
+
+def test_a_ballot_without_majority_ends_in_a_canvass() -> None:
+    scene = Scene()
+    scene.canvassed((0, -1, 0), (2, -1, 0))
+    scene.step()
+    scene.step(500 * MS)
+    scene.step(1000 * MS)
+    assert scene.state == "CANVASS"
+    assert scene.host.role == Role.FOLLOWER
+    assert scene.election.leadership_term_id == -1
+
+
+def test_cm34_a_refusal_blocks_and_the_next_ballot_wins() -> None:
+    scene = Scene()
+    scene.canvassed((0, -1, 0))
+    scene.step(60_000 * MS)
+    scene.step(500 * MS)
+    scene.hear("vote", 0, -1, 0, 1, 2, False)
+    scene.hear("vote", 0, -1, 0, 1, 0, True)
+    scene.step(1000 * MS)
+    assert scene.state == "CANVASS"
+    scene.hear("canvass_position", -1, 0, -1, 0)
+    scene.step(10_000 * MS)
+    assert scene.state == "NOMINATE"
+    scene.step(1000 * MS)
+    scene.hear("vote", 1, -1, 0, 1, 2, True)
+    scene.step(1000 * MS)
+    assert scene.state == "LEADER_LOG_REPLICATION"
+    assert scene.election.leadership_term_id == 1
+
+
+def test_a_ballot_without_leader_ends_in_a_canvass() -> None:
+    scene = Scene()
+    scene.canvassed()
+    scene.hear("request_vote", -1, 0, 0, 0)
+    scene.step(999 * MS)
+    assert scene.state == "FOLLOWER_BALLOT"
+    scene.step()
+    assert scene.state == "CANVASS"
+    assert scene.election.leadership_term_id == -1
+
+
+def test_a_leader_that_enters_an_election_prepares_as_follower() -> None:
+    scene = Scene(me=0, term=1, position=120, is_startup=False)
+    scene.host.role = int(Role.LEADER)
+    scene.host.prepared = None
+    scene.step(times=2)
+    assert (scene.state, scene.host.role) == ("INIT", Role.FOLLOWER)
+    scene.host.prepared = 160
+    scene.step()
+    assert scene.state == "CANVASS"
+    assert scene.sent("begin_preparation") == [(120,)]
+    assert scene.election.append_position == 160
+
+
+def test_a_preparation_that_does_not_end_is_said_and_begun_again() -> None:
+    scene = Scene(term=1, position=120, is_startup=False)
+    scene.host.prepared = None
+    scene.step()
+    scene.step(10_000 * MS)
+    assert isinstance(scene.host.errors[0], TimedOutError)
+    assert "INIT: waited too long for the recording of the log to end and its sockets" in str(scene.host.errors[0])
+    scene.step()
+    assert len(scene.sent("begin_preparation")) == 2
+
+
+def test_messages_are_ignored_before_the_first_step() -> None:
+    scene = Scene(term=1)
+    scene.hear("canvass_position", 1, 0, 1, 0)
+    scene.hear("request_vote", 1, 0, 5, 0)
+    scene.hear("vote", 1, 1, 0, 1, 0, True)
+    scene.hear("append_position", 1, 0, 0, 0)
+    scene.hear("commit_position", 1, 50, 0)
+    scene.hear("replay_new_leadership_term_event", 2, 10, 5)
+    scene.hear("recording_signal", 1, 2, 3, 4)
+    scene.hear_new_term(log_term=1, term=2, base=0)
+    assert (scene.state, scene.host.calls, scene.election.notified_commit_position) == ("INIT", [], 0)
+
+
+def test_cm35_nobody_gets_a_second_yes_for_a_term_and_every_yes_is_persisted() -> None:
+    scene = Scene()
+    scene.canvassed()
+    scene.hear("request_vote", -1, 0, 4, 0)
+    scene.hear("request_vote", -1, 0, 4, 2)
+    scene.hear("request_vote", -1, 0, 3, 2)
+    assert scene.sent("vote") == [(0, 4, -1, 0, True), (2, 4, -1, 0, False), (2, 3, -1, 0, False)]
+    again = Scene(persisted=scene.host.persisted)
+    again.canvassed()
+    again.hear("request_vote", -1, 0, 4, 2)
+    again.hear("request_vote", -1, 0, 5, 2)
+    assert again.sent("vote") == [(2, 4, -1, 0, False), (2, 5, -1, 0, True)]
+    assert again.host.persisted == 5
+
+
+def test_a_vote_for_a_term_that_cannot_be_persisted_is_no_vote() -> None:
+    scene = Scene()
+    scene.canvassed()
+    scene.host.persisted = 9
+    scene.hear("request_vote", -1, 0, 4, 0)
+    assert scene.sent("vote") == [(0, 4, -1, 0, False)]
+    assert (scene.state, scene.election.candidate_term_id) == ("CANVASS", 9)
+
+
+def test_a_candidate_term_is_persisted_before_the_first_request() -> None:
+    scene = Scene(persisted=6)
+    scene.canvassed((0, -1, 0), (2, -1, 0))
+    scene.step()
+    scene.host.calls.clear()
+    scene.step(500 * MS)
+    scene.step()
+    assert [call[:2] for call in scene.host.calls if call[0] in ("persist", "request_vote")] == [
+        *(("persist", 7), ("request_vote", 0), ("request_vote", 2))
+    ]
+
+
+def test_a_candidate_asks_until_its_request_went() -> None:
+    scene = Scene()
+    scene.canvassed((0, -1, 0), (2, -1, 0))
+    scene.step()
+    scene.host.sends = False
+    scene.step(500 * MS)
+    scene.step(times=2)
+    assert len(scene.sent("request_vote")) == 4
+    scene.host.sends = True
+    scene.step(times=3)
+    assert len(scene.sent("request_vote")) == 2
+
+
+@pytest.mark.parametrize(
+    ("term", "position", "vote"), [(1, 100, True), (1, 101, True), (1, 99, False), (0, 500, False)]
+)
+def test_cm36_only_a_log_that_is_not_worse_gets_a_vote(term: int, position: int, vote: bool) -> None:
+    scene = Scene(term=1, position=100)
+    scene.canvassed()
+    scene.hear("request_vote", term, position, 8, 2)
+    assert scene.sent("vote") == [(2, 8, 1, 100, vote)]
+    assert scene.host.persisted == scene.election.candidate_term_id == 8
+    assert scene.state == ("FOLLOWER_BALLOT" if vote else "CANVASS")
+
+
+def test_cm37_who_is_not_appointed_never_nominates_itself() -> None:
+    scene = Scene(me=1, appointed_leader=0)
+    scene.canvassed((0, -1, 0), (2, -1, 0))
+    scene.step(1000 * MS, times=100)
+    assert scene.state == "CANVASS"
+    assert len(scene.sent("canvass")) == 100
+
+
+def test_cm38_a_leader_that_ended_in_order_is_not_waited_for() -> None:
+    scene = Scene(term=1, position=100, is_startup=False, graceful_leader=0)
+    scene.canvassed((2, 1, 100))
+    scene.step()
+    assert scene.state == "NOMINATE"
+    scene.step(500 * MS)
+    scene.hear("vote", 2, 1, 100, 1, 2, True)
+    scene.step()
+    assert scene.state == "LEADER_LOG_REPLICATION"
+
+
+def test_a_leader_that_ended_in_order_counts_again_when_it_speaks() -> None:
+    scene = Scene(term=1, position=100, is_startup=False, graceful_leader=0)
+    scene.canvassed((0, 1, 200), (2, 1, 100))
+    scene.step()
+    assert scene.state == "CANVASS"
+
+
+def test_unknown_members_and_own_messages_change_nothing() -> None:
+    scene = Scene()
+    scene.canvassed()
+    scene.host.calls.clear()
+    for member_id in (1, 9):
+        scene.hear("canvass_position", 5, 70, 5, member_id)
+        scene.hear("request_vote", 5, 70, 6, member_id)
+    scene.hear("append_position", -1, 50, 9, 0)
+    scene.hear_new_term(9, log_term=-1, term=2, base=0)
+    scene.hear_new_term(1, log_term=-1, term=-1, base=0)
+    assert (scene.state, scene.host.calls) == ("CANVASS", [])
+    assert scene.members.this_member.log_position == 0
+
+
+# As follower
+
+
+def test_cm39_a_member_of_an_older_term_replicates_it_and_asks_for_the_next() -> None:
+    scene = Scene(term=0, base=60, position=60)
+    scene.canvassed()
+    scene.hear("request_vote", 1, 120, 2, 0)
+    assert scene.state == "FOLLOWER_BALLOT"
+    scene.hear_new_term(log_term=1, term=2, base=120, following=(2, 120, 120), commit=60)
+    assert scene.state == "CANVASS"
+    scene.sent("canvass")
+    scene.step()
+    assert scene.sent("canvass") == [(0, 60, 0)]
+    scene.hear_new_term(log_term=0, term=2, base=120, following=(1, 60, 120), commit=60)
+    assert scene.state == "FOLLOWER_LOG_REPLICATION"
+    scene.step()
+    assert scene.sent("new_log_replication") == [(0, RECORDING_ID, 120)]
+    replication = scene.host.replication
+    assert replication is not None
+    scene.hear("recording_signal", 1, 44, 60, 1)
+    assert scene.sent("set_log_recording_id") == [(44,)]
+    replication.position = 100
+    scene.step(times=3)
+    assert scene.sent("append") == [(0, 2, 100, 0)]
+    # Where the leader's term begins is said when the replication has ended, and this member has recorded both terms.
+    replication.position = 120
+    scene.step(times=3)
+    assert not scene.sent("append")
+    assert not scene.sent("ensure_term")
+    replication.is_done = True
+    scene.step()
+    assert [call for call in scene.host.calls if call[0] in ("append", "ensure_term")] == [
+        ("ensure_term", 0, 60, 1, 60, 120),
+        ("ensure_term", 0, 60, 2, 120, -1),
+        ("append", 0, 2, 120, 0),
+    ]
+    scene.step()
+    assert scene.state == "FOLLOWER_LOG_REPLICATION"
+    scene.hear("commit_position", 2, 120, 0)
+    scene.step()
+    assert scene.state == "CANVASS"
+    assert scene.sent("close_replication") == [()]
+    assert (scene.election.append_position, scene.election.log_leadership_term_id) == (120, 2)
+
+
+def test_what_is_replicated_and_never_committed_times_out() -> None:
+    scene = Scene(term=1, base=60, position=60)
+    scene.canvassed()
+    scene.hear("request_vote", 1, 120, 2, 0)
+    scene.hear_new_term(log_term=1, term=2, base=120, following=(2, 120, 120), commit=-1)
+    scene.step()
+    replication = scene.host.replication
+    assert replication is not None
+    replication.position, replication.is_done = 120, True
+    scene.step()
+    assert scene.sent("append") == [(0, 2, 120, 0)]
+    # A message of the leader renews the deadline; then there is none.
+    scene.wait(9_000 * MS)
+    scene.hear("commit_position", 2, 60, 0)
+    scene.step(9_000 * MS)
+    assert scene.state == "FOLLOWER_LOG_REPLICATION"
+    scene.step(1_000 * MS)
+    assert scene.state == "INIT"
+    assert "waited too long for member 0 to commit 120" in str(scene.host.errors[0])
+
+
+def test_cm39_failed_terms_before_the_current_one_are_replicated_as_one() -> None:
+    scene = Scene(term=1, base=60, position=60)
+    scene.canvassed()
+    scene.hear("request_vote", 1, 120, 10, 0)
+    scene.hear_new_term(log_term=1, term=10, base=120, following=(10, 120, 120), commit=120)
+    scene.step()
+    assert scene.sent("new_log_replication") == [(0, RECORDING_ID, 120)]
+
+
+def test_cm39_empty_terms_are_recorded_one_by_one() -> None:
+    scene = Scene(term=0)
+    scene.canvassed()
+    scene.hear("request_vote", 9, 120, 10, 0)
+    for term in range(8):
+        scene.hear_new_term(log_term=term, term=10, base=120, following=(term + 1, 0, 0), commit=120)
+        assert scene.state == "FOLLOWER_LOG_REPLICATION"
+        scene.step()
+        assert scene.state == "CANVASS"
+        assert scene.sent("ensure_term") == [(0, 0, term + 1, 0, 0)]
+        scene.sent("canvass")
+        scene.step()
+        assert scene.sent("canvass") == [(term + 1, 0, 10)]
+    scene.hear_new_term(log_term=8, term=10, base=120, following=(9, 60, 120), commit=120)
+    scene.step()
+    assert scene.sent("new_log_replication") == [(0, RECORDING_ID, 60)]
+
+
+def test_a_late_member_of_the_same_term_replays_and_catches_up() -> None:
+    scene = Scene(term=1, base=0, position=20, append=60)
+    scene.canvassed()
+    scene.hear_new_term(log_term=1, term=1, base=0, position=120, commit=110)
+    assert scene.state == "FOLLOWER_REPLAY"
+    scene.step()
+    assert scene.sent("new_log_replay") == [(20, 60)]
+    replay = scene.host.replay
+    assert replay is not None
+    scene.hear("replay_new_leadership_term_event", 1, 30, 0)
+    replay.at, replay.done = 60, True
+    scene.host.sends = False
+    scene.step()
+    assert (scene.state, scene.election.log_position) == ("FOLLOWER_CATCHUP_INIT", 60)
+    scene.step(times=2)
+    assert scene.sent("add_log_subscription") == [(SESSION_ID, True)]
+    scene.host.sends = True
+    scene.step()
+    assert set(scene.sent("send_catchup_position")) == {(0, 1, 60)}
+    assert scene.state == "FOLLOWER_CATCHUP_AWAIT"
+    scene.host.join_position, scene.host.joined_as_follower = 60, False
+    scene.step(times=3)
+    assert scene.sent("begin_join_as_follower") == [(False,)]
+    scene.host.joined_as_follower = True
+    scene.step()
+    assert scene.state == "FOLLOWER_CATCHUP"
+    scene.host.commit = 100
+    scene.step()
+    assert scene.sent("poll_catchup") == [(0, 1, 110, 60)]
+    assert not scene.sent("add_live_log_destination")
+    assert scene.sent("is_catchup_near_live") == [(120,)]
+    # cm44
+    scene.host.near_live = True
+    scene.step(times=2)
+    assert len(scene.sent("add_live_log_destination")) == 1
+    scene.host.commit = 120
+    scene.step()
+    assert scene.state == "FOLLOWER_CATCHUP"
+    scene.host.catching_up, scene.host.snapshot = False, True
+    scene.step()
+    assert scene.state == "FOLLOWER_CATCHUP"
+    scene.host.snapshot = False
+    scene.step()
+    assert scene.state == "FOLLOWER_LOG_INIT"
+    scene.step(times=2)
+    assert scene.election.is_closed
+    assert scene.sent("append")[-1] == (0, 1, 120, 0)
+    assert not scene.sent("add_log_subscription")
+
+
+def test_a_member_that_catches_up_from_the_base_of_a_term_records_the_term_first() -> None:
+    """What it records of the term counts for the leader, though what begins the term may not be applied yet."""
+    scene = Scene(term=1, base=0, position=100)
+    scene.canvassed()
+    scene.hear_new_term(log_term=1, term=2, base=100, position=150, following=(2, 100, -1), commit=140)
+    scene.step(times=2)
+    assert scene.state == "FOLLOWER_CATCHUP_AWAIT"
+    scene.host.join_position = 100
+    scene.host.calls.clear()
+    scene.step(times=2)
+    assert [call[0] for call in scene.host.calls[:3]] == ["begin_join_as_follower", "ensure_term", "poll_catchup"]
+    assert scene.sent("ensure_term") == [(1, 0, 2, 100, -1)]
+    assert scene.election.log_leadership_term_id == 2
+
+
+def test_a_late_member_of_an_older_term_replicates_up_to_the_term() -> None:
+    scene = Scene(term=0)
+    scene.canvassed()
+    scene.hear_new_term(log_term=0, term=1, base=60, position=120, following=(1, 60, 120), commit=120)
+    scene.step()
+    assert scene.sent("new_log_replication") == [(0, RECORDING_ID, 60)]
+    replication = scene.host.replication
+    assert replication is not None
+    replication.position, replication.is_done = 60, True
+    scene.hear("commit_position", 1, 120, 0)
+    scene.step()
+    assert scene.sent("append") == [(0, 1, 60, 0)]
+    assert scene.state == "CANVASS"
+
+
+def test_the_initial_term_is_the_base_where_the_recording_log_is_empty() -> None:
+    scene = Scene(term=2, base=120, position=150, is_startup=False)
+    scene.canvassed()
+    scene.hear_new_term(log_term=2, term=3, base=500, position=600, following=(3, 500, 600), commit=600)
+    scene.step()
+    assert scene.host.replication is not None
+    scene.host.replication.position, scene.host.replication.is_done = 500, True
+    scene.step()
+    assert scene.sent("ensure_term")[0] == (2, 120, 2, 120, 500)
+
+
+def test_the_end_of_a_replication_is_said_with_its_position() -> None:
+    scene = Scene(term=0)
+    scene.canvassed()
+    scene.hear_new_term(log_term=0, term=1, base=60, position=120, following=(1, 60, -1), commit=0)
+    scene.step()
+    replication = scene.host.replication
+    assert replication is not None
+    replication.position, replication.is_done = 60, True
+    scene.step(200 * MS)
+    assert scene.sent("append") == [(0, 1, 60, 0)]
+    scene.step(199 * MS)
+    assert not scene.sent("append")
+    scene.step()
+    assert scene.sent("append") == [(0, 1, 60, 0)]
+    scene.hear("commit_position", 1, 120, 0)
+    scene.step()
+    assert scene.state == "CANVASS"
+
+
+def test_a_replication_that_ends_early_is_an_error() -> None:
+    scene = Scene(term=0)
+    scene.canvassed()
+    scene.hear_new_term(log_term=0, term=1, base=60, following=(1, 60, -1))
+    scene.step()
+    assert scene.host.replication is not None
+    scene.host.replication.position, scene.host.replication.is_done = 59, True
+    scene.step()
+    assert "has ended at 59, before 60" in str(scene.host.errors[0])
+    scene.step()
+    assert scene.sent("close_replication") == [()]
+
+
+def test_a_term_with_nothing_said_of_what_comes_before_it_is_an_error() -> None:
+    scene = Scene(term=0)
+    scene.canvassed()
+    scene.hear_new_term(log_term=0, term=1, base=60)
+    assert isinstance(scene.host.errors[0], ClusterError)
+    assert "invalid NewLeadershipTerm: this member has recorded up to 0" in str(scene.host.errors[0])
+    # Where only the end of the next term is missing, the leader says it later.
+    scene.step(times=2)
+    scene.hear_new_term(log_term=0, term=2, base=60, following=(1, 0, -1))
+    assert scene.state == "CANVASS"
+
+
+@pytest.mark.parametrize("is_leader_startup", [True, False])
+@pytest.mark.parametrize("is_startup", [True, False])
+def test_whether_the_services_start_is_the_leaders_word(is_leader_startup: bool, is_startup: bool) -> None:
+    scene = Scene(term=0, is_startup=is_startup)
+    scene.canvassed()
+    scene.hear_new_term(log_term=0, term=0, base=0, commit=1024, is_startup=is_leader_startup)
+    scene.host.join_position = 0
+    scene.step(times=3)
+    assert scene.sent("begin_join_as_follower") == [(is_leader_startup,)]
+
+
+def test_an_uncommitted_end_is_said_and_replayed_once_it_is_committed() -> None:
+    scene = Scene(term=1, base=0, position=50, append=100)
+    scene.canvassed()
+    scene.hear_new_term(log_term=1, term=2, base=100, following=(2, 100, -1))
+    scene.step()
+    # What this member says in the term of the leader is of the leader's log, and it has recorded so.
+    assert [call for call in scene.host.calls if call[0] in ("append", "ensure_term")] == [
+        ("ensure_term", 1, 0, 2, 100, -1),
+        ("append", 0, 2, 100, 0),
+    ]
+    scene.step(200 * MS)
+    assert len(scene.sent("append")) == 2
+    # Part of what is before the term is no commit of the term: a quorum may still lose it.
+    scene.hear("commit_position", 2, 60, 0)
+    scene.step(times=2)
+    assert not scene.sent("new_log_replay")
+    scene.hear("commit_position", 2, 100, 0)
+    scene.step()
+    assert scene.sent("new_log_replay") == [(50, 100)]
+    scene.hear("replay_new_leadership_term_event", 1, 60, 40)
+    assert scene.election.log_leadership_term_id == 2
+    assert scene.election.log_position == 60
+
+
+def test_a_replay_ends_with_what_is_committed_and_the_rest_waits() -> None:
+    scene = Scene(term=1, base=0, position=50, append=100)
+    scene.canvassed()
+    scene.hear_new_term(log_term=1, term=1, base=0, position=90, commit=80)
+    scene.step()
+    assert scene.sent("new_log_replay") == [(50, 80)]
+    assert scene.host.replay is not None
+    scene.host.replay.at, scene.host.replay.done = 80, True
+    scene.step()
+    assert (scene.state, scene.host.reasons[-1]) == ("CANVASS", "replayed up to 80 of 100")
+    scene.hear_new_term(log_term=1, term=1, base=0, position=90, commit=80)
+    scene.step()
+    assert (scene.state, scene.host.reasons[-1]) == ("CANVASS", "nothing committed to replay from 80: 80")
+
+
+def test_a_follower_does_not_wait_for_ever_for_a_leader_that_is_gone() -> None:
+    scene = Scene(term=1, base=0, position=50, append=100)
+    scene.canvassed()
+    scene.hear_new_term(log_term=1, term=2, base=100, following=(2, 100, -1))
+    scene.step(9_000 * MS)
+    scene.hear_new_term(log_term=1, term=2, base=100, following=(2, 100, -1))
+    scene.step(9_000 * MS)
+    assert scene.state == "FOLLOWER_REPLAY"
+    scene.step(1_000 * MS)
+    assert scene.state == "INIT"
+    assert "waited too long for the leader to commit the log before its term" in str(scene.host.errors[0])
+
+
+@pytest.mark.parametrize(
+    ("log_position", "text"),
+    [
+        (60, "CatchupPosition to be sent"),
+        (0, "an image of the live log"),
+    ],
+)
+def test_what_a_follower_waits_for_has_an_end(log_position: int, text: str) -> None:
+    scene = Scene(term=1, position=0)
+    scene.canvassed()
+    scene.hear_new_term(log_term=1, term=1, base=0, position=log_position)
+    scene.host.sends = False
+    scene.step(times=3)
+    scene.step(10_000 * MS)
+    assert scene.state == "INIT"
+    assert text in str(scene.host.errors[0])
+
+
+def test_a_slow_service_may_take_its_time_while_there_is_a_leader() -> None:
+    scene = Scene(term=1, position=0)
+    scene.canvassed()
+    scene.hear_new_term(log_term=1, term=1, base=0)
+    scene.host.join_position, scene.host.joined_as_follower = 0, False
+    for _ in range(60):
+        scene.step(1_000 * MS)
+        scene.hear("commit_position", 1, 0, 0)
+    assert scene.state == "FOLLOWER_LOG_AWAIT"
+    # What it has recorded counts meanwhile.
+    assert len(scene.sent("append")) > 50
+    scene.step(10_000 * MS)
+    assert scene.state == "INIT"
+
+
+def test_an_image_that_joined_elsewhere_is_an_error() -> None:
+    scene = Scene(term=1, position=0)
+    scene.canvassed()
+    scene.hear_new_term(log_term=1, term=1, base=0)
+    scene.host.join_position = 32
+    scene.step(times=3)
+    assert "joined at 32, and this member's log goes on at 0" in str(scene.host.errors[0])
+    scene.host.join_position = None
+    scene.step()
+    assert scene.sent("begin_preparation") == [(0,)]
+
+
+def test_a_follower_that_cannot_say_that_it_is_ready_begins_again() -> None:
+    scene = Scene(term=1, position=0)
+    scene.canvassed()
+    scene.hear_new_term(log_term=1, term=1, base=0)
+    scene.host.join_position, scene.host.sends = 0, False
+    scene.step(times=5)
+    assert scene.state == "FOLLOWER_READY"
+    scene.step(10_000 * MS)
+    assert "AppendPosition to be sent to member 0" in str(scene.host.errors[0])
+
+
+def test_cm40_a_divergent_log_is_truncated_and_the_election_begins_again() -> None:
+    scene = Scene(term=1, base=0, position=50, append=200)
+    scene.canvassed()
+    scene.host.truncated = False
+    scene.hear_new_term(log_term=1, term=3, base=120, following=(2, 100, 120))
+    assert scene.sent("begin_truncation") == [(1, 100)]
+    scene.step(times=3)
+    assert scene.state == "CANVASS"
+    # Meanwhile it answers, and counts on nothing that goes.
+    scene.hear("request_vote", 1, 100, 9, 2)
+    assert scene.sent("vote") == [(2, 9, 1, 100, True)]
+    scene.hear_new_term(log_term=1, term=3, base=120, following=(2, 100, 120))
+    assert not scene.sent("begin_truncation")
+    scene.host.truncated, scene.host.prepared = True, 100
+    scene.step()
+    assert scene.state == "INIT"
+    assert isinstance(scene.host.errors[0], ClusterEvent)
+    assert "recorded up to 200, and term 1 ends at 100 in the log of member 0" in str(scene.host.errors[0])
+    scene.step(times=2)
+    assert scene.sent("canvass")[-1] == (1, 100, 1)
+
+
+def test_a_truncation_that_does_not_end_is_an_error() -> None:
+    scene = Scene(term=1, base=0, position=50, append=200)
+    scene.canvassed()
+    scene.host.truncated = False
+    scene.hear_new_term(log_term=1, term=3, base=120, following=(2, 100, 120))
+    scene.step(10_000 * MS)
+    assert "waited too long for the archive to truncate" in str(scene.host.errors[0])
+
+
+def test_services_that_applied_what_is_truncated_have_to_start_again() -> None:
+    scene = Scene(term=1, base=0, position=150, append=200)
+    scene.canvassed()
+    scene.hear_new_term(log_term=1, term=3, base=120, following=(2, 100, 120))
+    with pytest.raises(AgentTermination, match="150 applied: the services' state has what the log has lost"):
+        scene.step()
+
+
+def test_a_late_message_of_the_own_term_truncates_nothing() -> None:
+    scene = Scene(term=2, base=100, position=150, append=150)
+    scene.canvassed()
+    scene.hear_new_term(log_term=2, term=2, base=100, following=(2, 100, -1))
+    assert scene.state == "FOLLOWER_REPLAY"
+    assert not scene.sent("begin_truncation")
+
+
+# As leader
+
+
+def test_cm41_a_leader_waits_until_a_quorum_has_its_log_in_its_term() -> None:
+    scene = Scene(me=0, term=1, base=0, position=60, append=120)
+    scene.host.ends = {1: 120}
+    scene.elected((1, 1, 60), (2, 1, 120))
+    scene.step()
+    assert scene.sent("new_term") == [(1, 1, 2, 120, 0, SESSION_ID, False), (2, 1, 2, 120, 0, SESSION_ID, False)]
+    assert scene.sent("commit") == [(0, 2)]
+    # What was said before the term is no word of a follower.
+    scene.hear("canvass_position", 1, 120, 1, 2)
+    assert scene.sent("new_term") == [(2, 1, 2, 120, 0, SESSION_ID, False)]
+    scene.step(times=3)
+    assert scene.state == "LEADER_LOG_REPLICATION"
+    scene.hear("append_position", 2, 60, 1, 0)
+    scene.step()
+    assert scene.sent("commit") == [(60, 2)]
+    assert not scene.sent("ensure_term")
+    scene.hear("append_position", 2, 120, 2, 0)
+    scene.step()
+    assert scene.state == "LEADER_REPLAY"
+    assert scene.sent("ensure_term") == [(1, 0, 2, 120, -1)]
+    assert scene.sent("commit") == [(120, 2)]
+    scene.step()
+    assert scene.sent("new_log_replay") == [(60, 120)]
+    assert scene.host.replay is not None
+    scene.host.replay.done = True
+    scene.step(times=2)
+    assert scene.sent("close_replay") == [()]
+    assert scene.sent("begin_join_as_leader") == [(2, 120, SESSION_ID, True)]
+
+
+def test_commit_position_and_new_term_are_of_the_same_term() -> None:
+    scene = Scene(me=1, term=42, base=0, position=100)
+    scene.elected((0, 42, 100), (2, 42, 100))
+    scene.hear("append_position", 43, 100, 0, 0)
+    scene.step()
+    assert scene.state == "LEADER_REPLAY"
+    assert scene.sent("new_term") == [
+        (0, 42, 43, 100, 100, SESSION_ID, False),
+        (2, 42, 43, 100, 100, SESSION_ID, False),
+    ]
+    assert scene.sent("commit") == [(100, 43)]
+    scene.step()
+    assert scene.state == "LEADER_INIT"
+    assert scene.sent("new_term") == [(to, 43, 43, 100, 100, SESSION_ID, True) for to in (0, 2)]
+    assert scene.sent("commit") == [(100, 43)]
+
+
+def test_cm45_a_leader_in_its_election_is_heard_at_each_interval() -> None:
+    scene = Scene(me=0, term=1, position=100)
+    scene.elected((1, 1, 100), (2, 1, 100))
+    scene.host.joined_as_leader = False
+    scene.hear("append_position", 2, 100, 1, 0)
+    scene.step(times=4)
+    assert scene.state == "LEADER_INIT"
+    scene.sent("new_term")
+    scene.sent("commit")
+    scene.step(50 * MS, times=40)
+    assert len(scene.sent("new_term")) == 2 * 10
+    assert len(scene.sent("commit")) == 10
+    # And it answers.
+    scene.hear("canvass_position", 0, 40, 0, 2)
+    assert scene.sent("new_term") == [(2, 0, 2, 100, 100, SESSION_ID, True)]
+    scene.hear("request_vote", 1, 100, 2, 2)
+    assert scene.sent("vote") == [(2, 2, 2, 100, False)]
+
+
+def test_a_leader_without_a_log_publication_says_nothing_and_steps_down() -> None:
+    scene = Scene(me=0, term=1, position=100)
+    scene.host.publication = None
+    scene.elected((1, 1, 100), (2, 1, 100))
+    scene.hear("canvass_position", 0, 40, 0, 2)
+    scene.step(9_000 * MS)
+    assert not scene.sent("new_term")
+    assert scene.state == "LEADER_LOG_REPLICATION"
+    scene.step(1_000 * MS)
+    assert scene.state == "INIT"
+    assert "waited too long for the driver to add the log publication, from log:3" in str(scene.host.errors[0])
+    scene.step()
+    assert scene.sent("begin_preparation")
+    assert scene.host.role == Role.FOLLOWER
+
+
+def test_a_leader_whose_port_is_taken_leaves_the_others_ever_more_time() -> None:
+    scene = Scene(me=0, term=1, position=100)
+    scene.host.publication = ClusterError("cannot bind log:3")
+    pauses = []
+    for _ in range(10):
+        began = scene.host.now
+        while scene.state != "CANVASS":
+            scene.step()
+        pauses.append((scene.host.now - began) // MS)
+        scene.elected((1, 1, 100), (2, 1, 100))
+        scene.step()
+        assert scene.state == "INIT"
+    # Each time the driver says a number of its own, it is the same trouble.
+    assert pauses == [1, 1, 100, 200, 400, 800, 1600, 3200, 6400, 10_000]
+
+
+def test_a_leader_without_followers_steps_down() -> None:
+    scene = Scene(me=0, term=1, position=100)
+    scene.elected((1, 1, 100), (2, 1, 100))
+    scene.step()
+    scene.hear("append_position", 2, 40, 1, 0)
+    scene.step(9_000 * MS)
+    scene.hear("append_position", 2, 50, 1, 0)
+    scene.step(9_000 * MS)
+    assert scene.state == "LEADER_LOG_REPLICATION"
+    scene.step(5_000 * MS)
+    scene.step(5_000 * MS)
+    assert scene.state == "INIT"
+    assert "waited too long for a quorum of members to follow in term 2" in str(scene.host.errors[0])
+
+
+def test_cm42_a_leader_that_is_ready_and_has_lost_its_followers_steps_down() -> None:
+    scene = Scene(me=0, term=1, position=100)
+    scene.elected((1, 1, 100), (2, 1, 100))
+    scene.host.event_goes = False
+    scene.hear("append_position", 2, 100, 1, 0)
+    scene.step(times=6)
+    assert scene.state == "LEADER_READY"
+    assert scene.sent("append_new_leadership_term_event")
+    scene.step(10_000 * MS)
+    assert scene.state == "INIT"
+    assert not scene.sent("append_new_leadership_term_event")
+    assert scene.sent("update_leader_position")[-1][1:] == (100, 0)
+
+
+def test_a_leader_whose_services_do_not_join_steps_down_and_a_single_member_waits() -> None:
+    scene = Scene(me=0, term=1, position=100)
+    scene.elected((1, 1, 100), (2, 1, 100))
+    scene.host.joined_as_leader = False
+    scene.hear("append_position", 2, 100, 1, 0)
+    scene.step(times=4)
+    scene.step(10_000 * MS)
+    assert scene.state == "INIT"
+    assert "the recording of the log to begin and the services to join it as leader" in str(scene.host.errors[0])
+    single = Scene(me=0, count=1)
+    single.host.joined_as_leader = False
+    single.step(10_000 * MS, times=20)
+    assert single.state == "LEADER_INIT"
+    assert single.sent("begin_join_as_leader") == [(0, 0, SESSION_ID, True)]
+
+
+def leading(state: str) -> Scene:
+    """A member that leads term 2, in that state."""
+    scene = Scene(me=0, term=1, position=100, append=120)
+    scene.elected((1, 1, 120), (2, 1, 120))
+    scene.host.joined_as_leader = scene.host.event_goes = False
+    if state == "LEADER_LOG_REPLICATION":
+        return scene
+    scene.hear("append_position", 2, 120, 1, 0)
+    scene.step(times=2)
+    assert scene.host.replay is not None
+    if state != "LEADER_REPLAY":
+        scene.host.replay.done = True
+        scene.step(times=2)
+    if state == "LEADER_READY":
+        scene.host.joined_as_leader = True
+        scene.step()
+    return scene
+
+
+@pytest.mark.parametrize("state", LEADING)
+@pytest.mark.parametrize("message", ["canvass_position", "request_vote", "new_term", "commit_position"])
+def test_a_leader_in_its_election_stands_back_for_a_newer_term(state: str, message: str) -> None:
+    scene = leading(state)
+    assert scene.state == state
+    if message == "canvass_position":
+        scene.hear(message, 3, 200, 3, 1)
+    elif message == "request_vote":
+        scene.hear(message, 2, 120, 3, 1)
+    elif message == "commit_position":
+        scene.hear(message, 3, 120, 1)
+    else:
+        scene.hear_new_term(1, log_term=1, term=3, base=120)
+    assert scene.state == "INIT"
+    assert "a newer term than 2, " in str(scene.host.errors[0])
+
+
+@pytest.mark.parametrize("state", LEADING)
+def test_a_leader_in_its_election_goes_on_whatever_an_older_term_says(state: str) -> None:
+    scene = leading(state)
+    scene.hear("canvass_position", 1, 100, 1, 1)
+    scene.hear("request_vote", 1, 120, 2, 1)
+    scene.hear("commit_position", 1, 120, 1)
+    scene.hear("append_position", 3, 500, 1, 0)
+    scene.hear_new_term(1, log_term=1, term=1, base=120)
+    assert scene.state == state
+    member = scene.members.find(1)
+    assert member is not None
+    assert member.log_position == 100
+
+
+def test_a_follower_begins_again_for_a_newer_leader() -> None:
+    scene = Scene(term=1, position=0)
+    scene.canvassed()
+    scene.hear_new_term(log_term=1, term=1, base=0)
+    scene.step(times=2)
+    assert scene.state == "FOLLOWER_LOG_AWAIT"
+    scene.hear_new_term(2, log_term=1, term=1, base=0)
+    assert scene.state == "FOLLOWER_LOG_AWAIT"
+    scene.hear_new_term(2, log_term=1, term=2, base=0)
+    assert scene.state == "INIT"
+    assert "in which this member is in FOLLOWER_LOG_AWAIT: NewLeadershipTerm of member 2" in str(scene.host.errors[0])
+
+
+# What the leader says of its commits
+
+
+def test_the_notified_commit_position_never_falls_by_a_commit_position() -> None:
+    scene = Scene(term=7, position=100)
+    scene.canvassed()
+    scene.hear_new_term(log_term=7, term=7, base=100)
+    election = scene.election
+    for position, expected in ((2048, 2048), (5000, 5000), (100, 5000), (4999, 5000), (-(1 << 63), 5000)):
+        scene.hear("commit_position", 7, position, 0)
+        assert election.notified_commit_position == expected
+    # The term may be an older one: leaders before 1.50 sent it.
+    scene.hear("commit_position", 2, 10_000, 0)
+    assert election.notified_commit_position == 10_000
+    scene.hear("commit_position", 7, 13_131, 2)
+    scene.hear("commit_position", 7, 13_131, 9)
+    assert election.notified_commit_position == 10_000
+    election.leader = None
+    scene.hear("commit_position", 7, 65_535, 0)
+    assert election.notified_commit_position == 10_000
+    election.state = ElectionState.INIT
+    scene.hear("commit_position", 7, 1 << 60, 0)
+    assert election.notified_commit_position == 10_000
+
+
+def test_the_notified_commit_position_never_falls_by_a_new_term() -> None:
+    scene = Scene(term=7, position=100)
+    scene.canvassed()
+
+    def heard(state: ElectionState, term: int, commit: int, *, leader: int = 0, log_term: int = 7) -> tuple[int, int]:
+        scene.election.state = state
+        scene.election.log_leadership_term_id = 7
+        scene.hear_new_term(leader, log_term=log_term, term=term, base=100, following=(-1, -1, -1), commit=commit)
+        return scene.election.notified_commit_position, scene.election.leadership_term_id
+
+    state = ElectionState
+    assert heard(state.CANVASS, 111, 333) == (333, 111)
+    # In a ballot only the candidate's term counts.
+    assert heard(state.FOLLOWER_BALLOT, 111, 555) == (555, 111)
+    assert heard(state.FOLLOWER_BALLOT, 112, 600) == (555, 111)
+    assert heard(state.CANDIDATE_BALLOT, 111, 560) == (560, 111)
+    # Upstream follows a leader of an older term in CANVASS; we voted in a newer one.
+    assert heard(state.CANVASS, 2, 777) == (560, 111)
+    assert heard(state.INIT, 222, 777) == (560, 111)
+    assert heard(state.CANVASS, 222, 777, leader=43) == (560, 111)
+    assert heard(state.CANVASS, 111, 777, leader=1) == (560, 111)
+    assert heard(state.CANVASS, 222, 777, leader=1) == (777, 222)
+    assert heard(state.CANVASS, 333, 500) == (777, 333)
+    assert heard(state.CANVASS, 334, -1) == (777, 334)
+    assert heard(state.CANVASS, 444, 1000, log_term=6) == (777, 334)
+    for other in state:
+        if other not in (state.INIT, state.CANVASS, state.CANDIDATE_BALLOT, state.FOLLOWER_BALLOT):
+            assert heard(other, 555, 2000, log_term=6) == (777, 334)
+
+
+# What a member is known for
+
+
+def test_term_position_and_time_of_a_member_are_set_together() -> None:
+    members = Scene(me=0).members
+    member = members.find(1)
+    assert member is not None
+    assert not member.is_active(0, 10)
+    for name in ("leadership_term_id", "log_position", "time_of_last_append_position_ns"):
+        with pytest.raises(AttributeError):
+            setattr(member, name, 7)
+    member.set_log(3, 100, 50)
+    assert (member.leadership_term_id, member.log_position, member.time_of_last_append_position_ns) == (3, 100, 50)
+    assert [member.is_active(now, 10) for now in (50, 59, 60)] == [True, True, False]
+    member.reset()
+    assert not member.is_active(50, 10)
+
+
+def test_a_member_of_an_older_term_counts_up_to_the_end_of_that_term() -> None:
+    members = Scene(me=0).members
+    members.this_member.set_log(4, 500, 50)
+    for member_id, term, position in ((1, 2, 400), (2, 1, 300)):
+        member = members.find(member_id)
+        assert member is not None
+        member.set_log(term, position, 50)
+    ends = {2: 120, 1: 90}
+    assert members.quorum_position(4, lambda term: ends.get(term, 0), 50, 10) == 120
+    assert members.quorum_position(4, lambda _term: 0, 50, 10) == 0
+    assert members.quorum_position(2, lambda term: ends.get(term, 0), 50, 10) == 90
+
+
+# What upstream gets wrong
+
+
+def test_a_member_follows_no_leader_of_a_term_before_its_vote() -> None:
+    """Else a candidate that counts the vote and the leader that counts the follower each commit what they will."""
+    scene = Scene(term=4, position=100, is_startup=False)
+    scene.canvassed()
+    scene.hear("request_vote", 4, 100, 5, 2)
+    scene.step(1_000 * MS)
+    assert scene.state == "CANVASS"
+    for _ in range(9):
+        scene.hear_new_term(log_term=4, term=4, base=0, position=150, commit=100)
+        scene.step(100 * MS)
+    assert scene.state == "CANVASS"
+    assert not scene.sent("append")
+    # The leader goes on, so this member asks for a new election, which the leader takes part in.
+    scene.wait(200 * MS)
+    scene.hear_new_term(log_term=4, term=4, base=0, position=150, commit=100)
+    assert scene.state == "NOMINATE"
+    scene.step(500 * MS)
+    scene.step()
+    assert [call[3] for call in scene.sent("request_vote")] == [6, 6]
+
+
+def test_who_is_not_appointed_does_not_ask_for_an_election_either() -> None:
+    scene = Scene(term=4, position=100, appointed_leader=0, persisted=5)
+    scene.canvassed()
+    for _ in range(30):
+        scene.hear_new_term(log_term=4, term=4, base=0, position=150, commit=100)
+        scene.step(100 * MS)
+    assert scene.state == "CANVASS"
+
+
+def test_the_tail_of_an_old_term_does_not_open_the_new_one() -> None:
+    """Issue 2147 of upstream's, in LEADER_LOG_REPLICATION: a longer log of an older term is another log."""
+    scene = Scene(me=0, term=3, base=80, position=80, append=100)
+    scene.host.ends = {2: 80, 3: 100}
+    scene.canvassed((1, 3, 100))
+    scene.step(60_000 * MS)
+    scene.step(500 * MS)
+    scene.hear("vote", 4, 3, 100, 0, 1, True)
+    scene.step(1_000 * MS)
+    assert scene.state == "LEADER_LOG_REPLICATION"
+    for _ in range(20):
+        scene.hear("canvass_position", 2, 300, 2, 2)
+        scene.step(100 * MS)
+    assert scene.state == "LEADER_LOG_REPLICATION"
+    assert {commit for commit, _ in scene.sent("commit")} == {0}
+    scene.hear("append_position", 4, 100, 1, 0)
+    scene.step()
+    assert scene.state == "LEADER_REPLAY"
+    # From here on it counts as far as its log is the leader's.
+    member = scene.members.find(1)
+    assert member is not None
+    scene.wait(10_000 * MS)
+    scene.hear("canvass_position", 2, 300, 2, 2)
+    scene.step()
+    assert scene.sent("commit")[-1] == (100, 4)
+    assert scene.host.replay is not None
+    scene.host.replay.done = True
+    scene.step(times=3)
+    assert scene.sent("update_leader_position")[-1][1:] == (100, 80)
+
+
+def test_issue_2147_a_restarted_leader_with_an_uncommitted_tail_commits_nothing() -> None:
+    """The seven steps of upstream's issue: what is acknowledged after them would be lost."""
+    cluster = Cluster(3, 1)
+    cluster.loss, cluster.append_chance = 0.0, 0.0
+    old_leader, *others = cluster.nodes
+    # 1. Member 0 led term 0. 2. It recorded a tail that nobody else has. 3. It stopped.
+    for node in cluster.nodes:
+        node.disk.has_recording, node.disk.terms = True, [Term(0, 0, -1)]
+        node.disk.entries = [(0, 0), (0, 1), (0, 2)]
+    old_leader.disk.entries += [(0, 91), (0, 92), (0, 93), (0, 94)]
+    # 4. The two others elect one of them.
+    for node in others:
+        node.start()
+    for _ in range(600):
+        cluster.tick()
+    leader = next(node for node in others if node.role == Role.LEADER)
+    follower = next(node for node in others if node is not leader)
+    assert (leader.election, follower.election, leader.commit) == (None, None, 4)
+    # 5. It appends a message, which the follower does not get.
+    cluster.cuts = {follower.id}
+    leader.disk.entries.append((leader.leadership_term_id, 1000))
+    # 6. The old leader comes back and says how long its log is.
+    for _ in range(10):
+        leader.hear("canvass_position", (0, 7, 0, old_leader.id))
+        cluster.tick()
+        assert leader.commit == 4
+    # 7. The leader dies, the others elect one of them, and nothing that was applied is lost.
+    leader.crash()
+    cluster.cuts = set()
+    old_leader.start()
+    for _ in range(900):
+        cluster.tick()
+    assert follower.election is old_leader.election is None
+    assert old_leader.disk.entries == follower.disk.entries
+    assert (0, 91) not in old_leader.disk.entries
+    assert len(cluster.committed) == 5
+
+
+def one_cut_off_leader_after_the_other() -> Cluster:
+    """Five members of which 0 and 1 have an entry that nobody else has, and 2 led a term before it was cut off.
+
+    Member 0 is elected by 1 and 3, which copies the entry; then 1 is cut off, 0 and 3 die, and 2 comes back with 4.
+    """
+    cluster = Cluster(5, 1)
+    cluster.loss, cluster.append_chance = 0.0, 0.0
+    for node in cluster.nodes:
+        disk = node.disk
+        disk.has_recording, disk.entries, disk.terms = True, [(1, 0)], [Term(1, 0, -1)]
+        if node.id < 2:
+            disk.entries.append((1, 5))
+        else:
+            disk.candidate_term_id = 2
+    cluster.nodes[2].disk.terms = [Term(1, 0, 1), Term(2, 1, -1)]
+    cluster.settings.appointed_leader_id = 0
+    for member_id in (0, 1, 3):
+        cluster.nodes[member_id].start()
+    while ElectionState.LEADER_LOG_REPLICATION not in cluster.states:
+        cluster.tick()
+        assert cluster.now_ns < 60_000 * MS
+    cluster.broken = {(0, 1)}
+    for _ in range(50):
+        cluster.tick()
+    assert cluster.nodes[3].disk.entries == [(1, 0), (1, 5)]
+    return cluster
+
+
+def two_leads_again(cluster: Cluster) -> None:
+    cluster.nodes[0].crash()
+    cluster.nodes[3].crash()
+    cluster.broken, cluster.settings.appointed_leader_id = set(), 2
+    cluster.nodes[2].start()
+    cluster.nodes[4].start()
+    for _ in range(600):
+        cluster.tick()
+    assert cluster.nodes[2].role == Role.LEADER
+
+
+def test_a_leader_applies_nothing_that_a_leader_before_it_could_take_back() -> None:
+    cluster = one_cut_off_leader_after_the_other()
+    assert cluster.committed == []
+    two_leads_again(cluster)
+    assert (1, 5) not in cluster.committed
+    assert cluster.nodes[1].disk.entries == cluster.nodes[2].disk.entries
+
+
+def test_what_members_said_before_the_term_would_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where it counts only as far as that log is the leader's: the same run, with the quorum counted so."""
+    monkeypatch.setattr(Election, "_end_of_term", lambda election, _term: election.append_position)
+    cluster = one_cut_off_leader_after_the_other()
+    assert cluster.committed == [(1, 0), (1, 5)]
+    with pytest.raises(Violation, match="member 2 leads term [0-9]+ without all that was committed"):
+        two_leads_again(cluster)
+
+
+# Errors
+
+
+def test_equal_errors_pause_longer_each_time_and_others_do_not() -> None:
+    scene = Scene(term=1, position=100, is_startup=False)
+    pauses = []
+
+    def fail(text: str) -> None:
+        scene.election.handle_error(scene.host.now, ClusterError(text))
+        began = scene.host.now
+        while scene.state == "INIT":
+            scene.step(10 * MS)
+        pauses.append((scene.host.now - began) // MS)
+
+    for number in range(5):
+        fail(f"no space for {number} segments")
+    fail("the archive is gone")
+    fail("no space for 8 segments")
+    fail("no space for 9 segments")
+    assert pauses == [10, 100, 200, 400, 800, 10, 10, 100]
+    assert scene.host.reasons[-2] == "no space for 9 segments"
+    assert len(scene.host.errors) == 8
+    # The clean-up does not wait for the pause.
+    scene.election.handle_error(scene.host.now, ClusterError("no space for 9 segments"))
+    scene.sent("begin_preparation")
+    scene.step()
+    assert (scene.state, len(scene.sent("begin_preparation"))) == ("INIT", 1)
+
+
+def test_an_error_takes_back_what_is_not_committed() -> None:
+    scene = Scene(term=1, base=0, position=20, append=60)
+    scene.canvassed()
+    scene.hear_new_term(log_term=1, term=1, base=0, position=60, commit=60)
+    scene.step()
+    scene.hear("replay_new_leadership_term_event", 1, 50, 40)
+    scene.host.commit = 30
+    scene.election.handle_error(scene.host.now, ClusterError("the replay has failed"))
+    scene.step()
+    assert (
+        scene.host.calls[-2:] == [("close_replay",), ("begin_preparation", 30)]
+        or (
+            "begin_preparation",
+            30,
+        )
+        in scene.host.calls
+    )
+    assert (scene.election.log_position, scene.election.notified_commit_position) == (30, 0)
+    assert scene.election.log_session_id is None
+
+
+def test_the_end_of_the_agent_passes() -> None:
+    scene = Scene()
+    end = AgentTermination("no space")
+    with pytest.raises(AgentTermination) as caught:
+        scene.election.handle_error(scene.host.now, end)
+    assert caught.value is end
+    assert scene.host.errors == [end]
+
+
+def test_an_election_that_ends_with_its_member_closes_what_it_has() -> None:
+    scene = Scene(term=1, base=0, position=20, append=60)
+    scene.canvassed()
+    scene.hear_new_term(log_term=1, term=1, base=0, position=60, commit=60)
+    scene.step()
+    scene.election.close()
+    scene.election.close()
+    assert scene.sent("close_replay") == [()]
+    assert repr(scene.election).startswith("<Election of member 1 FOLLOWER_REPLAY leader=0 leadership_term_id=1 ")
+
+
+def test_a_closed_election_does_nothing() -> None:
+    scene = Scene(me=0, count=1)
+    scene.step(times=6)
+    scene.host.calls.clear()
+    assert scene.election.do_work(scene.host.now) == 0
+    scene.hear_new_term(0, log_term=5, term=6, base=0)
+    assert (scene.state, scene.host.calls) == ("CLOSED", [])
+
+
+# Clusters
+
+
+@pytest.mark.parametrize("count", [3, 5])
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_clusters_agree_whatever_the_network_does(first: int, count: int) -> None:
+    for seed in range(first, first + (CHUNK if count == 3 else CHUNK // 2)):
+        cluster = Cluster(count, seed)
+        try:
+            cluster.run(1000)
+        except Violation as violation:
+            pytest.fail(f"{count} members, seed {seed}: {violation}\n" + "\n".join(cluster.history[-40:]))
+
+
+def test_a_seed_does_the_same_again() -> None:
+    histories = []
+    for _ in range(2):
+        cluster = Cluster(3, 7)
+        cluster.run(500)
+        histories.append(cluster.history)
+    assert histories[0] == histories[1]
+
+
+def test_seeds_reach_all_states() -> None:
+    reached: set[Any] = set()
+    for seed in range(3):
+        cluster = Cluster(3, seed)
+        cluster.run(1500)
+        reached |= set(cluster.states)
+    assert reached == set(ElectionState)
+
+
+def test_the_model_finds_a_member_that_does_not_record_what_it_replicates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Election, "_record_replicated_term", lambda _election: None)
+    with pytest.raises(Violation):  # noqa: PT012
+        for seed in range(100):
+            Cluster(3, seed).run(1000)
