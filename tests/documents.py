@@ -125,6 +125,14 @@ PLAN: dict[str, Plan] = {
     "docs/architecture.md: How a message travels (plain)": NoCode("a diagram"),
     "docs/archive.md: An archive without Java (sh)": Commands(),
     "docs/archive.md: In a program (python)": Checked("tests/test_archive_command.py launches one beside a driver"),
+    "docs/consensus-module.md: A consensus module without Java (sh)": Commands(),
+    "docs/consensus-module.md: A whole cluster in one process (sh)": Commands(),
+    "docs/consensus-module.md: A whole cluster in one process (python)": Runs(
+        "memory", prints="0=localhost:9010", endless=True, replaced=_MY_SERVICE | {'"data"': "None"}
+    ),
+    "docs/consensus-module.md: In a program (python)": Checked(
+        "tests/test_consensus_module.py launches one beside a driver and an archive"
+    ),
     "docs/client.md: Blocking (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),
     "docs/client.md: Requests (python)": Runs("cluster"),
     "docs/client.md: asyncio (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),

@@ -41,7 +41,7 @@ ROOMS = {
     "aeron": Room("the seam over Aeron's C client, and the media driver", "aeron", "common transport libaeron"),
     "files": Room(
         "files that Aeron's processes share: mark file, error log and what goes into it, CnC file, catalog, recording "
-        "log",
+        "log, node state",
         "files error_handlers",
         "common transport storage",
     ),
@@ -75,6 +75,11 @@ ROOMS = {
         "what an archive does in each turn, and for each request: sessions, recordings, replays, replications",
         "archive.archive_conductor archive.recorder archive.replayer",
         "common codecs transport settings archive archive-store archive-sessions",
+    ),
+    "consensus": Room(
+        "the native consensus module: members and elections, sessions, timers, the log in and out, snapshots, recovery",
+        "consensus",
+        "interface common transport storage settings codecs aeron files archive archive-client archive-sessions",
     ),
     "archive-front": Room(
         "an archive as its owner sees it: launching, running and closing one; its duty cycle and its mark file; the "
@@ -115,8 +120,9 @@ ROOMS = {
     ),
     "front": Room(
         "launching, running and closing a container; the command `aeron-cluster`",
-        "__init__ __main__ cli clustered_service_container context run_service setting_types",
-        "interface common settings transport aeron files archive-client service client archive-front pipeline replay",
+        "__init__ __main__ cli clustered_service_container context node run_service setting_types",
+        "interface common settings transport aeron files archive-client service client consensus archive-front "
+        "pipeline replay",
     ),
 }
 

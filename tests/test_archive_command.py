@@ -49,7 +49,7 @@ MESSAGES = [bytes([number % 256]) * (number % 1300) for number in range(1, 600)]
 def contexts(monkeypatch: pytest.MonkeyPatch) -> list[ArchiveContext]:
     """The contexts that the command would run, instead of running them."""
     seen: list[ArchiveContext] = []
-    monkeypatch.setattr("container.archive.command.run_context", seen.append)
+    monkeypatch.setattr("container.archive.command.run_until_ended", lambda _made, context: seen.append(context))
     for setting in archive_settings_table().values():
         monkeypatch.delenv(setting.variable, raising=False)
     return seen

@@ -760,7 +760,7 @@ def test_a_thread_goes_on_after_errors(running: Callable[..., tuple[Owner, Archi
 def test_a_close_waits_for_a_cycle_in_progress_and_says_so(
     running: Callable[..., tuple[Owner, Archive]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("container.archive.native_archive._CLOSE_REPORT_INTERVAL_S", 0.01)
+    monkeypatch.setattr("container.common.agent_owner._CLOSE_REPORT_INTERVAL_S", 0.01)
     go_on, is_inside = threading.Event(), threading.Event()
 
     def act() -> int:
@@ -797,7 +797,7 @@ def test_a_thread_that_the_system_refuses_closes_everything(owner: Owner, monkey
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr("threading.Thread.start", refuse)
-    with pytest.raises(ContainerError, match="the archive's thread cannot be started: can't start new thread"):
+    with pytest.raises(ContainerError, match="the thread of the archive cannot be started: can't start new thread"):
         owner.launch(threading_mode="SHARED")
     assert owner.header()[TIMESTAMP] == TERMINATED
     assert owner.conductor.calls == ["start", "close"]

@@ -204,6 +204,7 @@ def expected_call(vector: Vector, image_correlation_id: int) -> tuple[str, tuple
         known = vector.fields[name]
         if known is None:
             return b"" if name in layout.var else layout.fields[name].null
+        assert not isinstance(known, list)
         return known
 
     def argument(name: object) -> object:

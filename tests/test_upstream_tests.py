@@ -16,6 +16,7 @@ COUNTS = {
     "MultiClusteredServicesTest": 2,
     "ServiceIpcIngressMessageTest": 7,
     "ClusterNetworkPartitionTest": 6,
+    "ElectionTest": 26,
 }
 
 

@@ -1,7 +1,8 @@
 """Clustered services for Aeron Cluster: an embeddable, compiled service container.
 
-Subclass :class:`ClusteredService`, and :func:`run` it, or :meth:`ClusteredServiceContainer.launch` it beside a Java
-consensus module. The interface of a service is in :mod:`container.api`, all settings are in docs/settings.md.
+Subclass :class:`ClusteredService`, and :func:`run` it, or :meth:`ClusteredServiceContainer.launch` it beside a
+consensus module; :func:`launch_node` brings up a whole cluster of one member for it. The interface of a service is in
+:mod:`container.api`, all settings are in docs/settings.md.
 
 Importing this package is quick: what is compiled is loaded when it is first used, and the Aeron C library when the
 first client or driver is made.
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from container.aeron import MediaDriver
     from container.clustered_service_container import ClusteredServiceContainer
     from container.context import Context
+    from container.node.cluster_node import ClusterNode, launch_node
     from container.run_service import run
     from container.setting_types import ContainerArguments, ContainerSettings
     from container.snapshots import read_snapshot, snapshot_version, write_snapshot
@@ -52,6 +54,7 @@ __all__ = [
     "ClientSession",
     "CloseReason",
     "Cluster",
+    "ClusterNode",
     "ClusteredService",
     "ClusteredServiceContainer",
     "ContainerArguments",
@@ -65,6 +68,7 @@ __all__ = [
     "SnapshotImage",
     "SnapshotPublication",
     "TimeUnit",
+    "launch_node",
     "read_snapshot",
     "run",
     "snapshot_version",
@@ -74,11 +78,13 @@ __all__ = [
 # Public names that need more than the interface, and the modules that have them.
 _LAZY = {
     "BufferClaim": "container.transport.message_buffer",
+    "ClusterNode": "container.node.cluster_node",
     "ClusteredServiceContainer": "container.clustered_service_container",
     "ContainerArguments": "container.setting_types",
     "ContainerSettings": "container.setting_types",
     "Context": "container.context",
     "MediaDriver": "container.aeron",
+    "launch_node": "container.node.cluster_node",
     "read_snapshot": "container.snapshots",
     "run": "container.run_service",
     "snapshot_version": "container.snapshots",

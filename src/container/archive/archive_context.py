@@ -37,7 +37,14 @@ from container.error_handlers import ErrorHandler, LoggingErrorHandler, chain_er
 from container.errors import ConcurrentConcludeError, ConfigurationError
 from container.files.cnc_file import CncFile
 from container.files.error_log import CountedErrorHandler, DistinctErrorLog
-from container.settings.archive_table import CRC_32, CRC_32C, ArchiveSettings, archive_settings_table, checksum_of
+from container.settings.archive_table import (
+    CRC_32,
+    CRC_32C,
+    INVOKER,
+    ArchiveSettings,
+    archive_settings_table,
+    checksum_of,
+)
 from container.settings.sources import ARCHIVE_CONFIG_FILE_VARIABLE, collect_settings, validate_archive_settings
 from container.storage.file_storage import FileStorage
 from container.storage.seam import Storage
@@ -190,6 +197,11 @@ class ArchiveContext:
     def is_closed(self) -> bool:
         """True once everything was released, by :meth:`ArchiveAgent.close` or :meth:`abandon`."""
         return self._is_closed
+
+    @property
+    def is_invoker(self) -> bool:
+        """Whether the caller's thread drives the archive."""
+        return self.settings.threading_mode == INVOKER
 
     @property
     def archive_dir(self) -> str:

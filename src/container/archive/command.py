@@ -8,11 +8,8 @@ from typing import Any
 
 from container.archive.archive_context import ArchiveContext
 from container.archive.native_archive import Archive
-from container.common.error_texts import message_of, type_name
-from container.common.loggers import report
-from container.common.main_program import Ending, report_crashes
-from container.errors import ConfigurationError
-from container.settings.archive_table import INVOKER, archive_settings_table
+from container.common.agent_owner import run_until_ended
+from container.settings.archive_table import archive_settings_table
 from container.settings.arguments import add_settings, path
 
 _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -42,37 +39,4 @@ def archive_parser(make: Callable[..., argparse.ArgumentParser], program: str) -
 
 def _run(options: argparse.Namespace) -> None:
     settings: dict[str, Any] = {name: getattr(options, name) for name in archive_settings_table()}
-    run_context(ArchiveContext(config_file=options.config, **settings))
-
-
-def run_context(context: ArchiveContext) -> None:
-    """Run the archive of a context until it is asked to end by Ctrl-C or SIGTERM: the whole of a main program.
-
-    An end that was asked for returns: then everything is closed in order, and the mark file is free for the next start.
-
-    Raises:
-        SystemExit: with code 1 when it ended otherwise; the reason is in the log.
-        ContainerError: it could not be made; see :meth:`~container.archive.native_archive.Archive.launch`.
-        OSError: likewise.
-    """
-    if context.settings.threading_mode == INVOKER:
-        raise ConfigurationError("threading_mode=INVOKER: the command waits for an archive with a thread of its own")
-    report_crashes()
-    with Ending(context) as end:
-        try:
-            archive = Archive(context, on_end=lambda: end.tell(None))
-        except KeyboardInterrupt:
-            report("info", "interrupted while starting")
-            return
-        archive.start()
-        report("info", "%s is ready: %s", context.name, context.summary())
-        caught = end.wait()
-    # From here on a second signal has its usual effect, so that a disk which never answers can be got rid of.
-    if caught is not None:
-        report("info", "%s: closing %s", caught.name, context.name)
-    archive.close()
-    failure = archive.failure
-    if failure is not None:
-        report("error", "%s: ended by %s: %s", context.name, type_name(failure).rpartition(".")[2], message_of(failure))
-        raise SystemExit(1)
-    report("info", "%s: ended", context.name)
+    run_until_ended(Archive, ArchiveContext(config_file=options.config, **settings))

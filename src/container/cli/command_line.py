@@ -39,6 +39,14 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
         from container.archive.command import archive_parser
 
         return archive_parser(_Parser, f"{program} archive").parse_args(arguments[1:])
+    if arguments[:1] == ["consensus-module"]:
+        from container.consensus.command import consensus_module_parser
+
+        return consensus_module_parser(_Parser, f"{program} consensus-module").parse_args(arguments[1:])
+    if arguments[:1] == ["dev"]:
+        from container.node.command import dev_parser
+
+        return dev_parser(_Parser, f"{program} dev").parse_args(arguments[1:])
     if arguments[:1] == ["pipeline"]:
         from container.pipeline.command import pipeline_parser
 
@@ -69,7 +77,9 @@ def _parser(program: str, run: Callable[[Any], None]) -> argparse.ArgumentParser
     parser = _Parser(prog=program, description="Clustered services for Aeron Cluster, in Python.")
     words = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_run(words, run)
+    words.add_parser("dev", help="run a cluster of one member for a service, all in this process", add_help=False)
     words.add_parser("archive", help="run an archive beside a media driver", add_help=False)
+    words.add_parser("consensus-module", help="run the consensus module of a cluster of one", add_help=False)
     words.add_parser("client", help="send to a cluster, measure it, show what it sends", add_help=False)
     words.add_parser("pipeline", help="tables, audits and replays of what clusters recorded, on Spark", add_help=False)
     words.add_parser("replay", help="run a service over a recorded log here, with a debugger", add_help=False)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError
 from container.settings.arguments import number, path, seconds
-from container.settings.table import MAX_SERVICE_COUNT
+from container.settings.setting import MAX_SERVICE_COUNT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,6 +13,7 @@ from container.common.values import is_path
 
 INT32 = (-(2**31), 2**31 - 1)
 INT32_MAX = 2**31 - 1
+MAX_SERVICE_COUNT = 10
 _MAX_DURATION_NS = 2**62  # 146 years: a time of day in nanoseconds may be added
 
 
@@ -107,11 +108,12 @@ def number_field(
     """A setting that is a whole number; ``shown`` stands for a default that is None."""
     kind = f"a multiple of {multiple_of} from " if multiple_of > 1 else ""
     kind = "a power of two from " if is_power_of_two else kind
+    allowed = _format_range(least, most, unit)
     return setting_field(
         prop,
         doc,
         default,
-        allowed=kind + _format_range(least, most, unit),
+        allowed=kind + allowed.removeprefix("a whole number from ") if kind else allowed,
         least=least,
         most=most,
         unit=unit,
@@ -144,9 +146,9 @@ def path_field(prop: str, doc: str, default: str | None, *, shown: str = "") -> 
     return text_field(prop, doc, default, is_path, "a path in UTF-8, not empty and without NUL", shown=shown)
 
 
-def channel_field(prop: str, doc: str, default: str | None) -> Any:
-    """A setting that is a channel of any medium."""
-    return text_field(prop, doc, default, is_channel, "an Aeron channel in ASCII")
+def channel_field(prop: str, doc: str, default: str | None, *, shown: str = "") -> Any:
+    """A setting that is a channel of any medium; ``shown`` stands for a default that is None."""
+    return text_field(prop, doc, default, is_channel, "an Aeron channel in ASCII", shown=shown)
 
 
 def object_path_field(prop: str, doc: str, *, shown: str = "") -> Any:

@@ -16,12 +16,14 @@ from container.common.semantic_version import parse_version
 from container.common.values import is_path, shown, shown_path, suggestion, whole_number
 from container.errors import ConfigurationError
 from container.settings.archive_table import ArchiveSettings, archive_settings_table
+from container.settings.consensus_module_table import ConsensusModuleSettings, consensus_module_settings_table
 from container.settings.setting import Setting
 from container.settings.table import Settings, settings_table
 from container.transport.idle_strategy import parse_duration_ns, parse_idle_strategy, parse_quantity
 
 CONFIG_FILE_VARIABLE = "AERON_CLUSTER_CONFIG_FILE"
 ARCHIVE_CONFIG_FILE_VARIABLE = "AERON_ARCHIVE_CONFIG_FILE"
+CONSENSUS_MODULE_CONFIG_FILE_VARIABLE = "AERON_CLUSTER_CONSENSUS_MODULE_CONFIG_FILE"
 
 _SIZE_FACTORS = {"k": 1024, "m": 1024**2, "g": 1024**3, "": 1}
 _NS_PER_MS = 1_000_000
@@ -109,6 +111,27 @@ def load_archive_settings(
     )
 
 
+def load_consensus_module_settings(
+    keywords: Mapping[str, object] | None = None,
+    *,
+    config_file: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> ConsensusModuleSettings:
+    """The settings of a consensus module, collected as :func:`collect_settings` does and validated.
+
+    AERON_CLUSTER_CONSENSUS_MODULE_CONFIG_FILE names the file by default. Raises ConfigurationError as the two others.
+    """
+    return validate_consensus_module_settings(
+        collect_settings(
+            keywords or {},
+            config_file=config_file,
+            environ=environ,
+            table=consensus_module_settings_table(),
+            config_file_variable=CONSENSUS_MODULE_CONFIG_FILE_VARIABLE,
+        )
+    )
+
+
 def validate_settings(given: Mapping[str, Given]) -> Settings:
     """The settings, with defaults where nothing is given.
 
@@ -123,6 +146,13 @@ def validate_settings(given: Mapping[str, Given]) -> Settings:
 def validate_archive_settings(given: Mapping[str, Given]) -> ArchiveSettings:
     """The settings of an archive, with defaults where nothing is given; raises as :func:`validate_settings`."""
     settings = ArchiveSettings(**_validated(given, archive_settings_table()))
+    settings.check()
+    return settings
+
+
+def validate_consensus_module_settings(given: Mapping[str, Given]) -> ConsensusModuleSettings:
+    """The settings of a consensus module, with defaults where nothing is given; raises as :func:`validate_settings`."""
+    settings = ConsensusModuleSettings(**_validated(given, consensus_module_settings_table()))
     settings.check()
     return settings
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from container.common import aeron_defaults
 from container.settings.archive_table import archive_settings_table
 from container.settings.callback_errors import HALT, SKIP
+from container.settings.consensus_module_table import consensus_module_settings_table
 from container.settings.setting import (
     INT32,
     INT32_MAX,
+    MAX_SERVICE_COUNT,
     Setting,
     channel_field,
     choice_field,
@@ -29,7 +31,6 @@ from container.settings.setting import (
     text_field,
 )
 
-MAX_SERVICE_COUNT = 10
 MAX_CLIENT_NAME_LENGTH = 100
 
 
@@ -256,8 +257,12 @@ def settings_table() -> dict[str, Setting]:
 
 def settings_markdown() -> str:
     """The text of docs/settings.md."""
-    container, archive = table_rows(settings_table()), table_rows(archive_settings_table())
-    return "\n".join([_MARKDOWN_HEAD, *container, _ARCHIVE_HEAD, *archive, ""])
+    tables = (
+        (_MARKDOWN_HEAD, settings_table()),
+        (_ARCHIVE_HEAD, archive_settings_table()),
+        (_CONSENSUS_MODULE_HEAD, consensus_module_settings_table()),
+    )
+    return "\n".join([line for head, table in tables for line in (head, *table_rows(table))] + [""])
 
 
 _MARKDOWN_HEAD = """\
@@ -296,6 +301,17 @@ _ARCHIVE_HEAD = """
 `Archive.launch()` and `aeron-cluster archive` ([an archive without Java](archive.md)) take an archive's settings from
 keywords or options, variables and a TOML file in the same way; `AERON_ARCHIVE_CONFIG_FILE` names the file. Names and
 defaults are upstream's, but for `threading_mode`, whose default is `DEDICATED` there.
+
+| setting | variable | default | allowed | meaning |
+| --- | --- | --- | --- | --- |"""
+
+_CONSENSUS_MODULE_HEAD = """
+## A consensus module
+
+`ConsensusModule.launch()` and `aeron-cluster consensus-module` ([a consensus module without Java](consensus-module.md))
+take a consensus module's settings in the same way; `AERON_CLUSTER_CONSENSUS_MODULE_CONFIG_FILE` names the file. Names
+and defaults are upstream's. Where a service reads the same variable, one value serves both: give
+`AERON_CLUSTER_SNAPSHOT_STREAM_ID`, whose defaults differ, to neither or by option.
 
 | setting | variable | default | allowed | meaning |
 | --- | --- | --- | --- | --- |"""

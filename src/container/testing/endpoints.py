@@ -43,6 +43,18 @@ class PortReservation:
             f"no free UDP port in {_PORT_MIN}..{_PORT_MAX - 1} on {self.host} after {_ATTEMPTS_MAX} attempts"
         )
 
+    def take_row(self, count: int) -> int:
+        """Return the first of ``count`` ports in a row that are free for UDP and TCP.
+
+        Raises:
+            ContainerError: none was found.
+        """
+        for _attempt in range(_ATTEMPTS_MAX):
+            first = random.randrange(_PORT_MIN, _PORT_MAX - count)
+            if all(self._hold(port) for port in range(first, first + count)):
+                return first
+        raise ContainerError(f"no {count} free UDP ports in a row on {self.host} after {_ATTEMPTS_MAX} attempts")
+
     def _hold(self, port: int) -> bool:
         tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:

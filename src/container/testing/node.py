@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +38,8 @@ _DRIVER_CLASS = "io.aeron.driver.MediaDriver"
 _CONSENSUS_MODULE_CLASS = "io.aeron.cluster.ConsensusModule"
 _CONTAINER_CLASS = "io.aeron.cluster.service.ClusteredServiceContainer"
 _TOOL_CLASS = "io.aeron.cluster.ClusterTool"
+
+_NATIVE_PREFIXES = ("aeron.cluster.", "aeron.archive.", "aeron.driver.timeout")
 
 _SOCKET_BUFFER_LENGTH = 2 * 1024 * 1024
 _PART_LIMIT_S = 60.0
@@ -102,6 +105,7 @@ class Node:
         jvm_flags: Sequence[str] = JVM_FLAGS,
         separate_processes: bool = False,
         archive: ArchiveKind | None = None,
+        consensus_module: ArchiveKind | None = None,
         network_namespace: str | None = None,
     ) -> None:
         """Choose directories and ports; nothing is started.
@@ -120,6 +124,8 @@ class Node:
             separate_processes: whether driver, archive and consensus module are a process each.
             archive: whose archive the node has, in separate processes: ``java`` or ``native``, this package's; when
                 not given, Java's, in the node's process or in one of its own.
+            consensus_module: whose consensus module the node has, in separate processes: ``java`` or ``native``, this
+                package's; when not given, Java's.
             network_namespace: where all processes of this node run; see :mod:`container.testing.network`.
 
         Raises:
@@ -148,7 +154,9 @@ class Node:
         self.network_namespace = network_namespace
         #: Whose archive the node has.
         self.archive_kind: ArchiveKind = archive or "java"
-        self._parts = self._make_parts(separate_processes or archive is not None)
+        #: Whose consensus module the node has.
+        self.consensus_module_kind: ArchiveKind = consensus_module or "java"
+        self._parts = self._make_parts(separate_processes or archive is not None or consensus_module is not None)
         #: The driver's, the archive's and the consensus module's process: the same one, unless they are separate.
         self.driver, self.archive, self.process = self._parts[0], self._parts[len(self._parts) // 2], self._parts[-1]
         self.processes = list(self._parts)
@@ -170,8 +178,17 @@ class Node:
         return [
             self._java_process(f"driver-{self.member_id}", _DRIVER_CLASS, self.properties),
             archive,
-            self._java_process(f"consensus-module-{self.member_id}", _CONSENSUS_MODULE_CLASS, self.properties),
+            self._consensus_module_process(f"consensus-module-{self.member_id}"),
         ]
+
+    def _consensus_module_process(self, name: str) -> Process:
+        if self.consensus_module_kind == "java":
+            return self._java_process(name, _CONSENSUS_MODULE_CLASS, self.properties)
+        known = {key: value for key, value in self.properties.items() if key.startswith(_NATIVE_PREFIXES)}
+        if "." in known.get("aeron.cluster.idle.strategy", ""):
+            known["aeron.cluster.idle.strategy"] = "sleep(50us)"  # for a class of Java's
+        command = [sys.executable, "-m", "container", "consensus-module", "--aeron-dir", str(self.aeron_dir)]
+        return self._process(name, command, as_environment(known))
 
     def _java_process(
         self, name: str, main_class: str, properties: Mapping[str, str], arguments: Sequence[str] = ()

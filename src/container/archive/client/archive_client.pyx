@@ -12,8 +12,8 @@ AeronArchive, but for four things that make a container live better:
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcpy
 
+from container.archive.client cimport recording_counters
 from container.archive.client.control_response_poller cimport ControlResponsePoller
 from container.codecs.archive cimport (
     ARCHIVE_ID_REQUEST_ENCODED_LENGTH, BOOLEAN_TRUE, CLOSE_SESSION_REQUEST_ENCODED_LENGTH,
@@ -27,7 +27,7 @@ from container.codecs.archive cimport (
 from container.common.aeron_defaults import (
     ARCHIVE_CONTROL_STREAM_ID, ARCHIVE_LOCAL_CONTROL_CHANNEL, ARCHIVE_MESSAGE_RETRY_ATTEMPTS,
     ARCHIVE_MESSAGE_TIMEOUT_NS, ARCHIVE_RESPONSE_STREAM_ID, REPLAY_CHANNEL, REPLAY_STREAM_ID,
-    SERVICE_SNAPSHOT_STREAM_ID, SNAPSHOT_CHANNEL, CounterType,
+    SERVICE_SNAPSHOT_STREAM_ID, SNAPSHOT_CHANNEL,
 )
 from container.common.channel_uri import ChannelUri, add_alias_if_absent, add_session_id
 from container.common.loggers import report
@@ -35,24 +35,15 @@ from container.common.sealed cimport seal
 from container.errors import ArchiveError, ClusterError, ConfigurationError, TimedOutError
 from container.transport.idle_strategy cimport IdleStrategy, YieldingIdleStrategy
 from container.transport.seam cimport (
-    ADMIN_ACTION, BACK_PRESSURED, COUNTER_ALLOCATED, COUNTER_UNUSED, NULL_VALUE, Client, Counters,
+    ADMIN_ACTION, BACK_PRESSURED, NULL_VALUE, Client, Counters,
     SnapshotReader, SnapshotStore, SnapshotWriter, publication_result_name,
 )
 from container.transport.wait_reporter cimport WaitReporter
 from container.version import client_info
 
-cdef int32_t RECORDING_POSITION_TYPE_ID = CounterType.RECORDING_POSITION
-
 cdef enum:
     PROTOCOL_VERSION = 1 << 16 | 12 << 8                # 1.12.0
     PROTOCOL_VERSION_WITH_ARCHIVE_ID = 1 << 16 | 11 << 8
-
-    RECORDING_ID_OFFSET = 0                             # of the counter's key: upstream's RecordingPos
-    SESSION_ID_OFFSET = 8
-    SOURCE_IDENTITY_LENGTH_OFFSET = 12
-    SOURCE_IDENTITY_OFFSET = 16
-    KEY_LENGTH = 112
-    NULL_COUNTER_ID = -1
 
     FROM_START = 0
     TO_THE_END = -1                                     # as a replay's length
@@ -495,42 +486,6 @@ cdef class ArchiveClient:
         return 0
 
 
-cdef inline int32_t _key_int32(const uint8_t* key, int offset) noexcept nogil:
-    cdef int32_t value
-    memcpy(&value, key + offset, sizeof(value))
-    return value
-
-
-cdef inline int64_t _key_int64(const uint8_t* key, int offset) noexcept nogil:
-    cdef int64_t value
-    memcpy(&value, key + offset, sizeof(value))
-    return value
-
-
-cdef bint _is_recorded(const uint8_t* key, int32_t session_id, int64_t archive_id) noexcept nogil:
-    # The archive id follows the source identity unaligned; NULL_VALUE stands for any archive.
-    cdef int32_t source_identity_length
-    if key == NULL or _key_int32(key, SESSION_ID_OFFSET) != session_id:
-        return False
-    if archive_id == NULL_VALUE:
-        return True
-    source_identity_length = _key_int32(key, SOURCE_IDENTITY_LENGTH_OFFSET)
-    return (0 <= source_identity_length <= KEY_LENGTH - SOURCE_IDENTITY_OFFSET - 8
-            and _key_int64(key, SOURCE_IDENTITY_OFFSET + source_identity_length) == archive_id)
-
-
-cdef int32_t _find_counter(Counters counters, int32_t session_id, int64_t archive_id) noexcept nogil:
-    cdef int32_t counter_id, state
-    for counter_id in range(counters.capacity()):
-        state = counters.state(counter_id)
-        if state == COUNTER_UNUSED:
-            break
-        if (state == COUNTER_ALLOCATED and counters.type_id(counter_id) == RECORDING_POSITION_TYPE_ID
-                and _is_recorded(counters.key(counter_id), session_id, archive_id)):
-            return counter_id
-    return NULL_COUNTER_ID
-
-
 cdef class ArchiveSnapshotWriter(SnapshotWriter):
     """A snapshot that an archive records while it is published; closing the publication ends the
     recording."""
@@ -546,10 +501,7 @@ cdef class ArchiveSnapshotWriter(SnapshotWriter):
         """Up to where the publication is recorded, in bytes. Raises ClusterError when the recording stopped."""
         # The counter is this recording's only if it still is after its value was read: ids are reused.
         cdef int64_t recorded_position = self._counters.value(self.counter_id)
-        cdef const uint8_t* key = self._counters.key(self.counter_id)
-        if (key == NULL or self._counters.state(self.counter_id) != COUNTER_ALLOCATED
-                or self._counters.type_id(self.counter_id) != RECORDING_POSITION_TYPE_ID
-                or _key_int64(key, RECORDING_ID_OFFSET) != self.recording_id):
+        if recording_counters.recording_id_of(self._counters, self.counter_id) != self.recording_id:
             raise ClusterError(f"recording stopped unexpectedly: {self.recording_id}")
         return recorded_position
 
@@ -630,7 +582,7 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
     cdef int _start_recording(self, ArchiveSnapshotWriter writer, IdleStrategy idle) except -1:
         cdef int32_t session_id = writer.publication.session_id
         cdef int64_t archive_id = writer._archive.archive_id
-        cdef const uint8_t* key
+        cdef int64_t recording_id
         cdef _Wait wait
         writer._archive.start_recording(
             add_session_id(self.snapshot_channel, session_id), self.snapshot_stream_id)
@@ -639,10 +591,10 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
             f"the recording position counter of session id {session_id}, archive id {archive_id}")
         writer._counters = self._client.counters()
         while True:
-            writer.counter_id = _find_counter(writer._counters, session_id, archive_id)
-            key = writer._counters.key(writer.counter_id)
-            if key != NULL:
-                writer.recording_id = _key_int64(key, RECORDING_ID_OFFSET)
+            writer.counter_id = recording_counters.find_by_session(writer._counters, session_id, archive_id)
+            recording_id = recording_counters.recording_id_of(writer._counters, writer.counter_id)
+            if recording_id != NULL_VALUE:
+                writer.recording_id = recording_id
                 return 0
             wait.turn(0)
             writer.check()
@@ -684,9 +636,10 @@ cdef class ArchiveSnapshotStore(SnapshotStore):
 
     cdef int64_t _log_recording_id(self, int32_t session_id, int64_t archive_id) except? -1:
         cdef Counters counters = self._client.counters()
-        cdef const uint8_t* key = counters.key(_find_counter(counters, session_id, archive_id))
-        if key != NULL:
-            return _key_int64(key, RECORDING_ID_OFFSET)
+        cdef int64_t recording_id = recording_counters.recording_id_of(
+            counters, recording_counters.find_by_session(counters, session_id, archive_id))
+        if recording_id != NULL_VALUE:
+            return recording_id
         recording_ids = []
         if self.cluster_dir is not None:
             from container.files.recording_log import read_recording_log

@@ -18,6 +18,11 @@ cdef enum Step:                             # the order of their names in async_
     CLOSED
 
 
+cdef class SignalListener:
+    # signal: a RecordingSignal. What it raises is raised by the poll, which has consumed the message.
+    cdef int on_signal(self, int64_t correlation_id, int64_t recording_id, int64_t position, int32_t signal) except -1
+
+
 cdef class AsyncArchive(FragmentHandler):
     cdef readonly int64_t control_session_id    # NULL_VALUE until the archive gave one
     cdef readonly int64_t archive_id            # NULL_VALUE of an archive before 1.11
@@ -39,6 +44,7 @@ cdef class AsyncArchive(FragmentHandler):
     cdef Subscription _subscription
     cdef Publication _publication
     cdef SessionFragmentAssembler _assembler
+    cdef SignalListener _listener               # None: signals are passed over
     # The request that is to be sent, or waits for its answer.
     cdef bytearray _request                     # None once it was sent
     cdef Publication _request_publication       # None: the session's own
@@ -63,9 +69,18 @@ cdef class AsyncArchive(FragmentHandler):
     cpdef int replay(
         self, int64_t recording_id, int64_t position, int64_t length, str channel, int32_t stream_id,
         int32_t file_io_max_length, int64_t replay_token=*, Publication publication=*) except -1
+    cpdef int start_recording(self, str channel, int32_t stream_id, bint is_local, bint is_auto_stop) except -1
+    cpdef int extend_recording(
+        self, int64_t recording_id, str channel, int32_t stream_id, bint is_local, bint is_auto_stop) except -1
+    cpdef int stop_recording(self, int64_t subscription_id) except -1
+    cpdef int stop_recording_by_identity(self, int64_t recording_id) except -1
+    cpdef int stop_position(self, int64_t recording_id) except -1
     cpdef int stop_replay(self, int64_t replay_session_id) except -1
     cpdef int close(self) except -1
     cdef bint is_connected(self) noexcept
+    cdef bint is_waiting(self) noexcept
+    cdef bint is_alive(self) noexcept
+    cdef int listen(self, SignalListener listener) except -1
     cdef bint _connect(self) except -1
     cdef bint _add_streams(self) except -1
     cdef PendingAdd _begin_add(self)
@@ -80,4 +95,5 @@ cdef class AsyncArchive(FragmentHandler):
     cdef int _send_unanswered(self, bytearray request) except -1
     cdef int _on_control_response(self, const uint8_t* buffer, size_t length) except -1
     cdef int _on_challenge(self, const uint8_t* buffer, size_t length) except -1
+    cdef int _on_signal(self, const uint8_t* buffer, size_t length) except -1
     cdef int _on_descriptor(self, const uint8_t* buffer, size_t length) except -1

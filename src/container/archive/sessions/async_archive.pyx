@@ -13,19 +13,27 @@ from container.archive.sessions cimport responses
 from container.codecs.archive cimport (
     ARCHIVE_ID_REQUEST_ENCODED_LENGTH, ARCHIVE_SCHEMA_ID, CHALLENGE_TEMPLATE_ID, CLOSE_SESSION_REQUEST_ENCODED_LENGTH,
     CONTROL_RESPONSE_CODE_ERROR, CONTROL_RESPONSE_CODE_OK, CONTROL_RESPONSE_CODE_RECORDING_UNKNOWN,
-    CONTROL_RESPONSE_TEMPLATE_ID, KEEP_ALIVE_REQUEST_ENCODED_LENGTH, LIST_RECORDING_REQUEST_ENCODED_LENGTH,
-    RECORDING_DESCRIPTOR_TEMPLATE_ID, RECORDING_POSITION_REQUEST_ENCODED_LENGTH, REPLAY_TOKEN_REQUEST_ENCODED_LENGTH,
-    STOP_REPLAY_REQUEST_ENCODED_LENGTH, Challenge, ControlResponse, RecordingDescriptor, archive_id_request_encode,
+    BOOLEAN_FALSE, BOOLEAN_TRUE, CONTROL_RESPONSE_TEMPLATE_ID, KEEP_ALIVE_REQUEST_ENCODED_LENGTH,
+    LIST_RECORDING_REQUEST_ENCODED_LENGTH, RECORDING_DESCRIPTOR_TEMPLATE_ID, RECORDING_POSITION_REQUEST_ENCODED_LENGTH,
+    RECORDING_SIGNAL_EVENT_TEMPLATE_ID, REPLAY_TOKEN_REQUEST_ENCODED_LENGTH, SOURCE_LOCATION_LOCAL,
+    SOURCE_LOCATION_REMOTE, STOP_POSITION_REQUEST_ENCODED_LENGTH, STOP_RECORDING_BY_IDENTITY_REQUEST_ENCODED_LENGTH,
+    STOP_RECORDING_SUBSCRIPTION_REQUEST_ENCODED_LENGTH, STOP_REPLAY_REQUEST_ENCODED_LENGTH, Challenge, ControlResponse,
+    RecordingDescriptor, RecordingSignalEvent, archive_id_request_encode,
     auth_connect_request_encode, auth_connect_request_encoded_length, challenge_control_session_id,
     challenge_correlation_id, challenge_wrap, close_session_request_encode, control_response_code,
     control_response_control_session_id, control_response_correlation_id, control_response_relevant_id,
-    control_response_version, control_response_wrap, keep_alive_request_encode, list_recording_request_encode,
+    control_response_version, control_response_wrap, extend_recording_request2_encode,
+    extend_recording_request2_encoded_length, keep_alive_request_encode, list_recording_request_encode,
     recording_descriptor_control_session_id, recording_descriptor_correlation_id, recording_descriptor_initial_term_id,
     recording_descriptor_mtu_length, recording_descriptor_recording_id, recording_descriptor_segment_file_length,
     recording_descriptor_session_id, recording_descriptor_start_position, recording_descriptor_start_timestamp,
     recording_descriptor_stop_position, recording_descriptor_stop_timestamp, recording_descriptor_stream_id,
     recording_descriptor_term_buffer_length, recording_descriptor_wrap, recording_position_request_encode,
-    replay_request_encode, replay_request_encoded_length, replay_token_request_encode, stop_replay_request_encode,
+    recording_signal_event_control_session_id, recording_signal_event_correlation_id, recording_signal_event_position,
+    recording_signal_event_recording_id, recording_signal_event_signal, recording_signal_event_wrap,
+    replay_request_encode, replay_request_encoded_length, replay_token_request_encode, start_recording_request2_encode,
+    start_recording_request2_encoded_length, stop_position_request_encode, stop_recording_by_identity_request_encode,
+    stop_recording_subscription_request_encode, stop_replay_request_encode,
 )
 from container.codecs.sbe cimport MessageHeader, VarData, sbe_error_text, sbe_read_header
 from container.common import channel_uri
@@ -65,6 +73,13 @@ cdef int _check(int result, str message) except -1:
     if result < 0:
         raise CodecError(f"{message} from the archive: {sbe_error_text(result).decode('ascii')}")
     return 0
+
+
+cdef class SignalListener:
+    """Is given the signals of an archive, as they come."""
+
+    cdef int on_signal(self, int64_t correlation_id, int64_t recording_id, int64_t position, int32_t signal) except -1:
+        return 0
 
 
 cdef class AsyncArchive(FragmentHandler):
@@ -119,6 +134,19 @@ cdef class AsyncArchive(FragmentHandler):
 
     cdef bint is_connected(self) noexcept:
         return self._step == CONNECTED
+
+    cdef bint is_waiting(self) noexcept:
+        """Whether a request waits for its answer: no other can be made."""
+        return self._correlation_id != NULL_VALUE
+
+    cdef bint is_alive(self) noexcept:
+        """Whether both streams of the session are connected."""
+        return (self._step == CONNECTED and self._publication.is_connected() and self._subscription.is_connected())
+
+    cdef int listen(self, SignalListener listener) except -1:
+        """Give signals to a listener from now on, while :meth:`poll` is called."""
+        self._listener = listener
+        return 0
 
     cpdef bint poll(self) except -1:
         """Take a turn; whether it is connected and no request waits for its answer any more (bool).
@@ -296,6 +324,60 @@ cdef class AsyncArchive(FragmentHandler):
             length, stream_id, file_io_max_length, replay_token, encoded, <uint32_t> len(encoded))
         return 0
 
+    cpdef int start_recording(self, str channel, int32_t stream_id, bint is_local, bint is_auto_stop) except -1:
+        """Ask that a stream be recorded (63): :attr:`relevant_id` is the id of the subscription.
+
+        Args:
+            channel, stream_id: what is recorded.
+            is_local: whether it is published on this driver.
+            is_auto_stop: whether the recording stops for good with its first image.
+        """
+        cdef bytes encoded = channel.encode("ascii")
+        cdef int64_t correlation_id = self._begin(f"the start of a recording of {channel}")
+        self._request = bytearray(start_recording_request2_encoded_length(<uint32_t> len(encoded)))
+        start_recording_request2_encode(
+            _data(self._request), len(self._request), self.control_session_id, correlation_id, stream_id,
+            SOURCE_LOCATION_LOCAL if is_local else SOURCE_LOCATION_REMOTE,
+            BOOLEAN_TRUE if is_auto_stop else BOOLEAN_FALSE, encoded, <uint32_t> len(encoded))
+        return 0
+
+    cpdef int extend_recording(
+        self, int64_t recording_id, str channel, int32_t stream_id, bint is_local, bint is_auto_stop
+    ) except -1:
+        """Ask that a recording go on (64), with the stream and the answer of :meth:`start_recording`."""
+        cdef bytes encoded = channel.encode("ascii")
+        cdef int64_t correlation_id = self._begin(f"recording {recording_id} to go on with {channel}")
+        self._request = bytearray(extend_recording_request2_encoded_length(<uint32_t> len(encoded)))
+        extend_recording_request2_encode(
+            _data(self._request), len(self._request), self.control_session_id, correlation_id, recording_id, stream_id,
+            SOURCE_LOCATION_LOCAL if is_local else SOURCE_LOCATION_REMOTE,
+            BOOLEAN_TRUE if is_auto_stop else BOOLEAN_FALSE, encoded, <uint32_t> len(encoded))
+        return 0
+
+    cpdef int stop_recording(self, int64_t subscription_id) except -1:
+        """Ask that a stream be recorded no longer (14); ArchiveError with UNKNOWN_SUBSCRIPTION where it is not."""
+        cdef int64_t correlation_id = self._begin(f"the end of the recording of subscription {subscription_id}")
+        self._request = bytearray(STOP_RECORDING_SUBSCRIPTION_REQUEST_ENCODED_LENGTH)
+        stop_recording_subscription_request_encode(
+            _data(self._request), len(self._request), self.control_session_id, correlation_id, subscription_id)
+        return 0
+
+    cpdef int stop_recording_by_identity(self, int64_t recording_id) except -1:
+        """Ask that a recording be stopped (65): :attr:`relevant_id` is 1 where it was active, else 0."""
+        cdef int64_t correlation_id = self._begin(f"the end of recording {recording_id}")
+        self._request = bytearray(STOP_RECORDING_BY_IDENTITY_REQUEST_ENCODED_LENGTH)
+        stop_recording_by_identity_request_encode(
+            _data(self._request), len(self._request), self.control_session_id, correlation_id, recording_id)
+        return 0
+
+    cpdef int stop_position(self, int64_t recording_id) except -1:
+        """Ask where a recording ends, in bytes (15): :attr:`relevant_id`, -1 while it is active."""
+        cdef int64_t correlation_id = self._begin(f"the stop position of recording {recording_id}")
+        self._request = bytearray(STOP_POSITION_REQUEST_ENCODED_LENGTH)
+        stop_position_request_encode(
+            _data(self._request), len(self._request), self.control_session_id, correlation_id, recording_id)
+        return 0
+
     cpdef int stop_replay(self, int64_t replay_session_id) except -1:
         """Ask that a replay be stopped (7), without waiting for the answer. Raises ArchiveError when it cannot."""
         cdef bytearray request = bytearray(STOP_REPLAY_REQUEST_ENCODED_LENGTH)
@@ -336,7 +418,9 @@ cdef class AsyncArchive(FragmentHandler):
         if self._step == CONNECTED and self._message_session_id != self.control_session_id:
             return False
         if self._message_code == CONTROL_RESPONSE_CODE_ERROR and (is_answer or self._step == CONNECTED):
-            self._correlation_id = NULL_VALUE
+            if is_answer:
+                self._correlation_id = NULL_VALUE
+                self._deadline_ns = NO_DEADLINE
             self.control_session_id = self._message_session_id      # so that it is closed
             raise ArchiveError(
                 self._message_text, code=<int32_t> self._message_relevant_id,
@@ -421,6 +505,8 @@ cdef class AsyncArchive(FragmentHandler):
         elif message.template_id == RECORDING_DESCRIPTOR_TEMPLATE_ID:
             self._on_descriptor(buffer, length)
         else:
+            if message.template_id == RECORDING_SIGNAL_EVENT_TEMPLATE_ID and self._listener is not None:
+                self._on_signal(buffer, length)
             return ACTION_CONTINUE
         self._has_message = True
         return ACTION_BREAK
@@ -467,6 +553,15 @@ cdef class AsyncArchive(FragmentHandler):
             original_channel=_text(&descriptor.original_channel),
             source_identity=_text(&descriptor.source_identity),
         )
+        return 0
+
+    cdef int _on_signal(self, const uint8_t* buffer, size_t length) except -1:
+        cdef RecordingSignalEvent event
+        _check(recording_signal_event_wrap(&event, buffer, length), "RecordingSignalEvent")
+        if recording_signal_event_control_session_id(&event) == self.control_session_id:
+            self._listener.on_signal(
+                recording_signal_event_correlation_id(&event), recording_signal_event_recording_id(&event),
+                recording_signal_event_position(&event), recording_signal_event_signal(&event))
         return 0
 
     def __repr__(self):

@@ -1,0 +1,282 @@
+"""The owner of an agent: runs it on a thread of its own or lets the caller drive it, and closes it in order.
+
+What an archive and a consensus module have in common, seen by the program that launches one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from container.common import forks
+from container.common.error_texts import message_of, type_name
+from container.common.loggers import report
+from container.common.main_program import Ending, report_crashes
+from container.errors import AgentTermination, ConfigurationError, ContainerError, ForkedError, TimedOutError
+
+_CLOSE_REPORT_INTERVAL_S = 5.0
+
+
+class AgentOwner:
+    """Owns the agent of a context.
+
+    It is a context manager that closes at the end. The context has ``conclude()``, ``abandon()``, ``is_starting``,
+    ``is_invoker``, ``name``, ``agent``, ``runner_idle_strategy``, ``counted_error_handler`` and ``bounded_text()``; its
+    agent has ``start()``, ``do_work()``, ``run(idle_strategy)``, ``stop()``, ``terminate(error)``, ``close()`` and
+    ``termination``.
+    """
+
+    kind: ClassVar[str]
+    """What it is, in texts, such as "archive"."""
+
+    def __init__(self, context: Any, *, on_end: Callable[[], object] | None = None) -> None:
+        """Conclude the context and subscribe to requests; nothing runs yet. See :meth:`launch`.
+
+        If that fails, everything is closed again and the mark file is free for the next start.
+        """
+        self._context = context
+        self._on_end = on_end
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self._is_invoking = False
+        self._is_closing = False
+        self._is_ended = threading.Event()
+        self._parent_id = 0
+        forks.own(self)
+        try:
+            context.is_starting = True
+            context.conclude()
+            context.agent.start()
+            context.is_starting = False
+        except BaseException:
+            context.abandon()
+            raise
+        self._agent = context.agent
+
+    def _disown(self, process_id: int) -> None:
+        self._parent_id = process_id
+        self._is_ended = threading.Event()  # a thread that no longer exists may hold the lock of the other
+        self._is_ended.set()
+
+    def _refusal(self, what: str) -> ForkedError:
+        return forks.refusal(what, f"the {self._name}", self._parent_id)
+
+    @property
+    def _name(self) -> str:
+        return getattr(self._context, "name", self.kind)
+
+    @property
+    def is_running(self) -> bool:
+        """True until it has ended and everything is closed; False in a forked child."""
+        return not self._is_ended.is_set()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended it, or None while it runs and when :meth:`close` did.
+
+        An :class:`~container.errors.AgentTermination` where the driver or the directory was lost.
+        """
+        return self._failure
+
+    def invoke(self) -> int:
+        """Do one duty cycle on the caller's thread, and return how much was done: idle when 0, and 0 once it has ended.
+
+        Errors are counted and recorded; only what ends the program (KeyboardInterrupt) is raised. The mark file counts
+        as a dead owner's when nobody has invoked for 10 seconds.
+
+        Raise ContainerError for one with a thread of its own, or from inside a callback, and ForkedError in a
+        forked child.
+        """
+        if self._parent_id:
+            raise self._refusal(f"invoke the {self.kind}")
+        if not self._context.is_invoker:
+            raise ContainerError(
+                f'the {self.kind} has its own thread: launch with threading_mode="INVOKER" to invoke it'
+            )
+        if not self.is_running:
+            return 0
+        if self._is_invoking:
+            raise ContainerError(f"invoke() was called from inside a callback of the {self.kind}")
+        self._is_invoking = True
+        try:
+            return self._duty_cycle()
+        finally:
+            self._is_invoking = False
+            if self._is_closing:
+                self._end()
+
+    def _duty_cycle(self) -> int:
+        try:
+            return int(self._agent.do_work())
+        except AgentTermination as error:
+            self._terminate(error)
+        except Exception as error:
+            if self._parent_id:
+                raise
+            if isinstance(error, MemoryError):  # not even the end could be made
+                self._terminate(error)
+            else:
+                self._context.counted_error_handler(error)
+        return 0
+
+    def _terminate(self, error: BaseException) -> None:
+        self._failure = error
+        if self._parent_id:
+            raise error
+        self._is_closing = True
+        self._agent.terminate(error)
+
+    def close(self, timeout: float | None = None) -> None:
+        """End recordings, replays and sessions, close the files, and wait for that. For any thread, also twice.
+
+        A duty cycle in progress is finished. From inside a callback (of an authenticator) the end is only asked for.
+        One that is driven by :meth:`invoke` is closed on the thread that drives it. In a forked child nothing
+        happens.
+
+        Args:
+            timeout: seconds to wait at most; None waits as long as the disk takes, saying so in the log.
+
+        Raises:
+            TimedOutError: it has not ended in time; it will when its disk or its callback lets it.
+        """
+        if self._parent_id:
+            return
+        if self._thread is None:
+            self._is_closing = True
+            if not self._is_invoking:
+                self._end()
+            return
+        self._agent.stop()
+        if threading.current_thread() is not self._thread:
+            self._join_thread(self._thread, timeout)
+
+    def _join_thread(self, thread: threading.Thread, timeout: float | None) -> None:
+        begin = time.monotonic()
+        while True:
+            left = _CLOSE_REPORT_INTERVAL_S
+            if timeout is not None:
+                left = min(left, timeout - (time.monotonic() - begin))
+            thread.join(max(0.0, left))
+            if not thread.is_alive():
+                return
+            elapsed = time.monotonic() - begin
+            what = f"{self._name} has not ended {elapsed:.0f} s after close(): its disk or a callback keeps it"
+            if timeout is not None and elapsed >= timeout:
+                raise TimedOutError(what)
+            report("warning", "%s", what)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended; True when it has within ``timeout`` seconds (None: without a limit).
+
+        One that is driven by :meth:`invoke` does not end while the thread that drives it waits here.
+
+        Raise ForkedError in a forked child.
+        """
+        if self._parent_id:
+            raise self._refusal(f"wait for the end of the {self.kind}")
+        return self._is_ended.wait(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "running" if self.is_running else f"ended: {self._failure!r}"
+        if self._parent_id:
+            state = f"of process {self._parent_id}"
+        return f"<{type(self).__name__} {self._name} {state}>"
+
+    def start(self) -> None:
+        """Start its thread, if it is to have one; :meth:`launch` has done so.
+
+        Raise ContainerError when the system has none; everything is closed then.
+        """
+        if self._context.is_invoker:
+            return
+        self._thread = threading.Thread(target=self._run, name=self._name)
+        try:
+            self._thread.start()
+        except BaseException as error:
+            self._thread = None
+            self._end()
+            if isinstance(error, RuntimeError):
+                raise ContainerError(f"the thread of the {self.kind} cannot be started: {error}") from error
+            raise
+
+    def _run(self) -> None:
+        """Its thread."""
+        try:
+            self._agent.run(self._context.runner_idle_strategy)
+            self._failure = self._agent.termination
+        except BaseException as error:
+            self._failure = error
+            report("critical", "%s was not closed in order: %s", self._name, self._context.bounded_text(error))
+        finally:
+            if self._parent_id:
+                forks.end_child(self._failure or self._refusal("return from a callback"))
+            self._ended()
+
+    def _end(self) -> None:
+        """Close one that has no thread."""
+        if self.is_running:
+            self._is_invoking = True  # a callback of the closing must not close or invoke again
+            try:
+                self._agent.close()
+            finally:
+                self._failure = self._failure or self._agent.termination
+                self._ended()
+
+    def _ended(self) -> None:
+        self._is_ended.set()
+        if self._on_end is not None:
+            self._on_end()
+
+
+def run_until_ended(make: type[AgentOwner], context: Any) -> None:
+    """Run what a context is of until it is asked to end by Ctrl-C or SIGTERM: the whole of a main program.
+
+    An end that was asked for returns: then everything is closed in order, and the mark file is free for the next start.
+
+    Args:
+        make: the class that owns the agent of the context.
+        context: not concluded yet.
+
+    Raises:
+        SystemExit: with code 1 when it ended otherwise; the reason is in the log.
+        ContainerError: it could not be made; see ``launch()`` of the class.
+        OSError: likewise.
+    """
+    if context.is_invoker:
+        raise ConfigurationError(
+            f"threading_mode=INVOKER: the command waits for {_with_article(make.kind)} with a thread of its own"
+        )
+    report_crashes()
+    with Ending(context) as end:
+        try:
+            owner = make(context, on_end=lambda: end.tell(None))
+        except KeyboardInterrupt:
+            report("info", "interrupted while starting")
+            return
+        owner.start()
+        report("info", "%s is ready: %s", context.name, context.summary())
+        caught = end.wait()
+    # From here on a second signal has its usual effect, so that a disk which never answers can be got rid of.
+    if caught is not None:
+        report("info", "%s: closing %s", caught.name, context.name)
+    owner.close()
+    failure = owner.failure
+    if failure is not None and not getattr(failure, "is_expected", False):
+        report("error", "%s: ended by %s: %s", context.name, type_name(failure).rpartition(".")[2], message_of(failure))
+        raise SystemExit(1)
+    report("info", "%s: ended", context.name)
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

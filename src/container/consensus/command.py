@@ -1,0 +1,44 @@
+"""The command ``aeron-cluster consensus-module``: one beside driver and archive, until it is asked to end."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from container.common.agent_owner import run_until_ended
+from container.consensus.consensus_module import ConsensusModule
+from container.consensus.consensus_module_context import ConsensusModuleContext
+from container.settings.arguments import add_settings, path
+from container.settings.consensus_module_table import consensus_module_settings_table
+
+_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+def consensus_module_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
+    """The parser of what follows ``aeron-cluster consensus-module``; its result has ``command``, to be called."""
+    parser = make(
+        prog=program,
+        description="Run the consensus module of a cluster of one member beside a media driver and an archive, until "
+        "a tool ends the cluster, Ctrl-C or SIGTERM.",
+        epilog="Options override the environment variable in brackets, which overrides the TOML file of --config.",
+    )
+    parser.add_argument(
+        "--dir", dest="cluster_dir", type=path, metavar="DIR", help="the same as --cluster-dir [AERON_CLUSTER_DIR]"
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="TOML file with settings, by their names [AERON_CLUSTER_CONSENSUS_MODULE_CONFIG_FILE]",
+    )
+    parser.add_argument(
+        "--log-level", choices=_LOG_LEVELS, default="info", help="what is logged to standard error (default: info)"
+    )
+    add_settings(parser, consensus_module_settings_table())
+    parser.set_defaults(command=_run)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> None:
+    settings: dict[str, Any] = {name: getattr(options, name) for name in consensus_module_settings_table()}
+    run_until_ended(ConsensusModule, ConsensusModuleContext(config_file=options.config, **settings))

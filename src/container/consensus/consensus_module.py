@@ -1,0 +1,58 @@
+"""Turns a context into a running consensus module: on a thread of its own, or driven by the caller; closes in order."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from container.common.agent_owner import AgentOwner
+from container.common.values import shown
+from container.consensus.consensus_module_context import ConsensusModuleContext
+from container.errors import ConfigurationError
+
+
+class ConsensusModule(AgentOwner):
+    """A consensus module: it keeps the sessions and the log of a cluster of one member (upstream's class of this name).
+
+    :meth:`launch` makes one beside a media driver and an archive. It serves until a tool ends the cluster, a service
+    or the driver goes away, or :meth:`close`. It is a context manager that closes at the end.
+    """
+
+    Context = ConsensusModuleContext
+    kind = "consensus module"
+
+    @classmethod
+    def launch(cls, context: ConsensusModuleContext | None = None, **settings: Any) -> Self:
+        """Start a consensus module, and return it immediately: it then waits for its archive and its services.
+
+        Args:
+            context: a :class:`~container.consensus.consensus_module_context.ConsensusModuleContext`, or None.
+            settings: what such a context takes: settings and objects. With ``threading_mode="INVOKER"`` there is no
+                thread: call :meth:`invoke` again and again.
+
+        Raises:
+            ConfigurationError: a bad setting.
+            MarkFileError: the mark file is held by a live owner, or cannot be written.
+            DriverTimeoutError: there is no media driver.
+            ClusterError: another consensus module of the driver has the same cluster id.
+            AeronError: the driver refuses a counter or a stream.
+            RecordingError: the recording log or the node state is damaged.
+            OSError: the disk fails.
+            ContainerError: the system has no thread for it.
+        """
+        if context is None:
+            context = ConsensusModuleContext(**settings)
+        elif not isinstance(context, ConsensusModuleContext):
+            raise ConfigurationError(
+                f"context={shown(context)}: must be a ConsensusModuleContext; give settings by name"
+            )
+        elif settings:
+            raise TypeError(f"give settings to the ConsensusModuleContext, not beside it: {', '.join(settings)}")
+        module = cls(context)
+        module.start()
+        return module
+
+    @property
+    def context(self) -> ConsensusModuleContext:
+        """The context that was concluded."""
+        context: ConsensusModuleContext = self._context
+        return context

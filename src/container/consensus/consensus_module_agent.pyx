@@ -1,0 +1,1381 @@
+"""The duty cycle of a consensus module: in upstream's order, and no turn waits. Upstream: ConsensusModuleAgent.java.
+
+What has to be waited for is a generator of :mod:`container.consensus.steps`, or of this module, that each turn takes
+one on: the start, the preparation of an election, a join of the services, a snapshot.
+
+The cluster clock gives the timestamps of the log. All durations are of the monotonic clock, so that a step of the
+system's clock times nobody out.
+"""
+from collections import deque
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+
+from container.archive import error_codes
+from container.archive.client cimport recording_counters
+from container.archive.client.recording_counters cimport NULL_COUNTER_ID
+from container.codecs.cluster cimport (
+    ADMIN_REQUEST_TEMPLATE_ID, ADMIN_REQUEST_TYPE_SNAPSHOT, ADMIN_RESPONSE_CODE_ERROR, ADMIN_RESPONSE_CODE_OK,
+    ADMIN_RESPONSE_CODE_UNAUTHORISED_ACCESS, CLUSTER_ACTION_RESUME, CLUSTER_ACTION_SNAPSHOT, CLUSTER_ACTION_SUSPEND,
+    CLUSTER_SCHEMA_ID,
+)
+from container.codecs.messages import encode
+from container.common import forks
+from container.common.aeron_defaults import CounterType
+from container.common.error_texts import message_of
+from container.common.sealed cimport hide, seal
+from container.common.semantic_version import format_version
+from container.consensus import channels
+from container.consensus cimport egress_publisher
+from container.consensus.cluster_member cimport ClusterMember, ClusterMembers
+from container.consensus.cluster_session cimport ClusterSession
+from container.consensus.consensus_counters cimport recovery_state_key, recovery_state_label
+from container.consensus.consensus_module_adapter cimport ConsensusModuleAdapter
+from container.consensus.election import Election
+from container.consensus.event_handler cimport ConsensusEventHandler
+from container.consensus.ingress_adapter cimport IngressAdapter
+from container.consensus.log_adapter cimport LogAdapter
+from container.consensus.log_publisher cimport LogPublisher
+from container.consensus.pending_service_messages cimport (
+    MessageAppender, PendingServiceMessageTracker, service_id_from_log_message, service_id_from_service_message,
+)
+from container.consensus.recovery_plan import create_recovery_plan, needed_recording_id
+from container.consensus.service_acks import ServiceAck, ServiceAckQueues
+from container.consensus.service_proxy cimport ServiceProxy
+from container.consensus.session_manager cimport SessionManager
+from container.consensus.snapshot_messages cimport SnapshotAdapter, snapshot_messages
+from container.consensus.steps cimport ActiveRecording, Deadline, ReplayImage
+from container.consensus.steps import added, answer, begin_replay, join_services, record_snapshot, start_recording
+from container.consensus.timer_service cimport TimerHandler
+from container.errors import (
+    AgentTermination, ArchiveError, ClusterError, ClusterEvent, ClusterTermination, ContainerError,
+    PublicationUnavailableError,
+)
+from container.transport.idle_strategy cimport IdleStrategy
+from container.transport.seam cimport (
+    ACTION_ABORT, ACTION_CONTINUE, NULL_VALUE, ClientListener, Counter, Counters, Image, PendingAdd, Publication,
+    Subscription,
+)
+
+cdef enum:
+    NULL_POSITION = -1
+    SLOW_TICK_INTERVAL_NS = 10 * 1_000_000
+    MARK_FILE_INTERVAL_NS = 1_000_000_000
+    ACTION_FLAGS_DEFAULT = 0
+    ACTION_FLAGS_STANDBY_SNAPSHOT = 1
+    CONSENSUS_MODULE_SERVICE_ID = -1
+
+cdef enum Toggle:                               # of the counter of type 202: what a tool wants of the cluster
+    TOGGLE_INACTIVE
+    TOGGLE_NEUTRAL
+    TOGGLE_SUSPEND
+    TOGGLE_RESUME
+    TOGGLE_SNAPSHOT
+    TOGGLE_SHUTDOWN
+    TOGGLE_ABORT
+    TOGGLE_STANDBY_SNAPSHOT
+
+cdef enum:                                      # cheaper than members of the enum
+    FOLLOWER = 0
+    CANDIDATE = 1
+    LEADER = 2
+
+cdef int32_t RECOVERY_STATE_TYPE_ID = CounterType.RECOVERY_STATE
+
+STATES = ("INIT", "ACTIVE", "SUSPENDED", "SNAPSHOT", "QUITTING", "TERMINATING", "CLOSED")
+
+
+cdef class Listener(ClientListener):
+    """Remembers that a service, or the counter of the log's recording, is gone."""
+
+    def __cinit__(self, int service_count):
+        cdef int service_id
+        self._service_count = service_count
+        self._service_client_ids = <int64_t*> PyMem_Malloc(max(1, service_count) * sizeof(int64_t))
+        if self._service_client_ids == NULL:
+            raise MemoryError("no memory for the client ids of services")
+        for service_id in range(service_count):
+            self._service_client_ids[service_id] = NULL_VALUE
+        self.lost_service_id = NULL_VALUE
+        self.append_registration_id = NULL_VALUE
+
+    def __dealloc__(self):
+        PyMem_Free(self._service_client_ids)
+
+    cdef int watch(self, int service_id, int64_t client_id) except -1:
+        self._service_client_ids[service_id] = client_id
+        return 0
+
+    cdef void on_unavailable_counter(self, int64_t registration_id, int32_t counter_id) noexcept nogil:
+        cdef int service_id
+        if registration_id == NULL_VALUE:
+            return
+        if registration_id == self.append_registration_id:
+            self.is_append_position_lost = True
+        for service_id in range(self._service_count):
+            if self._service_client_ids[service_id] == registration_id:
+                self.lost_service_id = service_id
+
+
+cdef class TimerAppender(TimerHandler):
+    """Appends the events of timers that expire, for the leader."""
+    cdef ConsensusModuleAgent _agent
+
+    cpdef bint on_timer_event(self, int64_t correlation_id) except -1:
+        cdef ConsensusModuleAgent agent = self._agent
+        cdef int64_t position = agent.log_publisher.append_timer(
+            agent._leadership_term_id, correlation_id, agent._cluster_clock.time())
+        if position <= 0:
+            return False
+        agent._uncommitted_timers.append((position, correlation_id))
+        return True
+
+
+cdef class ServiceMessageAppender(MessageAppender):
+    """Appends messages that services have offered, for the leader."""
+    cdef ConsensusModuleAgent _agent
+
+    cdef int64_t append_message(self, int64_t cluster_session_id, const uint8_t* payload, size_t length) except? -6:
+        cdef ConsensusModuleAgent agent = self._agent
+        return agent.log_publisher.append_message(
+            agent._leadership_term_id, cluster_session_id, agent._cluster_clock.time(), payload, length)
+
+
+cdef class AgentLogReplay:
+    """A replay of the member's own recording of the log, for its services and for itself."""
+    cdef ConsensusModuleAgent _agent
+    cdef object _begin                          # generator; None: it is joined
+    cdef ReplayImage _replay
+    cdef int64_t _stop_position
+
+    def do_work(self):
+        """Take a turn; how much was done (int)."""
+        cdef int work_count = 0
+        if self._begin is None:
+            return self._agent._replay_poll(self._stop_position)
+        try:
+            next(self._begin)
+        except StopIteration:
+            self._begin = None
+            work_count = 1
+        return work_count
+
+    def is_done(self):
+        """Whether services and consensus module are at its end (bool)."""
+        return (self._begin is None and self._agent._log_adapter.position() >= self._stop_position
+                and self._agent._state != STATE_SNAPSHOT)
+
+    def position(self):
+        """How far it has come (int)."""
+        return self._agent._log_adapter.position()
+
+    def close(self):
+        """End it."""
+        if self._begin is not None:
+            self._begin.close()
+        self._agent._log_adapter.leave()
+        if self._replay is not None:
+            try:
+                self._agent._archive.stop_replay(self._replay.replay_session_id)
+            except ArchiveError as error:
+                self._agent.report(error)
+            self._replay.subscription.close()
+            self._replay = None
+
+
+cdef class ConsensusModuleAgent(ConsensusEventHandler):
+    """The agent of a consensus module; the first turns start it, and it leads or follows until :meth:`close`.
+
+    Args:
+        context: concluded (container.consensus.consensus_module_context.ConsensusModuleContext): settings, client,
+            counters, files, authenticator and the rest; it stays the owner of all that it has.
+
+    One thread calls it. It asks the driver for the control streams, and waits for that; later it waits for nothing.
+    """
+
+    def __init__(self, context):
+        cdef TimerAppender timer_appender = TimerAppender.__new__(TimerAppender)
+        cdef ServiceMessageAppender message_appender = ServiceMessageAppender.__new__(ServiceMessageAppender)
+        settings = context.settings
+        self.context, self._settings, self._on_error = context, settings, context.counted_error_handler
+        self._client = context.client
+        self._clock, self._all_counters = self._client.clock, self._client.counters()
+        self._counters, self._cluster_clock = context.counters, context.cluster_clock
+        self._recording_log, self._node_state = context.recording_log, context.node_state_file
+        self._random = context.random
+        self.members = ClusterMembers(context.members, settings.cluster_member_id)
+        self._leader = self.members.this_member
+        self.log_publisher = LogPublisher()
+        self.sessions = SessionManager(
+            self._client, self._cluster_clock, self.log_publisher, authenticator=context.authenticator,
+            authorisation_service=context.authorisation_service, on_error=self._on_error,
+            timed_out_counter=self._counters.timed_out_clients, cluster_id=settings.cluster_id,
+            member_id=settings.cluster_member_id, session_timeout_ns=settings.session_timeout_ns,
+            leader_heartbeat_timeout_ns=settings.leader_heartbeat_timeout_ns,
+            max_concurrent_sessions=settings.max_concurrent_sessions)
+        timer_appender._agent = message_appender._agent = self
+        self._message_appender = message_appender
+        self._timers = context.new_timer_service(timer_appender)
+        self._trackers = [PendingServiceMessageTracker(each) for each in range(settings.service_count)]
+        self._acks = ServiceAckQueues(settings.service_count)
+        self._listener = Listener.__new__(Listener, settings.service_count)
+        self._log_adapter = LogAdapter(self, settings.log_fragment_limit)
+        self._ingress = IngressAdapter(self, settings.ingress_fragment_limit)
+        self._deadline = Deadline(self._clock, settings.leader_heartbeat_timeout_ns)
+        self._heartbeat_interval_ns = settings.leader_heartbeat_interval_ns
+        self._heartbeat_timeout_ns = settings.leader_heartbeat_timeout_ns
+        self._end_of_term = self.end_of_term
+        self._expired_timers = {}
+        self._uncommitted_timers, self._uncommitted_states, self._pending_ingress = deque(), deque(), []
+        self._leadership_term_id = self._log_recording_id = self._log_subscription_id = NULL_VALUE
+        self._append_counter_id = NULL_COUNTER_ID
+        self._termination_position = NULL_POSITION
+        self._ingress_endpoints = self.members.ingress_endpoints()
+        self._control = ConsensusModuleAdapter(
+            self._client.add_subscription(settings.control_channel, settings.consensus_module_stream_id), self)
+        self._services = ServiceProxy(
+            self._client.add_publication(settings.control_channel, settings.service_stream_id))
+        self._archive = context.new_archive_client()
+        self._client.add_listener(self._listener)
+        self._start = self._start_up()
+        forks.own(self)
+
+    # The duty cycle
+
+    def start(self):
+        """Begin: the first turns do it."""
+
+    cpdef int do_work(self) except? -1:
+        """One turn; how much was done (int), 0 once it has ended.
+
+        Raises ClusterTermination or AgentTermination when it ends: whoever drives it closes it then. Any other error is
+        one of a part of it, which goes on with the next turn.
+        """
+        if self._parent_id != 0:
+            raise forks.refusal("drive a consensus module", "the consensus module", self._parent_id)
+        if self._is_busy:
+            raise ContainerError("a duty cycle of the consensus module is in progress: a callback must not run another")
+        if self._is_closed:
+            return 0
+        self._is_busy = True
+        try:
+            self._counters.cycle.measure_and_begin(self._clock.nano_time())
+            return self._turn()
+        finally:
+            self._is_busy = False
+
+    cdef int _turn(self) except -1:
+        cdef int64_t now_ns = self._clock.nano_time()
+        cdef int work_count = 0, slow_tick_count
+        if now_ns >= self._slow_tick_deadline_ns or self._start is not None or self._election is not None:
+            slow_tick_count = self._slow_tick(now_ns)
+            work_count += slow_tick_count
+            self._slow_tick_deadline_ns = now_ns + (1 if slow_tick_count > 0 else SLOW_TICK_INTERVAL_NS)
+        if self._start is not None:
+            work_count += self._take_start_on()
+        elif self._election is not None:
+            work_count += self._take_election_on(now_ns)
+        else:
+            work_count += self._consensus_work(now_ns)
+        return work_count + self._control.poll()
+
+    def _take_start_on(self):
+        cdef int work_count = 0
+        try:
+            next(self._start)
+        except StopIteration:
+            self._start = None
+            work_count = 1
+        except Exception as error:
+            self._on_error(error)
+            self._start = None
+            self._set_state(STATE_CLOSED, "failed to start")
+            raise AgentTermination(f"the consensus module cannot start: {message_of(error)}") from error
+        return work_count
+
+    def _take_election_on(self, int64_t now_ns):
+        cdef int work_count = 1
+        election = self._election
+        try:
+            work_count = election.do_work(now_ns)
+        except Exception as error:
+            election.handle_error(now_ns, error)
+        return work_count
+
+    cdef int _slow_tick(self, int64_t now_ns) except -1:
+        cdef int work_count = self._invoke_client()
+        cdef int lost_service_id
+        if self._client.is_closed():
+            raise AgentTermination(f"unexpected Aeron close: {getattr(self._client, 'close_reason', None)}")
+        if now_ns >= self._mark_file_deadline_ns:
+            self._mark_file_deadline_ns = now_ns + MARK_FILE_INTERVAL_NS
+            self.context.mark_file.update_activity_timestamp(self._clock.epoch_ms())
+        lost_service_id = self._listener.lost_service_id
+        if lost_service_id != NULL_VALUE and self._state != STATE_TERMINATING:
+            self._listener.lost_service_id = NULL_VALUE
+            self._on_error(ClusterEvent(f"Aeron client in service closed unexpectedly: serviceId={lost_service_id}"))
+            self._terminate(False, f"service {lost_service_id} is gone")
+        if self._listener.is_append_position_lost:
+            self._listener.is_append_position_lost = False
+            self._append_counter_id = NULL_COUNTER_ID
+            if self._election is None and self._state == STATE_ACTIVE:
+                self._enter_election(False, "log recording stopped: eos=False")
+        if self._start is None:
+            work_count += self._poll_archive()
+            work_count += self.sessions.tell_the_refused(self._leadership_term_id, self._leader.id)
+            if self._election is None and self._role == LEADER:
+                work_count += self._slow_tick_of_leader(now_ns)
+        return work_count
+
+    cdef int _slow_tick_of_leader(self, int64_t now_ns) except -1:
+        cdef int work_count = self._check_control_toggle(now_ns)
+        cdef Image image
+        if self._pending_ingress:
+            work_count += self._poll_ingress_adds()
+        if self._state == STATE_ACTIVE:
+            for image in self._ingress.take_lost_images():
+                self.sessions.on_unavailable_ingress_image(image.correlation_id)
+            work_count += self.sessions.process_pending(self._leadership_term_id, self._leader.id)
+            work_count += self.sessions.check_sessions(
+                self._leadership_term_id, self._leader.id, self._ingress_endpoints)
+            if self.members.count() > 1 and not self.members.has_active_quorum(
+                    now_ns, self._heartbeat_timeout_ns):
+                self._enter_election(False, "inactive follower quorum")
+                work_count += 1
+        elif self._state == STATE_TERMINATING:
+            self._send_termination()
+            if self._can_terminate(now_ns):
+                self._recording_log.commit_log_position(self._leadership_term_id, self._termination_position)
+                self._recording_log.force()
+                self._terminate(True, "the cluster terminates")
+        return work_count
+
+    cdef int _invoke_client(self) except -1:
+        cdef int work_count = 0
+        try:
+            work_count = self._client.invoke()
+        except Exception as error:              # a handler of the client's errors may raise, or the driver is gone
+            self._on_error(error)
+        return work_count
+
+    cdef int _poll_archive(self) except -1:
+        """Hear what the archive has to say; an error that answers a request is of whoever has asked."""
+        if self._archive.is_waiting():
+            return 0
+        try:
+            self._archive.poll()
+        except ArchiveError as error:
+            self._on_archive_error(error)
+        return 0
+
+    def _on_archive_error(self, error):
+        self._on_error(error)
+        if error.code == ArchiveError.STORAGE_SPACE or not self._archive.is_alive():
+            self._terminate(False, message_of(error))
+        if self._election is not None and error.code != error_codes.UNKNOWN_REPLAY:
+            self._election.handle_error(self._clock.nano_time(), error)
+
+    cdef int _consensus_work(self, int64_t now_ns) except -1:
+        cdef PendingServiceMessageTracker tracker
+        cdef int work_count = 0
+        if self._role == LEADER:
+            if self._state == STATE_ACTIVE:
+                work_count += self._timers.poll(self._cluster_clock.time())
+                for tracker in self._trackers:
+                    work_count += tracker.poll(self._message_appender)
+                work_count += self._ingress.poll()
+            work_count += self._update_leader_position(now_ns)
+        if self._snapshot is not None:
+            work_count += self._poll_snapshot()
+        return work_count
+
+    cdef int _update_leader_position(self, int64_t now_ns) except -1:
+        cdef int64_t append_position
+        if self._append_counter_id == NULL_COUNTER_ID:
+            return 0
+        append_position = self._recorded_position()
+        self.members.this_member.set_log(self._leadership_term_id, append_position, now_ns)
+        return self._update_commit_position(now_ns, append_position, min(
+            append_position, self.members.quorum_position(
+                self._leadership_term_id, self._end_of_term, now_ns, self._heartbeat_timeout_ns)))
+
+    cdef int _update_commit_position(
+            self, int64_t now_ns, int64_t append_position, int64_t quorum_position) except -1:
+        if quorum_position > self._counters.commit_position.get() or (
+                now_ns - self._time_of_last_log_update_ns >= self._heartbeat_interval_ns):
+            self._counters.commit_position.propose_max(quorum_position)
+            self._time_of_last_log_update_ns = now_ns
+            self._sweep_uncommitted(quorum_position)
+            return 1
+        return 0
+
+    cdef int64_t _recorded_position(self) noexcept:
+        return self._all_counters.value(self._append_counter_id)
+
+    cdef int _replay_poll(self, int64_t stop_position) except -1:
+        """Read a replay of the log, and let the services read as far."""
+        cdef int work_count = 0
+        cdef int64_t position
+        if self._state == STATE_ACTIVE or self._state == STATE_SUSPENDED or self._state == STATE_INIT:
+            self._log_adapter.poll(stop_position)
+            position = self._log_adapter.position()
+            if position > self._counters.commit_position.get():
+                self._counters.commit_position.propose_max(position)
+                work_count += 1
+            elif self._log_adapter.is_image_closed() and position < stop_position:
+                raise ClusterEvent(f"unexpected image close when replaying log: position={position}")
+        if self._snapshot is not None:
+            work_count += self._poll_snapshot()
+        return work_count
+
+    # The start
+
+    def _start_up(self):
+        cdef Counter counter
+        settings = self._settings
+        yield from answer(self._archive)        # the connect
+        recording_id = self._recording_log.find_last_term_recording_id()
+        if recording_id != NULL_VALUE:
+            self._archive.stop_recording_by_identity(recording_id)
+            yield from answer(self._archive)
+        plan = self._recovery_plan = yield from self._plan(NULL_VALUE)
+        if plan.log is not None:
+            self._log_recording_id = plan.log.recording_id
+        term_id, position, timestamp, recording_ids = NULL_VALUE, 0, 0, []
+        if plan.snapshots:
+            snapshot = plan.snapshots[0]
+            term_id, position, timestamp = snapshot.leadership_term_id, snapshot.log_position, snapshot.timestamp
+            recording_ids = [each.recording_id for each in plan.snapshots[1:]]
+        counter = yield from added(self._client.begin_add_counter(
+            RECOVERY_STATE_TYPE_ID,
+            recovery_state_key(term_id, position, timestamp, settings.cluster_id, recording_ids),
+            recovery_state_label(term_id, position, settings.cluster_id)))
+        try:
+            if plan.snapshots:
+                yield from self._load_snapshot(plan.snapshots[0])
+            yield from self._await_started_services()
+        finally:
+            counter.close()
+        self._begin_election(
+            True, NULL_VALUE, plan.last_leadership_term_id, plan.last_term_base_log_position,
+            self._counters.commit_position.get(), plan.appended_log_position)
+        self._set_state(STATE_ACTIVE, "started")
+
+    def _plan(self, int64_t replicated_recording_id):
+        extent = None
+        needed = needed_recording_id(self._recording_log, replicated_recording_id)
+        if needed is not None:
+            self._archive.list_recording(needed)
+            yield from answer(self._archive)
+            extent = self._archive.descriptor
+        return create_recovery_plan(
+            self._recording_log, self._settings.service_count, replicated_recording_id, extent)
+
+    def _load_snapshot(self, snapshot):
+        cdef PendingServiceMessageTracker tracker
+        cdef ReplayImage replay
+        cdef SnapshotAdapter adapter
+        settings = self._settings
+        replay = yield from begin_replay(
+            self._archive, self._client, self._deadline, recording_id=snapshot.recording_id, position=0, length=-1,
+            channel=settings.replay_channel, stream_id=settings.replay_stream_id)
+        try:
+            adapter = SnapshotAdapter(replay.image, self)
+            while not adapter.is_done:
+                if adapter.poll() == 0:
+                    self._archive.poll()
+                    yield
+        finally:
+            replay.subscription.close()
+        self._check_time_unit(adapter.time_unit, "snapshot")
+        self._check_app_version(adapter.app_version, "snapshot")
+        for tracker in self._trackers:
+            tracker.verify()
+            tracker.reset()
+        self._timers.set_current_time(self._cluster_clock.time())
+        self._counters.commit_position.set(snapshot.log_position)
+        self._set_leadership_term(snapshot.leadership_term_id)
+        self._expected_ack_position = snapshot.log_position
+
+    def _await_started_services(self):
+        while not self._acks.has_reached(self._expected_ack_position, self._service_ack_id):
+            yield
+        acks = self._acks.poll_all()
+        failed = [ack.service_id for ack in acks if ack.relevant_id == NULL_VALUE]
+        if failed:
+            raise ClusterError(f"failed to start clustered service(s): {', '.join(map(str, failed))}")
+        for ack in acks:
+            self._listener.watch(ack.service_id, ack.relevant_id)
+        self._service_ack_id += 1
+
+    def _check_time_unit(self, int32_t time_unit, str what):
+        if time_unit != self._cluster_clock.time_unit:
+            raise ClusterError(
+                f"incompatible time unit: {self._cluster_clock.time_unit} {what}={time_unit}; a cluster keeps the one "
+                "that it began with")
+
+    def _check_app_version(self, int32_t app_version, str what):
+        if not self.context.app_version_validator(self._settings.app_version, app_version):
+            raise ClusterError(
+                f"incompatible version: {format_version(self._settings.app_version)} {what}="
+                f"{format_version(app_version)}")
+
+    # What services and tools ask for
+
+    cdef int on_service_message(self, int64_t service_id, const uint8_t* payload, size_t length) except -1:
+        cdef int index = service_id_from_service_message(service_id)
+        cdef PendingServiceMessageTracker tracker
+        if not 0 <= index < len(self._trackers):
+            return self._refuse_service("message", index)
+        tracker = self._trackers[index]
+        try:
+            tracker.enqueue(payload, length)
+        except ClusterError as error:           # one that is lost would be a gap in what all members offer
+            self._on_error(error)
+            self._terminate(False, message_of(error))
+        return 0
+
+    def _refuse_service(self, what, index):
+        self._on_error(ClusterError(
+            f"{what} from serviceId={index}, but this member has {len(self._trackers)} service(s), from id 0 on: set "
+            "aeron.cluster.service.count, or the service's aeron.cluster.service.id"))
+        return 0
+
+    cdef int on_service_close_session(self, int64_t cluster_session_id) except -1:
+        return self.sessions.on_service_close_session(
+            cluster_session_id, self._role == LEADER and self._state == STATE_ACTIVE and self._election is None,
+            self._leadership_term_id)
+
+    cdef int on_schedule_timer(self, int64_t correlation_id, int64_t deadline) except -1:
+        cdef int64_t expired
+        if self._expired_timers:
+            expired = self._expired_timers.pop(correlation_id, 0)
+            if expired > 1:
+                self._expired_timers[correlation_id] = expired - 1
+            if expired > 0:                     # the service is behind the log, in which it has expired
+                return 0
+        return self._timers.schedule(correlation_id, deadline)
+
+    cdef int on_cancel_timer(self, int64_t correlation_id) except -1:
+        self._timers.cancel(correlation_id)
+        return 0
+
+    cdef int on_service_ack(
+            self, int64_t log_position, int64_t timestamp, int64_t ack_id, int64_t relevant_id, int32_t service_id
+    ) except -1:
+        if 0 <= service_id < self._listener._service_count and ack_id == 0 and (
+                self._listener._service_client_ids[service_id] != NULL_VALUE):
+            self._on_error(ClusterError(
+                f"initial ack already received from service: possible duplicate serviceId={service_id}"))
+            return 0
+        self._acks.append(ServiceAck(service_id, ack_id, log_position, relevant_id))
+        if self._state == STATE_SNAPSHOT:
+            if self._snapshot is None and self._acks.has_reached(log_position, self._service_ack_id):
+                self._service_ack_id += 1
+                self._begin_snapshot(log_position, timestamp, self._acks.poll_all())
+        elif self._state == STATE_TERMINATING and self._acks.has_reached(log_position, self._service_ack_id):
+            self._on_terminated_services(log_position)
+        return 0
+
+    cdef int on_cluster_members_query(self, int64_t correlation_id, bint is_extended) except -1:
+        if is_extended:
+            self._services.send(self._members_response(correlation_id))
+        else:
+            self._services.cluster_members_response(correlation_id, self._leader.id, self.members.encode())
+        return 0
+
+    def _members_response(self, int64_t correlation_id):
+        cdef ClusterMember member
+        cdef int64_t now_ns = self._clock.nano_time(), epoch_ns = self._clock.epoch_ms() * 1_000_000
+        return encode(
+            "cluster", "ClusterMembersExtendedResponse", correlation_id=correlation_id, current_time_ns=epoch_ns,
+            leader_member_id=self._leader.id, member_id=self._settings.cluster_member_id,
+            active_members=[{
+                "leadership_term_id": member.leadership_term_id,
+                "log_position": member.log_position,
+                "time_of_last_append_ns": epoch_ns - (now_ns - member.time_of_last_append_position_ns),
+                "member_id": member.id,
+                "ingress_endpoint": member.ingress_endpoint.encode(),
+                "consensus_endpoint": member.consensus_endpoint.encode(),
+                "log_endpoint": member.log_endpoint.encode(),
+                "catchup_endpoint": member.catchup_endpoint.encode(),
+                "archive_endpoint": member.archive_endpoint.encode(),
+            } for member in self.members.members],
+            passive_members=[])
+
+    # What clients ask for
+
+    cdef int on_session_connect(
+            self, int64_t correlation_id, int32_t response_stream_id, int32_t version, str response_channel,
+            bytes encoded_credentials, str client_info, Image image) except -1:
+        settings = self._settings
+        return self.sessions.on_session_connect(
+            correlation_id, response_stream_id, version,
+            channels.response_channel(
+                response_channel, settings.egress_channel, is_ipc_allowed=settings.is_ipc_ingress_allowed),
+            encoded_credentials, client_info, image, self._role == LEADER, self._ingress_endpoints)
+
+    cdef int on_session_close(self, int64_t leadership_term_id, int64_t cluster_session_id) except -1:
+        if leadership_term_id == self._leadership_term_id and self._role == LEADER:
+            self.sessions.on_session_close(leadership_term_id, cluster_session_id)
+        return 0
+
+    cdef int on_ingress_message(
+            self, int64_t leadership_term_id, int64_t cluster_session_id, const uint8_t* payload, size_t length
+    ) except -1:
+        cdef ClusterSession session
+        if leadership_term_id != self._leadership_term_id or self._role != LEADER:
+            return ACTION_CONTINUE
+        session = self.sessions.find(cluster_session_id)
+        if session is None or not session.is_open():
+            return ACTION_CONTINUE
+        if self.log_publisher.append_message(
+                leadership_term_id, cluster_session_id, self._cluster_clock.time(), payload, length) <= 0:
+            return ACTION_ABORT
+        session.time_of_last_activity_ns = self._clock.coarse_nano_time()
+        return ACTION_CONTINUE
+
+    cdef int on_session_keep_alive(
+            self, int64_t leadership_term_id, int64_t cluster_session_id, Image image) except -1:
+        cdef ClusterSession session
+        if leadership_term_id == self._leadership_term_id and self._role == LEADER:
+            session = self.sessions.find(cluster_session_id)
+            if session is not None and session.is_open():
+                if image is not None:
+                    session.link(image.correlation_id)
+                session.time_of_last_activity_ns = self._clock.nano_time()
+        return 0
+
+    cdef int on_challenge_response(
+            self, int64_t correlation_id, int64_t cluster_session_id, bytes encoded_credentials) except -1:
+        if self._role == LEADER:
+            self.sessions.on_challenge_response(correlation_id, cluster_session_id, encoded_credentials, True)
+        return 0
+
+    cdef int on_admin_request(
+            self, int64_t leadership_term_id, int64_t cluster_session_id, int64_t correlation_id, int32_t request_type
+    ) except -1:
+        cdef ClusterSession session
+        if leadership_term_id != self._leadership_term_id or self._role != LEADER:
+            return 0
+        session = self.sessions.find(cluster_session_id)
+        if session is None or not session.is_open():
+            return 0
+        code, text = self._answer_to_admin_request(session, request_type)
+        egress_publisher.send_admin_response(
+            session.publication, session.id, correlation_id, request_type, code, text)
+        return 0
+
+    def _answer_to_admin_request(self, ClusterSession session, int32_t request_type):
+        name = "SNAPSHOT" if request_type == ADMIN_REQUEST_TYPE_SNAPSHOT else str(request_type)
+        allowed = self.sessions.authorisation_service.is_authorised(
+            CLUSTER_SCHEMA_ID, ADMIN_REQUEST_TEMPLATE_ID, request_type, session.encoded_principal)
+        if allowed is not True:
+            return ADMIN_RESPONSE_CODE_UNAUTHORISED_ACCESS, f"Execution of the {name} request was not authorised"
+        if request_type != ADMIN_REQUEST_TYPE_SNAPSHOT:
+            return ADMIN_RESPONSE_CODE_ERROR, f"Unknown request type: {name}"
+        if self._counters.control_toggle.get() != TOGGLE_NEUTRAL:
+            return ADMIN_RESPONSE_CODE_ERROR, "Failed to switch ClusterControl to the ToggleState.SNAPSHOT state"
+        self._counters.control_toggle.set(TOGGLE_SNAPSHOT)
+        return ADMIN_RESPONSE_CODE_OK, ""
+
+    cdef int on_foreign_message(self, int schema_id) except -1:
+        self._on_error(ClusterEvent(f"expected schemaId={CLUSTER_SCHEMA_ID}, actual={schema_id}"))
+        return 0
+
+    cdef int on_malformed_message(self, str text) except -1:
+        self._on_error(ClusterEvent(text))
+        return 0
+
+    # What the log says
+
+    cdef int on_replay_session_message(self, int64_t cluster_session_id, int64_t timestamp) except -1:
+        cdef int service_id
+        if cluster_session_id < 0:
+            service_id = service_id_from_log_message(cluster_session_id)
+            if not 0 <= service_id < len(self._trackers):
+                raise ClusterError(
+                    f"the log has a message of service {service_id}, but this member has {len(self._trackers)}: set "
+                    "aeron.cluster.service.count to what the other members have")
+            (<PendingServiceMessageTracker> self._trackers[service_id]).sweep_follower(cluster_session_id)
+        return 0
+
+    cdef int on_replay_timer_event(self, int64_t correlation_id) except -1:
+        if not self._timers.cancel(correlation_id):
+            self._expired_timers[correlation_id] = self._expired_timers.get(correlation_id, 0) + 1
+        return 0
+
+    cdef int on_replay_session_open(
+            self, int64_t log_position, int64_t correlation_id, int64_t cluster_session_id, int32_t response_stream_id,
+            str response_channel) except -1:
+        return self.sessions.on_replay_session_open(
+            log_position, correlation_id, cluster_session_id, response_stream_id, response_channel)
+
+    cdef int on_replay_session_close(self, int64_t cluster_session_id, int32_t close_reason) except -1:
+        return self.sessions.on_replay_session_close(cluster_session_id)
+
+    cdef int on_replay_cluster_action(
+            self, int64_t leadership_term_id, int64_t log_position, int64_t timestamp, int32_t action, int32_t flags
+    ) except -1:
+        if leadership_term_id != self._leadership_term_id:
+            return 0
+        if action == CLUSTER_ACTION_SUSPEND:
+            self._set_state(STATE_SUSPENDED, "the log")
+        elif action == CLUSTER_ACTION_RESUME:
+            self._set_state(STATE_ACTIVE, "the log")
+        elif action == CLUSTER_ACTION_SNAPSHOT and flags == ACTION_FLAGS_DEFAULT:
+            self._set_state(STATE_SNAPSHOT, "the log")
+            self._counters.snapshot_duration.begin(self._clock.nano_time())
+        return 0
+
+    cdef int on_replay_new_leadership_term_event(
+            self, int64_t leadership_term_id, int64_t log_position, int64_t timestamp, int64_t term_base_log_position,
+            int32_t time_unit, int32_t app_version) except -1:
+        try:
+            self._check_time_unit(time_unit, "log")
+            self._check_app_version(app_version, "log")
+        except ClusterError as error:
+            self._on_error(error)
+            self._terminate(False, message_of(error))
+        self._set_leadership_term(leadership_term_id)
+        if self._election is not None:
+            self._election.on_replay_new_leadership_term_event(
+                leadership_term_id, log_position, term_base_log_position)
+        return 0
+
+    # What a snapshot says
+
+    cdef int on_load_state(self, int64_t next_session_id, int64_t next_service_session_id,
+                           int64_t log_service_session_id, int32_t pending_message_capacity) except -1:
+        self.sessions.load_next_session_id(next_session_id)
+        if self._trackers:
+            (<PendingServiceMessageTracker> self._trackers[0]).load_state(
+                next_service_session_id, log_service_session_id, pending_message_capacity)
+        return 0
+
+    cdef int on_load_session(
+            self, int64_t cluster_session_id, int64_t correlation_id, int64_t opened_log_position, int32_t close_reason,
+            int32_t response_stream_id, str response_channel) except -1:
+        return self.sessions.on_load_session(
+            cluster_session_id, correlation_id, opened_log_position, close_reason, response_stream_id,
+            response_channel)
+
+    cdef int on_load_timer(self, int64_t correlation_id, int64_t deadline) except -1:
+        return self._timers.schedule(correlation_id, deadline)
+
+    cdef PendingServiceMessageTracker _tracker_of(self, int service_id):
+        if not 0 <= service_id < len(self._trackers):
+            raise ClusterError(f"serviceId={service_id} invalid for serviceCount={len(self._trackers)}: set "
+                               "aeron.cluster.service.count to what it was when the snapshot was taken")
+        return self._trackers[service_id]
+
+    cdef int on_load_tracker(
+            self, int64_t next_service_session_id, int64_t log_service_session_id, int32_t pending_message_capacity,
+            int32_t service_id) except -1:
+        return self._tracker_of(service_id).load_state(
+            next_service_session_id, log_service_session_id, pending_message_capacity)
+
+    cdef int on_load_pending_message(self, int64_t cluster_session_id, const uint8_t* message, size_t length) except -1:
+        return self._tracker_of(service_id_from_log_message(cluster_session_id)).load_message(message, length)
+
+    @property
+    def has_leader(self):
+        """Whether it has started, no election is in progress, and it has not ended (bool)."""
+        return self._start is None and self._election is None and self._state != STATE_CLOSED
+
+    # What an election asks for: ElectionHost
+
+    @property
+    def role(self):
+        """Its role (int), of container.api.Role."""
+        return self._role
+
+    def set_role(self, int role):
+        """Take a role."""
+        self._role = role
+        self._counters.node_role.set(role)
+
+    def set_election_state(self, int state, str reason):
+        """Show a state of the election."""
+        self._counters.election_state.set(state)
+
+    def now_ns(self):
+        """The monotonic clock (int)."""
+        return self._clock.nano_time()
+
+    def random(self):
+        """A number from 0 to below 1 (float)."""
+        return self._random.random()
+
+    def report(self, error):
+        """Count and record an error."""
+        self._on_error(error)
+
+    def commit_position(self):
+        """Up to where the log is committed (int)."""
+        return self._counters.commit_position.get()
+
+    def is_taking_snapshot(self):
+        """Whether its state is SNAPSHOT (bool)."""
+        return self._state == STATE_SNAPSHOT
+
+    def set_log_recording_id(self, int64_t recording_id):
+        """Note which recording is the log's."""
+        if recording_id != NULL_VALUE:
+            self._log_recording_id = recording_id
+
+    def end_of_term(self, int64_t leadership_term_id):
+        """Where an older term ends in this member's log (int); 0 for one that it does not know, or that is open."""
+        entry = self._recording_log.find_term_entry(leadership_term_id)
+        return 0 if entry is None else max(<int64_t> 0, <int64_t> entry.log_position)
+
+    def candidate_term_id(self):
+        """The highest term that it voted for or stood for (int), from its disk."""
+        return self._node_state.candidate_term_id
+
+    def update_candidate_term_id(self, int64_t candidate_term_id, int64_t log_position):
+        """Stand for a term: it is on the disk when this returns."""
+        self._node_state.update_candidate_term_id(candidate_term_id, log_position, self._clock.epoch_ms())
+
+    def propose_max_candidate_term_id(self, int64_t candidate_term_id, int64_t log_position):
+        """Raise that term, and return it (int)."""
+        return self._node_state.propose_max_candidate_term_id(candidate_term_id, log_position, self._clock.epoch_ms())
+
+    def begin_preparation(self, int64_t log_position):
+        """Undo what the last term has left open; :meth:`poll_preparation` looks after it."""
+        if self._preparation is not None:
+            self._preparation.close()
+        self._preparation = self._prepare(log_position)
+
+    def poll_preparation(self):
+        """The append position (int) once it is done, -1 without a log; None: not yet."""
+        append_position = None
+        try:
+            next(self._preparation)
+        except StopIteration as done:
+            self._preparation = None
+            append_position = done.value
+        return append_position
+
+    def _prepare(self, int64_t log_position):
+        cdef Counters counters = self._all_counters
+        cdef int64_t append_position = NULL_POSITION
+        self.set_role(FOLLOWER)
+        self._close_ingress()
+        if self._join is not None:
+            self._join.close()
+            self._join = None
+        if self._snapshot is not None:          # the other members may have theirs
+            self._snapshot.close()
+            self._snapshot = None
+            self._set_state(STATE_ACTIVE, "snapshot given up")
+        self._log_adapter.leave()
+        self.log_publisher.close()
+        self._counters.control_toggle.set(TOGGLE_INACTIVE)
+        self._log_subscription_id = NULL_VALUE
+        self._append_counter_id = NULL_COUNTER_ID
+        self._listener.append_registration_id = NULL_VALUE
+        if self._log_recording_id == NULL_VALUE:
+            return append_position
+        while self._archive.is_waiting():       # for what nobody waits for any more
+            self._archive.poll()
+            yield
+        self._archive.stop_recording_by_identity(self._log_recording_id)
+        yield from answer(self._archive)
+        self._deadline.begin(f"recording {self._log_recording_id} of the log to stop")
+        while append_position == NULL_POSITION:
+            self._archive.stop_position(self._log_recording_id)
+            yield from answer(self._archive)
+            append_position = self._archive.relevant_id
+            if append_position == NULL_POSITION:
+                self._deadline.check()
+                yield
+        self._recovery_plan = yield from self._plan(self._log_recording_id)
+        self.sessions.clear_after(log_position, self._leadership_term_id)
+        self.sessions.disconnect()
+        self._counters.commit_position.set(log_position)
+        self._restore_uncommitted(log_position)
+        while recording_counters.find_by_recording(
+                counters, self._log_recording_id, self._archive.archive_id) != NULL_COUNTER_ID:
+            self._deadline.check()
+            yield
+        return append_position
+
+    def begin_log_publication(self, int64_t append_position):
+        """Ask for a publication that continues the log there; :meth:`poll_log_publication` looks after it."""
+        settings = self._settings
+        self._channel_tag = self._client.next_correlation_id()
+        channel = channels.log_publication_channel(
+            settings.log_channel, channel_tag=self._channel_tag, publication_tag=self._client.next_correlation_id(),
+            append_position=append_position, log=self._recovery_plan.log,
+            log_endpoint=self.members.this_member.log_endpoint, member_count=self.members.count(),
+            is_control_enabled=settings.is_log_control_enabled)
+        self._pending_log_publication = self._client.begin_add_publication(channel, settings.log_stream_id, True)
+
+    def poll_log_publication(self):
+        """Its session id (int) once it is there; None: not yet."""
+        cdef Publication publication
+        if self._pending_log_publication is None:
+            return None if self.log_publisher.publication is None else self.log_publisher.publication.session_id
+        publication = self._pending_log_publication.poll()
+        if publication is None:
+            return None
+        self._pending_log_publication = None
+        self.log_publisher.set_publication(publication)
+        return publication.session_id
+
+    def new_log_replay(self, int64_t log_position, int64_t append_position):
+        """Replay the member's own recording of the log (AgentLogReplay)."""
+        cdef AgentLogReplay replay = AgentLogReplay.__new__(AgentLogReplay)
+        replay._agent, replay._stop_position = self, append_position
+        replay._begin = self._begin_log_replay(replay, log_position, append_position)
+        return replay
+
+    def _begin_log_replay(self, AgentLogReplay replay, int64_t log_position, int64_t append_position):
+        settings = self._settings
+        replay._replay = yield from begin_replay(
+            self._archive, self._client, self._deadline, recording_id=self._log_recording_id, position=log_position,
+            length=append_position - log_position, channel=settings.replay_channel,
+            stream_id=settings.replay_stream_id)
+        self._log_adapter.join(replay._replay.image, replay._replay.subscription)
+        yield from self._join_services(
+            log_position, append_position, replay._replay.image.session_id, settings.replay_stream_id, True, FOLLOWER,
+            replay._replay.subscription.channel)
+
+    def _join_services(self, int64_t log_position, int64_t max_log_position, int32_t session_id, int32_t stream_id,
+                       bint is_startup, int role, str channel):
+        yield from join_services(
+            self._services, self._acks, self._deadline, ack_id=self._service_ack_id, log_position=log_position,
+            max_log_position=max_log_position, member_id=self._settings.cluster_member_id, log_session_id=session_id,
+            log_stream_id=stream_id, is_startup=is_startup, role=role, channel=channel)
+        self._service_ack_id += 1
+
+    def begin_join_as_leader(
+            self, int64_t leadership_term_id, int64_t log_position, int32_t log_session_id, bint is_startup):
+        """Record the log publication and have the services join it; :meth:`poll_join_as_leader` looks after it."""
+        self._set_leadership_term(leadership_term_id)
+        self._join = self._join_as_leader(log_position, log_session_id, is_startup)
+
+    def poll_join_as_leader(self):
+        """Whether all services have joined (bool)."""
+        try:
+            next(self._join)
+        except StopIteration:
+            self._join = None
+        return self._join is None
+
+    def _join_as_leader(self, int64_t log_position, int32_t session_id, bint is_startup):
+        cdef ActiveRecording active
+        settings = self._settings
+        try:
+            active = yield from start_recording(
+                self._archive, self._all_counters, self._deadline,
+                channel=channels.log_recording_channel(settings.log_channel, self._channel_tag, session_id),
+                stream_id=settings.log_stream_id, session_id=session_id,
+                extended_recording_id=self._recording_log.find_last_term_recording_id(), is_local=True)
+        except ArchiveError as error:
+            if error.code == ArchiveError.STORAGE_SPACE:
+                self._on_error(error)
+                self._terminate(False, message_of(error))
+            raise
+        self._log_subscription_id, self._log_recording_id = active.subscription_id, active.recording_id
+        self._append_counter_id = active.counter_id
+        self._listener.append_registration_id = active.registration_id
+        yield from self._join_services(
+            log_position, INT64_MAX, session_id, settings.log_stream_id, is_startup, LEADER,
+            channels.local_log_channel(settings.log_channel, self._channel_tag, session_id))
+
+    def append_new_leadership_term_event(self, int64_t leadership_term_id, int64_t log_position):
+        """Append the first message of the term; whether the log took it (bool)."""
+        return self.log_publisher.append_new_leadership_term_event(
+            leadership_term_id, self._cluster_clock.time(), log_position,
+            self._settings.cluster_member_id, self.log_publisher.session_id(), self._cluster_clock.time_unit,
+            self._settings.app_version) > 0
+
+    def update_leader_position(self, int64_t now_ns, int64_t append_position, int64_t quorum_position):
+        """Commit the log up to a position; how much was done (int)."""
+        return self._update_commit_position(now_ns, append_position, quorum_position)
+
+    def ensure_term(self, int64_t initial_leadership_term_id, int64_t initial_term_base_log_position,
+                    int64_t leadership_term_id, int64_t term_base_log_position, int64_t log_position):
+        """Have a term in the recording log, and its end where that is known."""
+        if self._log_recording_id != NULL_VALUE:
+            self._recording_log.ensure_coherent(
+                recording_id=self._log_recording_id, initial_log_leadership_term_id=initial_leadership_term_id,
+                initial_term_base_log_position=initial_term_base_log_position, leadership_term_id=leadership_term_id,
+                term_base_log_position=term_base_log_position, log_position=log_position,
+                timestamp=self._cluster_clock.time())
+
+    def publish_commit_position(self, int64_t commit_position, int64_t leadership_term_id):
+        """Send the commit position to all other members: there are none."""
+
+    def publish_canvass_position(
+            self, int64_t log_leadership_term_id, int64_t append_position, int64_t leadership_term_id):
+        """Say to all other members how far the log is: there are none."""
+
+    def election_complete(self, int64_t now_ns):
+        """There is a leader: work begins."""
+        election = self._election
+        self._set_leadership_term(election.leadership_term_id)
+        if self._role == LEADER:
+            self._time_of_last_log_update_ns = now_ns - self._heartbeat_interval_ns
+            self._timers.set_current_time(self._cluster_clock.time())
+            self._counters.control_toggle.set(TOGGLE_NEUTRAL)
+            self.sessions.prepare_for_new_term(election.is_leader_startup)
+        else:
+            self._time_of_last_log_update_ns = now_ns
+        self._counters.node_control_toggle.set(TOGGLE_NEUTRAL)
+        self._notified_commit_position = max(self._notified_commit_position, <int64_t> election.log_position)
+        self._counters.commit_position.set(election.log_position)
+        self._leader = election.leader
+        self.members.set_leader(self._leader.id)
+        self._connect_ingress()
+        self._election = None
+
+    def _begin_election(self, bint is_node_startup, int32_t graceful_closed_leader_id, int64_t leadership_term_id,
+                        int64_t term_base_log_position, int64_t log_position, int64_t append_position):
+        self._counters.election_count.increment()
+        self._election = Election(
+            self, self._settings, self.members, is_node_startup=is_node_startup,
+            graceful_closed_leader_id=graceful_closed_leader_id, leadership_term_id=leadership_term_id,
+            term_base_log_position=term_base_log_position, log_position=log_position, append_position=append_position)
+
+    def _enter_election(self, bint is_log_end_of_stream, str reason):
+        cdef int64_t append_position = max(
+            <int64_t> self._recovery_plan.appended_log_position,
+            NULL_POSITION if self._append_counter_id == NULL_COUNTER_ID else self._recorded_position())
+        self.set_role(FOLLOWER)
+        entry = self._recording_log.find_term_entry(self._leadership_term_id)
+        base = self._recovery_plan.last_term_base_log_position if entry is None else entry.term_base_log_position
+        self._on_error(ClusterEvent(reason))
+        self._begin_election(
+            False, self._leader.id if is_log_end_of_stream else NULL_VALUE, self._leadership_term_id, base,
+            self._counters.commit_position.get(), append_position)
+
+    cdef int _set_leadership_term(self, int64_t leadership_term_id) except -1:
+        self._leadership_term_id = leadership_term_id
+        self._counters.leadership_term_id.set(leadership_term_id)
+        return 0
+
+    # Ingress
+
+    cdef int _connect_ingress(self) except -1:
+        settings = self._settings
+        is_leader = self._role == LEADER
+        channel = channels.ingress_subscription_channel(
+            settings.ingress_channel, self.members.this_member.ingress_endpoint, is_leader=is_leader)
+        wanted = [] if channel is None else [channel]
+        if is_leader and settings.is_ipc_ingress_allowed:
+            wanted.append("aeron:ipc")
+        for each in wanted:
+            self._pending_ingress.append(
+                self._client.begin_add_subscription(each, settings.ingress_stream_id, False))
+        return 0
+
+    cdef int _poll_ingress_adds(self) except -1:
+        cdef PendingAdd pending
+        cdef Subscription subscription
+        cdef list left = []
+        while self._pending_ingress:
+            pending = self._pending_ingress.pop(0)
+            subscription = pending.poll()
+            if subscription is None:
+                left.append(pending)
+            else:
+                self._ingress.connect(subscription)
+        self._pending_ingress = left
+        return 0
+
+    def _close_ingress(self):
+        cdef PendingAdd pending
+        for pending in self._pending_ingress:
+            pending.close()
+        self._pending_ingress = []
+        self._ingress.close()
+
+    # Commit and roll-back
+
+    cdef int _sweep_uncommitted(self, int64_t commit_position) except -1:
+        cdef PendingServiceMessageTracker tracker
+        for tracker in self._trackers:
+            tracker.sweep_leader(commit_position)
+        while self._uncommitted_timers and <int64_t> self._uncommitted_timers[0][0] <= commit_position:
+            self._uncommitted_timers.popleft()
+        while self._uncommitted_states and <int64_t> self._uncommitted_states[0][0] <= commit_position:
+            self._uncommitted_states.popleft()
+        return self.sessions.sweep_uncommitted(commit_position)
+
+    cdef int _restore_uncommitted(self, int64_t commit_position) except -1:
+        cdef PendingServiceMessageTracker tracker
+        for position, correlation_id in self._uncommitted_timers:
+            if position > commit_position:
+                self._timers.schedule(correlation_id, 0)
+        self._uncommitted_timers.clear()
+        for tracker in self._trackers:
+            tracker.restore_uncommitted(commit_position)
+        self.sessions.restore_uncommitted(commit_position)
+        for position, state in self._uncommitted_states:
+            if position > commit_position:
+                if self._state != STATE_CLOSED:
+                    self._set_state(state, "rollback")
+                break
+        self._uncommitted_states.clear()
+        return 0
+
+    cdef int _set_state(self, ModuleState state, str reason) except -1:
+        self._state = state
+        self._counters.module_state.set(<int64_t> state)
+        return 0
+
+    # Control
+
+    cdef int _check_control_toggle(self, int64_t now_ns) except -1:
+        cdef int64_t toggle = self._counters.control_toggle.get()
+        if toggle == TOGGLE_NEUTRAL or toggle == TOGGLE_INACTIVE:
+            return 0
+        if self._state == STATE_ACTIVE:
+            if toggle == TOGGLE_SUSPEND:
+                return self._append_action(CLUSTER_ACTION_SUSPEND, ACTION_FLAGS_DEFAULT, STATE_SUSPENDED, "SUSPEND")
+            if toggle == TOGGLE_SNAPSHOT:
+                if self._append_action(CLUSTER_ACTION_SNAPSHOT, ACTION_FLAGS_DEFAULT, STATE_SNAPSHOT, "SNAPSHOT"):
+                    self._counters.snapshot_duration.begin(now_ns)
+                return 1
+            if toggle == TOGGLE_STANDBY_SNAPSHOT:
+                if self.log_publisher.append_cluster_action(
+                        self._leadership_term_id, self._cluster_clock.time(), CLUSTER_ACTION_SNAPSHOT,
+                        ACTION_FLAGS_STANDBY_SNAPSHOT) > 0:
+                    self._counters.control_toggle.set(TOGGLE_NEUTRAL)
+                return 1
+            if toggle == TOGGLE_SHUTDOWN:
+                return self._begin_shutdown(now_ns)
+            if toggle == TOGGLE_ABORT:
+                return self._begin_abort(now_ns)
+        elif self._state == STATE_SUSPENDED and toggle == TOGGLE_RESUME:
+            if self._append_action(CLUSTER_ACTION_RESUME, ACTION_FLAGS_DEFAULT, STATE_ACTIVE, "RESUME"):
+                self.sessions.refresh_activity()    # what clients sent meanwhile was not read
+                self._counters.control_toggle.set(TOGGLE_NEUTRAL)
+            return 1
+        if toggle < 0 or toggle > TOGGLE_STANDBY_SNAPSHOT:
+            self._on_error(ClusterEvent(f"invalid toggle value: {toggle}"))
+            self._counters.control_toggle.set(TOGGLE_NEUTRAL)
+        return 0
+
+    cdef int _append_action(self, int32_t action, int32_t flags, ModuleState next_state, str reason) except -1:
+        """Append an action, and enter the state that it means; whether the log took it."""
+        cdef int64_t position = self.log_publisher.append_cluster_action(
+            self._leadership_term_id, self._cluster_clock.time(), action, flags)
+        if position <= 0:
+            return 0
+        self._uncommitted_states.append((position, <int> self._state))
+        self._set_state(next_state, reason)
+        return 1
+
+    cdef int _begin_shutdown(self, int64_t now_ns) except -1:
+        if not self._append_action(CLUSTER_ACTION_SNAPSHOT, ACTION_FLAGS_DEFAULT, STATE_SNAPSHOT, "SHUTDOWN"):
+            return 0
+        self._counters.snapshot_duration.begin(now_ns)
+        self._termination_position = self.log_publisher.position()
+        self._termination = now_ns + <int64_t> self._settings.termination_timeout_ns
+        self._is_awaiting_services = True
+        return 1
+
+    cdef int _begin_abort(self, int64_t now_ns) except -1:
+        self._termination_position = self.log_publisher.position()
+        self._termination = now_ns + <int64_t> self._settings.termination_timeout_ns
+        self._is_awaiting_services = True
+        self._set_state(STATE_TERMINATING, "ABORT")
+        self._tell_services_to_terminate(self._termination_position)
+        return 1
+
+    # Snapshots
+
+    cdef int _begin_snapshot(self, int64_t log_position, int64_t timestamp, list acks) except -1:
+        failed = [ack.service_id for ack in acks if ack.relevant_id == NULL_VALUE]
+        for service_id in failed:
+            self._on_error(ClusterEvent(f"service={service_id} failed to take snapshot"))
+        if failed:
+            return self._end_snapshot()
+        self._snapshot = self._take_snapshot(log_position, timestamp, acks)
+        return 0
+
+    def _take_snapshot(self, int64_t log_position, int64_t timestamp, list acks):
+        settings, log = self._settings, self._recording_log
+        term_id = self._leadership_term_id
+        messages = snapshot_messages(
+            self.sessions, self._timers, self._trackers, log_position, term_id, self._cluster_clock.time_unit,
+            settings.app_version)
+        recording_id = yield from record_snapshot(
+            self._archive, self._client, self._deadline, channel=settings.snapshot_channel,
+            stream_id=settings.snapshot_stream_id, messages=messages)
+        base = log.get_term_entry(term_id).term_base_log_position
+        for ack in reversed(acks):
+            log.append_snapshot(ack.relevant_id, term_id, base, log_position, timestamp, ack.service_id)
+        log.append_snapshot(recording_id, term_id, base, log_position, timestamp, CONSENSUS_MODULE_SERVICE_ID)
+        log.force()
+        self._counters.snapshot_duration.end(self._clock.nano_time())
+        self._counters.snapshot_count.increment()
+
+    cdef int _poll_snapshot(self) except -1:
+        cdef bint is_done = False
+        try:
+            next(self._snapshot)
+        except StopIteration:
+            is_done = True
+        except Exception as error:
+            is_done = True
+            self._on_failed_snapshot(error)
+        if is_done:
+            self._snapshot = None
+            self._end_snapshot()
+        return is_done
+
+    def _on_failed_snapshot(self, error):
+        self._on_error(error)
+        self._on_error(ClusterEvent(f"failed to take snapshot: {message_of(error)}"))
+        if isinstance(error, ArchiveError) and (
+                error.code == ArchiveError.STORAGE_SPACE or not self._archive.is_alive()):
+            self._terminate(False, message_of(error))
+
+    cdef int _end_snapshot(self) except -1:
+        self.sessions.refresh_activity()
+        if self._termination is not None:
+            self._termination = self._clock.nano_time() + <int64_t> self._settings.termination_timeout_ns
+            self._set_state(STATE_TERMINATING, "snapshot complete")
+            return self._tell_services_to_terminate(self._termination_position)
+        self._set_state(STATE_ACTIVE, "snapshot complete")
+        if self._role == LEADER:
+            self._counters.control_toggle.set(TOGGLE_NEUTRAL)
+        return 0
+
+    # The end
+
+    cdef int _tell_services_to_terminate(self, int64_t log_position) except -1:
+        self._termination_position = log_position
+        self._is_termination_sent = False
+        return self._send_termination()
+
+    cdef int _send_termination(self) except -1:
+        if not self._is_termination_sent:
+            try:
+                self._is_termination_sent = self._services.termination_position(self._termination_position, True)
+            except PublicationUnavailableError as error:
+                self._is_termination_sent = True    # nobody is there to be told
+                self._on_error(error)
+        return 0
+
+    def _can_terminate(self, int64_t now_ns):
+        cdef ClusterMember member
+        if self._is_awaiting_services:
+            return False
+        return now_ns >= self._termination or all(
+            [member.is_leader or member.has_terminated for member in self.members.members])
+
+    def _on_terminated_services(self, int64_t log_position):
+        self._is_awaiting_services = False
+        if self._termination is not None and not self._can_terminate(self._clock.nano_time()):
+            return
+        self._recording_log.commit_log_position(self._leadership_term_id, log_position)
+        self._recording_log.force()
+        self._terminate(True, "services have terminated")
+
+    cdef int _terminate(self, bint is_expected, str reason) except -1:
+        """End this member: raises ClusterTermination."""
+        if not is_expected:
+            try:
+                self._services.termination_position(0, True)
+            except Exception as error:
+                self._on_error(error)
+        self._stop_log_recording()
+        self._set_state(STATE_CLOSED, reason)
+        raise ClusterTermination(is_expected=is_expected)
+
+    cdef int _stop_log_recording(self) except -1:
+        # Its session ends with the publication; this is for a log whose leader is somebody else.
+        self._append_counter_id = NULL_COUNTER_ID
+        self._listener.append_registration_id = NULL_VALUE
+        return 0
+
+    def run(self, IdleStrategy idle_strategy not None):
+        """Work until :meth:`stop` is called or the agent is terminated; then close. Raise nothing.
+
+        For the consensus module's own thread. An error of a duty cycle is handed to ``counted_error_handler``, and the
+        next one follows.
+        """
+        cdef int work_count
+        cdef int64_t now_ns, yielded_ns = 0
+        try:
+            while not self._is_stopping and self._parent_id == 0:
+                try:
+                    work_count = self.do_work()
+                    idle_strategy.idle(work_count)
+                    now_ns = self._clock.coarse_nano_time()
+                    if now_ns != yielded_ns:
+                        # One that always has work must not keep other Python threads from running.
+                        yielded_ns = now_ns
+                        with nogil:
+                            pass
+                except MemoryError as error:        # not even the end could be made
+                    self.terminate(error)
+                except Exception as error:
+                    if self._parent_id != 0:
+                        self.terminate(error)
+                    else:
+                        self._on_error(error)
+                except BaseException as error:
+                    self.terminate(error)
+        finally:
+            self.close()
+
+    def stop(self):
+        """Have :meth:`run` end after the duty cycle in progress. For any thread."""
+        self._is_stopping = True
+
+    def terminate(self, error not None):
+        """End it because of an error (BaseException), which is handed to ``counted_error_handler``."""
+        self._is_stopping = True
+        if self.termination is None:
+            self.termination = error
+        if self._parent_id == 0 and not getattr(error, "is_expected", False):
+            self._on_error(error)
+
+    def _disown(self, long process_id):
+        self._parent_id = process_id
+
+    def close(self):
+        """Release what the agent has made, and the context. Raise nothing; may be called twice."""
+        if self._is_closed or self._parent_id != 0:
+            return
+        self._is_closed = self._is_stopping = True
+        for generator in (self._start, self._preparation, self._join, self._snapshot):
+            if generator is not None:
+                self._attempt(generator.close)
+        self._attempt(self._close_ingress)
+        self._attempt(self._log_adapter_leave)
+        for closable in (self.log_publisher, self._archive, self._services, self._control):
+            self._attempt(closable.close)
+        self._attempt(self._close_sessions)
+        self._attempt(self._remove_listener)
+        self._attempt(self._show_closed)
+        self.context.release()
+
+    def _attempt(self, call):
+        try:
+            call()
+        except Exception as error:
+            self._on_error(error)
+
+    def _log_adapter_leave(self):
+        self._log_adapter.leave()
+
+    def _close_sessions(self):
+        self.sessions.close()
+
+    def _remove_listener(self):
+        self._client.remove_listener(self._listener)
+
+    def _show_closed(self):
+        self._set_state(STATE_CLOSED, "closed")
+
+
+hide((Listener, TimerAppender, ServiceMessageAppender, AgentLogReplay))
+seal((ConsensusModuleAgent,))

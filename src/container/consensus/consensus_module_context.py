@@ -1,0 +1,451 @@
+"""The context of a consensus module: settings, what a program passes in, and what ``conclude()`` makes of both.
+
+What it takes from the operating system (files, time, random numbers) can be given instead: so a simulation makes the
+same consensus module as a main program.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from container.archive.authentication import (
+    Authenticator,
+    AuthorisationService,
+    check_authenticator,
+    check_authorisation_service,
+    create_authenticator,
+    create_authorisation_service,
+)
+from container.archive.sessions.async_archive import AsyncArchive
+from container.common.callbacks import check_callable
+from container.common.channel_uri import add_alias_if_absent
+from container.common.directories import created_directory
+from container.common.error_texts import error_text
+from container.common.loggers import report
+from container.common.semantic_version import is_version_compatible
+from container.common.values import shown, shown_path
+from container.consensus.cluster_clock import ClusterClock
+from container.consensus.cluster_member import ClusterMember, parse_cluster_members
+from container.consensus.consensus_counters import ConsensusModuleCounters
+from container.consensus.consensus_module_agent import ConsensusModuleAgent
+from container.consensus.timer_service import (
+    PriorityHeapTimerService,
+    TimerHandler,
+    TimerService,
+    WheelTimerService,
+)
+from container.error_handlers import ErrorHandler, LoggingErrorHandler, chain_error_handlers
+from container.errors import ConcurrentConcludeError, ConfigurationError
+from container.files.cluster_mark_file import LINK_FILE_NAME, MARK_FILE_NAME, ClusterMarkFile
+from container.files.error_log import CountedErrorHandler, DistinctErrorLog
+from container.files.mark_file import write_link_file
+from container.files.node_state_file import NodeStateFile
+from container.files.recording_log import RecordingLog
+from container.settings.archive_table import INVOKER
+from container.settings.consensus_module_table import (
+    PRIORITY_HEAP,
+    ConsensusModuleSettings,
+    consensus_module_settings_table,
+    timer_service_of,
+)
+from container.settings.sources import (
+    CONSENSUS_MODULE_CONFIG_FILE_VARIABLE,
+    collect_settings,
+    validate_consensus_module_settings,
+)
+from container.storage.file_storage import FileStorage
+from container.storage.seam import Storage
+from container.transport.idle_strategy import IdleStrategy, parse_idle_strategy
+from container.transport.seam import Client, Clock, SystemClock
+
+_FILE_PAGE_SIZE_DEFAULT = 4096
+_ARCHIVE_TERM_LENGTH = 64 * 1024
+_ARCHIVE_MTU_LENGTH = 1408
+_NS_PER_MS = 1_000_000
+_SERVICE_ID = -1
+_OBJECTS = (
+    *("client", "clock", "storage", "random_source", "app_version_validator"),
+    *("error_handler", "config_file", "environ"),
+)
+_ALLOWED = (77, 79, 81)  # BackupQuery, HeartbeatRequest, StandbySnapshot
+
+
+class BackupRequests:
+    """The default authorisation service: allows what backups and standbys ask for, and no admin request (upstream)."""
+
+    def is_authorised(self, protocol_id: int, action_id: int, action_type: object, encoded_principal: bytes) -> bool:
+        """Whether it is BackupQuery, HeartbeatRequest or StandbySnapshot."""
+        return action_id in _ALLOWED
+
+
+class ConsensusModuleContext:
+    """What a consensus module is made of (upstream's ``ConsensusModule.Context``); for one consensus module.
+
+    Args:
+        client: an open Aeron client of the caller's, in invoker mode, which stays open; nobody else may use it while
+            the consensus module runs. If None, it connects one of its own.
+        clock: where the time comes from; the client's by default.
+        storage: where the files are; the file system by default.
+        idle_strategy: the setting of this name, or a function that makes a strategy.
+        authenticator: the setting of this name, or an object with the methods of an
+            :class:`~container.archive.authentication.Authenticator`.
+        authorisation_service: the setting of this name, or an
+            :class:`~container.archive.authentication.AuthorisationService`.
+        random_source: of the delays of elections; the system's by default.
+        app_version_validator: called with this member's version and the log's (int, int), returns whether they fit
+            (bool).
+        error_handler: called with each error (BaseException) after it was recorded.
+        config_file: TOML file with settings.
+        environ: the environment; the process's by default.
+        settings: the settings by name.
+
+    Raises:
+        ConfigurationError: unknown setting, or a config file that cannot be read. Values are checked by
+            :meth:`conclude`.
+    """
+
+    # Made by conclude().
+    aeron_dir: str
+    clock: Clock
+    client: Client
+    mark_file: ClusterMarkFile
+    error_log: DistinctErrorLog
+    error_handler: ErrorHandler
+    counted_error_handler: CountedErrorHandler
+    counters: ConsensusModuleCounters
+    cluster_clock: ClusterClock
+    recording_log: RecordingLog
+    node_state_file: NodeStateFile
+    members: list[ClusterMember]
+    authenticator: Authenticator
+    authorisation_service: AuthorisationService
+    agent: ConsensusModuleAgent
+    runner_idle_strategy: IdleStrategy
+
+    def __init__(
+        self,
+        *,
+        client: Client | None = None,
+        clock: Clock | None = None,
+        storage: Storage | None = None,
+        idle_strategy: str | Callable[[], IdleStrategy] | None = None,
+        authenticator: str | Authenticator | None = None,
+        authorisation_service: str | AuthorisationService | None = None,
+        random_source: random.Random | None = None,
+        app_version_validator: Callable[[int, int], bool] = is_version_compatible,
+        error_handler: ErrorHandler | None = None,
+        config_file: str | os.PathLike[str] | None = None,
+        environ: Mapping[str, str] | None = None,
+        **settings: object,
+    ) -> None:
+        for name, given, kind in (("client", client, Client), ("clock", clock, Clock), ("storage", storage, Storage)):
+            if given is not None and not issubclass(type(given), kind):
+                raise ConfigurationError(f"{name}={shown(given)}: must be a {kind.__name__} of {kind.__module__}")
+        if error_handler is not None:
+            check_callable(f"error_handler={shown(error_handler)}", error_handler, "error")
+        check_callable(
+            f"app_version_validator={shown(app_version_validator)}",
+            app_version_validator,
+            "context_version, other_version",
+        )
+        self.is_starting = False
+        """True while a consensus module is being made from it, when whoever catches a signal may still raise."""
+        self.owns_aeron_client = False
+        self.app_version_validator = app_version_validator
+        self.random = random.SystemRandom() if random_source is None else random_source
+        self._given_client = client
+        self._given_clock = clock
+        self._has_files = storage is None
+        self._storage = FileStorage() if storage is None else storage
+        self._user_error_handler = error_handler
+        self._idle_strategy_supplier: Callable[[], IdleStrategy] | None = None
+        self._given_authenticator: Authenticator | None = None
+        self._given_authorisation_service: AuthorisationService | None = None
+        keywords: dict[str, object] = {**settings}
+        if callable(idle_strategy):
+            self._idle_strategy_supplier = idle_strategy
+        else:
+            keywords["idle_strategy"] = idle_strategy
+        if authenticator is None or isinstance(authenticator, str):
+            keywords["authenticator"] = authenticator
+        else:
+            check_authenticator(authenticator, f"authenticator={shown(authenticator)}")
+            self._given_authenticator = authenticator
+        if authorisation_service is None or isinstance(authorisation_service, str):
+            keywords["authorisation_service"] = authorisation_service
+        else:
+            check_authorisation_service(authorisation_service, f"authorisation_service={shown(authorisation_service)}")
+            self._given_authorisation_service = authorisation_service
+        self._given_settings = collect_settings(
+            keywords,
+            config_file=config_file,
+            environ=environ,
+            objects=_OBJECTS,
+            table=consensus_module_settings_table(),
+            config_file_variable=CONSENSUS_MODULE_CONFIG_FILE_VARIABLE,
+        )
+        self._settings: ConsensusModuleSettings | None = None
+        self._conclude_guard = threading.Lock()  # held from conclude() on; nobody waits for it
+        self._is_closed = False
+
+    @property
+    def settings(self) -> ConsensusModuleSettings:
+        """The validated settings. Raises ConfigurationError as :meth:`conclude` does."""
+        if self._settings is None:
+            self._settings = validate_consensus_module_settings(self._given_settings)
+        return self._settings
+
+    @property
+    def is_invoker(self) -> bool:
+        """Whether the caller's thread drives the consensus module."""
+        return self.settings.threading_mode == INVOKER
+
+    @property
+    def is_closed(self) -> bool:
+        """True once everything was released, by the end of the agent or :meth:`abandon`."""
+        return self._is_closed
+
+    @property
+    def name(self) -> str:
+        """How threads, the Aeron client and the log name the consensus module."""
+        return f"consensus-module-{self.settings.cluster_id}-{self.settings.cluster_member_id}"
+
+    @property
+    def cluster_dir(self) -> str:
+        """The cluster's directory by its canonical path, once :meth:`conclude` has made it."""
+        return self._cluster_dir
+
+    def conclude(self) -> None:
+        """Check every setting, take the mark file, open the files, connect the client, make the agent.
+
+        The mark file is taken before any other file is read. After a failure call :meth:`abandon`.
+
+        Raises:
+            ConcurrentConcludeError: it was called before.
+            ConfigurationError: a setting is out of range, with nothing opened yet.
+            MarkFileError: the mark file is held by a live owner, or cannot be written.
+            DriverTimeoutError: there is no media driver within the driver timeout.
+            ClusterError: another consensus module of the driver has the same cluster id.
+            AeronError: the driver refuses a counter or a stream.
+            RecordingError: the recording log or the node state is damaged.
+            OSError: the disk fails.
+        """
+        if not self._conclude_guard.acquire(blocking=False):
+            raise ConcurrentConcludeError("a context can be concluded once; make a new one for each consensus module")
+        settings = self.settings
+        self._conclude_objects(settings)
+        self._conclude_directories(settings)
+        page_size = self._wait_for_driver(settings)
+        self._conclude_mark_file(settings, page_size)
+        self._conclude_files(settings)
+        self._conclude_client(settings)
+        self.counters = ConsensusModuleCounters(
+            self.client,
+            settings.cluster_id,
+            cycle_threshold_ns=settings.cycle_threshold_ns,
+            snapshot_duration_threshold_ns=settings.snapshot_duration_threshold_ns,
+        )
+        self.counted_error_handler = CountedErrorHandler(self.counters.error_counter, self.error_handler)
+        self.mark_file.signal_ready()
+        self.agent = ConsensusModuleAgent(self)
+
+    def abandon(self) -> None:
+        """Undo a start that failed: everything is closed, and the mark file is free for the next one. Never raise."""
+        self.is_starting = False
+        self._close_quietly(getattr(self, "agent", None))
+        self.release("signal_failed_start")
+
+    def release(self, signing_off: str = "signal_terminated") -> None:
+        """Close files, client or counters, and then the mark file: whoever may take it finds nothing in use. Once.
+
+        The agent calls it at its end. Never raise.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for name in ("recording_log", "node_state_file"):
+            self._close_quietly(getattr(self, name, None))
+        self._close_quietly(self.client if self.owns_aeron_client else getattr(self, "counters", None))
+        self._close_quietly(getattr(self, "_logging_error_handler", None))
+        mark_file = getattr(self, "mark_file", None)
+        if mark_file is not None:
+            self._quietly(getattr(mark_file, signing_off))
+        self._close_quietly(getattr(self, "error_log", None))
+        self._close_quietly(mark_file)
+
+    def bounded_text(self, error: BaseException) -> str:
+        """What may be logged of an exception (see :func:`container.common.error_texts.error_text`). Never raises."""
+        return error_text(error, has_message=True)
+
+    def new_idle_strategy(self) -> IdleStrategy:
+        """A new instance of the configured idle strategy."""
+        if self._idle_strategy_supplier is not None:
+            strategy = self._idle_strategy_supplier()
+            if not isinstance(strategy, IdleStrategy):
+                raise ConfigurationError(f"idle_strategy made {shown(strategy)}: it must make an IdleStrategy")
+            return strategy
+        return parse_idle_strategy(self.settings.idle_strategy)
+
+    def new_timer_service(self, handler: TimerHandler) -> TimerService:
+        """What keeps the timers, for the agent."""
+        settings = self.settings
+        if timer_service_of(settings.timer_service) == PRIORITY_HEAP:
+            return PriorityHeapTimerService(handler)
+        ticks = max(1, settings.wheel_tick_resolution_ns // _NS_PER_MS)
+        return WheelTimerService(handler, ticks, settings.ticks_per_wheel)
+
+    def new_archive_client(self) -> AsyncArchive:
+        """A client of the member's archive, for the agent."""
+        settings = self.settings
+        member = f"cluster-{settings.cluster_id}-member-{settings.cluster_member_id}"
+        return AsyncArchive(
+            self.client,
+            control_channel=add_alias_if_absent(settings.archive_control_channel, f"cm-archive-ctrl-req-{member}"),
+            control_stream_id=settings.archive_control_stream_id,
+            response_channel=add_alias_if_absent(settings.archive_control_channel, f"cm-archive-ctrl-resp-{member}"),
+            response_stream_id=settings.cluster_id * 100 + 100 + settings.archive_response_stream_id,
+            term_buffer_length=_ARCHIVE_TERM_LENGTH,
+            mtu_length=_ARCHIVE_MTU_LENGTH,
+            is_sparse=True,
+            client_name=self.name,
+            encoded_credentials=b"",
+            message_timeout_ns=settings.archive_message_timeout_ns,
+        )
+
+    def summary(self) -> str:
+        """Where it is, for one line of the log; once :meth:`conclude` knows it."""
+        return f"cluster_dir={self._cluster_dir} aeron_dir={self.aeron_dir} members={self.settings.cluster_members}"
+
+    def _conclude_objects(self, settings: ConsensusModuleSettings) -> None:
+        given = self._given_client
+        self.clock = self._given_clock or (given.clock if given is not None else SystemClock())
+        self.cluster_clock = ClusterClock(self.clock)
+        self.members = parse_cluster_members(str(settings.cluster_members))
+        if len(self.members) > 1:
+            raise ConfigurationError(
+                f"cluster_members={shown(settings.cluster_members)}: this consensus module leads a cluster of one "
+                f"member, not of {len(self.members)}: give it one, or use upstream's"
+            )
+        if all(member.id != settings.cluster_member_id for member in self.members):
+            raise ConfigurationError(
+                f"cluster_member_id={settings.cluster_member_id} is not in cluster_members: the members are "
+                f"{', '.join(str(member.id) for member in self.members)}"
+            )
+        self.runner_idle_strategy = self.new_idle_strategy()
+        self.authenticator = self._given_authenticator or create_authenticator(settings.authenticator)
+        if self._given_authorisation_service is not None:
+            self.authorisation_service = self._given_authorisation_service
+        elif settings.authorisation_service is None:
+            self.authorisation_service = BackupRequests()
+        else:
+            self.authorisation_service = create_authorisation_service(settings.authorisation_service)
+
+    def _conclude_directories(self, settings: ConsensusModuleSettings) -> None:
+        self._cluster_dir = self._mark_file_dir = self._directory("cluster_dir", settings.cluster_dir)
+        if settings.mark_file_dir:
+            self._mark_file_dir = self._directory("mark_file_dir", settings.mark_file_dir)
+
+    def _directory(self, setting: str, path: str) -> str:
+        if self._has_files:
+            return created_directory(setting, path)
+        if not self._storage.exists(path):
+            try:
+                self._storage.make_directory(path)
+            except OSError as error:
+                raise ConfigurationError(
+                    f"{setting}={shown_path(path)}: cannot be created: {error.strerror}"
+                ) from error
+        return path
+
+    def _wait_for_driver(self, settings: ConsensusModuleSettings) -> int:
+        """Find the driver's directory, wait for the driver there, and return its file page size (bytes)."""
+        given = self._given_client
+        if given is not None:
+            self.aeron_dir = getattr(given, "aeron_dir", None) or settings.aeron_dir or ""
+            if not hasattr(given, "aeron_dir"):
+                return _FILE_PAGE_SIZE_DEFAULT  # over another transport there is no driver's file to tell
+        from container.aeron import default_aeron_dir, load_library, read_cnc_file_page_size, wait_for_driver
+
+        if given is None:
+            load_library(settings.aeron_library)
+            self.aeron_dir = settings.aeron_dir or default_aeron_dir()
+        timeout_ns = settings.driver_timeout_ms * _NS_PER_MS
+        wait_for_driver(self.aeron_dir, timeout_ns)
+        return read_cnc_file_page_size(self.aeron_dir, timeout_ns)
+
+    def _conclude_mark_file(self, settings: ConsensusModuleSettings, page_size: int) -> None:
+        self.mark_file = ClusterMarkFile(
+            f"{self._mark_file_dir}/{MARK_FILE_NAME}",
+            is_of_consensus_module=True,
+            error_buffer_length=settings.error_buffer_length,
+            page_size=page_size,
+            clock=self.clock,
+            storage=self._storage,
+            fallback=sys.stderr,
+        )
+        write_link_file(self._storage, self._cluster_dir, LINK_FILE_NAME, self._mark_file_dir)
+        self.mark_file.write_header(
+            archive_stream_id=settings.archive_control_stream_id,
+            service_stream_id=settings.service_stream_id,
+            consensus_module_stream_id=settings.consensus_module_stream_id,
+            ingress_stream_id=settings.ingress_stream_id,
+            member_id=settings.cluster_member_id,
+            service_id=_SERVICE_ID,
+            cluster_id=settings.cluster_id,
+            aeron_dir=self.aeron_dir,
+            control_channel=settings.control_channel,
+            ingress_channel=str(settings.ingress_channel),
+            service_name="",
+            authenticator=type(self.authenticator).__name__,
+        )
+
+    def _conclude_files(self, settings: ConsensusModuleSettings) -> None:
+        self.error_log = DistinctErrorLog(self.mark_file, self.clock)
+        self._logging_error_handler = LoggingErrorHandler(self.error_log, sys.stderr)
+        self.error_handler = chain_error_handlers(self._logging_error_handler, self._user_error_handler, None)
+        level = settings.file_sync_level
+        self.node_state_file = NodeStateFile.open(self._storage, self._cluster_dir, create=True, file_sync_level=level)
+        carried = self.mark_file.candidate_term_id  # where members of old kept it
+        if self.node_state_file.candidate_term_id == -1 and carried != -1:
+            self.node_state_file.update_candidate_term_id(carried, -1, -1)
+        self.recording_log = RecordingLog.open(self._storage, self._cluster_dir, create=True, file_sync_level=level)
+
+    def _conclude_client(self, settings: ConsensusModuleSettings) -> None:
+        if self._given_client is not None:
+            self.client = self._given_client
+            return
+        from container.aeron import AeronClient
+
+        self.client = AeronClient(
+            aeron_dir=self.aeron_dir,
+            client_name=self.name,
+            use_invoker=True,
+            driver_timeout_ms=settings.driver_timeout_ms,
+            error_handler=self._on_error,
+            library=settings.aeron_library,
+        )
+        self.owns_aeron_client = True
+
+    def _on_error(self, error: BaseException) -> None:
+        """Hand an error on: it is counted once there is a counter, and recorded once there is an error log."""
+        handler = getattr(self, "counted_error_handler", None) or getattr(self, "error_handler", None)
+        if handler is not None:
+            handler(error)
+        else:
+            report("error", "%s", self.bounded_text(error))
+
+    def _close_quietly(self, resource: Any) -> None:
+        if resource is not None:
+            self._quietly(resource.close)
+
+    def _quietly(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception as error:
+            what = getattr(call, "__qualname__", "a call")
+            report("warning", "%s: %s failed: %s", self.name, what, self.bounded_text(error))

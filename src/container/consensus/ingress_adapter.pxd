@@ -1,0 +1,30 @@
+# Clients' requests and messages in.
+from libc.stdint cimport uint8_t
+
+from container.codecs.sbe cimport MessageHeader
+from container.consensus.event_handler cimport ConsensusEventHandler
+from container.transport.fragment_assembler cimport SessionFragmentAssembler
+from container.transport.seam cimport FragmentHandler, FrameHeader, Image, Subscription
+
+
+cdef class IngressStream(FragmentHandler):      # one subscription
+    cdef Subscription _subscription
+    cdef ConsensusEventHandler _handler
+    cdef SessionFragmentAssembler _assembler
+    cdef dict _images                           # session id -> Image: of clients that connected or were heard of
+    cdef int poll(self, int fragment_limit) except -1
+    cdef list take_lost_images(self)
+    cdef Image _image_of(self, const FrameHeader* header)
+    cdef int _on_other(self, const MessageHeader* message, const uint8_t* buffer, size_t length,
+                       const FrameHeader* header) except -1
+    cdef int _on_connect(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1
+
+
+cdef class IngressAdapter:
+    cdef ConsensusEventHandler _handler
+    cdef int _fragment_limit
+    cdef list _streams                          # of IngressStream
+    cdef int poll(self) except -1
+    cdef int connect(self, Subscription subscription) except -1
+    cdef list take_lost_images(self)            # images from which clients came that are closed now, each once
+    cpdef int close(self) except -1

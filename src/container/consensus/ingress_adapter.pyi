@@ -1,0 +1,17 @@
+"""Clients' requests and messages in, over the network and over IPC."""
+
+from typing import final
+
+from container.consensus.event_handler import ConsensusEventHandler
+from container.transport.seam import FragmentHandler
+
+@final
+class IngressStream(FragmentHandler):
+    """One subscription of the ingress."""
+
+@final
+class IngressAdapter:
+    """Feeds a :class:`ConsensusEventHandler` with what clients send, at most ``fragment_limit`` messages at a poll."""
+
+    def __init__(self, handler: ConsensusEventHandler, fragment_limit: int) -> None: ...
+    def close(self) -> int: ...

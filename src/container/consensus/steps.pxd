@@ -1,0 +1,26 @@
+# What a consensus module waits for, as steps that never wait themselves.
+from libc.stdint cimport int32_t, int64_t
+
+from container.transport.seam cimport Clock, Image, Subscription
+
+
+cdef class Deadline:
+    cdef Clock _clock
+    cdef int64_t _limit_ns
+    cdef int64_t _deadline_ns
+    cdef str _what
+    cdef int begin(self, str what) except -1
+    cdef int check(self) except -1
+
+
+cdef class ActiveRecording:                 # a recording in progress, and the counter that shows how far it is
+    cdef readonly int64_t subscription_id
+    cdef readonly int64_t recording_id
+    cdef readonly int32_t counter_id
+    cdef readonly int64_t registration_id
+
+
+cdef class ReplayImage:                     # a replay in progress, from its start position on
+    cdef readonly int64_t replay_session_id
+    cdef readonly Image image
+    cdef readonly Subscription subscription

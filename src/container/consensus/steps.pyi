@@ -1,0 +1,75 @@
+"""What a consensus module waits for, as generators that never wait themselves."""
+
+from collections.abc import Generator
+from typing import Any, final
+
+from container.archive.sessions.async_archive import AsyncArchive
+from container.consensus.service_acks import ServiceAckQueues
+from container.consensus.service_proxy import ServiceProxy
+from container.transport.seam import Client, Clock, Counters, Image, PendingAdd, Subscription
+
+@final
+class Deadline:
+    """How long something may take: ``limit_ns`` from each ``begin`` on."""
+
+    def __init__(self, clock: Clock, limit_ns: int) -> None: ...
+
+@final
+class ActiveRecording:
+    """A recording in progress, and the counter that shows how far it is."""
+
+    subscription_id: int
+    recording_id: int
+    counter_id: int
+    registration_id: int
+
+@final
+class ReplayImage:
+    """A replay in progress, from its start position on."""
+
+    replay_session_id: int
+    image: Image
+    subscription: Subscription
+
+def answer(archive: AsyncArchive) -> Generator[None]: ...
+def added(pending: PendingAdd) -> Generator[None, None, Any]: ...
+def join_services(
+    proxy: ServiceProxy,
+    acks: ServiceAckQueues,
+    deadline: Deadline,
+    *,
+    ack_id: int,
+    log_position: int,
+    max_log_position: int,
+    member_id: int,
+    log_session_id: int,
+    log_stream_id: int,
+    is_startup: bool,
+    role: int,
+    channel: str,
+) -> Generator[None]: ...
+def start_recording(
+    archive: AsyncArchive,
+    counters: Counters,
+    deadline: Deadline,
+    *,
+    channel: str,
+    stream_id: int,
+    session_id: int,
+    extended_recording_id: int,
+    is_local: bool,
+) -> Generator[None, None, ActiveRecording]: ...
+def begin_replay(
+    archive: AsyncArchive,
+    client: Client,
+    deadline: Deadline,
+    *,
+    recording_id: int,
+    position: int,
+    length: int,
+    channel: str,
+    stream_id: int,
+) -> Generator[None, None, ReplayImage]: ...
+def record_snapshot(
+    archive: AsyncArchive, client: Client, deadline: Deadline, *, channel: str, stream_id: int, messages: list[bytes]
+) -> Generator[None, None, int]: ...

@@ -1,0 +1,223 @@
+"""What a consensus module waits for, as generators that never wait themselves: each turn takes one on.
+
+Upstream waits inside its duty cycle for all of them: ConsensusModuleAgent.java (awaitServicesReady, startLogRecording,
+tryCreateAppendPosition, loadSnapshot, takeSnapshot), LogReplay.java. They yield while they wait, return what they were
+made for, and raise TimedOutError, which says what was waited for, when that takes longer than it may; and what archive
+and driver answer. Who gives one up closes it: what it has made for itself goes then.
+"""
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from container.archive.client cimport recording_counters
+from container.archive.sessions.async_archive cimport AsyncArchive
+from container.common.channel_uri import add_session_id
+from container.common.sealed cimport hide, seal
+from container.consensus.service_proxy cimport ServiceProxy
+from container.errors import ClusterError, TimedOutError
+from container.transport.seam cimport (
+    CLOSED, MAX_POSITION_EXCEEDED, NULL_VALUE, Client, Clock, Counters, PendingAdd, Publication, Subscription,
+    publication_result_name,
+)
+
+cdef enum:
+    MESSAGES_PER_TURN = 100             # of a snapshot
+
+
+cdef class Deadline:
+    """How long something may take: ``limit_ns`` from each ``begin`` on."""
+
+    def __init__(self, Clock clock not None, int64_t limit_ns):
+        self._clock = clock
+        self._limit_ns = limit_ns
+
+    cdef int begin(self, str what) except -1:
+        """Wait for this from now on."""
+        self._what = what
+        self._deadline_ns = self._clock.nano_time() + self._limit_ns
+        return 0
+
+    cdef int check(self) except -1:
+        if self._clock.nano_time() >= self._deadline_ns:
+            raise TimedOutError(f"waited {self._limit_ns / 1e9:g} s for {self._what}")
+        return 0
+
+
+cdef class ActiveRecording:
+    """A recording in progress, and the counter that shows how far it is."""
+
+
+cdef class ReplayImage:
+    """A replay in progress, from its start position on."""
+
+
+def answer(AsyncArchive archive not None):
+    """Wait for the answer to what the archive was asked for last; it is in the archive's ``relevant_id`` then."""
+    while not archive.poll():
+        yield
+
+
+def added(PendingAdd pending not None):
+    """Wait for what the driver was asked for; return it. Given up, it is not added."""
+    cdef object thing = None
+    try:
+        while thing is None:
+            thing = pending.poll()
+            if thing is None:
+                yield
+    finally:
+        if thing is None:
+            pending.close()
+    return thing
+
+
+def join_services(
+        ServiceProxy proxy not None, acks, Deadline deadline not None, *, int64_t ack_id, int64_t log_position,
+        int64_t max_log_position, int32_t member_id, int32_t log_session_id, int32_t log_stream_id, bint is_startup,
+        int32_t role, str channel not None):
+    """Have the services join a log, and wait until each has acked its first position, however long that takes.
+
+    Args:
+        proxy: to the services.
+        acks: what comes from them (container.consensus.service_acks.ServiceAckQueues).
+        deadline: for the message to be sent.
+        ack_id: the number of the ack that is expected (int).
+        log_position, max_log_position: from where and up to where the log is read (int).
+        member_id, log_session_id, log_stream_id, is_startup, role, channel: what JoinLog has of the log.
+    """
+    deadline.begin("room on the control channel to the services")
+    while not proxy.join_log(log_position, max_log_position, member_id, log_session_id, log_stream_id, is_startup, role,
+                             channel):
+        deadline.check()
+        yield
+    while not acks.has_reached(log_position, ack_id):
+        yield
+    acks.remove_heads()
+
+
+def start_recording(
+        AsyncArchive archive not None, Counters counters not None, Deadline deadline not None, *,
+        str channel not None, int32_t stream_id, int32_t session_id, int64_t extended_recording_id, bint is_local):
+    """Have the archive record a session of a stream; return the ActiveRecording. It stops with that session.
+
+    Args:
+        archive: where nothing else is asked for meanwhile.
+        counters: of the driver.
+        deadline: for the recording to begin once the archive has agreed.
+        channel, stream_id, session_id: what is recorded.
+        extended_recording_id: the recording that goes on (int); -1: it is a new one.
+        is_local: whether it is published on this driver (bool).
+    """
+    cdef ActiveRecording active = ActiveRecording.__new__(ActiveRecording)
+    if extended_recording_id == NULL_VALUE:
+        archive.start_recording(channel, stream_id, is_local, True)
+    else:
+        archive.extend_recording(extended_recording_id, channel, stream_id, is_local, True)
+    yield from answer(archive)
+    active.subscription_id = archive.relevant_id
+    deadline.begin(f"the counter of the recording of session {session_id} on {channel}")
+    while True:
+        active.counter_id = recording_counters.find_by_session(counters, session_id, archive.archive_id)
+        if active.counter_id != recording_counters.NULL_COUNTER_ID:
+            # A driver shows a counter a moment before it writes the registration id.
+            active.registration_id = counters.registration_id(active.counter_id)
+            active.recording_id = recording_counters.recording_id_of(counters, active.counter_id)
+            if active.registration_id != 0 and active.recording_id != NULL_VALUE:
+                return active
+        archive.poll()                  # it may report that it cannot record
+        deadline.check()
+        yield
+
+
+def begin_replay(
+        AsyncArchive archive not None, Client client not None, Deadline deadline not None, *, int64_t recording_id,
+        int64_t position, int64_t length, str channel not None, int32_t stream_id):
+    """Have the archive replay a part of a recording; return the ReplayImage, whose subscription is the caller's.
+
+    Args:
+        archive: where nothing else is asked for meanwhile.
+        client: what the subscription is added to.
+        deadline: for the image to come.
+        recording_id, position, length: what is replayed, in bytes; length -1: to its end (int).
+        channel, stream_id: on which; a session id is added to the channel.
+    """
+    cdef ReplayImage replay = ReplayImage.__new__(ReplayImage)
+    cdef Subscription subscription
+    cdef int32_t session_id
+    archive.replay(recording_id, position, length, channel, stream_id, NULL_VALUE)
+    yield from answer(archive)
+    replay.replay_session_id = archive.relevant_id
+    session_id = <int32_t> replay.replay_session_id
+    subscription = yield from added(
+        client.begin_add_subscription(add_session_id(channel, session_id), stream_id, False))
+    try:
+        deadline.begin(f"the replay of recording {recording_id} from {position} on {channel}")
+        while replay.image is None:
+            archive.poll()              # it may report that it cannot replay
+            replay.image = subscription.image_by_session_id(session_id)
+            if replay.image is None:
+                deadline.check()
+                yield
+        if replay.image.join_position != position:
+            raise ClusterError(f"joinPosition={replay.image.join_position} expected startPosition={position}")
+        replay.subscription = subscription
+        return replay
+    finally:
+        if replay.subscription is None:
+            subscription.close()
+
+
+def record_snapshot(
+        AsyncArchive archive not None, Client client not None, Deadline deadline not None, *, str channel not None,
+        int32_t stream_id, list messages not None):
+    """Publish messages and have the archive record them to the last byte; return the id of the recording (int).
+
+    Args:
+        archive: where nothing else is asked for meanwhile.
+        client: what the publication is added to.
+        deadline: for each message to be sent, and for the rest to be recorded.
+        channel, stream_id: on which it is published.
+        messages: of the snapshot (list of bytes).
+    """
+    cdef Counters counters = client.counters()
+    cdef ActiveRecording active
+    cdef Publication publication
+    cdef bytes message
+    cdef int64_t result
+    cdef int64_t sent = 0
+    publication = yield from added(client.begin_add_publication(channel, stream_id, True))
+    try:
+        active = yield from start_recording(
+            archive, counters, deadline, channel=add_session_id(channel, publication.session_id), stream_id=stream_id,
+            session_id=publication.session_id, extended_recording_id=NULL_VALUE, is_local=True)
+        deadline.begin("room for a snapshot")
+        for message in messages:
+            result = publication.offer(<const uint8_t*> PyBytes_AS_STRING(message), len(message))
+            while result <= 0:
+                if result == CLOSED or result == MAX_POSITION_EXCEEDED:
+                    raise ClusterError(
+                        f"unexpected publication state of a snapshot: {publication_result_name(result)}")
+                deadline.check()
+                archive.poll()          # it may report that it cannot go on
+                yield
+                result = publication.offer(<const uint8_t*> PyBytes_AS_STRING(message), len(message))
+            sent += 1
+            if sent % MESSAGES_PER_TURN == 0:
+                deadline.begin("room for a snapshot")
+                yield
+        deadline.begin(f"recording {active.recording_id} of a snapshot to reach its end")
+        while counters.value(active.counter_id) < publication.position():
+            if recording_counters.recording_id_of(counters, active.counter_id) != active.recording_id:
+                raise ClusterError(f"recording has stopped unexpectedly: {active.recording_id}")
+            deadline.check()
+            archive.poll()
+            yield
+        # The counter is this recording's only if it still is after its value was read: ids are reused.
+        if recording_counters.recording_id_of(counters, active.counter_id) != active.recording_id:
+            raise ClusterError(f"recording has stopped unexpectedly: {active.recording_id}")
+        return active.recording_id
+    finally:
+        publication.close()
+
+
+seal((Deadline,))
+hide((ActiveRecording, ReplayImage))

@@ -1,0 +1,371 @@
+"""The settings of a consensus module, each with its name, default, unit and range, and what must hold between them.
+
+Names, defaults and meanings are those of upstream's ``ConsensusModule.Configuration``. A service reads some of the same
+properties, of which the stream of snapshots has another default there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from container.common import aeron_defaults
+from container.common.channel_uri import ChannelUri
+from container.errors import ConfigurationError
+from container.settings.archive_table import INVOKER, SHARED
+from container.settings.setting import (
+    INT32,
+    INT32_MAX,
+    MAX_SERVICE_COUNT,
+    Setting,
+    channel_field,
+    choice_field,
+    duration_field,
+    flag_field,
+    is_ipc_channel,
+    is_object_path,
+    is_udp_channel,
+    number_field,
+    path_field,
+    setting_field,
+    table_of,
+    text_field,
+)
+
+WHEEL = "wheel"
+PRIORITY_HEAP = "priority_heap"
+
+_SUPPLIERS = {
+    "io.aeron.cluster.WheelTimerServiceSupplier": WHEEL,
+    "io.aeron.cluster.PriorityHeapTimerServiceSupplier": PRIORITY_HEAP,
+}
+_MS = 1_000_000
+_S = 1_000 * _MS
+_LOG_PARAMETERS = ("init-term-id", "term-id", "term-offset")
+
+
+def timer_service_of(name: str) -> str:
+    """Which timer service a setting means: :data:`WHEEL` or :data:`PRIORITY_HEAP`."""
+    return _SUPPLIERS.get(name, name)
+
+
+def _is_authenticator(text: str) -> bool:
+    return text == aeron_defaults.DEFAULT_AUTHENTICATOR or is_object_path(text)
+
+
+def _is_authorisation_service(text: str) -> bool:
+    return text in (aeron_defaults.ALLOW_ALL, aeron_defaults.DENY_ALL) or is_object_path(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsensusModuleSettings:
+    """All settings of a consensus module with their defaults; read only.
+
+    :func:`~container.settings.sources.load_consensus_module_settings` validates them.
+    """
+
+    cluster_id: int = number_field(
+        "aeron.cluster.id", "Which cluster it is; several clusters may share one driver.", 0, *INT32
+    )
+    cluster_member_id: int = number_field(
+        "aeron.cluster.member.id", "Which of `cluster_members` this member is.", 0, 0, INT32_MAX
+    )
+    cluster_members: str | None = text_field(
+        "aeron.cluster.members",
+        "All members, `|` between them: id and endpoints for ingress, consensus, log, catch-up and archive; must be "
+        "given.",
+        None,
+        allowed="id,host:port,host:port,host:port,host:port,host:port|…",
+        shown="must be given",
+    )
+    service_count: int = number_field(
+        "aeron.cluster.service.count", "How many services the member has.", 1, 1, MAX_SERVICE_COUNT
+    )
+    app_version: int = number_field(
+        "aeron.cluster.app.version",
+        "Version of the application, checked against the log's and the snapshot's: the majors must be equal.",
+        1,
+        1,
+        0xFFFFFF,
+        unit="version",
+    )
+    cluster_dir: str = path_field(
+        "aeron.cluster.dir", "Directory of the member's recording log, node state and mark files.", "aeron-cluster"
+    )
+    mark_file_dir: str | None = path_field(
+        "aeron.cluster.mark.file.dir",
+        "Directory of the mark file alone, such as one in memory.",
+        None,
+        shown="`cluster_dir`",
+    )
+    services_dir: str | None = path_field(
+        "aeron.cluster.services.dir",
+        "Where tools look for the services' mark files.",
+        None,
+        shown="`cluster_dir`",
+    )
+    aeron_dir: str | None = path_field(
+        "aeron.dir", "Directory of the media driver.", None, shown="the driver's own default for this user"
+    )
+    aeron_library: str | None = path_field(
+        "aeron.library", "Path of the Aeron C client's library.", None, shown="the one inside the package pyaeron"
+    )
+    driver_timeout_ms: int = number_field(
+        "aeron.driver.timeout",
+        "How long to wait for the media driver. In the environment a plain number of milliseconds, as Aeron's C "
+        "client reads the variable as well.",
+        10_000,
+        1,
+        24 * 3_600_000,
+        unit="ms",
+    )
+    ingress_channel: str | None = channel_field(
+        "aeron.cluster.ingress.channel",
+        "Channel on which clients reach the cluster, such as `aeron:udp`; must be given. A member's own endpoint "
+        "completes it.",
+        None,
+        shown="must be given",
+    )
+    ingress_stream_id: int = number_field(
+        "aeron.cluster.ingress.stream.id", "Stream of clients' messages.", aeron_defaults.INGRESS_STREAM_ID, *INT32
+    )
+    ingress_fragment_limit: int = number_field(
+        "aeron.cluster.ingress.fragment.limit", "How many frames of clients are read in one turn.", 50, 1, INT32_MAX
+    )
+    is_ipc_ingress_allowed: bool = flag_field(
+        "aeron.cluster.ingress.ipc.allowed", "Whether clients on the leader's machine may use `aeron:ipc`.", False
+    )
+    egress_channel: str | None = channel_field(
+        "aeron.cluster.egress.channel",
+        "Parameters that clients' egress channels get, whatever they ask for.",
+        None,
+    )
+    log_channel: str = channel_field("aeron.cluster.log.channel", "Channel of the log.", "aeron:udp?term-length=64m")
+    log_stream_id: int = number_field(
+        "aeron.cluster.log.stream.id", "Stream of the log.", aeron_defaults.LOG_STREAM_ID, *INT32
+    )
+    log_fragment_limit: int = number_field(
+        "aeron.cluster.log.fragment.limit", "How many frames of the log are read in one turn.", 50, 1, INT32_MAX
+    )
+    is_log_control_enabled: bool = flag_field(
+        "aeron.cluster.log.control.enable",
+        "Whether the log's control address is bound to the host of the member's log endpoint.",
+        True,
+    )
+    control_channel: str = channel_field(
+        "aeron.cluster.control.channel",
+        "Channel between consensus module and services; must be the services'.",
+        aeron_defaults.CONTROL_CHANNEL,
+    )
+    service_stream_id: int = number_field(
+        "aeron.cluster.service.stream.id",
+        "Stream from the consensus module to the services.",
+        aeron_defaults.SERVICE_STREAM_ID,
+        *INT32,
+    )
+    consensus_module_stream_id: int = number_field(
+        "aeron.cluster.consensus.module.stream.id",
+        "Stream from the services to the consensus module.",
+        aeron_defaults.CONSENSUS_MODULE_STREAM_ID,
+        *INT32,
+    )
+    replay_channel: str = channel_field(
+        "aeron.cluster.replay.channel",
+        "Channel on which the log and snapshots are replayed.",
+        aeron_defaults.REPLAY_CHANNEL,
+    )
+    replay_stream_id: int = number_field(
+        "aeron.cluster.replay.stream.id",
+        "Stream on which the log and snapshots are replayed.",
+        aeron_defaults.REPLAY_STREAM_ID,
+        *INT32,
+    )
+    snapshot_channel: str = channel_field(
+        "aeron.cluster.snapshot.channel", "Channel on which a snapshot is recorded.", aeron_defaults.SNAPSHOT_CHANNEL
+    )
+    snapshot_stream_id: int = number_field(
+        "aeron.cluster.snapshot.stream.id",
+        "Stream on which a snapshot is recorded.",
+        aeron_defaults.CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
+        *INT32,
+    )
+    archive_control_channel: str = text_field(
+        "aeron.archive.local.control.channel",
+        "Channel of the member's archive.",
+        aeron_defaults.ARCHIVE_LOCAL_CONTROL_CHANNEL,
+        is_ipc_channel,
+        "an IPC channel: local archive control must be IPC",
+    )
+    archive_control_stream_id: int = number_field(
+        "aeron.archive.local.control.stream.id",
+        "Stream of requests to the archive.",
+        aeron_defaults.ARCHIVE_CONTROL_STREAM_ID,
+        *INT32,
+    )
+    archive_response_stream_id: int = number_field(
+        "aeron.archive.control.response.stream.id",
+        "Stream of the archive's answers, to which `cluster_id * 100 + 100` is added.",
+        aeron_defaults.ARCHIVE_RESPONSE_STREAM_ID,
+        *INT32,
+    )
+    archive_message_timeout_ns: int = duration_field(
+        "aeron.archive.message.timeout",
+        "How long to wait for an answer of the archive.",
+        aeron_defaults.ARCHIVE_MESSAGE_TIMEOUT_NS,
+        least=_MS,
+    )
+    replication_channel: str | None = text_field(
+        "aeron.cluster.replication.channel",
+        "Channel on which another member's archive replays to this one; must be given, such as "
+        "`aeron:udp?endpoint=localhost:0`.",
+        None,
+        is_udp_channel,
+        "a UDP channel",
+        shown="must be given",
+    )
+    max_concurrent_sessions: int = number_field(
+        "aeron.cluster.max.sessions", "How many clients there may be.", 10, 1, INT32_MAX
+    )
+    session_timeout_ns: int = duration_field(
+        "aeron.cluster.session.timeout", "A client that is silent for longer is given up.", 10 * _S, least=_MS
+    )
+    leader_heartbeat_interval_ns: int = duration_field(
+        "aeron.cluster.leader.heartbeat.interval",
+        "How often a leader says that it is there.",
+        200 * _MS,
+        least=_MS,
+    )
+    leader_heartbeat_timeout_ns: int = duration_field(
+        "aeron.cluster.leader.heartbeat.timeout", "A leader that is silent for longer is gone.", 10 * _S, least=_MS
+    )
+    startup_canvass_timeout_ns: int = duration_field(
+        "aeron.cluster.startup.canvass.timeout",
+        "How long a member that starts waits for all the others; at least twice `leader_heartbeat_timeout_ns`.",
+        60 * _S,
+        least=_MS,
+    )
+    election_timeout_ns: int = duration_field(
+        "aeron.cluster.election.timeout", "How long a ballot may take.", _S, least=_MS
+    )
+    election_status_interval_ns: int = duration_field(
+        "aeron.cluster.election.status.interval",
+        "How often members say in an election how far their log is.",
+        100 * _MS,
+        least=_MS,
+    )
+    appointed_leader_id: int = number_field(
+        "aeron.cluster.appointed.leader.id", "The only member that may lead; -1: any.", -1, -1, INT32_MAX
+    )
+    termination_timeout_ns: int = duration_field(
+        "aeron.cluster.termination.timeout",
+        "How long a leader that ends waits for the other members.",
+        10 * _S,
+        least=_MS,
+    )
+    timer_service: str = setting_field(
+        "aeron.cluster.timer.service.supplier",
+        "What keeps the timers.",
+        WHEEL,
+        allowed="wheel or priority_heap, or the name of upstream's class for it",
+        choices=(WHEEL, PRIORITY_HEAP, *_SUPPLIERS),
+    )
+    wheel_tick_resolution_ns: int = duration_field(
+        "aeron.cluster.wheel.tick.resolution",
+        "How exact the wheel of timers is; rounded up to a power of two.",
+        8 * _MS,
+        least=_MS,
+    )
+    ticks_per_wheel: int = number_field(
+        "aeron.cluster.ticks.per.wheel",
+        "How many ticks the wheel of timers has.",
+        128,
+        2,
+        1 << 20,
+        is_power_of_two=True,
+    )
+    file_sync_level: int = number_field(
+        "aeron.cluster.file.sync.level",
+        "What is forced to the disk after a change of the recording log or the node state: 0 nothing, 1 the data, 2 "
+        "its metadata as well.",
+        0,
+        0,
+        2,
+    )
+    error_buffer_length: int = number_field(
+        "aeron.cluster.error.buffer.length",
+        "Length of the error log in the mark file.",
+        1024**2,
+        1024**2,
+        INT32_MAX - 8192,
+        unit="bytes",
+    )
+    cycle_threshold_ns: int = duration_field(
+        "aeron.cluster.cycle.threshold", "Duty cycles that take longer are counted.", 100 * _MS, least=0
+    )
+    snapshot_duration_threshold_ns: int = duration_field(
+        "aeron.cluster.total.snapshot.threshold", "Snapshots that take longer are counted.", _S, least=0
+    )
+    threading_mode: str = choice_field(
+        "aeron.cluster.threading.mode",
+        "`SHARED`: the consensus module has a thread. `INVOKER`: the caller's thread drives it.",
+        SHARED,
+        (SHARED, INVOKER),
+    )
+    idle_strategy: str = text_field(
+        "aeron.cluster.idle.strategy",
+        "What its thread does when there is nothing to do.",
+        "backoff",
+        allowed="noop, busy_spin, yield, sleep(100us), backoff or backoff(10,20,1us,50us)",
+    )
+    authenticator: str | None = text_field(
+        "aeron.cluster.authenticator.supplier",
+        "Class that decides which clients may connect.",
+        None,
+        _is_authenticator,
+        "package.module:Class",
+        shown="accepts every client",
+    )
+    authorisation_service: str | None = text_field(
+        "aeron.cluster.authorisation.service.supplier",
+        "Class that decides what a client may ask for.",
+        None,
+        _is_authorisation_service,
+        "ALLOW_ALL, DENY_ALL or package.module:Class",
+        shown="allows what backups ask for, and no admin request",
+    )
+
+    def check(self) -> None:
+        """Check what must hold between settings; raises ConfigurationError that names all that does not."""
+        problems = list(self._problems())
+        if problems:
+            raise ConfigurationError("; ".join(problems))
+
+    def _problems(self) -> Iterator[str]:
+        if self.cluster_members is None:
+            yield "cluster_members must be given, such as 0,host:9010,host:9020,host:9030,host:9040,host:8010"
+        if self.ingress_channel is None:
+            yield "ingress_channel must be given, such as aeron:udp"
+        if self.replication_channel is None:
+            yield "replication_channel must be given, such as aeron:udp?endpoint=localhost:0"
+        if self.startup_canvass_timeout_ns // self.leader_heartbeat_timeout_ns < 2:
+            yield (
+                f"startup_canvass_timeout_ns={self.startup_canvass_timeout_ns}: must be at least twice "
+                f"leader_heartbeat_timeout_ns={self.leader_heartbeat_timeout_ns}"
+            )
+        given = [name for name in _LOG_PARAMETERS if ChannelUri.parse(self.log_channel).get(name) is not None]
+        if given:
+            yield f"log_channel={self.log_channel!r}: leave out {', '.join(given)}, which the consensus module sets"
+        stream_id = self.cluster_id * 100 + 100 + self.archive_response_stream_id
+        if not INT32[0] <= stream_id <= INT32[1]:
+            yield (
+                f"archive_response_stream_id={self.archive_response_stream_id} with cluster_id={self.cluster_id}: "
+                f"cluster_id * 100 + 100 + archive_response_stream_id must be from {INT32[0]} to {INT32[1]}"
+            )
+
+
+_TABLE = table_of(ConsensusModuleSettings)
+
+
+def consensus_module_settings_table() -> dict[str, Setting]:
+    """All settings of a consensus module by name, in the order in which they are documented."""
+    return _TABLE

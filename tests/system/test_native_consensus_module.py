@@ -1,0 +1,166 @@
+"""Our consensus module for a cluster of one: with Java's services, clients and tools, both archives, killed, and on
+directories that Java's wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from container.files.recording_log import CONSENSUS_MODULE_SERVICE_ID, read_recording_log
+from container.testing.archive import ArchiveKind
+from container.testing.cluster import Node
+from container.testing.process import Process
+from tests.recordings_world import rows_of
+from tests.system.conftest import NodeFactory
+from tests.system.harness import (
+    LIMIT_S,
+    REPORTING_SERVICE,
+    CommandClient,
+    release,
+    reports,
+    run_ledger_client,
+    snapshot_recordings,
+)
+from tests.system.test_native_archive import PUTS, SESSION_MESSAGE, start_ledger
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def native(node: NodeFactory, archive: ArchiveKind = "native", **settings: object) -> Node:
+    """A node with our consensus module, not started."""
+    return node(archive=archive, consensus_module="native", **settings)
+
+
+def terms_of(cluster_dir: Path) -> list[int]:
+    """The terms in a recording log."""
+    return [entry.leadership_term_id for entry in read_recording_log(cluster_dir) if entry.is_term]
+
+
+@pytest.mark.parametrize(
+    ("archive", "service"),
+    [
+        ("native", "python"),
+        pytest.param("native", "java", marks=pytest.mark.slow),
+        pytest.param("java", "python", marks=pytest.mark.slow),
+        ("java", "java"),
+    ],
+)
+def test_a_cluster_of_one_lives_through_a_kill_and_a_shutdown(
+    node: NodeFactory, archive: ArchiveKind, service: str
+) -> None:
+    member = native(node, archive)
+    started = start_ledger(member, service)
+    before = run_ledger_client(member, *PUTS, "hash")[-1]
+    assert member.cluster_tool("snapshot").return_code == 0
+    after = run_ledger_client(member, "put 7 8", "hash")[-1]
+    assert after != before
+    release(member, started)  # kill -9 of all
+    started = start_ledger(member, service)
+    assert run_ledger_client(member, "hash") == [after]
+    assert member.cluster_tool("shutdown").return_code == 0
+    started.wait(40)
+    assert member.process.wait(40) == 0
+    member.archive.stop()
+    member.driver.stop()
+    release(member, started)
+    start_ledger(member, service)
+    assert run_ledger_client(member, "hash") == [after]
+    rows = [row for row in rows_of(member.base_dir, "messages") if row["template_id"] == SESSION_MESSAGE]
+    assert len(rows) == len(PUTS) + 5
+    assert terms_of(member.cluster_dir) == [0, 1, 2]
+
+
+def test_java_s_node_takes_the_directory_over_and_gives_it_back(node: NodeFactory) -> None:
+    """In the middle of a cluster's life, with a snapshot and without, after a kill -9 of all."""
+    first = native(node)
+    expected: list[str] = []
+    for number in range(4):
+        kind: ArchiveKind = "java" if number % 2 else "native"
+        member = (
+            node(archive="native", consensus_module=kind, base_dir=first.base_dir, members=first.members)
+            if number
+            else first
+        )
+        started = start_ledger(member, "python")
+        assert run_ledger_client(member, "hash") == expected or not number
+        expected = [run_ledger_client(member, *PUTS[number : number + 40], f"put 1 {number}", "hash")[-1]]
+        if number < 2:
+            assert member.cluster_tool("snapshot").return_code == 0
+        release(member, started)  # kill -9 of all
+    assert terms_of(first.cluster_dir) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("word", ["suspend", "abort"])
+def test_java_s_tool_says_what_the_cluster_is_to_do(node: NodeFactory, word: str) -> None:
+    member = native(node)
+    started = start_ledger(member, "python")
+    expected = run_ledger_client(member, *PUTS, "hash")[-1]
+    assert member.cluster_tool(word).return_code == 0
+    if word == "suspend":
+        assert member.cluster_tool("resume").return_code == 0
+        assert run_ledger_client(member, "hash") == [expected]
+        return
+    started.wait(LIMIT_S)
+    assert member.process.wait(LIMIT_S) == 0
+    assert snapshot_recordings(member) == {}
+    release(member, started)
+    start_ledger(member, "python")
+    assert run_ledger_client(member, "hash") == [expected]
+
+
+def test_java_s_tool_reads_what_the_node_says_of_itself(node: NodeFactory) -> None:
+    member = native(node)
+    start_ledger(member, "python")
+    run_ledger_client(member, *PUTS[:3])
+    for word, expected in (
+        ("describe", "CONSENSUS_MODULE"),
+        ("pid", str(member.process.pid)),
+        ("list-members", member.endpoints.ingress),
+        ("is-leader", ""),
+        ("recording-log", "leadershipTermId=0"),
+        ("errors", "distinct errors observed"),
+    ):
+        answer = member.cluster_tool(word)
+        assert answer.return_code == 0, f"{word}: {answer.output}"
+        assert expected in answer.output, f"{word}: {answer.output}"
+
+
+@pytest.mark.parametrize("archive", ["native", pytest.param("java", marks=pytest.mark.slow)])
+def test_two_services_have_snapshots_of_their_own(node: NodeFactory, archive: ArchiveKind) -> None:
+    member = native(node, archive, service_count=2)
+    silent = {"AERON_CLUSTER_SERVICE_RESPONDER": "false"}
+
+    def start_both() -> list[Process]:
+        member.start()
+        services = [
+            member.start_service(REPORTING_SERVICE, service_id=number, environment=silent if number else None)
+            for number in range(2)
+        ]
+        member.await_leader()
+        return services
+
+    services = start_both()
+    with CommandClient(member) as client:
+        assert client.do("pad", length=20) == 20
+        assert member.cluster_tool("snapshot").return_code == 0
+    assert sorted(snapshot_recordings(member)) == [CONSENSUS_MODULE_SERVICE_ID, 0, 1]
+    release(member, *services)  # kill -9 of all
+    for service in start_both():
+        assert reports(service, "on_start")[0]["state"] == [1, 0, 20]
+
+
+@pytest.mark.parametrize("archive", ["native", pytest.param("java", marks=pytest.mark.slow)])
+def test_the_node_ends_with_its_archive_and_with_a_service(node: NodeFactory, archive: ArchiveKind) -> None:
+    member = native(node, archive)
+    started = start_ledger(member, "python")
+    run_ledger_client(member, *PUTS[:5])
+    member.archive.kill()
+    assert member.process.wait(LIMIT_S) == 1
+    started.wait(LIMIT_S)
+    release(member, started)
+    started = start_ledger(member, "python")
+    assert run_ledger_client(member, "get 3")[0].split()[:3] == ["GET", "3", str(3 * 1_000_003)]
+    started.kill()
+    assert member.process.wait(LIMIT_S) == 1
+    assert "Aeron client in service closed unexpectedly: serviceId=0" in member.process.tail()

@@ -1,0 +1,140 @@
+"""The channels of a consensus module, made of the templates of its settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from container.common.channel_uri import ChannelUri
+from container.consensus import channels
+from container.consensus.cluster_member import parse_cluster_members
+from container.consensus.recovery_plan import Log
+
+LOG = Log(
+    recording_id=3,
+    leadership_term_id=2,
+    term_base_log_position=0,
+    log_position=-1,
+    start_position=0,
+    stop_position=0,
+    initial_term_id=2**31 - 2,
+    term_buffer_length=65536,
+    mtu_length=1408,
+    session_id=9,
+)
+
+
+def log_channel(template: str = "aeron:udp?term-length=64m", **values: object) -> dict[str, str]:
+    fields: dict[str, object] = {
+        "channel_tag": 11,
+        "publication_tag": 12,
+        "append_position": 0,
+        "log": None,
+        "log_endpoint": "host0:9030",
+        "member_count": 3,
+        "is_control_enabled": True,
+    }
+    channel = channels.log_publication_channel(template, **(fields | values))  # type: ignore[arg-type]
+    return ChannelUri.parse(channel).params
+
+
+def test_the_first_log_begins_at_term_0() -> None:
+    assert log_channel() == {
+        "term-length": "64m",
+        "alias": "log",
+        "tags": "11,12",
+        "control-mode": "manual",
+        "control": "host0:0",
+        "ssc": "false",
+        "init-term-id": "0",
+        "term-id": "0",
+        "term-offset": "0",
+    }
+
+
+@pytest.mark.parametrize(
+    ("position", "term_id", "offset"),
+    [(0, 2**31 - 2, 0), (65536 + 96, 2**31 - 1, 96), (2 * 65536, -(2**31), 0), (3 * 65536 + 32, -(2**31) + 1, 32)],
+)
+def test_a_log_goes_on_where_its_recording_ends(position: int, term_id: int, offset: int) -> None:
+    params = log_channel(append_position=position, log=LOG)
+    assert (params["init-term-id"], params["term-id"], params["term-offset"]) == (
+        str(2**31 - 2),
+        str(term_id),
+        str(offset),
+    )
+    assert (params["term-length"], params["mtu"]) == ("65536", "1408")
+
+
+def test_only_one_member_alone_needs_nobody_connected() -> None:
+    assert log_channel(member_count=1)["ssc"] == "true"
+
+
+def test_control_of_the_destinations_can_be_left_to_the_driver() -> None:
+    assert "control" not in log_channel(is_control_enabled=False)
+
+
+def test_a_log_with_an_endpoint_is_one_group_for_all() -> None:
+    params = log_channel("aeron:udp?endpoint=224.20.30.39:24326")
+    assert "control-mode" not in params
+    assert not channels.is_multi_destination("aeron:udp?endpoint=224.20.30.39:24326")
+    assert channels.is_multi_destination("aeron:udp?term-length=64m")
+    assert not channels.is_multi_destination("aeron:ipc")
+
+
+def test_a_log_over_ipc_has_neither_destinations_nor_spies() -> None:
+    assert set(log_channel("aeron:ipc")) == {"alias", "tags", "init-term-id", "term-id", "term-offset"}
+
+
+def test_services_spy_on_the_log_or_read_it_over_ipc() -> None:
+    assert channels.local_log_channel("aeron:udp", 11, -5) == "aeron-spy:aeron:udp?tags=11|session-id=-5|alias=log"
+    assert channels.local_log_channel("aeron:ipc", 11, -5) == "aeron:ipc?tags=11|session-id=-5|alias=log"
+    assert channels.log_recording_channel("aeron:udp", 11, -5) == "aeron:udp?tags=11|session-id=-5|alias=log"
+
+
+def test_a_follower_adds_destinations_by_hand() -> None:
+    assert channels.follower_log_channel("aeron:udp?term-length=64m|rcv-wnd=4m", 1, 2, 7) == (
+        "aeron:udp?tags=1,2|control-mode=manual|session-id=7|group=true|rejoin=false|rcv-wnd=4m|alias=log-cm"
+    )
+    assert channels.destination("aeron:udp?term-length=64m", "host1:9040") == "aeron:udp?endpoint=host1:9040"
+    assert channels.destination("aeron:udp?interface=lo", "host1:9040") == "aeron:udp?endpoint=host1:9040|interface=lo"
+
+
+def test_members_hear_each_other_on_their_consensus_endpoints() -> None:
+    this, other = parse_cluster_members("0,a:1,a:2,a:3,a:4,a:5|1,b:1,b:2,b:3,b:4,b:5")
+    assert channels.consensus_subscription_channel("aeron:udp", "a:2") == "aeron:udp?endpoint=a:2"
+    assert channels.consensus_subscription_channel("aeron:udp?endpoint=x:9", "a:2") == "aeron:udp?endpoint=x:9"
+    assert channels.consensus_publication_channel("aeron:udp", other, this, is_control_enabled=True) == (
+        "aeron:udp?endpoint=b:2|control=a:0"
+    )
+    assert channels.consensus_publication_channel("aeron:udp", other, this, is_control_enabled=False) == (
+        "aeron:udp?endpoint=b:2"
+    )
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_ingress_of_a_group_is_the_leader_s_alone(is_leader: bool) -> None:
+    group = "aeron:udp?endpoint=224.20.30.39:24326"
+    assert channels.ingress_subscription_channel(group, "a:1", is_leader=is_leader) == (
+        f"{group}|rejoin=false|reliable=true" if is_leader else None
+    )
+    assert channels.ingress_subscription_channel("aeron:udp", "a:1", is_leader=is_leader) == (
+        "aeron:udp?endpoint=a:1|rejoin=false|reliable=true"
+    )
+
+
+def test_egress_is_what_the_client_asks_for_but_for_what_the_setting_says() -> None:
+    wanted = "aeron:udp?endpoint=client:5000|mtu=8k"
+    assert channels.response_channel(wanted, None, is_ipc_allowed=False) == wanted
+    assert channels.response_channel(wanted, "aeron:udp?mtu=4k|term-length=64k", is_ipc_allowed=False) == (
+        "aeron:udp?endpoint=client:5000|mtu=4k|term-length=64k"
+    )
+    assert channels.response_channel("aeron:ipc", "aeron:udp?mtu=4k", is_ipc_allowed=True) == "aeron:ipc"
+    assert channels.response_channel("aeron:ipc", "aeron:udp?mtu=4k", is_ipc_allowed=False) == "aeron:udp?mtu=4k"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "is_multicast"),
+    [("224.20.30.39:1", True), ("[ff02::1]:1", True), ("10.0.0.1:1", False), ("localhost:1", False), (None, False)],
+)
+def test_a_group_is_known_by_its_address(endpoint: str | None, is_multicast: bool) -> None:
+    assert channels.is_multicast(endpoint) is is_multicast
