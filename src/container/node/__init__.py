@@ -1,0 +1,1 @@
+"""A whole member of a cluster in one process, with no JVM."""

@@ -1,0 +1,274 @@
+"""A cluster of one member in this process: media driver, archive, consensus module and services."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from container.aeron.media_driver import MediaDriver
+from container.api import ClusteredService
+from container.archive.archive_context import ArchiveContext
+from container.archive.native_archive import Archive
+from container.clustered_service_container import ClusteredServiceContainer
+from container.common import forks
+from container.common.error_texts import message_of
+from container.common.values import shown
+from container.consensus.consensus_module import ConsensusModule
+from container.consensus.consensus_module_context import ConsensusModuleContext
+from container.context import Context
+from container.errors import ClusterError, ConfigurationError, TimedOutError
+from container.service.service_handler import ServiceHandler
+
+PORT = 9010
+"""The port for clients when none is given; the four after it are those for the other endpoints of the member."""
+
+_PORT_COUNT = 5
+_PORT_MAX = 65_535
+_SHARED_MEMORY = Path("/dev/shm")
+_POLL_S = 0.001
+_LAUNCH_TIMEOUT_S = 30.0
+_NOTHING: Mapping[str, Any] = {}
+
+type Part = Archive | ConsensusModule | ClusteredServiceContainer
+
+
+class ClusterNode:
+    """A cluster of one member, each part of which has a thread of its own; :meth:`launch` makes one.
+
+    It serves until a tool ends the cluster, a part of it fails, or :meth:`close`, which ``with`` calls.
+
+    Attributes:
+        directory: what it keeps: the archive's recordings, the recording log, mark files (Path).
+        aeron_dir: the media driver's directory, for clients of this machine (str).
+        ingress_endpoints: where clients of the network reach it, such as ``0=localhost:9010`` (str).
+    """
+
+    def __init__(
+        self, directory: Path, aeron_dir: str, host: str, port: int, on_end: Callable[[], object] | None
+    ) -> None:
+        """What :meth:`launch` fills with parts."""
+        self.directory = directory
+        self.aeron_dir = aeron_dir
+        self.ingress_endpoints = f"0={host}:{port}"
+        self._host = host
+        self._ports = range(port, port + _PORT_COUNT)
+        self._closing = ExitStack()
+        self._parts: list[Part] = []
+        self._first_ended: Part | None = None
+        self._on_end = on_end
+        self._has_ended = threading.Event()
+        self._is_closed = False
+        self._parent_id = 0
+        forks.own(self)
+
+    @classmethod
+    def launch(
+        cls,
+        *services: ClusteredService | ServiceHandler,
+        directory: str | os.PathLike[str] | None = None,
+        host: str = "localhost",
+        port: int = PORT,
+        aeron_dir: str | os.PathLike[str] | None = None,
+        driver: Mapping[str, Any] = _NOTHING,
+        archive: Mapping[str, Any] = _NOTHING,
+        consensus_module: Mapping[str, Any] = _NOTHING,
+        container: Mapping[str, Any] = _NOTHING,
+        timeout: float = _LAUNCH_TIMEOUT_S,
+        on_end: Callable[[], object] | None = None,
+    ) -> Self:
+        """Start a cluster of one member, and return it once it leads and serves clients.
+
+        Args:
+            services: its services; their ids are 0, 1, … in this order.
+            directory: what it goes on with, or begins; by default a temporary one, which :meth:`close` removes.
+            host: the name or address of this machine by which clients reach it.
+            port: the UDP port for clients; the four ports after it must be free as well.
+            aeron_dir: the media driver's; by default one in memory that belongs to ``directory``.
+            driver: what :meth:`MediaDriver.launch_embedded` takes.
+            archive: settings of the archive, by name.
+            consensus_module: settings of the consensus module, by name.
+            container: settings of all service containers, by name.
+            timeout: seconds until it leads, at most.
+            on_end: called on the thread of each part that has ended.
+
+        Raises:
+            ConfigurationError: a bad setting, no service, or a port that is in use.
+            MarkFileError: another node runs on the directory, or was killed there less than 10 seconds ago.
+            ClusterError: a part ended while it started; the cause is its failure.
+            TimedOutError: it does not lead in time.
+            ContainerError, OSError: a part cannot be made, see their ``launch()``.
+        """
+        if not services:
+            raise ConfigurationError("services: give at least one service")
+        _check_ports(host, port)
+        is_temporary = directory is None
+        where = Path(tempfile.mkdtemp(prefix="aeron-node-") if directory is None else os.fspath(directory)).absolute()
+        node = cls(where, os.fspath(aeron_dir) if aeron_dir is not None else _aeron_dir_of(where), host, port, on_end)
+        try:
+            if is_temporary:
+                node._closing.callback(shutil.rmtree, where, ignore_errors=True)
+            node._launch(services, driver, archive, consensus_module, container)
+            node._await_leader(timeout)
+        except BaseException:
+            node.close()
+            raise
+        return node
+
+    def _launch(
+        self,
+        services: tuple[ClusteredService | ServiceHandler, ...],
+        driver: Mapping[str, Any],
+        archive: Mapping[str, Any],
+        consensus_module: Mapping[str, Any],
+        container: Mapping[str, Any],
+    ) -> None:
+        where = {"aeron_dir": self.aeron_dir}
+        cluster_dir = self.directory / "cluster"
+        media_driver = MediaDriver.launch_embedded(**{"term_buffer_sparse_file": True, **where, **driver})
+        self._closing.callback(media_driver.close)
+        ingress, consensus, log, catchup, control = (f"{self._host}:{port}" for port in self._ports)
+        self._start(
+            Archive,
+            ArchiveContext(
+                **{
+                    "archive_dir": self.directory / "archive",
+                    "control_channel": f"aeron:udp?endpoint={control}",
+                    "replication_channel": f"aeron:udp?endpoint={self._host}:0",
+                    **where,
+                    **archive,
+                }
+            ),
+        )
+        self._start(
+            ConsensusModule,
+            ConsensusModuleContext(
+                **{
+                    "cluster_dir": cluster_dir,
+                    "cluster_members": f"0,{ingress},{consensus},{log},{catchup},{control}",
+                    "ingress_channel": "aeron:udp",
+                    "replication_channel": f"aeron:udp?endpoint={self._host}:0",
+                    "is_ipc_ingress_allowed": True,
+                    "service_count": len(services),
+                    **where,
+                    **consensus_module,
+                }
+            ),
+        )
+        for service_id, service in enumerate(services):
+            settings = {"cluster_dir": cluster_dir, "service_id": service_id, **where, **container}
+            self._start(ClusteredServiceContainer, Context(service, **settings))
+
+    def _start(self, make: Callable[..., Any], context: Any) -> None:
+        part: Part = make(context, on_end=lambda: self._part_ended(part))
+        self._parts.append(part)
+        part.start()
+
+    def _part_ended(self, part: Part) -> None:
+        self._first_ended = self._first_ended or part
+        self._has_ended.set()
+        if self._on_end is not None:
+            self._on_end()
+
+    def _await_leader(self, timeout: float) -> None:
+        end = time.monotonic() + timeout
+        module = next(part for part in self._parts if isinstance(part, ConsensusModule))
+        while not module.context.agent.has_leader or self._has_ended.is_set():
+            if self._has_ended.wait(_POLL_S):
+                failure = self.failure
+                raise ClusterError(
+                    f"the node ended while it started: {message_of(failure) if failure is not None else 'closed'}"
+                ) from failure
+            if time.monotonic() > end:
+                raise TimedOutError(f"the node does not lead after {timeout:g} s: its service replays, or waits")
+
+    def _disown(self, process_id: int) -> None:
+        self._parent_id = process_id
+        self._has_ended = threading.Event()  # a thread that no longer exists may hold the lock of the other
+        self._has_ended.set()
+
+    @property
+    def is_running(self) -> bool:
+        """True until the first of its parts has ended; False in a forked child."""
+        return not self._has_ended.is_set()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the first part that ended by itself; None while all run, and when a tool or :meth:`close` did."""
+        failure = self._first_ended.failure if self._first_ended is not None else None
+        return None if getattr(failure, "is_expected", False) else failure
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until a part has ended; True when one has within ``timeout`` seconds (None: without a limit).
+
+        Call :meth:`close` then. Raises ForkedError in a forked child.
+        """
+        if self._parent_id:
+            raise forks.refusal("wait for the end of the node", "a node", self._parent_id)
+        return self._has_ended.wait(timeout)
+
+    def close(self) -> None:
+        """End services, consensus module, archive and driver, and wait for that; remove a temporary directory.
+
+        For any thread but those of its parts; may be called twice. In a forked child nothing happens.
+        """
+        if self._parent_id or self._is_closed:
+            return
+        self._is_closed = True
+        with self._closing:
+            for part in self._parts[1:]:  # all but the archive at once: before one sees that another is gone
+                with suppress(TimedOutError):
+                    part.close(timeout=0)
+            for part in self._parts:
+                self._closing.callback(part.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "running" if self.is_running else f"ended: {self.failure!r}"
+        return f"<ClusterNode {self.ingress_endpoints} {state}>"
+
+
+def _aeron_dir_of(directory: Path) -> str:
+    """The media driver's directory for a node's: the same at each start, and in memory where the system has that."""
+    if not _SHARED_MEMORY.is_dir():
+        return str(directory / "driver")
+    digest = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:16]
+    return str(_SHARED_MEMORY / f"aeron-node-{digest}")
+
+
+def _check_ports(host: str, port: int) -> None:
+    if type(port) is not int or not 0 < port <= _PORT_MAX - _PORT_COUNT + 1:
+        raise ConfigurationError(
+            f"port={shown(port)}: must be a whole number from 1 to {_PORT_MAX - _PORT_COUNT + 1}: the "
+            f"{_PORT_COUNT - 1} ports after it are used as well"
+        )
+    for each in range(port, port + _PORT_COUNT):
+        try:
+            family, kind, protocol, _name, address = socket.getaddrinfo(host, each, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind, protocol) as taken:
+                taken.bind(address)
+        except OSError as error:
+            raise ConfigurationError(
+                f"host={shown(host)} port={port}: UDP port {each} cannot be had: {error.strerror}; give a host of this "
+                f"machine, and a port with {_PORT_COUNT - 1} free ones after it"
+            ) from error
+
+
+launch_node = ClusterNode.launch
+"""The same as :meth:`ClusterNode.launch`."""

@@ -1,0 +1,100 @@
+"""The command ``aeron-cluster dev``: a cluster of one member for a service, until it is asked to end."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from container.api import ClusteredService
+from container.common.error_texts import message_of, type_name
+from container.common.loggers import report
+from container.common.main_program import Ending, report_crashes
+from container.common.object_path import create_object, search_current_directory
+from container.node.cluster_node import PORT, ClusterNode
+from container.service.service_handler import ServiceHandler
+from container.settings.arguments import number, path
+
+_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
+    """The parser of what follows ``aeron-cluster dev``; its result has ``command``, to be called."""
+    parser = make(
+        prog=program,
+        description="Run a cluster of one member with media driver, archive, consensus module and services in this "
+        "process, until a tool ends the cluster, Ctrl-C or SIGTERM.",
+    )
+    parser.add_argument(
+        "services",
+        nargs="+",
+        metavar="package.module:ServiceClass",
+        help="the services, with the ids 0, 1, …; the current directory is searched as well",
+    )
+    parser.add_argument(
+        "--dir",
+        dest="directory",
+        type=path,
+        metavar="DIR",
+        help="what it goes on with, or begins (default: a temporary directory, removed at the end)",
+    )
+    parser.add_argument("--host", default="localhost", help="this machine's name for clients (default: localhost)")
+    parser.add_argument(
+        "--port",
+        type=number(1, 65_531),
+        default=PORT,
+        metavar="N",
+        help=f"UDP port for clients; the four after it are used as well (default: {PORT})",
+    )
+    parser.add_argument("--aeron-dir", type=path, metavar="DIR", help="directory of the media driver that it starts")
+    parser.add_argument(
+        "--log-level", choices=_LOG_LEVELS, default="info", help="what is logged to standard error (default: info)"
+    )
+    parser.set_defaults(command=_run)
+    return parser
+
+
+class _Start:
+    """A signal may interrupt it."""
+
+    is_starting = True
+
+
+def _run(options: argparse.Namespace) -> None:
+    search_current_directory()
+    services: list[ClusteredService | ServiceHandler] = [create_object(each, "service") for each in options.services]
+    settings: dict[str, Any] = {name: getattr(options, name) for name in ("directory", "host", "port", "aeron_dir")}
+    report_crashes()
+    start = _Start()
+    with Ending(start) as end:
+        try:
+            node = ClusterNode.launch(*services, on_end=lambda: end.tell(None), **settings)
+            start.is_starting = False
+        except KeyboardInterrupt:
+            report("info", "interrupted while starting")
+            return
+        with node:
+            _print_connection(node)
+            caught = end.wait()
+    if caught is not None:
+        report("info", "%s: the node was closed", caught.name)
+        return
+    failure = node.failure
+    if failure is not None:
+        report("error", "the node: ended by %s: %s", type_name(failure).rpartition(".")[2], message_of(failure))
+        raise SystemExit(1)
+    report("info", "the node: ended")
+
+
+def _print_connection(node: ClusterNode) -> None:
+    """How to reach it, on standard output."""
+    client = f"aeron-cluster client --ingress {node.ingress_endpoints} --embedded-driver"
+    print(
+        "A cluster of one member is ready.",
+        f"  clients over UDP        ingress channel aeron:udp, ingress endpoints {node.ingress_endpoints}",
+        f"  clients of this machine ingress channel aeron:ipc, media driver {node.aeron_dir}",
+        f"  for example             {client} send TEXT",
+        f"  directory               {node.directory}",
+        sep="\n",
+        flush=True,
+    )

@@ -1,0 +1,240 @@
+"""A whole cluster in this process: launched, used by clients, gone on with, refused, and ended by each of its parts."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import container
+from container.api import ClientSession, Cluster, ClusteredService, Header, MessageBuffer, SnapshotImage
+from container.client import AeronCluster, EgressListener
+from container.errors import ClusterError, ConfigurationError, ContainerError, MarkFileError
+from container.node.cluster_node import ClusterNode
+from container.testing.endpoints import PortReservation
+from container.testing.process import wait_until
+
+ROOT = Path(__file__).parents[1]
+LIMIT_S = 30.0
+HOST = "127.0.0.1"
+QUICK = {"client_liveness_timeout_ns": 1_000_000_000, "timer_interval_ns": 100_000_000}
+"""A driver that gives a client up after a second."""
+
+
+class Counter(ClusteredService):
+    """Adds up, and answers with the sum; what the tests ask it to do wrong, it does."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+        if snapshot_image is not None:
+            self.total = container.read_snapshot(snapshot_image, int)
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        text = bytes(buffer)
+        if text == b"raise":
+            raise ValueError("as asked")
+        if text.startswith(b"block "):
+            ctypes.CDLL(None).usleep(int(text[6:]) * 1_000_000)
+        elif text.startswith(b"hold "):
+            ctypes.PyDLL(None).usleep(int(text[5:]) * 1_000_000)  # with the GIL
+        else:
+            self.total += int(text)
+        if session is not None:
+            session.send(b"%d" % self.total)
+
+    def on_take_snapshot(self, snapshot_publication: container.SnapshotPublication) -> None:
+        container.write_snapshot(snapshot_publication, self.total)
+
+
+class Answers(EgressListener):
+    """What the service sends."""
+
+    def __init__(self) -> None:
+        self.found: list[bytes] = []
+
+    def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
+        self.found.append(bytes(buffer))
+
+
+@pytest.fixture
+def ports() -> Iterator[PortReservation]:
+    made = PortReservation(HOST)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def port(ports: PortReservation) -> int:
+    return ports.take_row(5)
+
+
+def ask(node: ClusterNode, *messages: bytes, is_ipc: bool = False, limit_s: float = LIMIT_S) -> bytes:
+    """The last answer to messages of a client, over the network or in shared memory."""
+    channels: dict[str, Any] = {
+        "ingress_channel": "aeron:ipc" if is_ipc else "aeron:udp",
+        "ingress_endpoints": None if is_ipc else node.ingress_endpoints,
+        "egress_channel": "aeron:ipc" if is_ipc else f"aeron:udp?endpoint={HOST}:0",
+    }
+    answers = Answers()
+    with AeronCluster.connect(
+        aeron_dir=node.aeron_dir,
+        listener=answers,
+        message_timeout=LIMIT_S,
+        **channels,
+    ) as client:
+        for message in messages:
+            client.send(message)
+        end = time.monotonic() + limit_s
+        while len(answers.found) < len(messages):
+            client.poll_egress()
+            assert time.monotonic() < end, f"{len(answers.found)} answers to {messages!r}"
+    return answers.found[-1]
+
+
+def test_a_service_is_served_and_goes_on_after_a_new_start(tmp_path: Path, port: int) -> None:
+    for expected in (b"6", b"12"):
+        with container.launch_node(Counter(), directory=tmp_path, host=HOST, port=port) as node:
+            assert node.directory == tmp_path
+            assert node.ingress_endpoints == f"0={HOST}:{port}"
+            assert ask(node, b"1", b"2") == b"%d" % (int(expected) - 3)
+            assert ask(node, b"3", is_ipc=True) == expected
+        assert not node.is_running
+        assert node.failure is None
+        assert not Path(node.aeron_dir).exists()
+        node.close()
+
+
+def test_each_service_gets_each_message(port: int) -> None:
+    first, second = Counter(), Counter()
+    with container.launch_node(first, second, host=HOST, port=port) as node:
+        assert ask(node, b"5") == b"5"
+        wait_until(lambda: first.total == second.total == 5, LIMIT_S, "both services to have the message")
+        directory = node.directory
+    assert not directory.exists()  # a temporary one
+
+
+def test_a_port_that_is_in_use_is_named_and_nothing_is_left(tmp_path: Path, port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind((HOST, port + 2))
+        with pytest.raises(ConfigurationError, match=rf"host='{HOST}' port={port}: UDP port {port + 2} cannot be had"):
+            container.launch_node(Counter(), directory=tmp_path / "node", host=HOST, port=port)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"port": 0}, "port=0: must be a whole number from 1 to 65531"),
+        ({"port": "9010"}, "port='9010': must be a whole number"),
+        ({"host": "no such host"}, "host='no such host' port=.* cannot be had"),
+        ({"archive": {"nonsense": 1}}, "nonsense"),
+        ({"consensus_module": {"file_sync_level": 7}}, "file_sync_level=7"),
+        ({"container": {"cycle_threshold_ns": -1}}, "cycle_threshold_ns=-1"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_everything_closed(
+    tmp_path: Path, port: int, given: dict[str, Any], message: str
+) -> None:
+    threads = threading.active_count()
+    with pytest.raises((ConfigurationError, TypeError), match=message):
+        container.launch_node(Counter(), **dict[str, Any](directory=tmp_path, host=HOST, port=port) | given)
+    assert threading.active_count() == threads
+    with container.launch_node(Counter(), directory=tmp_path, host=HOST, port=port) as node:
+        assert ask(node, b"1") == b"1"
+
+
+def test_no_service_and_what_is_none_are_refused(port: int) -> None:
+    with pytest.raises(ConfigurationError, match="give at least one service"):
+        container.launch_node(host=HOST, port=port)
+    with pytest.raises(ConfigurationError, match="derive it from container.ClusteredService"):
+        container.launch_node("Counter", host=HOST, port=port)  # type: ignore[arg-type]
+
+
+def test_a_second_node_on_the_directory_is_refused_and_the_first_goes_on(
+    tmp_path: Path, ports: PortReservation, port: int
+) -> None:
+    with container.launch_node(Counter(), directory=tmp_path, host=HOST, port=port) as node:
+        other = ports.take_row(5)
+        with pytest.raises(ContainerError, match="a media driver .* is alive in"):
+            container.launch_node(Counter(), directory=tmp_path, host=HOST, port=other)
+        with pytest.raises(MarkFileError, match="active"):
+            container.launch_node(Counter(), directory=tmp_path, host=HOST, port=other, aeron_dir=tmp_path / "driver")
+        assert ask(node, b"1") == b"1"
+
+
+def test_a_service_that_cannot_start_is_the_cause(port: int) -> None:
+    class Failing(Counter):
+        def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+            raise RuntimeError("nothing works")
+
+    with pytest.raises(ClusterError, match="the node ended while it started: .*nothing works"):
+        container.launch_node(Failing(), host=HOST, port=port)
+
+
+def test_a_service_that_fails_ends_the_node_and_says_why(port: int) -> None:
+    ended = threading.Event()
+    with container.launch_node(Counter(), host=HOST, port=port, on_end=ended.set) as node:
+        assert ask(node, b"1") == b"1"
+        with pytest.raises(AssertionError, match="0 answers"):
+            ask(node, b"raise", limit_s=1.0)
+        assert node.join(LIMIT_S)
+        assert ended.is_set()
+        assert not node.is_running
+    assert "on_session_message raised ValueError" in str(node.failure)
+
+
+@pytest.mark.parametrize("word", [b"block 3", b"hold 3"])
+def test_a_callback_longer_than_the_driver_s_patience_costs_no_part(port: int, word: bytes) -> None:
+    """Also one that holds the GIL, so that no other thread of Python runs."""
+    with container.launch_node(
+        Counter(), host=HOST, port=port, driver=QUICK, consensus_module={"session_timeout_ns": "20s"}
+    ) as node:
+        assert ask(node, b"4", word, b"5") == b"9"
+        assert node.is_running
+
+
+def test_the_command_prints_how_to_connect_and_ends_in_order(tmp_path: Path, port: int) -> None:
+    command = [sys.executable, "-m", "container", "dev", "tests.test_cluster_node:Counter"]
+    arguments = ["--dir", str(tmp_path / "node"), "--host", HOST, "--port", str(port)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+    for expected in ("7", "14"):
+        with subprocess.Popen(
+            [*command, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            lines = [process.stdout.readline() for _ in range(5)]
+            try:
+                assert lines[0] == "A cluster of one member is ready.\n"
+                assert f"ingress endpoints 0={HOST}:{port}" in lines[1]
+                found = re.search(r"aeron-cluster (client --ingress \S+ --embedded-driver send) TEXT", lines[3])
+                assert found is not None
+                answer = subprocess.run(
+                    [*command[:3], *found[1].split(), "7"],
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=LIMIT_S,
+                    check=False,
+                )
+                assert answer.returncode == 0, answer.stderr
+                assert answer.stdout == f"{expected}\n"
+            finally:
+                process.send_signal(signal.SIGTERM)
+                _out, errors = process.communicate(timeout=LIMIT_S)
+            assert process.returncode == 0, errors
+            assert "SIGTERM: the node was closed" in errors
