@@ -117,6 +117,7 @@ PLAN: dict[str, Plan] = {
     "README.md: A service (python)": Runs("service"),
     "README.md: Testing a service (python)": Runs("memory", replaced=_MY_SERVICE),
     "README.md: Testing a service (python 2)": Runs("memory", replaced=_MY_SERVICE),
+    "README.md: A cluster of one, without Java (sh)": Commands(),
     "README.md: Beside an existing node (sh)": Commands(),
     "README.md: A client (python)": Runs("cluster", prints="one="),
     "README.md: A client (python 2)": Runs("cluster", prints="b'two="),

@@ -198,13 +198,16 @@ def test_a_service_that_fails_ends_the_node_and_says_why(port: int) -> None:
     assert "on_session_message raised ValueError" in str(node.failure)
 
 
-@pytest.mark.parametrize("word", [b"block 3", b"hold 3"])
-def test_a_callback_longer_than_the_driver_s_patience_costs_no_part(port: int, word: bytes) -> None:
+@pytest.mark.parametrize("word", [b"block", b"hold"])
+@pytest.mark.parametrize(
+    ("seconds", "driver"), [(3, QUICK), pytest.param(60, {}, marks=[pytest.mark.slow, pytest.mark.timeout(120)])]
+)
+def test_a_callback_longer_than_the_driver_s_patience_costs_no_part(
+    port: int, word: bytes, seconds: int, driver: dict[str, Any]
+) -> None:
     """Also one that holds the GIL, so that no other thread of Python runs."""
-    with container.launch_node(
-        Counter(), host=HOST, port=port, driver=QUICK, consensus_module={"session_timeout_ns": "20s"}
-    ) as node:
-        assert ask(node, b"4", word, b"5") == b"9"
+    with container.launch_node(Counter(), host=HOST, port=port, driver=driver) as node:
+        assert ask(node, b"4", b"%s %d" % (word, seconds), b"5", limit_s=LIMIT_S + seconds) == b"9"
         assert node.is_running
 
 

@@ -64,7 +64,7 @@ class ClusterNode:
         self._ports = range(port, port + _PORT_COUNT)
         self._closing = ExitStack()
         self._parts: list[Part] = []
-        self._first_ended: Part | None = None
+        self._ended: list[Part] = []
         self._on_end = on_end
         self._has_ended = threading.Event()
         self._is_closed = False
@@ -104,7 +104,7 @@ class ClusterNode:
         Raises:
             ConfigurationError: a bad setting, no service, or a port that is in use.
             MarkFileError: another node runs on the directory, or was killed there less than 10 seconds ago.
-            ClusterError: a part ended while it started; the cause is its failure.
+            ClusterError: a part ended while it started; the cause is the failure of the first that did.
             TimedOutError: it does not lead in time.
             ContainerError, OSError: a part cannot be made, see their ``launch()``.
         """
@@ -174,7 +174,7 @@ class ClusterNode:
         part.start()
 
     def _part_ended(self, part: Part) -> None:
-        self._first_ended = self._first_ended or part
+        self._ended.append(part)
         self._has_ended.set()
         if self._on_end is not None:
             self._on_end()
@@ -184,10 +184,10 @@ class ClusterNode:
         module = next(part for part in self._parts if isinstance(part, ConsensusModule))
         while not module.context.agent.has_leader or self._has_ended.is_set():
             if self._has_ended.wait(_POLL_S):
-                failure = self.failure
-                raise ClusterError(
-                    f"the node ended while it started: {message_of(failure) if failure is not None else 'closed'}"
-                ) from failure
+                self.close()  # the others end as well: one of them may have the cause
+                failures = [part.failure for part in self._ended if part.failure is not None]
+                reasons = "; ".join(map(message_of, failures)) or "closed"
+                raise ClusterError(f"the node ended while it started: {reasons}") from next(iter(failures), None)
             if time.monotonic() > end:
                 raise TimedOutError(f"the node does not lead after {timeout:g} s: its service replays, or waits")
 
@@ -204,7 +204,7 @@ class ClusterNode:
     @property
     def failure(self) -> BaseException | None:
         """What ended the first part that ended by itself; None while all run, and when a tool or :meth:`close` did."""
-        failure = self._first_ended.failure if self._first_ended is not None else None
+        failure = self._ended[0].failure if self._ended else None
         return None if getattr(failure, "is_expected", False) else failure
 
     def join(self, timeout: float | None = None) -> bool:
