@@ -131,6 +131,9 @@ PLAN: dict[str, Plan] = {
     "docs/consensus-module.md: A whole cluster in one process (python)": Runs(
         "memory", prints="0=localhost:9010", endless=True, replaced=_MY_SERVICE | {'"data"': "None"}
     ),
+    "docs/consensus-module.md: A whole cluster in one process (toml)": Elsewhere(
+        "tests/test_cluster_node.py::test_the_configuration_file_of_the_document_is_taken"
+    ),
     "docs/consensus-module.md: In a program (python)": Checked(
         "tests/test_consensus_module.py launches one beside a driver and an archive"
     ),

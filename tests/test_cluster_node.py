@@ -11,13 +11,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import container
+from container.__main__ import main
 from container.api import ClientSession, Cluster, ClusteredService, Header, MessageBuffer, SnapshotImage
 from container.client import AeronCluster, EgressListener
 from container.errors import ClusterError, ConfigurationError, ContainerError, MarkFileError
@@ -28,6 +29,8 @@ from container.testing.process import wait_until
 ROOT = Path(__file__).parents[1]
 LIMIT_S = 30.0
 HOST = "127.0.0.1"
+COMMAND = (sys.executable, "-m", "container")
+SERVICE = "tests.test_cluster_node:Counter"
 QUICK = {"client_liveness_timeout_ns": 1_000_000_000, "timer_interval_ns": 100_000_000}
 """A driver that gives a client up after a second."""
 
@@ -211,33 +214,100 @@ def test_a_callback_longer_than_the_driver_s_patience_costs_no_part(
         assert node.is_running
 
 
-def test_the_command_prints_how_to_connect_and_ends_in_order(tmp_path: Path, port: int) -> None:
-    command = [sys.executable, "-m", "container", "dev", "tests.test_cluster_node:Counter"]
-    arguments = ["--dir", str(tmp_path / "node"), "--host", HOST, "--port", str(port)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+class Command:
+    """The command in a process of its own, from its first lines on."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+        self.process = subprocess.Popen(
+            [*COMMAND, *arguments], env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.lines = [self.process.stdout.readline() for _ in range(5)]
+
+    def send(self, text: str) -> str:
+        """What a client that does as the lines say prints."""
+        found = re.search(r"aeron-cluster (client --ingress \S+ --embedded-driver send) TEXT", self.lines[3])
+        assert found is not None, self.lines
+        command = [*COMMAND, *found[1].split(), text]
+        client = subprocess.run(
+            command, env=self._environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+        assert client.returncode == 0, client.stderr
+        return client.stdout
+
+    def stop(self) -> None:
+        """End it as an operator does."""
+        self.process.send_signal(signal.SIGTERM)
+        _out, errors = self.process.communicate(timeout=LIMIT_S)
+        assert self.process.returncode == 0, errors
+        assert "SIGTERM: the node was closed" in errors
+
+
+@pytest.fixture
+def command() -> Iterator[Callable[..., Command]]:
+    made: list[Command] = []
+
+    def make(*arguments: str) -> Command:
+        made.append(Command(*arguments))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.process.kill()
+        each.process.communicate()
+
+
+def test_the_command_prints_how_to_connect_and_ends_in_order(
+    tmp_path: Path, port: int, command: Callable[..., Command]
+) -> None:
     for expected in ("7", "14"):
-        with subprocess.Popen(
-            [*command, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process:
-            assert process.stdout is not None
-            lines = [process.stdout.readline() for _ in range(5)]
-            try:
-                assert lines[0] == "A cluster of one member is ready.\n"
-                assert f"ingress endpoints 0={HOST}:{port}" in lines[1]
-                found = re.search(r"aeron-cluster (client --ingress \S+ --embedded-driver send) TEXT", lines[3])
-                assert found is not None
-                answer = subprocess.run(
-                    [*command[:3], *found[1].split(), "7"],
-                    env=environment,
-                    capture_output=True,
-                    text=True,
-                    timeout=LIMIT_S,
-                    check=False,
-                )
-                assert answer.returncode == 0, answer.stderr
-                assert answer.stdout == f"{expected}\n"
-            finally:
-                process.send_signal(signal.SIGTERM)
-                _out, errors = process.communicate(timeout=LIMIT_S)
-            assert process.returncode == 0, errors
-            assert "SIGTERM: the node was closed" in errors
+        node = command("dev", SERVICE, "--dir", str(tmp_path / "node"), "--host", HOST, "--port", str(port))
+        assert node.lines[0] == "A cluster of one member is ready.\n"
+        assert f"ingress endpoints 0={HOST}:{port}" in node.lines[1]
+        assert node.send("7") == f"{expected}\n"
+        node.stop()
+
+
+def test_the_configuration_file_of_the_document_is_taken(
+    tmp_path: Path, port: int, command: Callable[..., Command]
+) -> None:
+    text = (ROOT / "docs" / "consensus-module.md").read_text(encoding="utf-8")
+    text = text.partition("```toml\n")[2].partition("```")[0]
+    for given, here in (
+        ("my_package.my_module:Counter", SERVICE),
+        ("/var/lib/cluster", str(tmp_path / "node")),
+        ("node0", HOST),
+        ("9010", str(port)),
+    ):
+        assert given in text
+        text = text.replace(given, here)
+    file = tmp_path / "node.toml"
+    file.write_text(text, encoding="utf-8")
+    node = command("node", "--config", str(file))
+    assert node.send("7") == "7\n"
+    node.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "services must be given, such as services = "),
+        ('services = ["a:B"]', "directory must be given, such as directory = "),
+        ("servces = 1", "unknown key 'servces': did you mean 'services'?"),
+        ("port = true", "port=True: must be a whole number"),
+        ('services = "a:B"', "services='a:B': must be a list of package.module:Class"),
+        ("archive = 1", "archive=1: must be a table of settings"),
+        ("=", "is not TOML"),
+        ('services = [1]\ndirectory = "d"', "service=1: must be package.module:Name"),
+    ],
+)
+def test_a_configuration_file_that_is_wrong_is_named(
+    tmp_path: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(text, encoding="utf-8")
+    assert main(["node", "--config", str(file)]) == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert text.startswith(("services = [1]",)) or str(file) in errors

@@ -47,6 +47,10 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
         from container.node.command import dev_parser
 
         return dev_parser(_Parser, f"{program} dev").parse_args(arguments[1:])
+    if arguments[:1] == ["node"]:
+        from container.node.command import node_parser
+
+        return node_parser(_Parser, f"{program} node").parse_args(arguments[1:])
     if arguments[:1] == ["pipeline"]:
         from container.pipeline.command import pipeline_parser
 
@@ -78,6 +82,7 @@ def _parser(program: str, run: Callable[[Any], None]) -> argparse.ArgumentParser
     words = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_run(words, run)
     words.add_parser("dev", help="run a cluster of one member for a service, all in this process", add_help=False)
+    words.add_parser("node", help="the same for production, as a TOML file says", add_help=False)
     words.add_parser("archive", help="run an archive beside a media driver", add_help=False)
     words.add_parser("consensus-module", help="run the consensus module of a cluster of one", add_help=False)
     words.add_parser("client", help="send to a cluster, measure it, show what it sends", add_help=False)

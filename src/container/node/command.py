@@ -1,4 +1,4 @@
-"""The command ``aeron-cluster dev``: a cluster of one member for a service, until it is asked to end."""
+"""The commands ``aeron-cluster dev`` and ``node``: a cluster of one member, until it is asked to end."""
 
 from __future__ import annotations
 
@@ -11,10 +11,26 @@ from container.common.error_texts import message_of, type_name
 from container.common.loggers import report
 from container.common.main_program import Ending, report_crashes
 from container.common.object_path import create_object, search_current_directory
+from container.common.values import shown, suggestion
+from container.errors import ConfigurationError
 from container.node.cluster_node import PORT, ClusterNode
 from container.service.service_handler import ServiceHandler
 from container.settings.arguments import number, path
+from container.settings.sources import read_toml
 
+_KINDS = {str: "a text", int: "a whole number", list: "a list of package.module:Class", dict: "a table of settings"}
+_NODE_KEYS: dict[str, type] = {
+    "services": list,
+    "directory": str,
+    "host": str,
+    "port": int,
+    "aeron_dir": str,
+    "driver": dict,
+    "archive": dict,
+    "consensus_module": dict,
+    "container": dict,
+}
+_NODE_HELP = "docs/consensus-module.md"
 _LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
@@ -50,7 +66,22 @@ def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
     parser.add_argument(
         "--log-level", choices=_LOG_LEVELS, default="info", help="what is logged to standard error (default: info)"
     )
-    parser.set_defaults(command=_run)
+    parser.set_defaults(command=_run_dev)
+    return parser
+
+
+def node_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
+    """The parser of what follows ``aeron-cluster node``; its result has ``command``, to be called."""
+    parser = make(
+        prog=program,
+        description="Run a cluster of one member with media driver, archive, consensus module and services in this "
+        "process, as a TOML file says, until a tool ends the cluster, Ctrl-C or SIGTERM.",
+    )
+    parser.add_argument("--config", required=True, metavar="FILE", help="TOML file: see docs/consensus-module.md")
+    parser.add_argument(
+        "--log-level", choices=_LOG_LEVELS, default="info", help="what is logged to standard error (default: info)"
+    )
+    parser.set_defaults(command=_run_node)
     return parser
 
 
@@ -60,10 +91,31 @@ class _Start:
     is_starting = True
 
 
-def _run(options: argparse.Namespace) -> None:
+def _run_dev(options: argparse.Namespace) -> None:
+    _run(options.services, {name: getattr(options, name) for name in ("directory", "host", "port", "aeron_dir")})
+
+
+def _run_node(options: argparse.Namespace) -> None:
+    file = options.config
+    found = read_toml(file, "--config")
+    for name, value in found.items():
+        kind = _NODE_KEYS.get(name)
+        if kind is None:
+            raise ConfigurationError(f"{file}: unknown key {shown(name)}: {suggestion(name, _NODE_KEYS, _NODE_HELP)}")
+        if type(value) is not kind:
+            raise ConfigurationError(f"{file}: {name}={shown(value)}: must be {_KINDS[kind]}")
+    for name, example in (("services", '["package.module:Class"]'), ("directory", '"/var/lib/cluster"')):
+        if not found.get(name):
+            raise ConfigurationError(f"{file}: {name} must be given, such as {name} = {example}")
+    services = found.pop("services")
+    # Production: too little memory for a log buffer is an error then, and not the end of the process.
+    found["driver"] = {"term_buffer_sparse_file": False, **found.get("driver", {})}
+    _run(services, found)
+
+
+def _run(paths: list[str], settings: dict[str, Any]) -> None:
     search_current_directory()
-    services: list[ClusteredService | ServiceHandler] = [create_object(each, "service") for each in options.services]
-    settings: dict[str, Any] = {name: getattr(options, name) for name in ("directory", "host", "port", "aeron_dir")}
+    services: list[ClusteredService | ServiceHandler] = [create_object(each, "service") for each in paths]
     report_crashes()
     start = _Start()
     with Ending(start) as end:

@@ -9,7 +9,7 @@ import os
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from container.common.channel_uri import ChannelUri
 from container.common.semantic_version import parse_version
@@ -247,6 +247,22 @@ def _check_response_stream_id(settings: Settings) -> None:
 
 
 def _read_file(given_path: object, source: str, table: Mapping[str, Setting]) -> dict[str, Given]:
+    values = read_toml(given_path, source)
+    path = os.fspath(cast("str | os.PathLike[str]", given_path))
+    _refuse_unknown(values, f" in config file {path}", table, table)
+    return {name: Given(value, f" from {path}", False) for name, value in values.items()}
+
+
+def read_toml(given_path: object, source: str) -> dict[str, Any]:
+    """What a TOML file holds.
+
+    Args:
+        given_path: its path (str or os.PathLike).
+        source: what gave the path, for the error.
+
+    Raises:
+        ConfigurationError: it is no path, cannot be read, is too long, or no TOML.
+    """
     try:
         path = os.fspath(given_path) if isinstance(given_path, os.PathLike) else given_path
     except Exception:
@@ -261,13 +277,11 @@ def _read_file(given_path: object, source: str, table: Mapping[str, Setting]) ->
     if len(content) > _FILE_LENGTH_MAX:
         raise ConfigurationError(f"config file {path} is longer than {_FILE_LENGTH_MAX} bytes")
     try:
-        values = tomllib.loads(content.decode())
+        return tomllib.loads(content.decode())
     except RecursionError:
         raise ConfigurationError(f"config file {path} is not TOML: its values are nested too deep") from None
     except ValueError as error:  # also a number of too many digits, and what is not UTF-8
         raise ConfigurationError(f"config file {path} is not TOML: {error}") from error
-    _refuse_unknown(values, f" in config file {path}", table, table)
-    return {name: Given(value, f" from {path}", False) for name, value in values.items()}
 
 
 def _refuse_unknown(
