@@ -294,7 +294,7 @@ def test_the_configuration_file_of_the_document_is_taken(
     [
         ("", "services must be given, such as services = "),
         ('services = ["a:B"]', "directory must be given, such as directory = "),
-        ("servces = 1", "unknown key 'servces': did you mean 'services'?"),
+        ("service = 1", "unknown key 'service': did you mean 'services'?"),
         ("port = true", "port=True: must be a whole number"),
         ('services = "a:B"', "services='a:B': must be a list of package.module:Class"),
         ("archive = 1", "archive=1: must be a table of settings"),
