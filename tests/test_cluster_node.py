@@ -21,7 +21,7 @@ import container
 from container.__main__ import main
 from container.api import ClientSession, Cluster, ClusteredService, Header, MessageBuffer, SnapshotImage
 from container.client import AeronCluster, EgressListener
-from container.errors import ClusterError, ConfigurationError, ContainerError, MarkFileError
+from container.errors import ClusterError, ConfigurationError, ContainerError, MarkFileError, TimedOutError
 from container.node.cluster_node import ClusterNode
 from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
@@ -40,10 +40,11 @@ class Counter(ClusteredService):
 
     def __init__(self) -> None:
         self.total = 0
+        self.restored: int | None = None
 
     def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
         if snapshot_image is not None:
-            self.total = container.read_snapshot(snapshot_image, int)
+            self.total = self.restored = container.read_snapshot(snapshot_image, int)
 
     def on_session_message(
         self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
@@ -120,6 +121,37 @@ def test_a_service_is_served_and_goes_on_after_a_new_start(tmp_path: Path, port:
         assert node.failure is None
         assert not Path(node.aeron_dir).exists()
         node.close()
+
+
+def test_a_snapshot_is_taken_and_the_next_start_begins_there(tmp_path: Path, port: int) -> None:
+    with container.launch_node(Counter(), directory=tmp_path, host=HOST, port=port) as node:
+        assert ask(node, b"4") == b"4"
+        node.take_snapshot()
+        node.take_snapshot()
+        assert ask(node, b"5") == b"9"
+    with pytest.raises(ClusterError, match="the node has ended: no snapshot was taken"):
+        node.take_snapshot()
+    service = Counter()
+    with container.launch_node(service, directory=tmp_path, host=HOST, port=port) as node:
+        assert service.restored == 4
+        assert ask(node, b"6") == b"15"
+
+
+def test_a_snapshot_that_takes_too_long_is_reported(port: int) -> None:
+    go_on = threading.Event()
+
+    class Slow(Counter):
+        def on_take_snapshot(self, snapshot_publication: container.SnapshotPublication) -> None:
+            assert go_on.wait(LIMIT_S)
+            super().on_take_snapshot(snapshot_publication)
+
+    with container.launch_node(Slow(), host=HOST, port=port) as node:
+        with pytest.raises(TimedOutError, match=r"a snapshot was asked for and not taken after 0.2 s"):
+            node.take_snapshot(timeout=0.2)
+        with pytest.raises(TimedOutError, match=r"a snapshot was not asked for: another request is in progress after"):
+            node.take_snapshot(timeout=0.2)
+        go_on.set()
+        node.take_snapshot()
 
 
 def test_each_service_gets_each_message(port: int) -> None:

@@ -783,6 +783,21 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         """Whether it has started, no election is in progress, and it has not ended (bool)."""
         return self._start is None and self._election is None and self._state != STATE_CLOSED
 
+    @property
+    def snapshot_count(self):
+        """How many snapshots it has taken since its start (int). For any thread."""
+        return self._counters.snapshot_count.get()
+
+    def request_snapshot(self):
+        """Ask for a snapshot, as ClusterTool does; whether it could be asked for (bool). For any thread.
+
+        It cannot while the member does not lead, and while something else is asked for.
+        """
+        if self._state != STATE_ACTIVE or self._counters.control_toggle.get() != TOGGLE_NEUTRAL:
+            return False
+        self._counters.control_toggle.set(TOGGLE_SNAPSHOT)
+        return True
+
     # What an election asks for: ElectionHost
 
     @property

@@ -37,6 +37,7 @@ _PORT_MAX = 65_535
 _SHARED_MEMORY = Path("/dev/shm")
 _POLL_S = 0.001
 _LAUNCH_TIMEOUT_S = 30.0
+_SNAPSHOT_TIMEOUT_S = 30.0
 _NOTHING: Mapping[str, Any] = {}
 
 type Part = Archive | ConsensusModule | ClusteredServiceContainer
@@ -181,8 +182,8 @@ class ClusterNode:
 
     def _await_leader(self, timeout: float) -> None:
         end = time.monotonic() + timeout
-        module = next(part for part in self._parts if isinstance(part, ConsensusModule))
-        while not module.context.agent.has_leader or self._has_ended.is_set():
+        agent = self._module().context.agent
+        while not agent.has_leader or self._has_ended.is_set():
             if self._has_ended.wait(_POLL_S):
                 self.close()  # the others end as well: one of them may have the cause
                 failures = [part.failure for part in self._ended if part.failure is not None]
@@ -190,6 +191,36 @@ class ClusterNode:
                 raise ClusterError(f"the node ended while it started: {reasons}") from next(iter(failures), None)
             if time.monotonic() > end:
                 raise TimedOutError(f"the node does not lead after {timeout:g} s: its service replays, or waits")
+
+    def take_snapshot(self, timeout: float = _SNAPSHOT_TIMEOUT_S) -> None:
+        """Have services and consensus module take a snapshot, and wait for it; the next start begins there.
+
+        For any thread but those of its parts.
+
+        Args:
+            timeout: seconds until it is taken, at most.
+
+        Raises:
+            ClusterError: the node has ended.
+            TimedOutError: it was not taken in time: a callback takes long, or a tool has asked for something else.
+            ForkedError: in a forked child.
+        """
+        if self._parent_id:
+            raise forks.refusal("take a snapshot", "a node", self._parent_id)
+        end = time.monotonic() + timeout
+        agent = self._module().context.agent
+        before = agent.snapshot_count
+        is_requested = False
+        while not is_requested or agent.snapshot_count == before:
+            is_requested = is_requested or agent.request_snapshot()
+            if self._has_ended.wait(_POLL_S):
+                raise ClusterError("the node has ended: no snapshot was taken") from self.failure
+            if time.monotonic() > end:
+                state = "asked for and not taken" if is_requested else "not asked for: another request is in progress"
+                raise TimedOutError(f"a snapshot was {state} after {timeout:g} s")
+
+    def _module(self) -> ConsensusModule:
+        return next(part for part in self._parts if isinstance(part, ConsensusModule))
 
     def _disown(self, process_id: int) -> None:
         self._parent_id = process_id
