@@ -177,6 +177,11 @@ def test_a_port_that_is_in_use_is_named_and_nothing_is_left(tmp_path: Path, port
         ({"port": 0}, "port=0: must be a whole number from 1 to 65531"),
         ({"port": "9010"}, "port='9010': must be a whole number"),
         ({"host": "no such host"}, "host='no such host' port=.* cannot be had"),
+        ({"host": "a" * 70}, "host='a.*' port=.* cannot be had"),
+        ({"host": 1}, "host=1: must be a name or an address of this machine"),
+        ({"archive": {"threading_mode": "INVOKER"}}, "Archive: each part of a node has a thread of its own"),
+        ({"consensus_module": {"threading_mode": "INVOKER"}}, "ConsensusModule: each part of a node has a thread"),
+        ({"container": {"use_agent_invoker": True}}, "ClusteredServiceContainer: each part of a node has a thread"),
         ({"archive": {"nonsense": 1}}, "nonsense"),
         ({"consensus_module": {"file_sync_level": 7}}, "file_sync_level=7"),
         ({"container": {"cycle_threshold_ns": -1}}, "cycle_threshold_ns=-1"),
@@ -190,6 +195,13 @@ def test_what_cannot_be_is_refused_and_everything_closed(
         container.launch_node(Counter(), **dict[str, Any](directory=tmp_path, host=HOST, port=port) | given)
     assert threading.active_count() == threads
     with container.launch_node(Counter(), directory=tmp_path, host=HOST, port=port) as node:
+        assert ask(node, b"1") == b"1"
+
+
+@pytest.mark.skipif(not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists(), reason="no IPv6 on this machine")
+def test_a_host_may_be_an_ipv6_address(port: int) -> None:
+    with container.launch_node(Counter(), host="::1", port=port) as node:
+        assert node.ingress_endpoints == f"0=[::1]:{port}"
         assert ask(node, b"1") == b"1"
 
 

@@ -60,8 +60,8 @@ class ClusterNode:
         """What :meth:`launch` fills with parts."""
         self.directory = directory
         self.aeron_dir = aeron_dir
-        self.ingress_endpoints = f"0={host}:{port}"
-        self._host = host
+        self._host = f"[{host}]" if ":" in host else host
+        self.ingress_endpoints = f"0={self._host}:{port}"
         self._ports = range(port, port + _PORT_COUNT)
         self._closing = ExitStack()
         self._parts: list[Part] = []
@@ -169,7 +169,12 @@ class ClusterNode:
             settings = {"cluster_dir": cluster_dir, "service_id": service_id, **where, **container}
             self._start(ClusteredServiceContainer, Context(service, **settings))
 
-    def _start(self, make: Callable[..., Any], context: Any) -> None:
+    def _start(self, make: type[Part], context: Any) -> None:
+        if context.use_agent_invoker if isinstance(context, Context) else context.is_invoker:
+            raise ConfigurationError(
+                f"{make.__name__}: each part of a node has a thread of its own: leave out threading_mode=INVOKER and "
+                "use_agent_invoker"
+            )
         part: Part = make(context, on_end=lambda: self._part_ended(part))
         self._parts.append(part)
         part.start()
@@ -289,14 +294,17 @@ def _check_ports(host: str, port: int) -> None:
             f"port={shown(port)}: must be a whole number from 1 to {_PORT_MAX - _PORT_COUNT + 1}: the "
             f"{_PORT_COUNT - 1} ports after it are used as well"
         )
+    if not isinstance(host, str):
+        raise ConfigurationError(f"host={shown(host)}: must be a name or an address of this machine")
     for each in range(port, port + _PORT_COUNT):
         try:
             family, kind, protocol, _name, address = socket.getaddrinfo(host, each, type=socket.SOCK_DGRAM)[0]
             with socket.socket(family, kind, protocol) as taken:
                 taken.bind(address)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a name that is none
+            reason = error.strerror if isinstance(error, OSError) else message_of(error)
             raise ConfigurationError(
-                f"host={shown(host)} port={port}: UDP port {each} cannot be had: {error.strerror}; give a host of this "
+                f"host={shown(host)} port={port}: UDP port {each} cannot be had: {reason}; give a host of this "
                 f"machine, and a port with {_PORT_COUNT - 1} free ones after it"
             ) from error
 
