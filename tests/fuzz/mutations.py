@@ -96,7 +96,7 @@ def overgrown(rng: random.Random, message: bytes) -> list[Frame]:
     if len(message) < position + VAR_LENGTH.size:
         return whole(message + rng.randbytes(rng.randint(1, 64)))
     right = VAR_LENGTH.unpack_from(message, position)[0]
-    length = rng.choice([*VAR_LENGTHS, right + 1, max(0, right - 1)])
+    length = rng.choice([*VAR_LENGTHS, min(right + 1, 2**32 - 1), max(0, right - 1)])
     return whole(message[:position] + VAR_LENGTH.pack(length) + message[position + VAR_LENGTH.size :])
 
 
