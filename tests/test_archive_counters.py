@@ -188,7 +188,7 @@ def test_the_label_of_a_recording_is_cut_in_its_channel(archive_id: int) -> None
 
 @pytest.fixture(scope="module")
 def media_driver() -> Iterator[MediaDriver]:
-    with MediaDriver.launch_embedded(client_liveness_timeout_ns=500_000_000, timer_interval_ns=20_000_000) as driver:
+    with MediaDriver.launch_embedded(timer_interval_ns=20_000_000) as driver:
         yield driver
 
 

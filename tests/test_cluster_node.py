@@ -31,8 +31,8 @@ LIMIT_S = 30.0
 HOST = "127.0.0.1"
 COMMAND = (sys.executable, "-m", "container")
 SERVICE = "tests.test_cluster_node:Counter"
-QUICK = {"client_liveness_timeout_ns": 1_000_000_000, "timer_interval_ns": 100_000_000}
-"""A driver that gives a client up after a second."""
+QUICK = {"client_liveness_timeout_ns": 2_000_000_000, "timer_interval_ns": 100_000_000}
+"""A driver that gives a client up after two seconds."""
 
 
 class Counter(ClusteredService):
@@ -247,7 +247,7 @@ def test_a_service_that_fails_ends_the_node_and_says_why(port: int) -> None:
 
 @pytest.mark.parametrize("word", [b"block", b"hold"])
 @pytest.mark.parametrize(
-    ("seconds", "driver"), [(3, QUICK), pytest.param(60, {}, marks=[pytest.mark.slow, pytest.mark.timeout(120)])]
+    ("seconds", "driver"), [(5, QUICK), pytest.param(60, {}, marks=[pytest.mark.slow, pytest.mark.timeout(120)])]
 )
 def test_a_callback_longer_than_the_driver_s_patience_costs_no_part(
     port: int, word: bytes, seconds: int, driver: dict[str, Any]
