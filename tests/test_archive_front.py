@@ -436,6 +436,7 @@ def test_a_truncation_that_is_finished_is_not_called_an_end(owner: Owner, caplog
     assert "had not ended" not in caplog.text
 
 
+@pytest.mark.slow
 def test_many_recordings_that_had_not_ended_are_few_lines(owner: Owner, caplog: pytest.LogCaptureFixture) -> None:
     with owner.launch(low_storage_space_threshold=0) as archive:
         for _ in range(23):
