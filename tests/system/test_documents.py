@@ -278,5 +278,6 @@ def test_the_commands_exist(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_configuration_file_is_taken() -> None:
-    (block,) = [block for block in BLOCKS.values() if block.language == "toml"]
+    block = BLOCKS["docs/settings.md: Settings (toml)"]
+    assert block.language == "toml"
     assert set(tomllib.loads(block.text)) <= set(settings_table())
