@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import linecache
@@ -13,10 +14,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks._harness import resident_mib
 from container.api import Cluster
 from container.common import error_texts
 from container.testing import transport_probe as seam
 from container.transport.seam import Client
+
+
+def used_mib() -> float:
+    """Resident memory of this process in MiB, without what the allocator has free and keeps for later."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+    return resident_mib(os.getpid())
 
 
 def python_objects() -> Counter[str]:

@@ -6,7 +6,6 @@ The first part stands for upstream's PendingServiceMessageTrackerTest.
 from __future__ import annotations
 
 import itertools
-import os
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from benchmarks._harness import resident_mib
 from container.consensus.pending_service_messages import (
     PendingServiceMessageTracker,
     service_id_from_log_message,
@@ -25,6 +23,7 @@ from container.consensus.pending_service_messages import (
 )
 from container.errors import Category, ClusterError, ConfigurationError
 from tests.cython_module import compile_module
+from tests.resources import used_mib
 
 LONG_MAX = 2**63 - 1
 LONG_MIN = -(2**63)
@@ -529,12 +528,12 @@ def test_a_flood_ends_with_an_error_and_the_memory_is_given_back(native: Any) ->
 
 
 def test_an_empty_tracker_keeps_little_memory(native: Any, tracker: PendingServiceMessageTracker) -> None:
-    before = resident_mib(os.getpid())
+    before = used_mib()
     for _ in range(3):
         native.enqueue_many(tracker, bytes(10_000), 6_000)
-        assert resident_mib(os.getpid()) > before + 50
+        assert used_mib() > before + 50
         tracker.sweep_follower(tracker.next_service_session_id - 1)
-        assert resident_mib(os.getpid()) < before + 20
+        assert used_mib() < before + 20
 
 
 def test_a_tracker_that_goes_gives_its_memory_back(native: Any) -> None:
@@ -543,10 +542,10 @@ def test_a_tracker_that_goes_gives_its_memory_back(native: Any) -> None:
 
     for _ in range(3):
         live()
-    before = resident_mib(os.getpid())
+    before = used_mib()
     for _ in range(100):
         live()
-    assert resident_mib(os.getpid()) < before + 20
+    assert used_mib() < before + 20
 
 
 # Whoever is given messages must not change them.

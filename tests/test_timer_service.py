@@ -6,7 +6,6 @@ most run with the wheel as well, as both have the same order here.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from benchmarks._harness import resident_mib
 from container.consensus.timer_service import (
     PriorityHeapTimerService,
     TimerHandler,
@@ -23,6 +21,7 @@ from container.consensus.timer_service import (
     WheelTimerService,
 )
 from container.errors import ClusterError, ConfigurationError
+from tests.resources import used_mib
 
 LIMIT = 20
 LONG_MAX = 2**63 - 1
@@ -579,10 +578,10 @@ def test_a_service_that_goes_gives_its_memory_back(handler: Handler) -> None:
 
     for _ in range(3):
         live()
-    before = resident_mib(os.getpid())
+    before = used_mib()
     for _ in range(100):
         live()
-    assert resident_mib(os.getpid()) < before + 20
+    assert used_mib() < before + 20
 
 
 # What is abstract says so.
