@@ -10,9 +10,7 @@ from container.archive.archive_context import ArchiveContext
 from container.archive.native_archive import Archive
 from container.common.agent_owner import run_until_ended
 from container.settings.archive_table import archive_settings_table
-from container.settings.arguments import add_settings, path
-
-_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+from container.settings.arguments import add_log_level, add_settings, path
 
 
 def archive_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
@@ -29,9 +27,7 @@ def archive_parser(make: Callable[..., argparse.ArgumentParser], program: str) -
     parser.add_argument(
         "--config", metavar="FILE", help="TOML file with settings, by their names [AERON_ARCHIVE_CONFIG_FILE]"
     )
-    parser.add_argument(
-        "--log-level", choices=_LOG_LEVELS, default="info", help="what is logged to standard error (default: info)"
-    )
+    add_log_level(parser)
     add_settings(parser, archive_settings_table())
     parser.set_defaults(command=_run)
     return parser

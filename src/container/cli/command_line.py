@@ -7,10 +7,8 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from container.errors import ConfigurationError
-from container.settings.arguments import add_settings
+from container.settings.arguments import add_log_level, add_settings
 from container.settings.table import settings_table
-
-_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -108,8 +106,6 @@ def _add_run(words: Any, run: Callable[[Any], None]) -> None:
     parser.add_argument(
         "--config", metavar="FILE", help="TOML file with settings, by their names [AERON_CLUSTER_CONFIG_FILE]"
     )
-    parser.add_argument(
-        "--log-level", choices=_LOG_LEVELS, default="info", help="what is logged to standard error (default: info)"
-    )
+    add_log_level(parser)
     add_settings(parser, settings_table(), without=("service_class_name",))  # the positional argument
     parser.set_defaults(command=run)

@@ -17,13 +17,12 @@ from container.client.egress_listener import EgressListener, EventCode
 from container.client.round_trips import RoundTrips, percentile_us
 from container.common.values import shown
 from container.errors import ClosedError, ConfigurationError, TimedOutError
-from container.settings.arguments import number, seconds
+from container.settings.arguments import add_log_level, number, seconds
 
 _PROGRESS_INTERVAL_S = 0.2
 _LINE_INTERVAL_S = 1.0
 _BENCH_SLICE_S = 0.05
 _NS_PER_S = 1_000_000_000
-_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 def client_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
@@ -100,7 +99,7 @@ def _add_connection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=seconds, metavar="S", help="seconds for the connect and each send (default: 5)"
     )
-    parser.add_argument("--log-level", choices=_LOG_LEVELS, default="warning", help="what is logged (default: warning)")
+    add_log_level(parser, "warning", "what is logged")
 
 
 class Progress:

@@ -9,10 +9,8 @@ from typing import Any
 from container.common.agent_owner import run_until_ended
 from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import ConsensusModuleContext
-from container.settings.arguments import add_settings, path
+from container.settings.arguments import add_log_level, add_settings, path
 from container.settings.consensus_module_table import consensus_module_settings_table
-
-_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 def consensus_module_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
@@ -31,9 +29,7 @@ def consensus_module_parser(make: Callable[..., argparse.ArgumentParser], progra
         metavar="FILE",
         help="TOML file with settings, by their names [AERON_CLUSTER_CONSENSUS_MODULE_CONFIG_FILE]",
     )
-    parser.add_argument(
-        "--log-level", choices=_LOG_LEVELS, default="info", help="what is logged to standard error (default: info)"
-    )
+    add_log_level(parser)
     add_settings(parser, consensus_module_settings_table())
     parser.set_defaults(command=_run)
     return parser

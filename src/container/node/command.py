@@ -15,7 +15,7 @@ from container.common.values import shown, suggestion
 from container.errors import ConfigurationError
 from container.node.cluster_node import PORT, ClusterNode
 from container.service.service_handler import ServiceHandler
-from container.settings.arguments import number, path
+from container.settings.arguments import add_log_level, number, path
 from container.settings.sources import read_toml
 
 _KINDS = {str: "a text", int: "a whole number", list: "a list of package.module:Class", dict: "a table of settings"}
@@ -31,7 +31,6 @@ _NODE_KEYS: dict[str, type] = {
     "container": dict,
 }
 _NODE_HELP = "docs/consensus-module.md"
-_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
@@ -63,9 +62,7 @@ def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
         help=f"UDP port for clients; the four after it are used as well (default: {PORT})",
     )
     parser.add_argument("--aeron-dir", type=path, metavar="DIR", help="directory of the media driver that it starts")
-    parser.add_argument(
-        "--log-level", choices=_LOG_LEVELS, default="info", help="what is logged to standard error (default: info)"
-    )
+    add_log_level(parser)
     parser.set_defaults(command=_run_dev)
     return parser
 
@@ -78,9 +75,7 @@ def node_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> a
         "process, as a TOML file says, until a tool ends the cluster, Ctrl-C or SIGTERM.",
     )
     parser.add_argument("--config", required=True, metavar="FILE", help="TOML file: see docs/consensus-module.md")
-    parser.add_argument(
-        "--log-level", choices=_LOG_LEVELS, default="info", help="what is logged to standard error (default: info)"
-    )
+    add_log_level(parser)
     parser.set_defaults(command=_run_node)
     return parser
 

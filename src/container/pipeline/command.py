@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError
-from container.settings.arguments import number, path, seconds
+from container.settings.arguments import add_log_level, number, path, seconds
 from container.settings.setting import MAX_SERVICE_COUNT
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from container.pipeline.manifest import Manifest
     from container.spark.options import SourceOptions
 
-_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 _LINE_INTERVAL_S = 10.0
 
 
@@ -39,7 +38,7 @@ def pipeline_parser(make: Callable[..., argparse.ArgumentParser], program: str) 
     parser.add_argument(
         "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark; may be given again"
     )
-    parser.add_argument("--log-level", choices=_LOG_LEVELS, default="warning", help="what is logged (default: warning)")
+    add_log_level(parser, "warning", "what is logged")
     words = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_ingest(words)
     _add_audit(words)

@@ -14,6 +14,7 @@ from container.settings.setting import Setting
 from container.settings.sources import parse_text
 
 _MAX_S = 1_000_000_000
+_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 def number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
@@ -44,6 +45,13 @@ def path(text: str) -> Path:
     if not is_path(text):
         raise argparse.ArgumentTypeError(f"{shown(text)}: must be a path in UTF-8, without NUL")
     return Path(text)
+
+
+def add_log_level(
+    parser: argparse.ArgumentParser, default: str = "info", about: str = "what is logged to standard error"
+) -> None:
+    """Add the option ``--log-level``."""
+    parser.add_argument("--log-level", choices=_LOG_LEVELS, default=default, help=f"{about} (default: {default})")
 
 
 def add_settings(
