@@ -29,6 +29,7 @@ FIRST, SECOND, THIRD = (1_000, 41), (2_000, 42), (3_000, 43)
 LEVELS = [0, 1, 2]
 START = 1024
 PLACES_PER_PAGE = 64
+VERSION = 2
 
 
 @pytest.fixture(params=["files", "simulated"])
@@ -369,12 +370,21 @@ def test_no_byte_that_rots_is_believed_or_stops_a_start() -> None:
             disk.rot(f"/{POSITIONS_NAME}", offset, mask)
             found = opened(disk.process(), "/")
             assert found.known(described(5)) in (None, exact)
-            if offset < 16 or 32 <= offset < 48 or 512 <= offset < 576 - 8:
+            if offset < 16 or 32 <= offset < 48 or 512 <= offset < 576:
                 assert found.known(described(5)) is None, offset
             assert found.truncations() in ({}, {6: START})
             disk.rot(f"/{POSITIONS_NAME}", offset, mask)
     found.begin_ownership(SECOND)
     assert opened(disk.process(), "/").known(described(5)) is None
+
+
+def test_zeros_in_the_place_of_a_position_are_not_believed(tmp_path: Path) -> None:
+    owned(FileStorage(), str(tmp_path)).begin(described(5, start_position=0), 2048)
+    path = tmp_path / POSITIONS_NAME
+    whole = path.read_bytes()
+    for begin in range(512, 576):
+        path.write_bytes(whole[:begin].ljust(len(whole), b"\0"))
+        assert opened(FileStorage(), str(tmp_path)).known(described(5, start_position=0)) is None, begin
 
 
 @pytest.mark.parametrize("length", [0, 1, 63, 511, 512, 575])
@@ -410,11 +420,11 @@ def test_a_file_of_another_version_says_nothing(tmp_path: Path) -> None:
     owned(FileStorage(), str(tmp_path)).begin(described(5), START)
     path = tmp_path / POSITIONS_NAME
     content = bytearray(path.read_bytes())
-    content[8:12] = struct.pack("<i", 2)
+    content[8:12] = struct.pack("<i", VERSION + 1)
     content[80:84] = struct.pack("<I", zlib.crc32(content[:80]))
     path.write_bytes(content)
     assert opened(FileStorage(), str(tmp_path)).known(described(5)) is None
-    content[8:12] = struct.pack("<i", 1)
+    content[8:12] = struct.pack("<i", VERSION)
     content[80:84] = struct.pack("<I", zlib.crc32(content[:80]))
     path.write_bytes(content)
     assert opened(FileStorage(), str(tmp_path)).known(described(5)) is not None

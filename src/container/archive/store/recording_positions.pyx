@@ -43,7 +43,7 @@ POSITIONS_NAME = "archive.positions"
 _NEW_NAME = "archive.positions.new"
 _PASSING_ERRORS = frozenset([errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 _MAGIC = b"ARCPOS\r\n"
-_VERSION = 1
+_VERSION = 2
 
 cdef enum:
     PAGE = 4096                     # by so much the file grows, and so much of it is one map
@@ -53,14 +53,15 @@ cdef enum:
     SPARE_PLACES = 8                # kept free by recordings, so that a truncation finds one on a full disk
     FRAME_ALIGNMENT = 32
     NO_PID = -1                     # of the owner during a recovery: there is none
-    STEP_MAX = 1024 * 1024 * 1024   # a position moves within a term
 
 cdef enum:
     KIND_FREE = 0
     KIND_POSITION = 1
     KIND_TRUNCATION = 2
 
-# Offsets in a place. The checksum is of kind, recording id and identity; the position is there twice.
+# Offsets in a place. The checksum is of kind, recording id and identity; the position is there twice, the second time with
+# all its bits turned, so that zeros are no position. A crash between the two stores leaves two that differ: neither is
+# believed.
 cdef enum:
     KIND_OFFSET = 0
     CHECKSUM_OFFSET = 4
@@ -68,7 +69,7 @@ cdef enum:
     IDENTITY_OFFSET = 16
     IDENTITY_LENGTH = 32
     POSITION_OFFSET = 48
-    NEXT_POSITION_OFFSET = 56       # stored before POSITION_OFFSET
+    TURNED_POSITION_OFFSET = 56
 
 _HEADER = struct.Struct("<8sii16sqqqq")         # magic, version, sync level, boot id, owner, owner during its recovery
 _IDENTITY = struct.Struct("<qqqii")             # start timestamp, control session, correlation, session id, zero
@@ -80,7 +81,7 @@ cdef class RecordingPosition:
     cpdef int set(self, int64_t position) except -1:
         """The recording is written up to a log position. Raises ArchiveError once closed."""
         cdef uint8_t* place = self._place()
-        position_store(place + NEXT_POSITION_OFFSET, position)
+        position_store(place + TURNED_POSITION_OFFSET, ~position)
         position_store(place + POSITION_OFFSET, position)
         return 0
 
@@ -348,18 +349,18 @@ cdef bytes _header(int sync_level, bytes boot_id, object timestamp, object pid, 
 cdef bytes _place_bytes(int kind, int64_t recording_id, bytes identity, int64_t position):
     known = struct.pack("<q", recording_id) + identity
     return (struct.pack("<I", kind) + _crc(struct.pack("<I", kind) + known) + known
-            + struct.pack("<qq", position, position))
+            + struct.pack("<qq", position, ~position))
 
 
 cdef tuple _read_place(bytes place):
     """Kind, recording id and position; KIND_FREE when it is free or damaged."""
-    cdef int64_t position, next_position
+    cdef int64_t position, turned
     kind, = struct.unpack_from("<I", place, KIND_OFFSET)
     recording_id, = struct.unpack_from("<q", place, RECORDING_ID_OFFSET)
-    position, next_position = struct.unpack_from("<qq", place, POSITION_OFFSET)
+    position, turned = struct.unpack_from("<qq", place, POSITION_OFFSET)
     if (kind != KIND_FREE and _crc(place[:4] + place[RECORDING_ID_OFFSET:POSITION_OFFSET]) == place[4:8]
             and 0 <= position <= _POSITION_MAX and position % FRAME_ALIGNMENT == 0
-            and 0 <= next_position - position <= STEP_MAX):
+            and turned == ~position):
         return kind, recording_id, position
     return KIND_FREE, recording_id, 0
 
