@@ -78,6 +78,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef object _snapshot                       # generator; None: none is in progress
     cdef object _termination                    # deadline (ns) of a termination that this leader began; None: none
     cdef int64_t _termination_position          # NULL_POSITION: none was asked for
+    cdef int64_t _snapshot_position             # of the snapshot in progress, or of the last one
     cdef bint _is_awaiting_services             # in a termination
     cdef bint _is_termination_sent              # to the services
     cdef int64_t _service_ack_id
@@ -144,4 +145,5 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int _stop_log_recording(self) except -1
     cdef int _replay_poll(self, int64_t stop_position) except -1
     cdef int _invoke_client(self) except -1
+    cdef int64_t _max_payload_length(self) except -1
     cdef PendingServiceMessageTracker _tracker_of(self, int service_id)

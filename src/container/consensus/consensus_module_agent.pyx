@@ -17,7 +17,7 @@ from container.archive.client.recording_counters cimport NULL_COUNTER_ID
 from container.codecs.cluster cimport (
     ADMIN_REQUEST_TEMPLATE_ID, ADMIN_REQUEST_TYPE_SNAPSHOT, ADMIN_RESPONSE_CODE_ERROR, ADMIN_RESPONSE_CODE_OK,
     ADMIN_RESPONSE_CODE_UNAUTHORISED_ACCESS, CLUSTER_ACTION_RESUME, CLUSTER_ACTION_SNAPSHOT, CLUSTER_ACTION_SUSPEND,
-    CLUSTER_SCHEMA_ID,
+    CLUSTER_SCHEMA_ID, SESSION_MESSAGE_HEADER_ENCODED_LENGTH,
 )
 from container.codecs.messages import encode
 from container.common import forks
@@ -64,6 +64,7 @@ cdef enum:
     ACTION_FLAGS_DEFAULT = 0
     ACTION_FLAGS_STANDBY_SNAPSHOT = 1
     CONSENSUS_MODULE_SERVICE_ID = -1
+    MAX_MESSAGE_LENGTH = 16 * 1024 * 1024       # of any publication
 
 cdef enum Toggle:                               # of the counter of type 202: what a tool wants of the cluster
     TOGGLE_INACTIVE
@@ -217,7 +218,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._message_appender = message_appender
         self._timers = context.new_timer_service(timer_appender)
         self._trackers = [PendingServiceMessageTracker(each) for each in range(settings.service_count)]
-        self._acks = ServiceAckQueues(settings.service_count)
+        self._acks = ServiceAckQueues(settings.service_count, self._on_error)
         self._listener = Listener.__new__(Listener, settings.service_count)
         self._log_adapter = LogAdapter(self, settings.log_fragment_limit)
         self._ingress = IngressAdapter(self, settings.ingress_fragment_limit)
@@ -527,12 +528,29 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         cdef PendingServiceMessageTracker tracker
         if not 0 <= index < len(self._trackers):
             return self._refuse_service("message", index)
+        if <int64_t> length > self._max_payload_length():
+            # The same on each member, and again in a replay: no member gives it an id.
+            return self._refuse_length(f"serviceId={index}", length)
         tracker = self._trackers[index]
         try:
             tracker.enqueue(payload, length)
         except ClusterError as error:           # one that is lost would be a gap in what all members offer
             self._on_error(error)
             self._terminate(False, message_of(error))
+        return 0
+
+    cdef int64_t _max_payload_length(self) except -1:
+        """Of a session message in the log (bytes)."""
+        cdef int64_t length = self.log_publisher.max_payload_length()
+        if length == 0 and self._recovery_plan is not None and self._recovery_plan.log is not None:
+            length = min(<int64_t> self._recovery_plan.log.term_buffer_length // 8, <int64_t> MAX_MESSAGE_LENGTH) - (
+                SESSION_MESSAGE_HEADER_ENCODED_LENGTH)
+        return length if length > 0 else MAX_MESSAGE_LENGTH
+
+    def _refuse_length(self, source, length):
+        self._on_error(ClusterError(
+            f"message of {length} bytes from {source}: the log takes {self._max_payload_length()} at most; it is not "
+            "in the log: send shorter ones, or give the log longer terms (aeron.cluster.log.channel)"))
         return 0
 
     def _refuse_service(self, what, index):
@@ -569,10 +587,11 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                 f"initial ack already received from service: possible duplicate serviceId={service_id}"))
             return 0
         self._acks.append(ServiceAck(service_id, ack_id, log_position, relevant_id))
+        # Upstream takes the position of a snapshot from the ack, whoever has sent it.
         if self._state == STATE_SNAPSHOT:
-            if self._snapshot is None and self._acks.has_reached(log_position, self._service_ack_id):
+            if self._snapshot is None and self._acks.has_reached(self._snapshot_position, self._service_ack_id):
                 self._service_ack_id += 1
-                self._begin_snapshot(log_position, timestamp, self._acks.poll_all())
+                self._begin_snapshot(self._snapshot_position, timestamp, self._acks.poll_all())
         elif self._state == STATE_TERMINATING and self._acks.has_reached(log_position, self._service_ack_id):
             self._on_terminated_services(log_position)
         return 0
@@ -628,6 +647,9 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             return ACTION_CONTINUE
         session = self.sessions.find(cluster_session_id)
         if session is None or not session.is_open():
+            return ACTION_CONTINUE
+        if <int64_t> length > self.log_publisher.max_payload_length():
+            self._refuse_length(f"clusterSessionId={cluster_session_id}", length)
             return ACTION_CONTINUE
         if self.log_publisher.append_message(
                 leadership_term_id, cluster_session_id, self._cluster_clock.time(), payload, length) <= 0:
@@ -687,6 +709,10 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._on_error(ClusterEvent(text))
         return 0
 
+    cdef int on_failed_message(self, object error) except -1:
+        self._on_error(error)
+        return 0
+
     # What the log says
 
     cdef int on_replay_session_message(self, int64_t cluster_session_id, int64_t timestamp) except -1:
@@ -724,6 +750,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         elif action == CLUSTER_ACTION_RESUME:
             self._set_state(STATE_ACTIVE, "the log")
         elif action == CLUSTER_ACTION_SNAPSHOT and flags == ACTION_FLAGS_DEFAULT:
+            self._snapshot_position = log_position
             self._set_state(STATE_SNAPSHOT, "the log")
             self._counters.snapshot_duration.begin(self._clock.nano_time())
         return 0
@@ -1182,6 +1209,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if position <= 0:
             return 0
         self._uncommitted_states.append((position, <int> self._state))
+        if next_state == STATE_SNAPSHOT:
+            self._snapshot_position = position
         self._set_state(next_state, reason)
         return 1
 

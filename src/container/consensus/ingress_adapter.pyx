@@ -1,6 +1,6 @@
 """Clients' requests and messages in, over the network and over IPC. Upstream: IngressAdapter.java.
 
-A message that is none, or is cut off, is reported and passed over: it must not disturb other clients.
+A message that is none, is cut off or fails is reported and passed over: it must not disturb other clients.
 """
 from libc.stdint cimport uint8_t
 
@@ -57,6 +57,8 @@ cdef class IngressStream(FragmentHandler):
         except CodecError as error:
             self._handler.on_malformed_message(
                 f"ingress message of {length} bytes from sessionId={header.session_id}: {error}")
+        except Exception as error:      # raised from here it would end the turn, for all clients
+            self._handler.on_failed_message(error)
         return ACTION_CONTINUE
 
     cdef int _on_other(self, const sbe.MessageHeader* message, const uint8_t* buffer, size_t length,

@@ -24,7 +24,7 @@ from container.consensus.cluster_session cimport (
     AUTHENTICATED, CHALLENGED, CLOSING, CONNECTED, CONNECTING, INIT, INVALID, OPEN, REJECTED, ClusterSession,
 )
 from container.consensus.log_publisher cimport LogPublisher
-from container.errors import ClosedError, ClusterError, ClusterEvent
+from container.errors import ClosedError, ClusterError, ClusterEvent, MessageTooLongError
 from container.transport.seam cimport NULL_VALUE, Client, Counter, Image
 
 cdef enum:
@@ -42,6 +42,7 @@ _CODE_NAMES = {EVENT_CODE_ERROR: "ERROR", EVENT_CODE_AUTHENTICATION_REJECTED: "A
 
 SESSION_LIMIT = "concurrent session limit"
 SESSION_REJECTED = "session failed authentication"
+SESSION_TOO_LONG = "response channel and principal do not fit a message of the log"
 
 
 cdef class SessionDecision:
@@ -390,10 +391,15 @@ cdef class SessionManager:
         cdef int64_t position
         if session.publication.available_window() <= 0:
             return False
-        position = self._log_publisher.append_session_open(
-            leadership_term_id, session.correlation_id, session.id, self._cluster_clock.time(),
-            session.response_stream_id, session.response_channel.encode("ascii", "replace"),
-            session.encoded_principal)
+        try:
+            position = self._log_publisher.append_session_open(
+                leadership_term_id, session.correlation_id, session.id, self._cluster_clock.time(),
+                session.response_stream_id, session.response_channel.encode("ascii", "replace"),
+                session.encoded_principal)
+        except MessageTooLongError as error:
+            self._on_error(error)
+            session.refuse(EVENT_CODE_ERROR, SESSION_TOO_LONG)
+            position = 0
         if position <= 0:
             return False
         session.open(position)
