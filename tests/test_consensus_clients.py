@@ -15,7 +15,7 @@ from container.codecs import messages as codecs
 from container.common.aeron_defaults import CONSENSUS_MODULE_STREAM_ID, CONTROL_CHANNEL, INGRESS_STREAM_ID
 from container.testing import transport_probe as seam
 from container.transport.seam import Publication
-from tests.consensus_world import IPC, VERSION, ConsensusWorld, WorldClient, session_message
+from tests.member_world import IPC, VERSION, MemberWorld, WorldClient, session_message
 
 ERROR, AUTHENTICATION_REJECTED = 1, 3
 TURNS = 40
@@ -26,7 +26,7 @@ WINDOW = 32 * 1024
 SECRET = b"Xyzzy-7-Plugh"
 
 
-def connected(world: ConsensusWorld, stream_id: int = 30_001, *, is_ipc: bool = True) -> WorldClient:
+def connected(world: MemberWorld, stream_id: int = 30_001, *, is_ipc: bool = True) -> WorldClient:
     """A client with a session."""
     client = WorldClient(world, stream_id, is_ipc=is_ipc)
     client.connect()
@@ -59,7 +59,7 @@ def assert_is_answered(client: WorldClient, payload: bytes, meanwhile: Callable[
     raise AssertionError(f"no answer in {TURNS} turns; reported: {client.world.errors[:3]}")
 
 
-def texts(world: ConsensusWorld) -> list[str]:
+def texts(world: MemberWorld) -> list[str]:
     """What was reported, which is forgotten."""
     found = [str(error) for error in world.errors]
     world.errors.clear()
@@ -84,7 +84,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     ("version", "shown"), [(1 << 16, "1.0.0"), (0xFF_FF_FF, "255.255.255"), (2 << 16 | 3 << 8, "2.3.0")]
 )
 def test_a_client_of_another_major_version_is_told_so(version: int, shown: str) -> None:
-    world = ConsensusWorld()
+    world = MemberWorld()
     client = WorldClient(world, 30_001, is_ipc=True)
     text = f"invalid client version {shown}, cluster is 0.3.0"
     assert refusal(client, client.connect_request(version=version)) == (ERROR, text)
@@ -97,13 +97,13 @@ def test_a_client_of_another_major_version_is_told_so(version: int, shown: str) 
 
 @pytest.mark.parametrize("version", [0, 1, VERSION, 0x00_FF_FF])
 def test_clients_of_the_same_major_version_are_served(version: int) -> None:
-    world = ConsensusWorld()
+    world = MemberWorld()
     client = WorldClient(world, 30_001, is_ipc=True)
     assert refusal(client, client.connect_request(version=version)) == (0, "")
 
 
 def test_clients_that_do_not_listen_take_the_places_of_others_until_they_time_out() -> None:
-    world = ConsensusWorld(max_concurrent_sessions=3)
+    world = MemberWorld(max_concurrent_sessions=3)
     good = connected(world)
     bad = WorldClient(world, 30_002, is_ipc=True)
     before = len(world.client.open_resources)
@@ -126,7 +126,7 @@ def test_a_principal_and_a_channel_that_the_log_does_not_take_are_refused() -> N
         def on_connected_session(self, session: SessionProxy, now_ms: int) -> None:
             session.authenticate(b"p" * 4096 if session.session_id == 1 else b"")
 
-    world = ConsensusWorld(authenticator=Lengthy())
+    world = MemberWorld(authenticator=Lengthy())
     bad, good = (WorldClient(world, 30_001 + number, is_ipc=True) for number in range(2))
     channel = IPC + "?alias=" + "x" * 4060
     text = "response channel and principal do not fit a message of the log"
@@ -167,7 +167,7 @@ class Guard(Authenticator):
                 session.reject()
 
 
-def challenged(world: ConsensusWorld, stream_id: int, answer: bytes) -> tuple[int, str]:
+def challenged(world: MemberWorld, stream_id: int, answer: bytes) -> tuple[int, str]:
     """How a client ends that knows the first secret, and answers with this one."""
     client = WorldClient(world, stream_id, is_ipc=True)
     client.send(client.connect_request(encoded_credentials=SECRET))
@@ -187,7 +187,7 @@ def test_credentials_are_nowhere_but_with_the_authenticator(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG, "container")
-    world = ConsensusWorld(authenticator=Guard(), authorisation_service=_Curious())
+    world = MemberWorld(authenticator=Guard(), authorisation_service=_Curious())
     rejected = (AUTHENTICATION_REJECTED, "session failed authentication")
     for number, credentials in enumerate((b"", SECRET + b"?", SECRET + b"raise", SECRET + b"fail")):
         client = WorldClient(world, 31_000 + number, is_ipc=True)
@@ -221,7 +221,7 @@ class _Curious:
         return False
 
 
-def _counters(world: ConsensusWorld) -> list[Any]:
+def _counters(world: MemberWorld) -> list[Any]:
     counters = seam.counters(world.client)
     return [seam.counter_record(counters, each) for each in range(seam.counter_capacity(counters))]
 
@@ -230,7 +230,7 @@ def _counters(world: ConsensusWorld) -> list[Any]:
 
 
 def test_a_client_that_floods_holds_up_nobody() -> None:
-    world = ConsensusWorld(window=WINDOW)
+    world = MemberWorld(window=WINDOW)
     good, bad = connected(world), connected(world, 30_002, is_ipc=False)
     sent = 0
 
@@ -247,17 +247,17 @@ def test_a_client_that_floods_holds_up_nobody() -> None:
     world.until(lambda: [event[0] for event in world.service.events].count("message") == sent + 30)
 
 
-def _too_long(world: ConsensusWorld, bad: WorldClient) -> Callable[[], int]:
+def _too_long(world: MemberWorld, bad: WorldClient) -> Callable[[], int]:
     publication, message = long_ingress(bad), session_message(bad.session_id, bytes(TOO_LONG))
     return lambda: seam.offer(publication, message)
 
 
-def _bad_channels(world: ConsensusWorld, bad: WorldClient) -> Callable[[], int]:
+def _bad_channels(world: MemberWorld, bad: WorldClient) -> Callable[[], int]:
     request = bad.connect_request(response_channel=b"aeron:udp?endpoint")
     return lambda: seam.offer(bad.ingress, request)
 
 
-def _admin_requests(world: ConsensusWorld, bad: WorldClient) -> Callable[[], int]:
+def _admin_requests(world: MemberWorld, bad: WorldClient) -> Callable[[], int]:
     fields = {"leadership_term_id": 0, "cluster_session_id": bad.session_id, "correlation_id": 1, "request_type": 0}
     request = codecs.encode("cluster", "AdminRequest", payload=b"", **fields)
     return lambda: seam.offer(bad.ingress, request)
@@ -279,10 +279,10 @@ class Failing:
     ],
 )
 def test_messages_that_fail_hold_up_nobody(
-    messages: Callable[[ConsensusWorld, WorldClient], Callable[[], int]], text: str
+    messages: Callable[[MemberWorld, WorldClient], Callable[[], int]], text: str
 ) -> None:
     """What one raises neither ends the turn of the others nor keeps the log from being committed."""
-    world = ConsensusWorld(authorisation_service=Failing(), egress_channel="aeron:udp?term-length=64k")
+    world = MemberWorld(authorisation_service=Failing(), egress_channel="aeron:udp?term-length=64k")
     good, bad = connected(world), connected(world, 30_002, is_ipc=False)
     send = messages(world, bad)
     for _ in range(FLOOD):
@@ -293,7 +293,7 @@ def test_messages_that_fail_hold_up_nobody(
 
 
 def test_a_client_that_never_reads_holds_up_nobody_and_loses_only_what_does_not_fit() -> None:
-    world = ConsensusWorld(window=WINDOW)
+    world = MemberWorld(window=WINDOW)
     good, bad = connected(world), connected(world, 30_002, is_ipc=False)
     for number in range(60):
         bad.message(b"%d" % number + bytes(1000))
@@ -308,7 +308,7 @@ def test_a_client_that_never_reads_holds_up_nobody_and_loses_only_what_does_not_
 
 def test_what_clients_say_for_each_other_and_out_of_turn_is_passed_over() -> None:
     """Upstream's rule: whoever knows a session's id may use it, and nothing else is needed."""
-    world = ConsensusWorld()
+    world = MemberWorld()
     good, bad = connected(world), connected(world, 30_002, is_ipc=False)
     for term_id, session_id in ((1, good.session_id), (-1, good.session_id), (0, 99), (0, -1), (0, 0)):
         bad.send(session_message(session_id, b"forged", term_id))
@@ -324,7 +324,7 @@ def test_what_clients_say_for_each_other_and_out_of_turn_is_passed_over() -> Non
 # What services and tools can do
 
 
-def tool(world: ConsensusWorld, channel: str = CONTROL_CHANNEL) -> Callable[..., None]:
+def tool(world: MemberWorld, channel: str = CONTROL_CHANNEL) -> Callable[..., None]:
     """Sends messages on the control stream, by name and fields."""
     client = world.driver.connect("tool")
     publication = seam.add_publication(client, channel, CONSENSUS_MODULE_STREAM_ID, exclusive=True)
@@ -336,7 +336,7 @@ def tool(world: ConsensusWorld, channel: str = CONTROL_CHANNEL) -> Callable[...,
     return send
 
 
-def take_snapshot(world: ConsensusWorld) -> None:
+def take_snapshot(world: MemberWorld) -> None:
     """Have a snapshot taken."""
     count = world.agent.snapshot_count
     assert world.agent.request_snapshot()
@@ -344,7 +344,7 @@ def take_snapshot(world: ConsensusWorld) -> None:
 
 
 def test_acks_that_nobody_waits_for_keep_no_snapshot_from_being_taken() -> None:
-    world = ConsensusWorld()
+    world = MemberWorld()
     good, send = connected(world), tool(world)
     chance = random.Random(1)
     for number in range(3):
@@ -364,7 +364,7 @@ def test_acks_that_nobody_waits_for_keep_no_snapshot_from_being_taken() -> None:
 
 
 def test_an_ack_for_another_position_does_not_take_the_snapshot() -> None:
-    world = ConsensusWorld()
+    world = MemberWorld()
     connected(world)
     send = tool(world)
     assert world.agent.request_snapshot()
@@ -378,7 +378,7 @@ def test_an_ack_for_another_position_does_not_take_the_snapshot() -> None:
 
 
 def test_a_service_message_that_the_log_does_not_take_is_dropped_and_the_next_ones_come() -> None:
-    world = ConsensusWorld()
+    world = MemberWorld()
     good, send = connected(world), tool(world, "aeron:ipc?term-length=1m")
     for payload in (b"first", bytes(TOO_LONG), b"second"):
         send("SessionMessageHeader", payload, leadership_term_id=0, cluster_session_id=0, timestamp=0)

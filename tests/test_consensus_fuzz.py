@@ -10,11 +10,11 @@ import pytest
 
 from container.consensus.consensus_module_context import BackupRequests
 from container.consensus.service_acks import ServiceAckQueues
-from tests.consensus_world import Echo
 from tests.fuzz.__main__ import INGRESS, LENGTHS, SERVICE_IPC, run_episode
 from tests.fuzz.ingress_cases import IngressEpisode
 from tests.fuzz.mutations import MUTATIONS
 from tests.fuzz.service_cases import ServiceIpcEpisode
+from tests.member_world import Echo
 
 EPISODES = 4
 KINDS = {INGRESS: IngressEpisode, SERVICE_IPC: ServiceIpcEpisode}

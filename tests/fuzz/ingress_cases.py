@@ -18,12 +18,12 @@ from container.api import CloseReason
 from container.errors import ContainerError
 from container.testing import transport_probe as seam
 from container.transport.seam import Publication
-from tests.consensus_world import HEADER_LENGTH, IPC, ConsensusWorld, WorldClient
 from tests.control_world import MS
 from tests.fuzz.archive_request_cases import Assembler, aligned, check, endless
 from tests.fuzz.mutations import CHANNELS, MUTATIONS, Frame, Mutation
 from tests.fuzz.wire import Refused, fields_of, message_name, text_of
 from tests.fuzz.world import encode
+from tests.member_world import HEADER_LENGTH, IPC, MemberWorld, WorldClient
 
 INGRESS_EPISODE_LENGTH = 100
 MAX_SESSIONS = 6
@@ -97,7 +97,7 @@ class IngressEpisode:
         self._end()
 
     def _begin(self) -> None:
-        self.world = ConsensusWorld(max_concurrent_sessions=MAX_SESSIONS)
+        self.world = MemberWorld(max_concurrent_sessions=MAX_SESSIONS)
         self.good = [self._new_good(is_ipc=is_ipc) for is_ipc in (True, False)]
         self.baseline = self._resources()
         self._new_bad()

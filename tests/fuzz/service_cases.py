@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from container.api import CloseReason
 from container.common.aeron_defaults import CONSENSUS_MODULE_STREAM_ID, CONTROL_CHANNEL
 from container.testing import transport_probe as seam
-from tests.consensus_world import HEADER_LENGTH
 from tests.fuzz.archive_request_cases import Assembler, check
 from tests.fuzz.ingress_cases import LOG_PAYLOAD_MAX, Event, IngressEpisode, send_frames
 from tests.fuzz.mutations import Frame
 from tests.fuzz.wire import fields_of
 from tests.fuzz.world import encode
+from tests.member_world import HEADER_LENGTH
 
 SERVICE_IPC_EPISODE_LENGTH = 100
 TICK_MS = 8

@@ -39,6 +39,7 @@ from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.pending_service_messages cimport (
     MessageAppender, PendingServiceMessageTracker, service_id_from_log_message, service_id_from_service_message,
 )
+from container.consensus.recording_log_validator import validate_recording_log
 from container.consensus.recovery_plan import create_recovery_plan, needed_recording_id
 from container.consensus.service_acks import ServiceAck, ServiceAckQueues
 from container.consensus.service_proxy cimport ServiceProxy
@@ -75,6 +76,9 @@ cdef enum Toggle:                               # of the counter of type 202: wh
     TOGGLE_SHUTDOWN
     TOGGLE_ABORT
     TOGGLE_STANDBY_SNAPSHOT
+
+cdef enum:                                      # of the counter of type 233, beside INACTIVE and NEUTRAL
+    NODE_TOGGLE_VALIDATE_RECORDING_LOG = 3
 
 cdef enum:                                      # cheaper than members of the enum
     FOLLOWER = 0
@@ -317,11 +321,12 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._on_error(ClusterEvent(f"Aeron client in service closed unexpectedly: serviceId={lost_service_id}"))
             self._terminate(False, f"service {lost_service_id} is gone")
         if self._listener.is_append_position_lost:
-            self._listener.is_append_position_lost = False
             self._append_counter_id = NULL_COUNTER_ID
-            if self._election is None and self._state == STATE_ACTIVE:
+            if self._election is None and self._can_enter_election():
                 self._enter_election(False, "log recording stopped: eos=False")
         if self._start is None:
+            if self._validation is not None and self._election is None:
+                work_count += self._poll_validation()
             work_count += self._poll_archive()
             work_count += self.sessions.tell_the_refused(self._leadership_term_id, self._leader.id)
             if self._election is None and self._role == LEADER:
@@ -343,6 +348,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                     now_ns, self._heartbeat_timeout_ns):
                 self._enter_election(False, "inactive follower quorum")
                 work_count += 1
+            else:
+                work_count += self._check_node_control_toggle()
         elif self._state == STATE_TERMINATING:
             self._send_termination()
             if self._can_terminate(now_ns):
@@ -917,6 +924,10 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._log_subscription_id = NULL_VALUE
         self._append_counter_id = NULL_COUNTER_ID
         self._listener.append_registration_id = NULL_VALUE
+        self._listener.is_append_position_lost = False
+        if self._validation is not None:
+            self._validation.close()
+            self._validation = None
         if self._log_recording_id == NULL_VALUE:
             return append_position
         while self._archive.is_waiting():       # for what nobody waits for any more
@@ -1062,7 +1073,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if self._role == LEADER:
             self._time_of_last_log_update_ns = now_ns - self._heartbeat_interval_ns
             self._timers.set_current_time(self._cluster_clock.time())
-            self._counters.control_toggle.set(TOGGLE_NEUTRAL)
+            # Only from SUSPEND a tool gets to RESUME.
+            self._counters.control_toggle.set(TOGGLE_SUSPEND if self._state == STATE_SUSPENDED else TOGGLE_NEUTRAL)
             self.sessions.prepare_for_new_term(election.is_leader_startup)
         else:
             self._time_of_last_log_update_ns = now_ns
@@ -1081,6 +1093,11 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self, self._settings, self.members, is_node_startup=is_node_startup,
             graceful_closed_leader_id=graceful_closed_leader_id, leadership_term_id=leadership_term_id,
             term_base_log_position=term_base_log_position, log_position=log_position, append_position=append_position)
+
+    cdef bint _can_enter_election(self) noexcept:
+        """Whether the log may end here: not while services take a snapshot that is committed, or terminate."""
+        return self._state == STATE_ACTIVE or self._state == STATE_SUSPENDED or (
+            self._state == STATE_SNAPSHOT and len(self._uncommitted_states) > 0)
 
     def _enter_election(self, bint is_log_end_of_stream, str reason):
         cdef int64_t append_position = max(
@@ -1160,6 +1177,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             if position > commit_position:
                 if self._state != STATE_CLOSED:
                     self._set_state(state, "rollback")
+                    self._termination = None    # of a shutdown that is not in the log
+                    self._termination_position = NULL_POSITION
                 break
         self._uncommitted_states.clear()
         return 0
@@ -1201,6 +1220,31 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._on_error(ClusterEvent(f"invalid toggle value: {toggle}"))
             self._counters.control_toggle.set(TOGGLE_NEUTRAL)
         return 0
+
+    cdef int _check_node_control_toggle(self) except -1:
+        cdef int64_t toggle = self._counters.node_control_toggle.get()
+        if toggle == TOGGLE_NEUTRAL or toggle == TOGGLE_INACTIVE:
+            return 0
+        self._counters.node_control_toggle.set(TOGGLE_NEUTRAL)
+        if toggle == NODE_TOGGLE_VALIDATE_RECORDING_LOG:
+            if self._validation is None:
+                self._validation = validate_recording_log(self._archive, self._recording_log)
+        else:
+            self._on_error(ClusterEvent(f"node control toggle {toggle} asks for what this consensus module cannot do"))
+        return 1
+
+    cdef int _poll_validation(self) except -1:
+        cdef bint is_done = False
+        try:
+            next(self._validation)
+        except StopIteration:
+            is_done = True
+        except Exception as error:
+            is_done = True
+            self._on_error(error)
+        if is_done:
+            self._validation = None
+        return is_done
 
     cdef int _append_action(self, int32_t action, int32_t flags, ModuleState next_state, str reason) except -1:
         """Append an action, and enter the state that it means; whether the log took it."""
@@ -1245,6 +1289,12 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     def _take_snapshot(self, int64_t log_position, int64_t timestamp, list acks):
         settings, log = self._settings, self._recording_log
         term_id = self._leadership_term_id
+        for tracker in self._trackers:
+            missed = tracker.missed_messages()
+            if missed is not None:
+                self._on_error(missed)
+        while self._validation is not None:     # it asks the archive
+            yield
         messages = snapshot_messages(
             self.sessions, self._timers, self._trackers, log_position, term_id, self._cluster_clock.time_unit,
             settings.app_version)
@@ -1390,7 +1440,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if self._is_closed or self._parent_id != 0:
             return
         self._is_closed = self._is_stopping = True
-        for generator in (self._start, self._preparation, self._join, self._snapshot):
+        for generator in (self._start, self._preparation, self._join, self._snapshot, self._validation):
             if generator is not None:
                 self._attempt(generator.close)
         self._attempt(self._close_ingress)

@@ -2,7 +2,7 @@
 
 A message that is none, is cut off or fails is reported and passed over: it must not disturb other clients.
 """
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int32_t, uint8_t
 
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
@@ -26,7 +26,16 @@ cdef class IngressStream(FragmentHandler):
 
     cdef list take_lost_images(self):
         cdef Image image
-        cdef list lost = [image for image in self._images.values() if image.is_closed()]
+        cdef int32_t session_id
+        cdef list lost
+        for session_id in [each for each in self._assembler._assemblers if each not in self._images]:
+            # One that sends parts of messages alone, and so is not known yet.
+            image = self._subscription.image_by_session_id(session_id)
+            if image is None:
+                self._assembler.forget(session_id)
+            else:
+                self._images[session_id] = image
+        lost = [image for image in self._images.values() if image.is_closed()]
         for image in lost:
             del self._images[image.session_id]
             self._assembler.forget(image.session_id)

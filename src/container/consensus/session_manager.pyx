@@ -444,13 +444,10 @@ cdef class SessionManager:
             if session.state == OPEN:
                 if session.has_timed_out(now_ns, self._session_timeout_ns):
                     session.closing(CLOSE_REASON_TIMEOUT)
-                elif session.is_open_event_pending:
-                    work_count += self._send_open_event(session, leadership_term_id)
-                elif session.is_new_leader_event_pending and session.poll_connected(now_ns):
-                    if egress_publisher.send_new_leader(
-                            session.publication, session.id, leadership_term_id, leader_member_id, ingress_endpoints):
-                        session.new_leader_event_sent()
-                        work_count += 1
+                elif (session.is_open_event_pending or session.is_new_leader_event_pending) and (
+                        session.poll_connected(now_ns)):
+                    work_count += self._send_pending_event(
+                        session, leadership_term_id, leader_member_id, ingress_endpoints)
             if session.state == CLOSING:
                 closing = [] if closing is None else closing
                 closing.append(session)
@@ -460,6 +457,16 @@ cdef class SessionManager:
                     break
                 work_count += 1
         return work_count
+
+    def _send_pending_event(self, ClusterSession session, int64_t leadership_term_id, int32_t leader_member_id,
+                            str ingress_endpoints):
+        if session.is_open_event_pending:
+            return self._send_open_event(session, leadership_term_id)
+        if egress_publisher.send_new_leader(
+                session.publication, session.id, leadership_term_id, leader_member_id, ingress_endpoints):
+            session.new_leader_event_sent()
+            return 1
+        return 0
 
     cdef bint _append_close(self, ClusterSession session, int64_t leadership_term_id, bint is_told) except -1:
         """Append the close event of a session that is closing; whether the log took it. It is removed then."""
