@@ -595,12 +595,14 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             return 0
         self._acks.append(ServiceAck(service_id, ack_id, log_position, relevant_id))
         # Upstream takes the position of a snapshot from the ack, whoever has sent it.
-        if self._state == STATE_SNAPSHOT:
-            if self._snapshot is None and self._acks.has_reached(self._snapshot_position, self._service_ack_id):
+        if self._state == STATE_SNAPSHOT and self._snapshot is None:
+            log_position = self._snapshot_position
+        if self._acks.has_reached(log_position, self._service_ack_id):
+            if self._state == STATE_SNAPSHOT and self._snapshot is None:
                 self._service_ack_id += 1
-                self._begin_snapshot(self._snapshot_position, timestamp, self._acks.poll_all())
-        elif self._state == STATE_TERMINATING and self._acks.has_reached(log_position, self._service_ack_id):
-            self._on_terminated_services(log_position)
+                self._begin_snapshot(log_position, timestamp, self._acks.poll_all())
+            elif self._state == STATE_TERMINATING:
+                self._on_terminated_services(log_position)
         return 0
 
     cdef int on_cluster_members_query(self, int64_t correlation_id, bint is_extended) except -1:
