@@ -38,6 +38,7 @@ TERMINATED = -1
 MIB = 1024 * 1024
 DEFAULT_LENGTH = 1_056_768
 
+CONSENSUS_MODULE = 1
 CONTAINER = 2
 READY = 768
 
@@ -409,6 +410,12 @@ def test_file_of_another_component_is_refused_and_given_back(
         take()
     assert path.read_bytes() == content
     assert saved_errors(path) == []
+
+
+def test_file_of_a_backup_is_a_consensus_module_s_to_take(path: Path, take: Any) -> None:
+    path.write_bytes(left_file(component_type=3))
+    take(is_of_consensus_module=True)
+    assert header_of(path)["component_type"] == CONSENSUS_MODULE
 
 
 def test_file_of_an_unknown_component_is_taken(path: Path, take: Any) -> None:

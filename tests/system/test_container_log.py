@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from container.testing.archive import ArchiveKind
 from container.testing.cluster import CounterType
 from tests.system.harness import (
     ECHO_CLIENT,
@@ -121,14 +122,22 @@ def test_s20_the_log_is_subscribed_to_with_the_services_alias_and_all_else_kept(
     assert channel.startswith("aeron-spy:aeron:udp?tags=")
 
 
-@pytest.mark.parametrize(("time_unit", "name"), [("millis", "MILLIS"), ("nanos", "NANOS")])
-def test_s29_the_time_unit_is_the_clusters(node: NodeFactory, time_unit: str, name: str) -> None:
-    member = node(properties={"aeron.cluster.clock": f"io.aeron.cluster.{_CLOCKS[time_unit]}"})
+@pytest.mark.parametrize(
+    ("consensus_module", "clock", "name"),
+    [
+        (None, "io.aeron.cluster.MillisecondClusterClock", "MILLIS"),
+        (None, "io.aeron.cluster.NanosecondClusterClock", "NANOS"),
+        pytest.param("native", "io.aeron.cluster.MillisecondClusterClock", "MILLIS", marks=pytest.mark.slow),
+        pytest.param("native", "io.aeron.cluster.NanosecondClusterClock", "NANOS", marks=pytest.mark.slow),
+        pytest.param("native", "micros", "MICROS", marks=pytest.mark.slow),
+    ],
+)
+def test_s29_the_time_unit_is_the_clusters(
+    node: NodeFactory, consensus_module: ArchiveKind | None, clock: str, name: str
+) -> None:
+    member = node(consensus_module=consensus_module, properties={"aeron.cluster.clock": clock})
     service = start(member, REPORTING_SERVICE)
     assert await_report(service, "on_new_leadership_term_event")["time_unit"] == name
-
-
-_CLOCKS = {"millis": "MillisecondClusterClock", "nanos": "NanosecondClusterClock"}
 
 
 def replayable(report: dict[str, object]) -> dict[str, object]:

@@ -191,40 +191,49 @@ def test_java_s_backup_takes_everything_and_a_node_starts_from_it(
     run_ledger_client(member, *PUTS)
     assert member.cluster_tool("snapshot").return_code == 0
     expected = run_ledger_client(member, "put 7 8", "hash")[-1]
-    with closing(PortReservation()) as ports, start_driver(tmp_path):
-        backup_dir = tmp_path / "backup"
-        with LocalArchive("native", backup_dir, tmp_path / "driver") as archive:
-            archive.start().await_ready()
-            command = java_command(
-                "container.tests.Backup",
-                [resolve_jar(), java_classes],
-                properties={
-                    "aeron.dir": str(tmp_path / "driver"),
-                    "aeron.cluster.dir": str(backup_dir / "cluster"),
-                    "aeron.cluster.consensus.endpoints": member.endpoints.consensus,
-                    "aeron.cluster.consensus.channel": f"aeron:udp?endpoint=localhost:{ports.take()}",
-                    "aeron.cluster.backup.catchup.endpoint": "localhost:0",
-                    "aeron.archive.local.control.channel": "aeron:ipc",
-                    "aeron.archive.control.channel": "aeron:udp",
-                    "aeron.archive.control.response.channel": "aeron:udp?endpoint=localhost:0",
-                },
-            )
-            with Process("backup", command, directory=tmp_path) as backup:
-                backup.start()
-
-                def has_everything() -> bool:
-                    recordings = [each for each in read_catalog(archive.archive_dir) if each.stream_id == LOG_STREAM_ID]
-                    if not recordings or not (backup_dir / "cluster" / "recording.log").stat().st_size:
-                        return False
-                    return messages_in(backup_dir) == messages_in(member.base_dir)
-
-                backup.wait_until(has_everything, LIMIT_S, "the backup to have the log")
-            archive.stop()
+    backup_dir = back_up(member, tmp_path, java_classes)
     release(member, started)
     restored = node(archive="native", base_dir=backup_dir, members=member.members)
     restored.release_mark_files()
     start_ledger(restored, "python")
     assert run_ledger_client(restored, "hash")[-1] == expected
+
+
+def back_up(member: Node, tmp_path: Path, java_classes: Path) -> Path:
+    """Have Java's ClusterBackup copy a member into an archive of ours; return the directory of the copy."""
+    backup_dir = tmp_path / "backup"
+    with (
+        closing(PortReservation()) as ports,
+        start_driver(tmp_path),
+        LocalArchive("native", backup_dir, tmp_path / "driver") as archive,
+    ):
+        archive.start().await_ready()
+        command = java_command(
+            "container.tests.Backup",
+            [resolve_jar(), java_classes],
+            properties={
+                "aeron.dir": str(tmp_path / "driver"),
+                "aeron.cluster.dir": str(backup_dir / "cluster"),
+                "aeron.cluster.consensus.endpoints": member.endpoints.consensus,
+                "aeron.cluster.consensus.channel": f"aeron:udp?endpoint=localhost:{ports.take()}",
+                "aeron.cluster.backup.catchup.endpoint": "localhost:0",
+                "aeron.archive.local.control.channel": "aeron:ipc",
+                "aeron.archive.control.channel": "aeron:udp",
+                "aeron.archive.control.response.channel": "aeron:udp?endpoint=localhost:0",
+            },
+        )
+        with Process("backup", command, directory=tmp_path) as backup:
+            backup.start()
+
+            def has_everything() -> bool:
+                recordings = [each for each in read_catalog(archive.archive_dir) if each.stream_id == LOG_STREAM_ID]
+                if not recordings or not (backup_dir / "cluster" / "recording.log").stat().st_size:
+                    return False
+                return messages_in(backup_dir) == messages_in(member.base_dir)
+
+            backup.wait_until(has_everything, LIMIT_S, "the backup to have the log")
+        archive.stop()
+    return backup_dir
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from tests.system.harness import (
     run_ledger_client,
     snapshot_recordings,
 )
-from tests.system.test_native_archive import PUTS, SESSION_MESSAGE, start_ledger
+from tests.system.test_native_archive import PUTS, SESSION_MESSAGE, back_up, start_ledger
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -71,14 +71,22 @@ def test_a_cluster_of_one_lives_through_a_kill_and_a_shutdown(
     assert terms_of(member.cluster_dir) == [0, 1, 2]
 
 
-def test_java_s_node_takes_the_directory_over_and_gives_it_back(node: NodeFactory) -> None:
+@pytest.mark.parametrize("clock", ["Millisecond", pytest.param("Nanosecond", marks=pytest.mark.slow)])
+def test_java_s_node_takes_the_directory_over_and_gives_it_back(node: NodeFactory, clock: str) -> None:
     """In the middle of a cluster's life, with a snapshot and without, after a kill -9 of all."""
-    first = native(node)
+    properties = {"aeron.cluster.clock": f"io.aeron.cluster.{clock}ClusterClock"}
+    first = native(node, properties=properties)
     expected: list[str] = []
     for number in range(4):
         kind: ArchiveKind = "java" if number % 2 else "native"
         member = (
-            node(archive="native", consensus_module=kind, base_dir=first.base_dir, members=first.members)
+            node(
+                archive="native",
+                consensus_module=kind,
+                base_dir=first.base_dir,
+                members=first.members,
+                properties=properties,
+            )
             if number
             else first
         )
@@ -89,6 +97,40 @@ def test_java_s_node_takes_the_directory_over_and_gives_it_back(node: NodeFactor
             assert member.cluster_tool("snapshot").return_code == 0
         release(member, started)  # kill -9 of all
     assert terms_of(first.cluster_dir) == [0, 1, 2, 3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clock", ["micros", "nanos"])
+def test_java_s_service_takes_the_cluster_s_unit_of_time(node: NodeFactory, clock: str) -> None:
+    member = native(node, properties={"aeron.cluster.clock": clock})
+    started = start_ledger(member, "java")
+    run_ledger_client(member, *PUTS)
+    assert member.cluster_tool("snapshot").return_code == 0
+    expected = run_ledger_client(member, "put 7 8", "hash")[-1]
+    release(member, started)  # kill -9 of all
+    start_ledger(member, "java")
+    assert run_ledger_client(member, "hash") == [expected]
+    units = {row.get("time_unit") for row in rows_of(member.base_dir, "messages")}
+    assert units - {None} == {clock.upper()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("restored", ["native", "java"])
+def test_java_s_backup_takes_everything_and_a_node_starts_from_it(
+    node: NodeFactory, tmp_path: Path, java_classes: Path, restored: ArchiveKind
+) -> None:
+    member = native(node)
+    started = start_ledger(member, "python")
+    run_ledger_client(member, *PUTS)
+    assert member.cluster_tool("snapshot").return_code == 0
+    expected = run_ledger_client(member, "put 7 8", "hash")[-1]
+    backup_dir = back_up(member, tmp_path, java_classes)
+    release(member, started)
+    assert len([each for each in read_recording_log(backup_dir / "cluster") if each.is_valid_snapshot]) == 2
+    copy = node(archive=restored, consensus_module=restored, base_dir=backup_dir, members=member.members)
+    copy.release_mark_files()
+    start_ledger(copy, "python")
+    assert run_ledger_client(copy, "hash")[-1] == expected
 
 
 @pytest.mark.parametrize("word", ["suspend", "abort"])

@@ -8,3 +8,4 @@ cdef class ClusterClock:
     cdef Clock _clock
     cdef readonly int32_t time_unit         # ClusterTimeUnit
     cdef int64_t time(self) noexcept nogil  # since 1970, in that unit
+    cpdef int64_t from_nanos(self, int64_t duration_ns) noexcept

@@ -4,10 +4,13 @@ from typing import final
 
 from container.transport.seam import Clock
 
+TIME_UNITS: tuple[str, ...]
+
 @final
 class ClusterClock:
-    """Milliseconds since 1970, as ``clock`` has them."""
+    """Time since 1970, as ``clock`` has it, in one of ``TIME_UNITS``: "millis", "micros" or "nanos"."""
 
     @property
     def time_unit(self) -> int: ...
-    def __init__(self, clock: Clock) -> None: ...
+    def __init__(self, clock: Clock, time_unit: str = "millis") -> None: ...
+    def from_nanos(self, duration_ns: int) -> int: ...

@@ -31,8 +31,8 @@ cdef class ClusterSession:
         response_channel, response_stream_id: where its client listens (str, int).
         label: of the counter that shows it (str).
         on_error: is given what fails (Exception); it must not raise.
-        action: what is done once its client is authenticated, an object with ``template_id`` and
-            ``respond(session) -> bool``; None: it becomes a client's session in the log.
+        action: what is done once its client is authenticated (one of container.consensus.backup_requests); None: it
+            becomes a client's session in the log.
     """
 
     def __init__(self, int64_t session_id, str response_channel not None, int32_t response_stream_id,

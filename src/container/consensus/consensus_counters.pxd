@@ -21,6 +21,7 @@ cdef class ConsensusModuleCounters:
     cdef readonly Counter node_control_toggle
     cdef readonly Counter snapshot_count
     cdef readonly Counter timed_out_clients
+    cdef readonly Counter standby_snapshots     # None: they are not accepted
     cdef readonly DurationTracker cycle
     cdef readonly DurationTracker snapshot_duration
     cdef Counter _add(self, int32_t type_id, str name, str end=*)

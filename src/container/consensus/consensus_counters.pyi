@@ -20,10 +20,17 @@ class ConsensusModuleCounters:
     node_control_toggle: Counter
     snapshot_count: Counter
     timed_out_clients: Counter
+    standby_snapshots: Counter | None
     cycle: DurationTracker
     snapshot_duration: DurationTracker
 
     def __init__(
-        self, client: Client, cluster_id: int, *, cycle_threshold_ns: int, snapshot_duration_threshold_ns: int
+        self,
+        client: Client,
+        cluster_id: int,
+        *,
+        cycle_threshold_ns: int,
+        snapshot_duration_threshold_ns: int,
+        is_standby_snapshot_accepted: bool = False,
     ) -> None: ...
     def close(self) -> int: ...

@@ -43,6 +43,7 @@ cdef class ConsensusModuleCounters:
         cluster_id: which cluster of the driver it is (int).
         cycle_threshold_ns: a duty cycle that takes longer is counted (int).
         snapshot_duration_threshold_ns: so is a snapshot (int).
+        is_standby_snapshot_accepted: whether there is a counter of what standbys tell (bool).
 
     Raises ClusterError when a consensus module of that cluster is there already, also one that was killed, until the
     driver's client liveness timeout is over; and what the client raises: RegistrationError when there is no room for a
@@ -50,7 +51,7 @@ cdef class ConsensusModuleCounters:
     """
 
     def __init__(self, Client client not None, int32_t cluster_id, *, int64_t cycle_threshold_ns,
-                 int64_t snapshot_duration_threshold_ns):
+                 int64_t snapshot_duration_threshold_ns, bint is_standby_snapshot_accepted=False):
         if _is_running(client.counters(), cluster_id):
             raise ClusterError(f"existing consensus module detected for clusterId={cluster_id}")
         self._client, self._added = client, []
@@ -68,6 +69,9 @@ cdef class ConsensusModuleCounters:
             self.node_control_toggle = self._add(CounterType.NODE_CONTROL_TOGGLE, "Node control toggle")
             self.snapshot_count = self._add(CounterType.SNAPSHOT_COUNTER, "Cluster snapshot count")
             self.timed_out_clients = self._add(CounterType.CLIENT_TIMEOUT_COUNT, "Cluster timed out client count")
+            if is_standby_snapshot_accepted:
+                self.standby_snapshots = self._add(
+                    CounterType.STANDBY_SNAPSHOT_COUNTER, "Cluster standby snapshots received")
             self.cycle = DurationTracker(
                 self._add(CounterType.CONSENSUS_MODULE_MAX_CYCLE_TIME, "Cluster max cycle time in ns"),
                 self._add(

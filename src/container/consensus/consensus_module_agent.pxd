@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from container.archive.sessions.async_archive cimport AsyncArchive
 from container.consensus.cluster_clock cimport ClusterClock
 from container.consensus.cluster_member cimport ClusterMember, ClusterMembers
+from container.consensus.consensus_adapter cimport ConsensusAdapter
 from container.consensus.consensus_counters cimport ConsensusModuleCounters
 from container.consensus.consensus_module_adapter cimport ConsensusModuleAdapter
 from container.consensus.event_handler cimport ConsensusEventHandler
@@ -56,6 +57,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef LogAdapter _log_adapter
     cdef IngressAdapter _ingress
     cdef ConsensusModuleAdapter _control
+    cdef ConsensusAdapter _consensus
+    cdef object _standby_snapshots              # StandbySnapshots; None: they are not accepted
     cdef ServiceProxy _services
     cdef TimerService _timers
     cdef list _trackers                         # PendingServiceMessageTracker of each service

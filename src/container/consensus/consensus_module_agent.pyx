@@ -26,9 +26,13 @@ from container.common.error_texts import message_of
 from container.common.sealed cimport hide, seal
 from container.common.semantic_version import format_version
 from container.consensus import channels
+from container.consensus.backup_requests import (
+    BackupQuery, HeartbeatRequest, StandbySnapshot, StandbySnapshotEntry, StandbySnapshots, backup_response,
+)
 from container.consensus cimport egress_publisher
 from container.consensus.cluster_member cimport ClusterMember, ClusterMembers
 from container.consensus.cluster_session cimport ClusterSession
+from container.consensus.consensus_adapter cimport ConsensusAdapter
 from container.consensus.consensus_counters cimport recovery_state_key, recovery_state_label
 from container.consensus.consensus_module_adapter cimport ConsensusModuleAdapter
 from container.consensus.election import Election
@@ -240,6 +244,15 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._client.add_subscription(settings.control_channel, settings.consensus_module_stream_id), self)
         self._services = ServiceProxy(
             self._client.add_publication(settings.control_channel, settings.service_stream_id))
+        self._consensus = ConsensusAdapter(
+            self._client.add_subscription(
+                channels.consensus_subscription_channel(
+                    settings.consensus_channel, self.members.this_member.consensus_endpoint),
+                settings.consensus_stream_id),
+            self)
+        if self._counters.standby_snapshots is not None:
+            self._standby_snapshots = StandbySnapshots(
+                self._recording_log, self._count_standby_snapshot, settings.standby_snapshot_delay_ns, self._on_error)
         self._archive = context.new_archive_client()
         self._client.add_listener(self._listener)
         self._start = self._start_up()
@@ -276,6 +289,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             slow_tick_count = self._slow_tick(now_ns)
             work_count += slow_tick_count
             self._slow_tick_deadline_ns = now_ns + (1 if slow_tick_count > 0 else SLOW_TICK_INTERVAL_NS)
+        if self._start is None:
+            work_count += self._consensus.poll()
         if self._start is not None:
             work_count += self._take_start_on()
         elif self._election is not None:
@@ -315,6 +330,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if now_ns >= self._mark_file_deadline_ns:
             self._mark_file_deadline_ns = now_ns + MARK_FILE_INTERVAL_NS
             self.context.mark_file.update_activity_timestamp(self._clock.epoch_ms())
+            self._ingress.forget_lost()
+            self._consensus.forget_lost()
         lost_service_id = self._listener.lost_service_id
         if lost_service_id != NULL_VALUE and self._state != STATE_TERMINATING:
             self._listener.lost_service_id = NULL_VALUE
@@ -329,8 +346,13 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                 work_count += self._poll_validation()
             work_count += self._poll_archive()
             work_count += self.sessions.tell_the_refused(self._leadership_term_id, self._leader.id)
-            if self._election is None and self._role == LEADER:
-                work_count += self._slow_tick_of_leader(now_ns)
+            if self._election is None:
+                if self._role == LEADER:
+                    work_count += self._slow_tick_of_leader(now_ns)
+                elif self._state == STATE_ACTIVE:
+                    work_count += self.sessions.process_pending_actions(self._leadership_term_id)
+            if self._standby_snapshots is not None:
+                work_count += self._standby_snapshots.poll(self._counters.commit_position.get(), now_ns)
         return work_count
 
     cdef int _slow_tick_of_leader(self, int64_t now_ns) except -1:
@@ -721,6 +743,58 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int on_failed_message(self, object error) except -1:
         self._on_error(error)
         return 0
+
+    # What backups and standbys ask for
+
+    cdef int on_backup_query(
+            self, int64_t correlation_id, int32_t response_stream_id, int32_t version, int64_t log_position,
+            str response_channel, bytes encoded_credentials, Image image) except -1:
+        return self._on_backup_request(
+            BackupQuery(self, log_position), correlation_id, response_stream_id, version, response_channel,
+            encoded_credentials, image)
+
+    cdef int on_heartbeat_request(
+            self, int64_t correlation_id, int32_t response_stream_id, str response_channel, bytes encoded_credentials,
+            Image image) except -1:
+        return self._on_backup_request(
+            HeartbeatRequest(), correlation_id, response_stream_id, 0, response_channel, encoded_credentials, image)
+
+    cdef int on_standby_snapshot(
+            self, int64_t correlation_id, int32_t response_stream_id, int32_t version, list snapshots,
+            str response_channel, bytes encoded_credentials, Image image) except -1:
+        return self._on_backup_request(
+            StandbySnapshot(self._standby_snapshots, [StandbySnapshotEntry(*each) for each in snapshots]),
+            correlation_id, response_stream_id, version, response_channel, encoded_credentials, image)
+
+    def _on_backup_request(
+            self, request, int64_t correlation_id, int32_t response_stream_id, int32_t version, str response_channel,
+            bytes encoded_credentials, Image image):
+        settings = self._settings
+        if self._election is None and self._state in (STATE_ACTIVE, STATE_SUSPENDED, STATE_SNAPSHOT):
+            self.sessions.on_action_request(
+                request, correlation_id, response_stream_id, version,
+                channels.response_channel(
+                    response_channel, settings.egress_channel, is_ipc_allowed=settings.is_ipc_ingress_allowed),
+                encoded_credentials, image)
+        return 0
+
+    cdef int on_consensus_challenge_response(
+            self, int64_t correlation_id, int64_t cluster_session_id, bytes encoded_credentials) except -1:
+        return self.sessions.on_challenge_response(correlation_id, cluster_session_id, encoded_credentials, False)
+
+    def backup_response(self, int64_t correlation_id, int64_t log_position):
+        """What a backup needs to know (bytes); None while there is no term."""
+        last_term = self._recording_log.find_last_term()
+        if last_term is None:
+            return None
+        return backup_response(
+            correlation_id, last_term=last_term, snapshots=self._recording_log.find_snapshot_at_or_before_or_lowest(
+                log_position, self._settings.service_count) or (),
+            commit_position_counter_id=self._counters.commit_position.counter_id, leader_member_id=self._leader.id,
+            member_id=self._settings.cluster_member_id, cluster_members=self.members.encode())
+
+    def _count_standby_snapshot(self):
+        self._counters.standby_snapshots.increment()
 
     # What the log says
 
@@ -1447,7 +1521,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                 self._attempt(generator.close)
         self._attempt(self._close_ingress)
         self._attempt(self._log_adapter_leave)
-        for closable in (self.log_publisher, self._archive, self._services, self._control):
+        for closable in (self.log_publisher, self._archive, self._services, self._control, self._consensus):
             self._attempt(closable.close)
         self._attempt(self._close_sessions)
         self._attempt(self._remove_listener)

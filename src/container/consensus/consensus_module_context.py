@@ -29,6 +29,7 @@ from container.common.error_texts import error_text
 from container.common.loggers import report
 from container.common.semantic_version import is_version_compatible
 from container.common.values import shown, shown_path
+from container.consensus.backup_requests import BACKUP_QUERY, HEARTBEAT_REQUEST, STANDBY_SNAPSHOT
 from container.consensus.cluster_clock import ClusterClock
 from container.consensus.cluster_member import ClusterMember, parse_cluster_members
 from container.consensus.consensus_counters import ConsensusModuleCounters
@@ -50,6 +51,7 @@ from container.settings.archive_table import INVOKER
 from container.settings.consensus_module_table import (
     PRIORITY_HEAP,
     ConsensusModuleSettings,
+    cluster_time_unit_of,
     consensus_module_settings_table,
     timer_service_of,
 )
@@ -72,7 +74,7 @@ _OBJECTS = (
     *("client", "clock", "storage", "random_source", "app_version_validator"),
     *("error_handler", "config_file", "environ"),
 )
-_ALLOWED = (77, 79, 81)  # BackupQuery, HeartbeatRequest, StandbySnapshot
+_ALLOWED = (BACKUP_QUERY, HEARTBEAT_REQUEST, STANDBY_SNAPSHOT)
 
 
 class BackupRequests:
@@ -249,6 +251,7 @@ class ConsensusModuleContext:
             settings.cluster_id,
             cycle_threshold_ns=settings.cycle_threshold_ns,
             snapshot_duration_threshold_ns=settings.snapshot_duration_threshold_ns,
+            is_standby_snapshot_accepted=settings.is_standby_snapshot_accepted,
         )
         self.counted_error_handler = CountedErrorHandler(self.counters.error_counter, self.error_handler)
         self.mark_file.signal_ready()
@@ -296,8 +299,8 @@ class ConsensusModuleContext:
         settings = self.settings
         if timer_service_of(settings.timer_service) == PRIORITY_HEAP:
             return PriorityHeapTimerService(handler)
-        ticks = max(1, settings.wheel_tick_resolution_ns // _NS_PER_MS)
-        return WheelTimerService(handler, ticks, settings.ticks_per_wheel)
+        tick = max(1, self.cluster_clock.from_nanos(settings.wheel_tick_resolution_ns))
+        return WheelTimerService(handler, tick, settings.ticks_per_wheel)
 
     def new_archive_client(self) -> AsyncArchive:
         """A client of the member's archive, for the agent."""
@@ -324,7 +327,7 @@ class ConsensusModuleContext:
     def _conclude_objects(self, settings: ConsensusModuleSettings) -> None:
         given = self._given_client
         self.clock = self._given_clock or (given.clock if given is not None else SystemClock())
-        self.cluster_clock = ClusterClock(self.clock)
+        self.cluster_clock = ClusterClock(self.clock, cluster_time_unit_of(settings.cluster_clock))
         self.members = parse_cluster_members(str(settings.cluster_members))
         if len(self.members) > 1:
             raise ConfigurationError(

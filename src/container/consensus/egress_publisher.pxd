@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from container.transport.seam cimport Publication
 
 
+cdef bint send(Publication publication, bytes message) except -1
 cdef bint send_event(
     Publication publication, int64_t cluster_session_id, int64_t correlation_id, int64_t leadership_term_id,
     int32_t leader_member_id, int32_t code, int64_t leader_heartbeat_timeout_ns, str detail) except -1

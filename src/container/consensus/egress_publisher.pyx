@@ -16,7 +16,8 @@ cdef enum:
     PROTOCOL_VERSION = 0 << 16 | 3 << 8     # 0.3.0, of the cluster's protocol
 
 
-cdef bint _offer(Publication publication, bytes message) except -1:
+cdef bint send(Publication publication, bytes message) except -1:
+    """A message that was encoded elsewhere."""
     cdef const uint8_t* data = <const uint8_t*> PyBytes_AS_STRING(message)
     cdef int _attempt
     if publication is None:
@@ -45,7 +46,7 @@ cdef bint send_event(
     session_event_encode(
         _data(message), len(message), cluster_session_id, correlation_id, leadership_term_id, leader_member_id, code,
         PROTOCOL_VERSION, leader_heartbeat_timeout_ns, text, length)
-    return _offer(publication, message)
+    return send(publication, message)
 
 
 cdef bint send_challenge(
@@ -55,7 +56,7 @@ cdef bint send_challenge(
     cdef uint32_t length = <uint32_t> len(encoded_challenge)
     cdef bytes message = _new(challenge_encoded_length(length))
     challenge_encode(_data(message), len(message), correlation_id, cluster_session_id, encoded_challenge, length)
-    return _offer(publication, message)
+    return send(publication, message)
 
 
 cdef bint send_new_leader(
@@ -67,7 +68,7 @@ cdef bint send_new_leader(
     cdef bytes message = _new(new_leader_event_encoded_length(length))
     new_leader_event_encode(
         _data(message), len(message), leadership_term_id, cluster_session_id, leader_member_id, text, length)
-    return _offer(publication, message)
+    return send(publication, message)
 
 
 cdef bint send_admin_response(
@@ -80,4 +81,4 @@ cdef bint send_admin_response(
     admin_response_encode(
         _data(message), len(message), cluster_session_id, correlation_id, request_type, response_code,
         encoded, length, b"", 0)
-    return _offer(publication, message)
+    return send(publication, message)

@@ -41,6 +41,25 @@ cdef class ConsensusEventHandler:
     cdef int on_failed_message(self, object error) except -1:
         return 0
 
+    cdef int on_backup_query(
+            self, int64_t correlation_id, int32_t response_stream_id, int32_t version, int64_t log_position,
+            str response_channel, bytes encoded_credentials, Image image) except -1:
+        return 0
+
+    cdef int on_consensus_challenge_response(
+            self, int64_t correlation_id, int64_t cluster_session_id, bytes encoded_credentials) except -1:
+        return 0
+
+    cdef int on_heartbeat_request(
+            self, int64_t correlation_id, int32_t response_stream_id, str response_channel, bytes encoded_credentials,
+            Image image) except -1:
+        return 0
+
+    cdef int on_standby_snapshot(
+            self, int64_t correlation_id, int32_t response_stream_id, int32_t version, list snapshots,
+            str response_channel, bytes encoded_credentials, Image image) except -1:
+        return 0
+
     cdef int on_service_message(self, int64_t service_id, const uint8_t* payload, size_t length) except -1:
         return 0
 

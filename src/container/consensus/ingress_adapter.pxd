@@ -26,5 +26,6 @@ cdef class IngressAdapter:
     cdef list _streams                          # of IngressStream
     cdef int poll(self) except -1
     cdef int connect(self, Subscription subscription) except -1
+    cdef int forget_lost(self) except -1        # what clients began to send that are gone
     cdef list take_lost_images(self)            # images from which clients came that are closed now, each once
     cpdef int close(self) except -1

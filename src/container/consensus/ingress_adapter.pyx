@@ -9,13 +9,9 @@ from container.codecs cimport sbe
 from container.common.sealed cimport hide, seal
 from container.consensus.event_handler cimport ConsensusEventHandler
 from container.errors import CodecError
-from container.transport.decoding cimport check_codec, decode_ascii
+from container.transport.decoding cimport bytes_of, check_codec, decode_ascii
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
 from container.transport.seam cimport ACTION_CONTINUE, FragmentHandler, FrameHeader, Image, Subscription
-
-
-cdef inline bytes _bytes(const sbe.VarData* data):
-    return (<const char*> data.data)[:data.length] if data.length > 0 else b""
 
 
 cdef class IngressStream(FragmentHandler):
@@ -96,7 +92,7 @@ cdef class IngressStream(FragmentHandler):
             check_codec(codec.challenge_response_wrap(&response, buffer, length), "ChallengeResponse")
             self._handler.on_challenge_response(
                 codec.challenge_response_correlation_id(&response),
-                codec.challenge_response_cluster_session_id(&response), _bytes(&response.encoded_credentials))
+                codec.challenge_response_cluster_session_id(&response), bytes_of(&response.encoded_credentials))
         elif template_id == codec.ADMIN_REQUEST_TEMPLATE_ID:
             check_codec(codec.admin_request_wrap(&request, buffer, length), "AdminRequest")
             self._handler.on_admin_request(
@@ -116,7 +112,7 @@ cdef class IngressStream(FragmentHandler):
                 codec.session_connect_request_response_stream_id(&request),
                 codec.session_connect_request_version(&request),
                 decode_ascii(request.response_channel.data, request.response_channel.length),
-                _bytes(&request.encoded_credentials),
+                bytes_of(&request.encoded_credentials),
                 decode_ascii(request.client_info.data, request.client_info.length), image)
         return 0
 
@@ -146,6 +142,12 @@ cdef class IngressAdapter:
         for stream in self._streams:
             work_count += stream.poll(self._fragment_limit)
         return work_count
+
+    cdef int forget_lost(self) except -1:
+        cdef IngressStream stream
+        for stream in self._streams:
+            stream._assembler.forget_lost(stream._subscription)
+        return 0
 
     cdef list take_lost_images(self):
         cdef IngressStream stream

@@ -206,9 +206,12 @@ cdef class SessionManager:
         session.refuse(code, detail)
         self._refused.append(session)
         if is_reported:
-            self._on_error(ClusterEvent(
-                f"{_CODE_NAMES.get(code, code)} {detail}, clusterMemberId={self._member_id}, id={session.id}"))
+            self._report_refusal(session, code, detail)
         return 0
+
+    def _report_refusal(self, ClusterSession session, int32_t code, str detail):
+        self._on_error(ClusterEvent(
+            f"{_CODE_NAMES.get(code, code)} {detail}, clusterMemberId={self._member_id}, id={session.id}"))
 
     cdef int on_challenge_response(
             self, int64_t correlation_id, int64_t cluster_session_id, bytes encoded_credentials, bint is_of_client
@@ -417,18 +420,24 @@ cdef class SessionManager:
 
     cdef bint _respond(self, ClusterSession session) except -1:
         """Answer somebody who wants no session; whether that was sent."""
-        cdef bint is_done = False
+        cdef object action = session.action
+        cdef bytes answer
+        if not action.is_accepted:
+            return self._refuse_action(session, EVENT_CODE_ERROR, f"Not configured to accept {action.title}")
         if not is_authorised(
-                self.authorisation_service, CLUSTER_SCHEMA_ID, session.action.template_id, session.encoded_principal):
-            detail = f"Not authorised for {session.action.name}"
-            session.refuse(EVENT_CODE_AUTHENTICATION_REJECTED, detail)
-            self._on_error(ClusterEvent(
-                f"AUTHENTICATION_REJECTED {detail}, clusterMemberId={self._member_id}, id={session.id}"))
+                self.authorisation_service, CLUSTER_SCHEMA_ID, action.template_id, session.encoded_principal):
+            return self._refuse_action(
+                session, EVENT_CODE_AUTHENTICATION_REJECTED, f"Not authorised for {action.title}")
+        answer = action.answer(session.correlation_id)
+        if answer is None or (answer and not egress_publisher.send(session.publication, answer)):
             return False
-        is_done = session.action.respond(session)
-        if is_done:
-            session.close()
-        return is_done
+        session.close()
+        return True
+
+    def _refuse_action(self, ClusterSession session, int32_t code, str detail):
+        session.refuse(code, detail)
+        self._report_refusal(session, code, detail)
+        return False
 
     cdef int check_sessions(
             self, int64_t leadership_term_id, int32_t leader_member_id, str ingress_endpoints) except -1:

@@ -43,6 +43,7 @@ cdef enum:
     C_VERSION_FAILED = -1
     C_COMPONENT_CONSENSUS_MODULE = 1
     C_COMPONENT_CONTAINER = 2
+    C_COMPONENT_BACKUP = 3
 
 ERROR_BUFFER_MIN_LENGTH = mark_file.ERROR_BUFFER_MIN_LENGTH
 ERROR_BUFFER_MAX_LENGTH = mark_file.ERROR_BUFFER_MAX_LENGTH
@@ -129,7 +130,9 @@ cdef class ClusterMarkFile(OwnedMarkFile):
 
     cdef int _check_claimed(self, int64_t block) except -1:
         cdef int64_t component_type = self._get32(block + COMPONENT_TYPE_OFFSET)
-        if component_type != 0 and component_type != self._component_type:
+        cdef bint is_backup = (         # whose copy a consensus module goes on with
+            component_type == C_COMPONENT_BACKUP and self._component_type == C_COMPONENT_CONSENSUS_MODULE)
+        if component_type != 0 and component_type != self._component_type and not is_backup:
             name = _COMPONENT_TYPES[component_type] if 0 < component_type < len(_COMPONENT_TYPES) else component_type
             raise MarkFileError(f"existing mark file type {name} not same as required type "
                                 f"{_COMPONENT_TYPES[self._component_type]}: {self.path}")

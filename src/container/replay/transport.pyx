@@ -528,6 +528,9 @@ cdef class ReplayClock(Clock):
     cdef int64_t epoch_ms(self) noexcept nogil:
         return self._now_ns // 1_000_000
 
+    cdef int64_t epoch_ns(self) noexcept nogil:
+        return self._now_ns
+
 
 cdef class ReplayCounter(Counter):
     """A counter that nobody reads."""

@@ -39,6 +39,10 @@ _SUPPLIERS = {
     "io.aeron.cluster.WheelTimerServiceSupplier": WHEEL,
     "io.aeron.cluster.PriorityHeapTimerServiceSupplier": PRIORITY_HEAP,
 }
+_CLOCKS = {
+    "io.aeron.cluster.MillisecondClusterClock": "millis",
+    "io.aeron.cluster.NanosecondClusterClock": "nanos",
+}
 _MS = 1_000_000
 _S = 1_000 * _MS
 _LOG_PARAMETERS = ("init-term-id", "term-id", "term-offset")
@@ -47,6 +51,11 @@ _LOG_PARAMETERS = ("init-term-id", "term-id", "term-offset")
 def timer_service_of(name: str) -> str:
     """Which timer service a setting means: :data:`WHEEL` or :data:`PRIORITY_HEAP`."""
     return _SUPPLIERS.get(name, name)
+
+
+def cluster_time_unit_of(clock: str) -> str:
+    """Which unit of time a setting of the cluster clock means: ``millis``, ``micros`` or ``nanos``."""
+    return _CLOCKS.get(clock, clock)
 
 
 def _is_authenticator(text: str) -> bool:
@@ -169,6 +178,17 @@ class ConsensusModuleSettings:
         aeron_defaults.CONSENSUS_MODULE_STREAM_ID,
         *INT32,
     )
+    consensus_channel: str = channel_field(
+        "aeron.cluster.consensus.channel",
+        "Channel on which backups and standbys reach the member; the member's own consensus endpoint completes it.",
+        "aeron:udp",
+    )
+    consensus_stream_id: int = number_field(
+        "aeron.cluster.consensus.stream.id",
+        "Stream of what backups and standbys ask for.",
+        aeron_defaults.CONSENSUS_STREAM_ID,
+        *INT32,
+    )
     replay_channel: str = channel_field(
         "aeron.cluster.replay.channel",
         "Channel on which the log and snapshots are replayed.",
@@ -269,6 +289,13 @@ class ConsensusModuleSettings:
         allowed="wheel or priority_heap, or the name of upstream's class for it",
         choices=(WHEEL, PRIORITY_HEAP, *_SUPPLIERS),
     )
+    cluster_clock: str = setting_field(
+        "aeron.cluster.clock",
+        "The unit of time of the log, of timers and of snapshots; a cluster keeps the one that it began with.",
+        "millis",
+        allowed="millis, micros or nanos, or the name of upstream's class for it",
+        choices=("millis", "micros", "nanos", *_CLOCKS),
+    )
     wheel_tick_resolution_ns: int = duration_field(
         "aeron.cluster.wheel.tick.resolution",
         "How exact the wheel of timers is; rounded up to a power of two.",
@@ -282,6 +309,17 @@ class ConsensusModuleSettings:
         2,
         1 << 20,
         is_power_of_two=True,
+    )
+    is_standby_snapshot_accepted: bool = flag_field(
+        "aeron.cluster.accept.standby.snapshots",
+        "Whether the recording log gets the snapshots that standbys have taken.",
+        False,
+    )
+    standby_snapshot_delay_ns: int = duration_field(
+        "aeron.cluster.standby.snapshot.notification.processing.delay",
+        "How much later it gets them.",
+        0,
+        least=0,
     )
     file_sync_level: int = number_field(
         "aeron.cluster.file.sync.level",

@@ -45,6 +45,9 @@ cdef class ManualClock(Clock):
     cdef int64_t epoch_ms(self) noexcept nogil:
         return self._epoch_ms_at_zero + self.nano_time() // 1_000_000
 
+    cdef int64_t epoch_ns(self) noexcept nogil:
+        return self._epoch_ms_at_zero * 1_000_000 + self.nano_time()
+
     def __repr__(self):
         return f"<ManualClock now_ns={self._now_ns} now_ms={self.now_ms}>"
 

@@ -39,3 +39,8 @@ cdef str decode_ascii(const uint8_t* data, size_t length):
         return (<const char*> data)[:length].decode("ascii") if length > 0 else ""
     except UnicodeDecodeError as error:
         raise CodecError(f"text field is not ASCII: {error}") from None
+
+
+cdef bytes bytes_of(const sbe.VarData* data):
+    """A copy of a field of bytes, such as credentials; no bytes when the sender's version has no such field."""
+    return (<const char*> data.data)[:data.length] if data.length > 0 else b""

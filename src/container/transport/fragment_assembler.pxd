@@ -2,7 +2,7 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, uint8_t
 
-from container.transport.seam cimport FragmentHandler, FrameHeader
+from container.transport.seam cimport FragmentHandler, FrameHeader, Subscription
 
 
 cdef class FragmentAssembler(FragmentHandler):      # for the frames of one image
@@ -30,3 +30,4 @@ cdef class SessionFragmentAssembler(FragmentHandler):   # for a subscription wit
     cdef dict _assemblers                           # session id -> FragmentAssembler
     cdef void reset(self) noexcept
     cdef void forget(self, int32_t session_id) noexcept
+    cdef int forget_lost(self, Subscription subscription) except -1

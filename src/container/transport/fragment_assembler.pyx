@@ -13,7 +13,7 @@ from libc.string cimport memcpy
 from container.common.sealed cimport seal
 from container.transport.seam cimport (
     ACTION_ABORT, ACTION_CONTINUE, FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH,
-    FragmentHandler, FrameHeader, align_frame,
+    FragmentHandler, FrameHeader, Subscription, align_frame,
 )
 
 cdef extern from "Python.h":
@@ -168,6 +168,15 @@ cdef class SessionFragmentAssembler(FragmentHandler):
 
     cdef void forget(self, int32_t session_id) noexcept:
         self._assemblers.pop(session_id, None)
+
+    cdef int forget_lost(self, Subscription subscription) except -1:
+        """Forget what publishers began to send that have no image on the subscription any more."""
+        cdef int32_t session_id
+        if self._assemblers:
+            for session_id in list(self._assemblers):
+                if subscription.image_by_session_id(session_id) is None:
+                    self.forget(session_id)
+        return 0
 
     cdef int on_fragment(self, const uint8_t* buffer, size_t length, const FrameHeader* header) except? -1:
         cdef FragmentAssembler assembler

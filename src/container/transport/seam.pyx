@@ -375,7 +375,7 @@ cdef class Counters:
 
 
 cdef class Clock:
-    """Two clocks: a monotonic one in nanoseconds, and the time since 1970 in milliseconds."""
+    """Two clocks: a monotonic one in nanoseconds, and the time since 1970 in milliseconds or nanoseconds."""
 
     cdef int64_t nano_time(self) noexcept nogil:
         return 0
@@ -385,6 +385,9 @@ cdef class Clock:
 
     cdef int64_t epoch_ms(self) noexcept nogil:
         return 0
+
+    cdef int64_t epoch_ns(self) noexcept nogil:
+        return self.epoch_ms() * 1_000_000
 
 
 cdef class SystemClock(Clock):
@@ -404,6 +407,11 @@ cdef class SystemClock(Clock):
         cdef timespec now
         clock_gettime(CLOCK_REALTIME, &now)
         return <int64_t> now.tv_sec * 1_000 + now.tv_nsec // 1_000_000
+
+    cdef int64_t epoch_ns(self) noexcept nogil:
+        cdef timespec now
+        clock_gettime(CLOCK_REALTIME, &now)
+        return <int64_t> now.tv_sec * 1_000_000_000 + now.tv_nsec
 
 
 cdef class ClientListener:

@@ -55,6 +55,9 @@ cdef class NodeClock(Clock):
     cdef int64_t epoch_ms(self) noexcept nogil:
         return self.epoch_ms_at_zero + self.nano_time() // 1_000_000
 
+    cdef int64_t epoch_ns(self) noexcept nogil:
+        return self.epoch_ms_at_zero * 1_000_000 + self.nano_time()
+
     def __repr__(self):
         return f"<NodeClock {self.now_ms}>"
 
