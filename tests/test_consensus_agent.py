@@ -16,8 +16,9 @@ import pytest
 
 from container.archive.authentication import AllowAll, DenyAll
 from container.codecs import messages as codecs
+from container.consensus.consensus_module_context import BackupRequests
 from container.consensus.timer_service import PriorityHeapTimerService, TimerHandler, WheelTimerService
-from container.errors import AgentTermination, ClusterTermination, RegistrationError
+from container.errors import AgentTermination, ClusterTermination, ConfigurationError, RegistrationError
 from container.storage.seam import NO_FOLLOW
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import MemoryPublication
@@ -1355,6 +1356,16 @@ def test_its_end_leaves_the_client_that_it_was_given_open_and_nothing_added_to_i
     assert not seam.is_closed(world.member)
 
 
+def test_it_ends_with_its_driver(world: ConsensusWorld) -> None:
+    world.driver.kill()
+    world.clock.advance(11 * MS)
+    with pytest.raises(AgentTermination, match="unexpected Aeron close"):
+        world.agent.do_work()
+    world.agent.close()
+    assert world.context.is_closed
+    assert world.activity_timestamp() == -1
+
+
 def test_its_streams_to_the_archive_and_its_files_have_upstream_s_names() -> None:
     world = ConsensusWorld(cluster_id=3, mark_file_dir="/marks", authenticator=Careful()).lead()
     aliases = [each.channel for each in world.driver.publications() if each.stream_id == 10]
@@ -1386,3 +1397,17 @@ def test_both_kinds_of_timer_service_can_be_chosen(name: str, expected: type) ->
     world.services[0].schedule(7, now_ms(world) + 30)
     world.tick(6)
     assert [each["correlation_id"] for each in world.logged("TimerEvent")] == [7]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("ALLOW_ALL", AllowAll), ("DENY_ALL", DenyAll), (None, BackupRequests)])
+def test_authenticator_and_authorisation_service_may_be_named(name: str | None, kind: type) -> None:
+    world = ConsensusWorld(authenticator=f"{__name__}:Careful", authorisation_service=name)
+    assert type(world.context.authorisation_service) is kind
+    assert type(world.context.authenticator).__name__ == "Careful"
+
+
+@pytest.mark.parametrize("setting", ["authenticator", "authorisation_service", "timer_service"])
+def test_an_empty_name_is_refused(setting: str) -> None:
+    given: dict[str, Any] = {setting: ""}
+    with pytest.raises(ConfigurationError, match=f"{setting}=''"):
+        ConsensusWorld(**given)
