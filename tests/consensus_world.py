@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Self
 
+from container.api import ADMIN_ACTION
 from container.codecs import messages as codecs
 from container.common.aeron_defaults import (
     CONSENSUS_MODULE_STREAM_ID,
@@ -427,7 +428,10 @@ class Client:
         """Send a message of the session: its ids are added where the message has them."""
         own: dict[str, Any] = {"leadership_term_id": self.leadership_term_id, "cluster_session_id": self.session_id}
         own = own if name not in ("SessionConnectRequest", "ChallengeResponse") else {}
-        assert seam.offer(self.publication, codecs.encode("cluster", name, **(own | fields)) + payload) > 0
+        message = codecs.encode("cluster", name, **(own | fields)) + payload
+        while (result := seam.offer(self.publication, message)) == ADMIN_ACTION:
+            pass
+        assert result > 0
 
     def connect(self, **fields: Any) -> int:
         """Ask for a session; the correlation id."""

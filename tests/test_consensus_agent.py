@@ -6,6 +6,7 @@ A number in a name is that of a statement in ``consensus_conformance.md``.
 from __future__ import annotations
 
 import errno
+import gc
 import struct
 from collections import defaultdict
 from collections.abc import Callable
@@ -13,9 +14,15 @@ from typing import Any
 
 import pytest
 
-from container.errors import AgentTermination, ClusterTermination
+from container.archive.authentication import AllowAll, DenyAll
+from container.codecs import messages as codecs
+from container.consensus.consensus_module_context import BackupRequests
+from container.consensus.timer_service import PriorityHeapTimerService, TimerHandler, WheelTimerService
+from container.errors import AgentTermination, ClusterTermination, ConfigurationError, RegistrationError
+from container.storage.seam import NO_FOLLOW
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import MemoryPublication
+from container.transport.fragment_assembler import FragmentAssembler
 from tests.archive_world import ArchiveWorld
 from tests.consensus_world import (
     ABORT,
@@ -44,10 +51,8 @@ from tests.consensus_world import (
     ConsensusWorld,
 )
 from tests.control_world import MS
-from tests.resources import python_objects
 
 S = 1_000
-ASSEMBLER = "container.transport.fragment_assembler.FragmentAssembler"
 
 
 @pytest.fixture
@@ -1178,14 +1183,231 @@ def test_a_recording_that_is_lost_in_a_snapshot_leads_to_an_election_behind_it(w
 # Clients that do not behave
 
 
+def count_of(kind: type) -> int:
+    """How many objects of exactly that type there are."""
+    return sum(type(each) is kind for each in gc.get_objects())
+
+
 def test_what_is_left_of_a_long_message_goes_with_the_client_that_sent_it(world: ConsensusWorld) -> None:
-    before = python_objects()[ASSEMBLER]
+    before = count_of(FragmentAssembler)
     client = Client(world)
     world.until(lambda: seam.is_connected(client.publication))
     assert isinstance(client.publication, MemoryPublication)
     client.publication.log.append_frame(bytes(1024), flags=0x80)
     world.tick()
-    assert python_objects()[ASSEMBLER] == before + 1
+    assert count_of(FragmentAssembler) == before + 1
     client.vanish()
     world.tick(2)
-    assert python_objects()[ASSEMBLER] == before
+    assert count_of(FragmentAssembler) == before
+
+
+def test_messages_of_another_schema_are_reported_and_those_of_no_kind_ignored(world: ConsensusWorld) -> None:
+    client = world.client_of()
+    for schema_id, template_id in ((17, 1), (111, 999)):
+        assert seam.offer(client.publication, struct.pack("<HHHH", 24, template_id, schema_id, 16) + bytes(64)) > 0
+    client.message(b"behind them")
+    world.work(3)
+    assert [each["payload"] for each in world.logged("SessionMessageHeader")] == [b"behind them"]
+    assert world.texts() == ["expected schemaId=111, actual=17"]
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_client_may_ask_for_a_snapshot_where_it_is_allowed(allowed: bool) -> None:
+    world = ConsensusWorld(authorisation_service=AllowAll() if allowed else DenyAll()).lead()
+    client = world.client_of()
+    for request_type in (0, 7):
+        client.send("AdminRequest", correlation_id=50, request_type=request_type, payload=b"")
+        world.work(2)
+        answers = [fields for name, fields in client.received() if name == "AdminResponse"]
+        assert [each["correlation_id"] for each in answers] == [50]
+        if not allowed:
+            assert (answers[0]["response_code"], b"was not authorised" in answers[0]["message"]) == (2, True)
+        elif request_type == 0:
+            assert (answers[0]["response_code"], answers[0]["message"]) == (0, b"")
+            world.until(lambda: world.counter_value(205) == 1)
+        else:
+            assert (answers[0]["response_code"], answers[0]["message"]) == (1, b"Unknown request type: 7")
+    client.send("AdminRequest", correlation_id=51, request_type=0, payload=b"", leadership_term_id=9)
+    client.send("AdminRequest", correlation_id=51, request_type=0, payload=b"", cluster_session_id=9)
+    world.tick()
+    assert client.received() == []
+
+
+def test_a_driver_that_cannot_add_egress_now_is_asked_again(world: ConsensusWorld) -> None:
+    world.driver.fail_next_add("publication", RegistrationError.RESOURCE_TEMPORARILY_UNAVAILABLE)
+    assert world.client_of().session_id == 1
+    assert world.errors == []
+
+
+def test_what_fails_in_an_authenticator_refuses_the_client_it_was_asked_about() -> None:
+    class Broken(Careful):
+        def on_connected_session(self, decision: Any, now_ms: int) -> None:
+            if decision.session_id == 1:
+                raise ValueError("no such user")
+            decision.authenticate(None)
+
+    world = ConsensusWorld(authenticator=Broken()).lead()
+    client = Client(world)
+    client.connect()
+    assert client.event()["code"] == AUTHENTICATION_REJECTED
+    assert world.report_of("no such user")
+    assert world.client_of().session_id == 2
+
+
+# More of starts
+
+
+def test_a_log_that_ends_with_padding_is_replayed(world: ConsensusWorld) -> None:
+    client = world.client_of()
+    while TERM_LENGTH - seam.position(world.publication) > 1024:
+        client.message(bytes(1024 - 64))
+        world.work(2)
+    client.message(bytes(1024 - 64))
+    world.work(2)
+    assert seam.position(world.publication) > TERM_LENGTH
+    world.settle()
+    count = world.services[0].names().count("SessionMessageHeader")
+    for _ in range(2):
+        world.restart().lead()
+        world.settle()
+        assert world.services[0].names().count("SessionMessageHeader") == count
+
+
+def test_timers_of_a_snapshot_and_of_the_log_behind_it_fire_once_after_a_restart(world: ConsensusWorld) -> None:
+    deadline = now_ms(world) + 20_000
+    world.services[0].schedule(1, deadline)
+    world.tick()
+    take_snapshot(world)
+    world.services[0].schedule(2, now_ms(world) + 10)
+    world.services[0].schedule(1, deadline + 1_000)
+    world.tick(3)
+    assert [each["correlation_id"] for each in world.logged("TimerEvent")] == [2]
+    world.settle()
+    world.restart().lead()
+    world.services[0].schedule(2, 0)  # what a replay leads to again
+    world.services[0].schedule(1, deadline + 1_000)
+    world.wait(25_000, 100)
+    [fired] = world.logged("TimerEvent")
+    assert fired["correlation_id"] == 1
+    assert deadline + 1_000 <= fired["timestamp"] <= deadline + 1_200
+
+
+def test_an_invalid_snapshot_is_passed_over_for_the_one_before(world: ConsensusWorld) -> None:
+    client = world.client_of()
+    positions = []
+    for number in range(3):
+        client.message(b"%d" % number)
+        world.tick()
+        take_snapshot(world)
+        positions.append(world.commit_position)
+    assert world.counter_value(205) == 3
+    for count, position in ((1, positions[1]), (2, positions[0]), (3, 0)):
+        world.settle()
+        for _ in range(count):
+            world.context.recording_log.invalidate_latest_snapshot()
+        world.restart().lead()
+        assert world.services[0].joins[0]["log_position"] == position
+        # The replay takes them again, and they are valid again in their places.
+        assert [each.log_position for each in world.entries() if each.is_valid_snapshot] == sorted(positions * 2)
+
+
+def test_a_cluster_begins_anew_with_a_snapshot_that_its_recording_log_was_seeded_with(world: ConsensusWorld) -> None:
+    """As ``ClusterTool seed-recording-log-from-snapshot`` leaves it: the snapshot is of position 0 of an empty log."""
+    world.client_of()
+    take_snapshot(world)
+    snapshots = [each for each in world.entries() if each.is_snapshot]
+    log = world.context.recording_log
+    for entry in sorted(world.entries(), key=lambda each: -each.entry_index):
+        log.remove_entry(entry.leadership_term_id, entry.entry_index)
+    for entry in snapshots:
+        log.append_snapshot(entry.recording_id, 0, 0, 0, entry.timestamp, entry.service_id)
+    world.restart().lead()
+    assert [name for name, _ in world.log] == ["NewLeadershipTermEvent", "SessionCloseEvent"]
+    assert (world.publication.log.start_position, world.counter_value(239)) == (0, 1)
+    assert world.log_recording_id not in (0, snapshots[-1].recording_id)
+    world.settle()
+    world.restart().lead()
+    assert world.services[0].names().count("SessionCloseEvent") == 1
+
+
+def test_a_long_response_channel_is_in_a_snapshot_of_several_frames(world: ConsensusWorld) -> None:
+    client = Client(world)
+    channel = f"{client.egress_channel}|alias={'x' * 3_000}"
+    client.open(response_channel=channel)
+    [session] = take_snapshot(world)["ClusterSession"]
+    assert session["response_channel"] == channel.encode()
+    world.settle()
+    world.restart().lead()
+    assert [each["close_reason"] for each in world.logged("SessionCloseEvent")] == [TIMEOUT]
+
+
+def test_a_single_member_never_counts_as_inactive(world: ConsensusWorld) -> None:
+    world.clock.advance(60_000 * MS)
+    world.tick(3)
+    assert (world.counter_value(238), world.state) == (1, "ACTIVE")
+    assert world.errors == []
+
+
+def test_its_end_leaves_the_client_that_it_was_given_open_and_nothing_added_to_it(world: ConsensusWorld) -> None:
+    world.client_of()
+    Client(world).connect(version=1 << 16)
+    world.agent.close()
+    assert world.member.open_resources == []
+    assert not seam.is_closed(world.member)
+
+
+def test_it_ends_with_its_driver(world: ConsensusWorld) -> None:
+    world.driver.kill()
+    world.clock.advance(11 * MS)
+    with pytest.raises(AgentTermination, match="unexpected Aeron close"):
+        world.agent.do_work()
+    world.agent.close()
+    assert world.context.is_closed
+    assert world.activity_timestamp() == -1
+
+
+def test_its_streams_to_the_archive_and_its_files_have_upstream_s_names() -> None:
+    world = ConsensusWorld(cluster_id=3, mark_file_dir="/marks", authenticator=Careful()).lead()
+    aliases = [each.channel for each in world.driver.publications() if each.stream_id == 10]
+    assert aliases == ["aeron:ipc?term-length=64k|alias=cm-archive-ctrl-req-cluster-3-member-0|mtu=1408|sparse=true"]
+    files = world.cluster_disk.contents()
+    assert files["/cluster/cluster-mark.lnk"] == b"/marks"
+    mark = codecs.decode("mark", files["/marks/cluster-mark.dat"] or b"")[1]
+    assert (mark["authenticator"], mark["member_id"], mark["cluster_id"]) == (b"Careful", 0, 3)
+
+
+def test_a_candidate_term_of_a_mark_file_counts_where_there_is_no_node_state(world: ConsensusWorld) -> None:
+    world.stop()
+    storage = world.cluster_disk.process()
+    file = storage.open_file("/cluster/cluster-mark.dat", NO_FOLLOW)
+    file.write(struct.pack("<q", 41), 8 + 32)
+    file.close()
+    storage.unlink("/cluster/node-state.dat")
+    world.begin()
+    world.lead()
+    assert world.context.node_state_file.candidate_term_id == 42
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("wheel", WheelTimerService), ("priority_heap", PriorityHeapTimerService)]
+)
+def test_both_kinds_of_timer_service_can_be_chosen(name: str, expected: type) -> None:
+    world = ConsensusWorld(timer_service=name).lead()
+    assert type(world.context.new_timer_service(TimerHandler())) is expected
+    world.services[0].schedule(7, now_ms(world) + 30)
+    world.tick(6)
+    assert [each["correlation_id"] for each in world.logged("TimerEvent")] == [7]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("ALLOW_ALL", AllowAll), ("DENY_ALL", DenyAll), (None, BackupRequests)])
+def test_authenticator_and_authorisation_service_may_be_named(name: str | None, kind: type) -> None:
+    world = ConsensusWorld(authenticator=f"{__name__}:Careful", authorisation_service=name)
+    assert type(world.context.authorisation_service) is kind
+    assert type(world.context.authenticator).__name__ == "Careful"
+
+
+@pytest.mark.parametrize("setting", ["authenticator", "authorisation_service", "timer_service"])
+def test_an_empty_name_is_refused(setting: str) -> None:
+    given: dict[str, Any] = {setting: ""}
+    with pytest.raises(ConfigurationError, match=f"{setting}=''"):
+        ConsensusWorld(**given)
