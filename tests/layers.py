@@ -121,8 +121,8 @@ ROOMS = {
     "front": Room(
         "launching, running and closing a container; the command `aeron-cluster`",
         "__init__ __main__ cli clustered_service_container context node run_service setting_types",
-        "interface common settings transport aeron files archive-client service client consensus archive-front "
-        "pipeline replay",
+        "interface common settings transport storage aeron files archive-client service client consensus "
+        "archive-front pipeline replay",
     ),
 }
 

@@ -222,7 +222,7 @@ def test_a_key_that_is_no_setting_is_refused(key: Any) -> None:
 @pytest.mark.parametrize(
     "name",
     ["environ", "error_handler", "app_version_validator", "termination_hook", "client", "clock", "snapshot_store",
-     "mark_file"],
+     "mark_file", "storage"],
 )  # fmt: skip
 @pytest.mark.parametrize("value", [5, Hostile()], ids=["int", "hostile"])
 def test_objects_of_a_context_are_checked(name: str, value: object) -> None:

@@ -29,6 +29,7 @@ from container.files.cluster_mark_file import (
     mark_file_name,
 )
 from container.files.error_log import DistinctErrorLog, read_error_log
+from container.storage.file_storage import FileStorage
 from container.testing.manual_time import ManualClock
 
 GOLDEN = Path(__file__).parent / "golden" / "mark_file_service.txt"
@@ -922,14 +923,14 @@ def test_errors_are_written_behind_the_header(path: Path, take: Any) -> None:
 
 def test_s7_link_file_names_the_directory_of_the_mark_file(tmp_path: Path) -> None:
     mark_file_dir = tmp_path / "elsewhere"
-    ensure_link_file(tmp_path, mark_file_dir, 3)
+    ensure_link_file(FileStorage(), tmp_path, mark_file_dir, 3)
     assert (tmp_path / "cluster-mark-service-3.lnk").read_bytes() == str(mark_file_dir).encode()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [link_file_name(3)]
 
 
 def test_link_file_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / link_file_name(0)).write_text("/a/much/longer/directory/of/the/past" * 9)
-    ensure_link_file(tmp_path, tmp_path / "m", 0)
+    ensure_link_file(FileStorage(), tmp_path, tmp_path / "m", 0)
     assert (tmp_path / link_file_name(0)).read_text() == str(tmp_path / "m")
 
 
@@ -937,15 +938,15 @@ def test_link_file_is_overwritten(tmp_path: Path) -> None:
 def test_s7_no_link_file_is_left_when_the_mark_file_is_in_the_cluster_directory(tmp_path: Path, is_there: bool) -> None:
     if is_there:
         (tmp_path / link_file_name(0)).write_text("/old")
-    ensure_link_file(tmp_path, tmp_path, 0)
+    ensure_link_file(FileStorage(), tmp_path, tmp_path, 0)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_link_file_can_not_name_a_directory_that_is_not_ascii(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="mark_file_dir='.*größe': must be ASCII"):
-        ensure_link_file(tmp_path, tmp_path / "größe", 0)
+        ensure_link_file(FileStorage(), tmp_path, tmp_path / "größe", 0)
 
 
 def test_link_file_that_can_not_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(MarkFileError, match="link file .* cannot be written: No such file or directory"):
-        ensure_link_file(tmp_path / "missing", tmp_path, 0)
+        ensure_link_file(FileStorage(), tmp_path / "missing", tmp_path, 0)

@@ -36,6 +36,7 @@ from container.files.cnc_file import CncFile, FileFormatError, mark_terminated, 
 from container.files.error_log import DistinctErrorLog, read_error_log
 from container.files.recording_log import read_recording_log
 from container.recordings.live import read_archive_mark, read_cluster_mark
+from container.storage.file_storage import FileStorage
 from container.testing.manual_time import ManualClock
 from container.testing.memory_stores import MemorySnapshotStore
 from container.testing.memory_transport import MemoryClient
@@ -220,7 +221,7 @@ def test_a_symbolic_link_in_place_of_the_link_file_is_replaced(tmp_path: Path) -
     target.write_text("precious")
     for name in (link_file_name(0), link_file_name(0) + ".tmp"):
         (tmp_path / name).symlink_to(target)
-    ensure_link_file(tmp_path, tmp_path / "marks", 0)
+    ensure_link_file(FileStorage(), tmp_path, tmp_path / "marks", 0)
     assert (tmp_path / link_file_name(0)).read_text() == str(tmp_path / "marks")
     assert not (tmp_path / link_file_name(0)).is_symlink()
     assert target.read_text() == "precious"
@@ -230,7 +231,7 @@ def test_a_symbolic_link_in_place_of_the_link_file_is_replaced(tmp_path: Path) -
 def test_a_directory_in_place_of_the_link_file_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / link_file_name(0)).mkdir()
     with pytest.raises(MarkFileError, match="link file .* cannot be written: Is a directory"):
-        ensure_link_file(tmp_path, tmp_path / "marks", 0)
+        ensure_link_file(FileStorage(), tmp_path, tmp_path / "marks", 0)
     assert [each.name for each in tmp_path.iterdir()] == [link_file_name(0)]
 
 
@@ -240,7 +241,7 @@ def test_a_full_disk_leaves_the_old_link_file_and_no_other(tmp_path: Path, old: 
     if old is not None:
         link.write_text(old)
     with file_size_limit(0), pytest.raises(MarkFileError, match="link file .* cannot be written: File too large"):
-        ensure_link_file(tmp_path, tmp_path / "marks", 0)
+        ensure_link_file(FileStorage(), tmp_path, tmp_path / "marks", 0)
     assert [each.read_text() for each in tmp_path.iterdir()] == ([] if old is None else [old])
 
 

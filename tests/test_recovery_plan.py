@@ -7,7 +7,8 @@ import pytest
 from container.consensus.recovery_plan import Log, RecoveryPlan, Snapshot, create_recovery_plan, needed_recording_id
 from container.errors import ClusterError, RecordingError
 from container.files.catalog import RecordingDescriptor
-from container.files.recording_log import RecordingLog
+from container.files.recording_log import LOG_ENTRY, RecordingLog
+from container.storage.seam import CREATE
 from container.testing.simulation.disk import SimulatedDisk
 
 CM = -1
@@ -176,6 +177,18 @@ def test_a_service_without_a_snapshot_is_an_error_that_names_it(
     with pytest.raises(RecordingError) as caught:
         create_recovery_plan(log, 2)
     assert f"/member/recording.log: snapshot missing for {text}" in str(caught.value)
+
+
+def test_of_services_that_are_there_twice_the_last_ones_count() -> None:
+    """Upstream leaves them so when a crash cuts a snapshot short and the log is replayed."""
+    storage = SimulatedDisk().process()
+    storage.make_directory("/member")
+    entries = [(recording_id, service_id) for recording_id, service_id in ((1, 1), (2, 0), (3, 1), (4, 0), (5, CM))]
+    file = storage.open_file("/member/recording.log", CREATE)
+    file.write(b"".join(LOG_ENTRY.pack(each, 3, 640, 704, 5, of, 1).ljust(64, b"\0") for each, of in entries), 0)
+    log = RecordingLog.open(storage, "/member", create=False, file_sync_level=1)
+    plan = create_recovery_plan(log, 2)
+    assert recordings_of(plan) == [(CM, 5), (0, 4), (1, 3)]
 
 
 def test_snapshots_of_an_earlier_position_do_not_stand_in() -> None:

@@ -11,7 +11,6 @@ from typing import Any, Unpack
 
 from container.api import ClusteredService
 from container.common.callbacks import check_callable
-from container.common.directories import created_directory
 from container.common.error_texts import error_text
 from container.common.line_printer import print_line
 from container.common.loggers import report
@@ -34,6 +33,9 @@ from container.service.service_handler import PythonServiceHandler, ServiceHandl
 from container.setting_types import ContainerSettings
 from container.settings.sources import collect_settings, validate_settings
 from container.settings.table import Settings
+from container.storage.directories import concluded_directory
+from container.storage.file_storage import FileStorage
+from container.storage.seam import Storage
 from container.transport.duration_tracker import DurationTracker
 from container.transport.idle_strategy import IdleStrategy, parse_idle_strategy
 from container.transport.seam import Client, Clock, MarkFile, SnapshotStore, SystemClock
@@ -43,6 +45,7 @@ _OBJECTS = (
     "service",
     "client",
     "clock",
+    "storage",
     "snapshot_store",
     "mark_file",
     "error_handler",
@@ -63,6 +66,7 @@ class Context:
         client: an open Aeron client of the caller's; it stays open. If None, the container connects one of its own,
             whose conductor runs on the agent's thread.
         clock: where the time comes from; the client's by default.
+        storage: where the mark file is; the file system by default.
         idle_strategy: the setting of this name, or a function that makes a strategy at each call.
         snapshot_store: where snapshots are kept; the archive by default.
         mark_file: a mark file of the caller's, which the container closes.
@@ -99,6 +103,7 @@ class Context:
         *,
         client: Client | None = None,
         clock: Clock | None = None,
+        storage: Storage | None = None,
         idle_strategy: str | Callable[[], IdleStrategy] | None = None,
         snapshot_store: SnapshotStore | None = None,
         mark_file: MarkFile | None = None,
@@ -121,13 +126,12 @@ class Context:
         for name, given, kind in (
             ("client", client, Client),
             ("clock", clock, Clock),
+            ("storage", storage, Storage),
             ("snapshot_store", snapshot_store, SnapshotStore),
             ("mark_file", mark_file, MarkFile),
         ):
             if given is not None and not issubclass(type(given), kind):
-                raise ConfigurationError(
-                    f"{name}={shown(given)}: must be a {kind.__name__} of container.transport.seam"
-                )
+                raise ConfigurationError(f"{name}={shown(given)}: must be a {kind.__name__} of {kind.__module__}")
         self.service = service
         self._app_version_validator = app_version_validator
         self._termination_hook = termination_hook or _do_nothing
@@ -137,6 +141,7 @@ class Context:
         """True while a container is being made from it, when whoever catches a signal may still raise."""
         self._given_client = client
         self._given_clock = clock
+        self._storage = FileStorage() if storage is None else storage
         self._given_snapshot_store = snapshot_store
         self._given_mark_file = mark_file
         self._user_error_handler = error_handler
@@ -300,9 +305,11 @@ class Context:
         self._idle_strategy = self.new_idle_strategy()
 
     def _conclude_directories(self, settings: Settings) -> None:
-        self._cluster_dir = self._mark_file_dir = created_directory("cluster_dir", settings.cluster_dir)
+        self._cluster_dir = self._mark_file_dir = concluded_directory(
+            self._storage, "cluster_dir", settings.cluster_dir
+        )
         if settings.mark_file_dir:
-            self._mark_file_dir = created_directory("mark_file_dir", settings.mark_file_dir)
+            self._mark_file_dir = concluded_directory(self._storage, "mark_file_dir", settings.mark_file_dir)
         self.aeron_dir = self._find_aeron_dir(settings)
 
     def _find_aeron_dir(self, settings: Settings) -> str:
@@ -323,9 +330,10 @@ class Context:
             error_buffer_length=settings.error_buffer_length,
             page_size=self._file_page_size(settings),
             clock=self.clock,
+            storage=self._storage,
             fallback=fallback_stream(settings.fallback_logger),
         )
-        ensure_link_file(self._cluster_dir, self._mark_file_dir, settings.service_id)
+        ensure_link_file(self._storage, self._cluster_dir, self._mark_file_dir, settings.service_id)
 
     def _file_page_size(self, settings: Settings) -> int:
         if self._given_client is not None and not hasattr(self._given_client, "aeron_dir"):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TypedDict
 
 from container.error_handlers import DelegatingErrorHandler, ErrorHandler
+from container.storage.seam import Storage
 from container.transport.idle_strategy import IdleStrategy
 from container.transport.seam import Client, Clock, MarkFile, SnapshotStore
 
@@ -60,6 +61,7 @@ class ContainerArguments(ContainerSettings, total=False):
 
     client: Client | None
     clock: Clock | None
+    storage: Storage | None
     idle_strategy: str | Callable[[], IdleStrategy] | None
     snapshot_store: SnapshotStore | None
     mark_file: MarkFile | None

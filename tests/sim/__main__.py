@@ -3,7 +3,8 @@
 Seeds take the services of services.py in turn. Each twentieth is run again, in another process with other hashes: both
 must do the same. The exit status is 1 when a seed had a finding, hung, or did not repeat itself.
 
-With ``--archive`` a seed is an archive, its clients and its disk, with kills and power cuts; see archive_world.py.
+With ``--archive`` a seed is an archive, its clients and its disk, with kills and power cuts; see archive_world.py. With
+``--node`` it is a whole node with its clients and its disk; see node_world.py.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from container.testing.simulation import Simulation, SimulationFailure, expand
-from tests.sim import archive_run, exam
+from tests.sim import archive_run, exam, node_run
 from tests.sim.services import SUBJECTS, Subject
 
 LIMIT_S = 60.0
 """What a seed may take; shrinking a failed one has its own limit."""
+WORLDS: dict[str, Any] = {"archive": archive_run, "node": node_run}
 PAIR_INTERVAL = 20
 CHUNK = 500
 """Seeds that one process runs before a fresh one takes over."""
@@ -75,7 +77,8 @@ class Report:
     failures: list[str] = field(default_factory=list)
     processes: set[subprocess.Popen[str]] = field(default_factory=set)
     interrupted: threading.Event = field(default_factory=threading.Event)
-    is_of_archives: bool = False
+    world: str = ""
+    """What is simulated: "archive", "node", or clusters."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, outcome: dict[str, Any], seed: int) -> None:
@@ -106,7 +109,7 @@ def run_process(
 ) -> tuple[dict[int, dict[str, Any]], str]:
     """The outcomes of a process that runs seeds, and what went wrong with it."""
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.sim", "--work", f"{first}:{end}:{step}", *names]
-    command += ["--archive"] if report.is_of_archives else []
+    command += [f"--{report.world}"] if report.world else []
     with report.lock:
         if report.interrupted.is_set():
             return {}, ""
@@ -175,10 +178,9 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=100_000, help="how many (%(default)s)")
     parser.add_argument("--first", type=int, default=1, help="the first one (%(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time (%(default)s)")
-    parser.add_argument("--archive", action="store_true", help="simulate archives")
-    parser.add_argument(
-        "--keep", type=_numbers, help="of an archive's seed, only the operations with these numbers: 1,2,5"
-    )
+    for world in WORLDS:
+        parser.add_argument(f"--{world}", action="store_const", const=world, dest="world", help=f"simulate {world}s")
+    parser.add_argument("--keep", type=_numbers, help="of one such seed, only the operations with these numbers: 1,2,5")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = options.names or list(SUBJECTS)
@@ -186,21 +188,21 @@ def main() -> int:
         parser.error(f"unknown service {unknown[0]!r}: known are {', '.join(SUBJECTS)}")
     if options.work:
         first, end, step = map(int, options.work.split(":"))
-        if options.archive:
-            archive_run.work(first, end, step)
+        if options.world:
+            WORLDS[options.world].work(first, end, step)
         else:
             work(first, end, step, names)
         return 0
     if options.seeds < 1:
         parser.error(f"--seeds {options.seeds}: must be at least 1")
-    if options.archive and options.names:
-        parser.error(f"--archive simulates no services: leave out {' '.join(options.names)}")
-    if options.keep is not None and not options.archive:
-        parser.error("--keep takes a part of an archive's seed: give --archive as well")
+    if options.world and options.names:
+        parser.error(f"--{options.world} simulates none of these services: leave out {' '.join(options.names)}")
+    if options.keep is not None and not options.world:
+        parser.error("--keep takes a part of a seed of an archive or a node: give --archive or --node as well")
     if options.keep is not None:
-        return show_part(options.first, options.keep)
+        return show_part(options.world, options.first, options.keep)
     seeds = range(options.first, options.first + options.seeds)
-    return simulate_all(seeds, names, options.jobs, is_of_archives=options.archive)
+    return simulate_all(seeds, names, options.jobs, world=options.world or "")
 
 
 def _numbers(text: str) -> list[int]:
@@ -211,16 +213,17 @@ def _numbers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"{text!r}: must be numbers with commas, such as 1,2,5") from None
 
 
-def show_part(seed: int, keep: Sequence[int]) -> int:
-    """Run a part of an archive's seed, and print what it finds; the exit status."""
-    result = archive_run.run_seed(seed, keep)
-    print("nothing was found" if result.violation is None else archive_run.report(result, seed))
+def show_part(world: str, seed: int, keep: Sequence[int]) -> int:
+    """Run a part of the seed of an archive or a node, and print what it finds; the exit status."""
+    module = WORLDS[world]
+    result = module.run_seed(seed, keep)
+    print("nothing was found" if result.violation is None else module.report(result, seed))
     return 0 if result.violation is None else 1
 
 
-def simulate_all(seeds: range, names: Sequence[str], jobs: int, *, is_of_archives: bool = False) -> int:
+def simulate_all(seeds: range, names: Sequence[str], jobs: int, *, world: str = "") -> int:
     """Run seeds in parallel; the exit status."""
-    report, begin = Report(is_of_archives=is_of_archives), time.monotonic()
+    report, begin = Report(world=world), time.monotonic()
     parts = [range(first, min(first + CHUNK, seeds.stop)) for first in range(seeds.start, seeds.stop, CHUNK)]
     lock = threading.Lock()
 
@@ -253,8 +256,9 @@ def simulate_all(seeds: range, names: Sequence[str], jobs: int, *, is_of_archive
 
 
 def _line(report: Report, seconds: float) -> str:
-    if report.is_of_archives:
-        counts = ", ".join(f"{report.reached[each]:,} {each}" for each in ("power cuts", "kills", "bytes lost"))
+    if report.world:
+        names = ("power cuts", "kills", "bytes lost" if report.world == "archive" else "answers")
+        counts = ", ".join(f"{report.reached[each]:,} {each}" for each in names)
         return (
             f"{report.seeds:,} seeds, {len(report.failures)} findings; {report.pairs:,} of them run twice; {counts}; "
             f"{report.seeds / seconds:,.1f} seeds/s"

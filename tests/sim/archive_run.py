@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tests.sim.archive_oracle import Violation
-from tests.sim.archive_world import Plan, Result, expand, run
+from tests.sim.archive_world import Result, expand, run
 
 SHRINK_RUNS = 400
 SHRINK_S = 40.0
@@ -20,8 +21,13 @@ def run_seed(seed: int, keep: Sequence[int] | None = None) -> Result:
     return run(plan if keep is None else plan.only(keep))
 
 
-def shrink(result: Result, *, most_runs: int = SHRINK_RUNS, limit_s: float = SHRINK_S) -> Result:
-    """The result of the shortest plan that was found with which the same oracle finds something."""
+def shrink(
+    result: Any, *, run: Callable[[Any], Any] = run, most_runs: int = SHRINK_RUNS, limit_s: float = SHRINK_S
+) -> Any:
+    """The result of the shortest plan that was found with which the same oracle finds something.
+
+    ``run`` runs a plan: of archives, or of what else has plans and results like theirs.
+    """
     assert result.violation is not None
     best, oracle = result, result.violation.oracle
     runs, deadline = 0, time.monotonic() + limit_s
@@ -32,7 +38,7 @@ def shrink(result: Result, *, most_runs: int = SHRINK_RUNS, limit_s: float = SHR
         while begin < len(numbers) and runs < most_runs and time.monotonic() < deadline:
             fewer = numbers[:begin] + numbers[begin + size :]
             runs += 1
-            shorter = _try(result.plan.only(fewer))
+            shorter = _try(run, result.plan.only(fewer))
             if shorter is not None and shorter.violation is not None and shorter.violation.oracle == oracle:
                 best = shorter
                 numbers = [each for each in fewer if each <= shorter.last]
@@ -42,7 +48,7 @@ def shrink(result: Result, *, most_runs: int = SHRINK_RUNS, limit_s: float = SHR
     return best
 
 
-def _try(plan: Plan) -> Result | None:
+def _try(run: Callable[[Any], Any], plan: Any) -> Any:
     try:
         return run(plan)
     except Exception:  # without its beginnings an operation may be one that nobody thought of
@@ -64,16 +70,24 @@ def report(result: Result, seed: int) -> str:
     return "\n".join(lines)
 
 
-def work(first: int, end: int, step: int, keep: Sequence[int] | None = None) -> None:
+def work(
+    first: int,
+    end: int,
+    step: int,
+    *,
+    run_seed: Callable[[int], Any] = run_seed,
+    shrink: Callable[[Any], Any] = shrink,
+    report: Callable[[Any, int], str] = report,
+) -> None:
     """Run seeds and print a line for each, before and after it."""
     logging.disable(logging.CRITICAL)
     for seed in range(first, end, step):
         print(seed, flush=True)
-        result = run_seed(seed, keep)
+        result = run_seed(seed)
         failure = ""
         if result.violation is not None:
             print(json.dumps({"found": result.violation.oracle}), flush=True)
-            failure = report(shrink(result) if keep is None else result, seed)
+            failure = report(shrink(result), seed)
         outcome = {
             "digest": result.digest,
             "delivered": result.stats["messages"],

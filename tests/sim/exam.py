@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent.parent
 COPY = ROOT / "build" / "exam"
 FAULTS = Path(__file__).with_name("faults.toml")
 ARCHIVE_FAULTS = Path(__file__).with_name("archive_faults.toml")
+NODE_FAULTS = Path(__file__).with_name("node_faults.toml")
 SEEDS = 1_000
 FIRSTS = (1, 100_001, 200_001)
 LIMIT_S = 300.0
@@ -84,10 +85,10 @@ def build() -> None:
         raise SystemExit(f"exam: the copy does not build:\n{done.stdout}{done.stderr}")
 
 
-def find(first: int, seeds: int, *, is_of_archives: bool = False) -> tuple[int, str, str]:
+def find(first: int, seeds: int, *, world: str = "") -> tuple[int, str, str]:
     """The first seed of a range with a finding, its oracle and text; a crash or a hang is a finding, too."""
     command = [sys.executable, "-m", "tests.sim.exam", "--find", str(first), "--seeds", str(seeds)]
-    command += ["--archive"] if is_of_archives else []
+    command += [f"--{world}"] if world else []
     process = subprocess.Popen(
         command, cwd=COPY, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": str(COPY / "src")}
     )
@@ -106,10 +107,10 @@ def find(first: int, seeds: int, *, is_of_archives: bool = False) -> tuple[int, 
     return 0, "", ""
 
 
-def find_here(first: int, seeds: int, *, is_of_archives: bool = False) -> int:
+def find_here(first: int, seeds: int, *, world: str = "") -> int:
     """Run seeds until one has a finding, and print it."""
-    if is_of_archives:
-        return find_in_archives(first, seeds)
+    if world:
+        return find_in_world(world, first, seeds)
     from tests.sim.__main__ import run_seed
 
     for seed in range(first, first + seeds):
@@ -121,10 +122,11 @@ def find_here(first: int, seeds: int, *, is_of_archives: bool = False) -> int:
     return 0
 
 
-def find_in_archives(first: int, seeds: int) -> int:
-    """Run seeds of archives until one has a finding, and print it."""
-    from tests.sim.archive_run import run_seed
+def find_in_world(world: str, first: int, seeds: int) -> int:
+    """Run seeds of archives or nodes until one has a finding, and print it."""
+    from tests.sim.__main__ import WORLDS
 
+    run_seed = WORLDS[world].run_seed
     logging.disable(logging.CRITICAL)
     for seed in range(first, first + seeds):
         print(seed, flush=True)
@@ -135,9 +137,7 @@ def find_in_archives(first: int, seeds: int) -> int:
     return 0
 
 
-def take(
-    fault: Fault, firsts: Sequence[int], seeds: int, *, is_of_archives: bool = False
-) -> list[tuple[int, str, str]]:
+def take(fault: Fault, firsts: Sequence[int], seeds: int, *, world: str = "") -> list[tuple[int, str, str]]:
     """Plant a fault, and look for it in each range."""
     originals = {edit.file: (COPY / edit.file).read_text() for edit in fault.edits}
     try:
@@ -145,7 +145,7 @@ def take(
             path = COPY / edit.file
             path.write_text(edit.applied(path.read_text()))
         build()
-        return [find(first, seeds, is_of_archives=is_of_archives) for first in firsts]
+        return [find(first, seeds, world=world) for first in firsts]
     finally:
         for file, text in originals.items():
             (COPY / file).write_text(text)
@@ -157,19 +157,21 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("words", nargs="*", metavar="WORD", help="only faults whose name has one of these words")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="of each range (%(default)s)")
     parser.add_argument("--ranges", type=int, default=len(FIRSTS), help="how many ranges (%(default)s)")
-    parser.add_argument("--archive", action="store_true", help="faults of the archive, and simulations of archives")
+    for world in ("archive", "node"):
+        text = f"faults of the {world}, and simulations of {world}s"
+        parser.add_argument(f"--{world}", action="store_const", const=world, dest="world", default="", help=text)
     parser.add_argument("--find", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.find is not None:
-        return find_here(options.find, options.seeds, is_of_archives=options.archive)
-    known = read_faults(ARCHIVE_FAULTS if options.archive else FAULTS)
+        return find_here(options.find, options.seeds, world=options.world)
+    known = read_faults({"": FAULTS, "archive": ARCHIVE_FAULTS, "node": NODE_FAULTS}[options.world])
     faults = [fault for fault in known if not options.words or any(word in fault.name for word in options.words)]
     firsts = FIRSTS[: options.ranges]
     prepare_copy()
     missed = 0
     for fault in faults:
         begin = time.monotonic()
-        found = take(fault, firsts, options.seeds, is_of_archives=options.archive)
+        found = take(fault, firsts, options.seeds, world=options.world)
         needed = [seed - first + 1 if oracle else 0 for first, (seed, oracle, _) in zip(firsts, found, strict=True)]
         others = sorted({oracle for _, oracle, _ in found if oracle} - set(fault.oracles))
         missed += not all(needed)
@@ -180,7 +182,7 @@ def main(arguments: Sequence[str]) -> int:
             flush=True,
         )
     build()
-    clean = find(FIRSTS[0], 200, is_of_archives=options.archive)
+    clean = find(FIRSTS[0], 200, world=options.world)
     print(f"without a fault: {'a finding: ' + clean[2] if clean[1] else 'nothing in 200 seeds'}")
     print(f"{len(faults) - missed} of {len(faults)} faults found")
     return 1 if missed or clean[1] else 0

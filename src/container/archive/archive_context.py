@@ -29,10 +29,9 @@ from container.archive.authentication import (
 from container.archive.store.facts import Recovered
 from container.archive.store.recording_store import RecordingStore, StoreSettings
 from container.common.callbacks import check_callable
-from container.common.directories import created_directory
 from container.common.error_texts import error_text
 from container.common.loggers import report
-from container.common.values import shown, shown_path
+from container.common.values import shown
 from container.error_handlers import ErrorHandler, LoggingErrorHandler, chain_error_handlers
 from container.errors import ConcurrentConcludeError, ConfigurationError
 from container.files.cnc_file import CncFile
@@ -46,6 +45,7 @@ from container.settings.archive_table import (
     checksum_of,
 )
 from container.settings.sources import ARCHIVE_CONFIG_FILE_VARIABLE, collect_settings, validate_archive_settings
+from container.storage.directories import concluded_directory
 from container.storage.file_storage import FileStorage
 from container.storage.seam import Storage
 from container.transport.idle_strategy import IdleStrategy, parse_idle_strategy
@@ -144,7 +144,6 @@ class ArchiveContext:
         self.owns_aeron_client = False
         self._given_client = client
         self._given_clock = clock
-        self._has_files = storage is None
         self._storage = FileStorage() if storage is None else storage
         self._given_process_id = process_id
         self._given_first_session_id = first_session_id
@@ -322,21 +321,11 @@ class ArchiveContext:
         self._first_session_id = given_id
 
     def _conclude_directories(self, settings: ArchiveSettings) -> None:
-        self._archive_dir = self._mark_file_dir = self._directory("archive_dir", settings.archive_dir)
+        self._archive_dir = self._mark_file_dir = concluded_directory(
+            self._storage, "archive_dir", settings.archive_dir
+        )
         if settings.mark_file_dir:
-            self._mark_file_dir = self._directory("mark_file_dir", settings.mark_file_dir)
-
-    def _directory(self, setting: str, path: str) -> str:
-        if self._has_files:
-            return created_directory(setting, path)
-        if not self._storage.exists(path):
-            try:
-                self._storage.make_directory(path)
-            except OSError as error:
-                raise ConfigurationError(
-                    f"{setting}={shown_path(path)}: cannot be created: {error.strerror}"
-                ) from error
-        return path
+            self._mark_file_dir = concluded_directory(self._storage, "mark_file_dir", settings.mark_file_dir)
 
     def _wait_for_driver(self, settings: ArchiveSettings) -> int:
         """Find the driver's directory, wait for the driver there, and return its file page size (bytes).

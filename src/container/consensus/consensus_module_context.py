@@ -24,11 +24,10 @@ from container.archive.authentication import (
 from container.archive.sessions.async_archive import AsyncArchive
 from container.common.callbacks import check_callable
 from container.common.channel_uri import add_alias_if_absent
-from container.common.directories import created_directory
 from container.common.error_texts import error_text
 from container.common.loggers import report
 from container.common.semantic_version import is_version_compatible
-from container.common.values import shown, shown_path
+from container.common.values import shown
 from container.consensus.backup_requests import BACKUP_QUERY, HEARTBEAT_REQUEST, STANDBY_SNAPSHOT
 from container.consensus.cluster_clock import ClusterClock
 from container.consensus.cluster_member import ClusterMember, parse_cluster_members
@@ -60,6 +59,7 @@ from container.settings.sources import (
     collect_settings,
     validate_consensus_module_settings,
 )
+from container.storage.directories import concluded_directory
 from container.storage.file_storage import FileStorage
 from container.storage.seam import Storage
 from container.transport.idle_strategy import IdleStrategy, parse_idle_strategy
@@ -162,7 +162,6 @@ class ConsensusModuleContext:
         self.random = random.SystemRandom() if random_source is None else random_source
         self._given_client = client
         self._given_clock = clock
-        self._has_files = storage is None
         self._storage = FileStorage() if storage is None else storage
         self._user_error_handler = error_handler
         self._idle_strategy_supplier: Callable[[], IdleStrategy] | None = None
@@ -349,21 +348,11 @@ class ConsensusModuleContext:
             self.authorisation_service = create_authorisation_service(settings.authorisation_service)
 
     def _conclude_directories(self, settings: ConsensusModuleSettings) -> None:
-        self._cluster_dir = self._mark_file_dir = self._directory("cluster_dir", settings.cluster_dir)
+        self._cluster_dir = self._mark_file_dir = concluded_directory(
+            self._storage, "cluster_dir", settings.cluster_dir
+        )
         if settings.mark_file_dir:
-            self._mark_file_dir = self._directory("mark_file_dir", settings.mark_file_dir)
-
-    def _directory(self, setting: str, path: str) -> str:
-        if self._has_files:
-            return created_directory(setting, path)
-        if not self._storage.exists(path):
-            try:
-                self._storage.make_directory(path)
-            except OSError as error:
-                raise ConfigurationError(
-                    f"{setting}={shown_path(path)}: cannot be created: {error.strerror}"
-                ) from error
-        return path
+            self._mark_file_dir = concluded_directory(self._storage, "mark_file_dir", settings.mark_file_dir)
 
     def _wait_for_driver(self, settings: ConsensusModuleSettings) -> int:
         """Find the driver's directory, wait for the driver there, and return its file page size (bytes)."""

@@ -153,18 +153,13 @@ def _latest_snapshots(recording_log: RecordingLog, service_count: int) -> tuple[
 
 
 def _service_snapshot(recording_log: RecordingLog, index: int, service_id: int) -> RecordingLogEntry:
-    """The snapshot of a service that belongs to the consensus module's at ``index``."""
+    """The last snapshot of a service with the consensus module's at ``index``: a crash may have left an earlier one."""
     entries, last = recording_log.entries, recording_log.entries[index]
-    place = index - service_id - 1
-    entry = entries[place] if place >= 0 else None
-    if (
-        entry is not None
-        and entry.is_valid_snapshot
-        and entry.service_id == service_id
-        and entry.leadership_term_id == last.leadership_term_id
-        and entry.log_position == last.log_position
-    ):
-        return entry
+    for entry in reversed(entries[:index]):
+        if entry.leadership_term_id != last.leadership_term_id or entry.log_position != last.log_position:
+            break
+        if entry.is_valid_snapshot and entry.service_id == service_id:
+            return entry
     beside = [
         f"entry {each.entry_index} of service {each.service_id}{'' if each.is_valid else ' (invalid)'}"
         for each in entries

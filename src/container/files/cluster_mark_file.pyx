@@ -207,9 +207,9 @@ cdef class ClusterMarkFile(OwnedMarkFile):
         return self._field64(CANDIDATE_TERM_ID_OFFSET)
 
 
-def ensure_link_file(cluster_dir, mark_file_dir, service_id):
+def ensure_link_file(Storage storage not None, cluster_dir, mark_file_dir, service_id):
     """Write the link file of a service, see :func:`container.files.mark_file.write_link_file`."""
-    write_link_file(FileStorage(), cluster_dir, link_file_name(service_id), mark_file_dir)
+    write_link_file(storage, cluster_dir, link_file_name(service_id), mark_file_dir)
 
 
 seal((ClusterMarkFile,))

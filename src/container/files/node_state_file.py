@@ -181,7 +181,7 @@ def _record_header(template_id: int, block_length: int) -> bytes:
 
 def _find_candidate_term(path: str, content: bytes) -> int:
     """Return the offset of the term in a file; raise RecordingError unless it is whole up to its footer."""
-    if not content.strip(b"\0"):
+    if content == bytes(len(content)):
         text = f"the node state has {len(content)} bytes, and all are zero: a crash came while upstream made it"
         raise RecordingError(f"{text}; {_ADVICE}", file=path)
     version = _FILE_HEADER.unpack_from(content)[0] if len(content) >= _FILE_HEADER.size else 0

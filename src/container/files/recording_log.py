@@ -456,8 +456,10 @@ class RecordingLog:
         timestamp: int,
         service_id: int,
     ) -> None:
-        """Append a snapshot; an invalid one of the same service, term and position is replaced in its place.
+        """Append a snapshot; one of the same service, term and position is replaced in its place.
 
+        It is an invalid one, or of a set that a crash has cut short: a member that replays the log takes all of it
+        again, and twice the same service in front of the consensus module is not readable as a set, here or upstream.
         Append those of the services first, from the highest id on, and the consensus module's (-1) last: the set counts
         once that one is there.
 
@@ -531,7 +533,7 @@ class RecordingLog:
                 entry.service_id,
                 entry.archive_endpoint,
             )
-            if not entry.is_valid and found == wanted:
+            if found == wanted:
                 restored = replace(entry, recording_id=recording_id, timestamp=timestamp, is_valid=True)
                 self._write(_encoded(restored)[: LOG_ENTRY.size], self._places[entry.entry_index])
                 self._replace(entry, restored)

@@ -91,6 +91,7 @@ cdef class AsyncArchive(FragmentHandler):
     cdef bint _exchange(self) except -1
     cdef bint _on_message(self) except -1
     cdef int _read(self) except -1
+    cdef object _lost(self, str what)
     cdef bint _try_send(self, Publication publication, bytearray request) except -1
     cdef int _send_unanswered(self, bytearray request) except -1
     cdef int _on_control_response(self, const uint8_t* buffer, size_t length) except -1

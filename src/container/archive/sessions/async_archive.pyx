@@ -411,9 +411,8 @@ cdef class AsyncArchive(FragmentHandler):
         cdef bint is_answer = self._has_message and self._message_correlation_id == self._correlation_id
         if not self._has_message:
             if self._step == CONNECTED and not self._subscription.is_connected():
-                raise ArchiveError(
-                    f"connection to the archive is lost: response channel {self._subscription.channel} stream "
-                    f"{self._subscription.stream_id} is not connected")
+                raise self._lost(f"response channel {self._subscription.channel} stream "
+                                 f"{self._subscription.stream_id} is not connected")
             return False
         if self._step == CONNECTED and self._message_session_id != self.control_session_id:
             return False
@@ -443,9 +442,16 @@ cdef class AsyncArchive(FragmentHandler):
             return True
         if result in (BACK_PRESSURED, ADMIN_ACTION):
             return False
-        raise ArchiveError(
-            f"connection to the archive is lost: {publication_result_name(result)} on control channel "
-            f"{publication.channel} stream {publication.stream_id}")
+        raise self._lost(f"{publication_result_name(result)} on control channel {publication.channel} stream "
+                         f"{publication.stream_id}")
+
+    cdef object _lost(self, str what):
+        """The error that says so. What was asked for is not answered any more, so nobody waits for it."""
+        if self._step == CONNECTED:
+            self._correlation_id = NULL_VALUE
+            self._deadline_ns = NO_DEADLINE
+            self._request = None
+        return ArchiveError(f"connection to the archive is lost: {what}")
 
     cdef int _send_unanswered(self, bytearray request) except -1:
         cdef int _attempt

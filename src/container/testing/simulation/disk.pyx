@@ -399,11 +399,18 @@ cdef class SimulatedDisk:
 
     cdef int64_t _store(self, _Inode inode, int64_t offset, const uint8_t* content, int64_t length) except -1:
         """Write as much as has a place, and return its length."""
+        cdef int64_t begin, end
+        cdef uint8_t* memory = inode.memory.data
         length = self._take_place(inode, offset, length)
         if length > 0:
-            memcpy(inode.memory.data + offset, content, <size_t> length)
             inode.clean.difference_update(range(offset // PAGE, (offset + length + PAGE - 1) // PAGE))
-            inode.note(offset, length)
+            begin = offset
+            while begin < offset + length:          # most of what is zeroed is zero: such pages need no look at sectors
+                end = min((begin // PAGE + 1) * PAGE, offset + length)
+                if inode.maps or memcmp(memory + begin, content + begin - offset, <size_t> (end - begin)) != 0:
+                    memcpy(memory + begin, content + begin - offset, <size_t> (end - begin))
+                    inode.note(begin, end - begin)
+                begin = end
             for end in [*range((max(inode.length, offset) // PAGE + 1) * PAGE, offset + length, PAGE), offset + length]:
                 if end > inode.length:
                     inode.set_length(end)       # page by page, and each length may be the one that survives

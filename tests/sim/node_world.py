@@ -1,0 +1,1011 @@
+"""A whole node without Java on a simulated disk: archive, consensus module, services, clients, from crash to crash.
+
+All four are the production's, each driven by the world's turns; driver, disk, time and numbers are simulated. A plan is
+a list of operations, each with random numbers of its own, so that a part of a plan does the same as before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import itertools
+import logging
+import random
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from container.api import (
+    ClientSession,
+    CloseReason,
+    Cluster,
+    ClusteredService,
+    Header,
+    MessageBuffer,
+    SnapshotImage,
+    SnapshotPublication,
+)
+from container.archive.archive_context import ArchiveContext
+from container.archive.native_archive import Archive
+from container.client import AeronCluster, ClientContext
+from container.client.async_connect import AsyncConnect
+from container.client.egress_listener import EgressListener
+from container.clustered_service_container import ClusteredServiceContainer
+from container.consensus.consensus_module import ConsensusModule
+from container.consensus.consensus_module_context import ConsensusModuleContext
+from container.context import Context
+from container.errors import (
+    AgentTermination,
+    ArchiveError,
+    ContainerError,
+    Event,
+    MarkFileError,
+    PublicationUnavailableError,
+    RecordingError,
+)
+from container.snapshots import read_snapshot, write_snapshot
+from container.testing import transport_probe as seam
+from container.testing.manual_time import ManualClock, SteppingIdleStrategy
+from container.testing.memory_transport import MemoryClient, MemoryDriver
+from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
+from container.testing.simulation.virtual_time import Draws
+from tests.sim.node_oracle import ARCHIVE_DIR, CLUSTER_DIR, TERM_LENGTH, Log, State, Violation, apply, check_disk
+
+MS = 1_000_000
+PAGE, SECTOR = 4096, 512
+CAPACITY = 1 << 40
+ARCHIVE_ID = 42
+LIVENESS_MS = 10_001
+"""After which the mark files of a dead node are free, and the driver has given its clients up."""
+LEADER_LIMIT_MS = 20_000
+"""What a start without faults may take until it leads."""
+LOSS_LIMIT_MS = 2_000
+"""What a consensus module may take to end that has lost its archive or a service."""
+SESSION_TIMEOUT_MS = 2_000
+MEMBERS = "0,localhost:9010,localhost:9020,localhost:9030,localhost:9040,localhost:8010"
+SUSPEND, RESUME, SNAPSHOT, SHUTDOWN, ABORT = 2, 3, 4, 5, 6
+NEUTRAL = 1
+INIT = 0
+PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, IndexError, KeyError, AssertionError)
+"""What no failure of a disk excuses."""
+FAULTS = (
+    ("write", errno.ENOSPC),
+    ("write", errno.EIO),
+    ("force", errno.EIO),
+    ("extend", errno.ENOSPC),
+    ("force_directory", errno.EIO),
+    ("rename", errno.EIO),
+    ("open", errno.EMFILE),
+    ("read", errno.EIO),
+)
+KINDS = {
+    "send": 40.0,
+    "work": 20.0,
+    "connect": 6.0,
+    "close": 2.0,
+    "vanish": 1.0,
+    "stall": 2.0,
+    "snapshot": 4.0,
+    "suspend": 1.0,
+    "shutdown": 1.0,
+    "abort": 1.0,
+    "restart": 1.0,
+    "kill": 3.0,
+    "cut": 3.0,
+    "lose": 0.6,
+    "fault": 0.6,
+    "fill_disk": 0.3,
+}
+MOST_CLIENTS = 4
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One step of a plan."""
+
+    number: int
+    kind: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a run depends on."""
+
+    seed: int
+    level: int
+    services: int
+    window: int
+    segment_length: int
+    timer_service: str
+    longest: int
+    """Bytes of the longest message."""
+    step_ms: int
+    """The longest step of the clock between two turns."""
+    operations: tuple[Operation, ...]
+
+    def only(self, numbers: Sequence[int]) -> Plan:
+        """The plan without the other operations."""
+        wanted = set(numbers)
+        kept = tuple(each for each in self.operations if each.number in wanted)
+        return replace(self, operations=kept)
+
+
+def expand(seed: int) -> Plan:
+    """The plan of a seed."""
+    draw = random.Random(seed)
+    level = draw.choice([0, 1, 1, 1, 2])
+    # Swarm: a plan has some kinds of operations often, and others not at all.
+    weights = dict(KINDS)
+    for kind in weights:
+        if kind not in ("send", "work", "connect", "kill", "cut"):
+            weights[kind] *= draw.choice([0.0, 1.0, 1.0, 3.0])
+    if level == 0:
+        weights["cut"] /= 6
+    kinds = draw.choices(list(weights), list(weights.values()), k=draw.randint(10, 60))
+    operations = (Operation(number, kind, draw.getrandbits(48)) for number, kind in enumerate(["connect", *kinds]))
+    return Plan(
+        seed,
+        level,
+        draw.choice([1, 1, 2]),
+        draw.choice([0, 0, 8192, 32768]),
+        TERM_LENGTH * draw.choice([1, 2]),
+        draw.choice(["wheel", "priority_heap"]),
+        draw.choice([30, 30, 500, 3000, 9000]),
+        draw.choice([1, 5, 20]),
+        tuple(operations),
+    )
+
+
+class Killed(BaseException):
+    """The process of whoever is idling has ended."""
+
+
+class Recorder(ClusteredService):
+    """Takes the log into its state, and does what that asks for."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world, self.number = world, number
+        self.state = State(received=[0] * world.plan.services)
+        self.cluster: Cluster
+
+    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+        self.cluster = cluster
+        if snapshot_image is not None:
+            self.state = read_snapshot(snapshot_image, State)
+            self.world.stats["snapshots loaded"] += 1
+
+    def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
+        write_snapshot(snapshot_publication, self.state)
+
+    def on_session_open(self, session: ClientSession, timestamp: int) -> None:
+        self._apply(("open", session.id, timestamp))
+
+    def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
+        self._apply(("close", session.id, timestamp, int(close_reason)))
+
+    def on_timer_event(self, correlation_id: int, timestamp: int) -> None:
+        self._apply(("timer", correlation_id, timestamp))
+
+    def on_new_leadership_term_event(
+        self, leadership_term_id: int, log_position: int, timestamp: int, term_base_log_position: int, *_: object
+    ) -> None:
+        self._apply(("term", leadership_term_id, timestamp, term_base_log_position))
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        self._apply(("message", None if session is None else session.id, timestamp, bytes(buffer)), session)
+        if session is not None:
+            applied = self.state.applied
+            session.offer(b"%d %d" % (applied[-1], len(applied) - 1))
+
+    def _apply(self, event: tuple[object, ...], session: ClientSession | None = None) -> None:
+        for what, number, argument in apply(self.state, event, self.world.plan.services):
+            self._do(what, number, argument, session)
+        self.world.check_state(self)
+
+    def _do(self, what: str, number: int, argument: int, session: ClientSession | None) -> None:
+        cluster = self.cluster
+        match what:
+            case "timer":
+                while not cluster.schedule_timer(number + self.number, argument):
+                    cluster.idle()
+            case "cancel":
+                while not cluster.cancel_timer(number + self.number):
+                    cluster.idle()
+            case "offer":
+                # The longer ones are of two frames.
+                cluster.send(b"S%d %d " % (self.number, number) + bytes(2000 * (argument == 3)))
+            case "close" if session is not None and self.number == 0:
+                while not cluster.close_client_session(session.id):
+                    cluster.idle()
+
+
+class Client(EgressListener):
+    """A client of the cluster, and what it was told."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.transport = world.driver.connect(f"client {number}")
+        self.cluster: AeronCluster | None = None
+        self.numbers: set[int] = set()
+        self.stalled_until_ns = 0
+        self.is_done = False
+        self.connecting: AsyncConnect | None = AeronCluster.async_connect(
+            ClientContext(
+                client=self.transport,
+                ingress_channel="aeron:udp",
+                ingress_endpoints="0=localhost:9010",
+                egress_channel=f"aeron:udp?endpoint=localhost:{20_000 + number}",
+                listener=self,
+                idle_strategy=SteppingIdleStrategy(world.step),
+                message_timeout=3.0,
+            )
+        )
+
+    def on_message(self, cluster_session_id: int, timestamp: int, buffer: MessageBuffer, header: Header) -> None:
+        number, index = map(int, bytes(buffer).split(b" "))
+        if number not in self.numbers:
+            raise Violation("answer", f"to message {number}, which another client has sent")
+        self.world.on_answer(number, index)
+
+    def on_session_event(self, *event: Any) -> None:
+        self.world.stats["session events"] += 1
+
+    def poll(self) -> None:
+        """Take a turn."""
+        try:
+            seam.invoke(self.transport)
+            if self.connecting is not None:
+                self.cluster = self.connecting.poll()
+                if self.cluster is not None:
+                    self.connecting = None
+                    self.world.stats["connected"] += 1
+            elif self.cluster is not None:
+                self.cluster.poll_egress()
+                self.is_done = self.is_done or self.cluster.is_closed
+        except ContainerError as error:
+            self.world.log.append(f"  client: {type(error).__name__}: {error}")
+            self.is_done = True
+
+    @property
+    def is_connected(self) -> bool:
+        return self.cluster is not None and not self.is_done
+
+    def send(self, payload: bytes, number: int) -> None:
+        """Send a message if that is possible now."""
+        assert self.cluster is not None
+        self.numbers.add(number)
+        try:
+            if self.cluster.offer(payload) > 0:
+                self.world.sent.add(number)
+                self.world.stats["sent"] += 1
+        except ContainerError:
+            self.is_done = True
+
+    def end(self) -> None:
+        """Its process ends, without a word to the cluster."""
+        self.is_done = True
+        self.transport.sever()
+        self.transport.expire()
+
+
+@dataclass
+class Life:
+    """The parts of a node between two starts."""
+
+    storage: SimulatedStorage
+    clients: list[MemoryClient] = field(default_factory=list)
+    archive: Archive | None = None
+    module: ConsensusModule | None = None
+    services: list[ClusteredServiceContainer] = field(default_factory=list)
+    recorders: list[Recorder] = field(default_factory=list)
+    busy: set[int] = field(default_factory=set)
+    """Services inside a turn of their own."""
+    is_ending: bool = False
+    """Somebody has asked for its end, or a part of it was lost."""
+    orders: list[tuple[Any, ...]] = field(default_factory=lambda: [()])
+    """All orders in which parts may take turns; the first is that of :attr:`clients`."""
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        return self.orders[0]
+
+
+class World:
+    """One plan's run."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.random = random.Random(plan.seed)
+        self.draws = Draws(plan.seed)
+        self.clock = ManualClock()
+        self.disk = SimulatedDisk(on_latency=self._on_latency, capacity=CAPACITY, stream=plan.seed)
+        self.final = Log(plan.services)
+        self.log: list[str] = []
+        self.stats: Counter[str] = Counter()
+        self.errors: list[BaseException] = []
+        self.clients: list[Client] = []
+        self.former: list[MemoryClient] = []
+        self.answers: dict[int, int] = {}
+        self.sent: set[int] = set()
+        self.states: dict[int, int] = {}
+        """The services' digests by number of events, which must be those of the log."""
+        self.committed = 0
+        self.tokens = itertools.count(1)
+        self.numbers = itertools.count(1)
+        self.client_numbers = itertools.count(1)
+        self.is_over = False
+        self.calls_left = self.turns_left = -1
+        self.is_power_cut = False
+        self.is_faulty = False
+        self.is_uncertain = False
+        self.fault: tuple[str, int, int, int] | None = None
+        self.processes = 0
+        self.failed_force_of: int | None = None
+        storage = self.disk.process()
+        for path in ("/node", ARCHIVE_DIR, CLUSTER_DIR):
+            storage.make_directory(path)
+        for path in ("/", "/node"):
+            storage.force_directory(path)
+        storage.kill(self.draws)
+        self.life = Life(storage)
+
+    def boot(self) -> None:
+        """The first start."""
+        self._boot()
+        self._start()
+
+    # The life of a node.
+
+    def _boot(self) -> None:
+        self.driver = MemoryDriver(
+            self.clock,
+            publication_window=self.plan.window,
+            first_session_id=self.random.randrange(-(1 << 30), 1 << 30),
+            counters_capacity=1024,
+        )
+        self.former = []
+
+    def _on_latency(self, kind: str, length: int) -> None:
+        if self.calls_left > 0:
+            self.calls_left -= 1
+            if self.calls_left == 0:
+                self._crash()
+                return
+        if self.fault is not None and self.fault[0] == kind:
+            name, error, before, written = self.fault
+            self.fault = (name, error, before - 1, written)
+            if before == 0:
+                self.log.append(f"  {kind} fails: {errno.errorcode[error]}")
+                self.disk.fail(kind, error, written=written, whole_sectors=True)
+                self.fault, self.is_faulty = None, True
+                if "force" in kind:
+                    self.failed_force_of = self.processes
+                self.stats["faults"] += 1
+
+    def _crash(self) -> None:
+        """The node ends here, whatever it is about to do; what it does yet has no effect."""
+        self.calls_left = self.turns_left = -1
+        life = self.life
+        if life.storage.is_dead:
+            return
+        self._observe()
+        self.log.append("cut power" if self.is_power_cut else "kill")
+        self.stats["power cuts" if self.is_power_cut else "kills"] += 1
+        if self.is_power_cut:
+            self.disk.cut_power(self.draws)
+            # What a force that failed has left in the system's memory, the next process takes for what is on the disk.
+            is_cache_wrong = self.failed_force_of not in (None, self.processes)
+            self.is_uncertain = self.is_uncertain or self.plan.level == 0 or is_cache_wrong
+            self.failed_force_of = None
+        else:
+            life.storage.kill(self.draws)
+        for client in life.clients:
+            client.sever()
+
+    def _connect(self, name: str) -> MemoryClient:
+        client = self.driver.connect(name)
+        self.life.clients.append(client)
+        return client
+
+    def _make(self, life: Life) -> None:
+        """Make all parts of a node, the archive first, as its recovery comes before anything else."""
+        settings: dict[str, Any] = {
+            "storage": life.storage,
+            "error_handler": self._error_handler(life),
+            "environ": {},
+        }
+        life.archive = Archive(
+            ArchiveContext(
+                client=self._connect("archive"),
+                idle_strategy=lambda: SteppingIdleStrategy(self._wait),
+                process_id=42,
+                first_session_id=self.random.randrange(1 << 31),
+                next_token=lambda: next(self.tokens),
+                archive_dir=ARCHIVE_DIR,
+                archive_id=ARCHIVE_ID,
+                control_channel="aeron:udp?endpoint=localhost:8010",
+                replication_channel="aeron:udp?endpoint=localhost:0",
+                threading_mode="INVOKER",
+                segment_file_length=self.plan.segment_length,
+                file_sync_level=self.plan.level,
+                catalog_file_sync_level=self.plan.level,
+                catalog_capacity=1 << 14,
+                low_storage_space_threshold=0,
+                file_io_max_length=1 << 16,
+                torn_frame="cut" if self.is_uncertain else "refuse",
+                **settings,
+            )
+        )
+        life.module = ConsensusModule(
+            ConsensusModuleContext(
+                client=self._connect("consensus module"),
+                idle_strategy=lambda: SteppingIdleStrategy(self._wait),
+                random_source=self.random,
+                cluster_dir=CLUSTER_DIR,
+                cluster_members=MEMBERS,
+                ingress_channel="aeron:udp",
+                replication_channel="aeron:udp?endpoint=localhost:0",
+                log_channel="aeron:udp?term-length=64k",
+                threading_mode="INVOKER",
+                file_sync_level=self.plan.level,
+                service_count=self.plan.services,
+                session_timeout_ns=SESSION_TIMEOUT_MS * MS,
+                termination_timeout_ns=2_000 * MS,
+                timer_service=self.plan.timer_service,
+                **settings,
+            )
+        )
+        for number in range(self.plan.services):
+            recorder = Recorder(self, number)
+            life.recorders.append(recorder)
+            life.services.append(
+                ClusteredServiceContainer(
+                    Context(
+                        recorder,
+                        client=self._connect(f"service {number}"),
+                        idle_strategy=lambda: SteppingIdleStrategy(self.step),
+                        use_agent_invoker=True,
+                        cluster_dir=CLUSTER_DIR,
+                        service_id=number,
+                        **settings,
+                    )
+                )
+            )
+        life.orders = list(itertools.permutations((life.archive, life.module, *life.services)))
+
+    def _error_handler(self, life: Life) -> Callable[[BaseException], None]:
+        def on_error(error: BaseException) -> None:
+            if not life.storage.is_dead:  # what a process that is gone would report, nobody reads
+                self.errors.append(error)
+
+        return on_error
+
+    def _wait(self) -> None:
+        self.clock.advance(10 * MS)
+
+    def _start(self, crashes: Sequence[tuple[int, bool]] = ()) -> None:
+        """Start the node, with crashes in the middle of it (calls before it, and whether power is cut); check."""
+        left = list(crashes)
+        while not self.is_over:
+            self.is_faulty = False
+            self.errors.clear()
+            self.life = life = Life(self.disk.process())
+            self.processes += 1
+            self.calls_left, self.is_power_cut = left.pop(0) if left else (-1, False)
+            try:
+                self._make(life)
+            except Exception as error:
+                if life.storage.is_dead:
+                    self.stats["crashes of a start"] += 1
+                    self._end_life()
+                elif self.is_faulty:
+                    self.log.append(f"  the start failed: {type(error).__name__}: {error}")
+                    self._abandon()
+                elif isinstance(error, MarkFileError) and "a start is in progress, or was killed" in str(error):
+                    self._abandon()
+                    self._free_mark_file(str(error))
+                elif self.is_uncertain and isinstance(error, RecordingError):
+                    self._refuse(error)
+                else:
+                    raise Violation("start", f"{type(error).__name__}: {error}") from error
+                continue
+            if not self.is_uncertain:
+                self._check_disk()
+            self.stats["starts"] += 1
+            return
+
+    def _refuse(self, error: BaseException) -> None:
+        self.log.append(f"  refused: {error}")
+        self.stats["starts that damage refused"] += 1
+        self.is_over = True
+
+    def _free_mark_file(self, text: str) -> None:
+        """What an operator does behind a start that was killed between its claim of a mark file and its first sign of
+        life; there is no telling such a one from one that goes on."""
+        storage = self.disk.process()
+        names = ("archive/archive-mark", "cluster/cluster-mark", "cluster/cluster-mark-service-0")
+        for name in (*names, "cluster/cluster-mark-service-1"):
+            if f"{name}.dat" in text:
+                file = storage.open_file(f"/node/{name}.dat", 0)
+                file.write(bytes(8), 16)
+                file.force(with_metadata=True)
+        storage.kill(self.draws)
+        self.stats["claims that an operator released"] += 1
+
+    def _abandon(self) -> None:
+        """An operator ends what is left of a node."""
+        if not self.life.storage.is_dead:
+            self.life.storage.kill(self.draws)
+        self.fault, self.disk.capacity = None, CAPACITY
+        for client in self.life.clients:
+            client.sever()
+        self._end_life()
+
+    def _end_life(self) -> None:
+        """After a crash: all of the machine is gone, or the process alone, which the driver gives up in time."""
+        self.fault, self.disk.capacity = None, CAPACITY
+        for client in self.clients:  # what the node has sent arrives
+            client.poll()
+        if self.is_power_cut:
+            for client in self.clients:
+                client.end()
+            self.clients.clear()
+            self._boot()
+        else:
+            self.former += self.life.clients
+        self.is_power_cut = False
+        self.clock.advance((LIVENESS_MS + self.random.randrange(2000)) * MS)
+        for former in self.former:
+            former.expire()
+        self.former.clear()
+
+    # Turns.
+
+    def turn(self) -> None:
+        """One duty cycle of everybody; a crash in it ends the life, and the next one begins."""
+        if self.is_over:
+            return
+        with contextlib.suppress(Killed):
+            self.step()
+        for client in list(self.clients):
+            if self.clock.now_ns >= client.stalled_until_ns:
+                client.poll()
+            if client.is_done:
+                client.end()
+                self.clients.remove(client)
+        life = self.life
+        if not life.storage.is_dead and self.turns_left > 0:
+            self.turns_left -= 1
+            if self.turns_left == 0:
+                self._crash()
+        if life.storage.is_dead:
+            self._recover()
+            return
+        self._observe()
+        self._check_errors()
+        self._check_parts()
+
+    def step(self) -> None:
+        """Let time pass, and let each part take a turn that is not in one: also while a service waits in its own."""
+        life = self.life
+        self.clock.advance((1 + int(self.random.random() * self.plan.step_ms)) * MS)
+        for part in self.random.choice(life.orders):
+            if life.storage.is_dead:
+                break
+            if id(part) not in life.busy:
+                life.busy.add(id(part))
+                try:
+                    part.invoke()
+                finally:
+                    life.busy.discard(id(part))
+        if life.storage.is_dead and life.busy:
+            raise Killed
+
+    def _check_parts(self) -> None:
+        life = self.life
+        if all(each.is_running for each in life.parts):
+            return
+        failures = [f"{each!r}: {each.failure}" for each in life.parts if not each.is_running]
+        if self.is_uncertain:
+            self._refuse(RuntimeError("; ".join(failures)))
+        elif self.is_faulty or life.is_ending:
+            self._finish_life()
+        else:
+            raise Violation("end", "; ".join(failures))
+
+    def _finish_life(self) -> None:
+        """A part has ended, and the others are to end as well; then an operator starts the node again."""
+        life = self.life
+        life.is_ending = True
+        self.calls_left = self.turns_left = -1
+        assert life.archive is not None
+        others = [each for each in life.parts if each is not life.archive]
+        if not life.archive.is_running and not self.is_faulty:
+            self._await(lambda: not any(each.is_running for each in others[:1]), 30_000, "the end of the module")
+        elif not self.is_faulty:
+            self._await(lambda: not any(each.is_running for each in others), 30_000, "the end of all parts")
+        self._close()
+
+    def _close(self) -> None:
+        """End what runs, in any order, and start again."""
+        for part in self.random.choice(self.life.orders):
+            with contextlib.suppress(Killed):
+                part.close()
+        self._observe()
+        self._check_errors()
+        self.stats["ends in order"] += 1
+        self.fault, self.disk.capacity = None, CAPACITY
+        self.life.storage.kill(self.draws)
+        for client in self.life.clients:
+            if seam.is_closed(client):  # of a part that was lost
+                client.expire()
+            client.close()
+        self.life.clients.clear()
+        # A disk that failed may have refused to take the sign-off.
+        self.clock.advance((LIVENESS_MS if self.is_faulty else self.random.randrange(100)) * MS)
+        self.is_power_cut = False
+        self._start()
+
+    def _await(self, is_done: Callable[[], bool], limit_ms: int, what: str) -> None:
+        """Take turns of the node and its clients until something is so, which must be within a limit of virtual time,
+        or the node is dead."""
+        deadline = self.clock.now_ns + limit_ms * MS
+        while not (is_done() or self.life.storage.is_dead):
+            if self.clock.now_ns > deadline:
+                raise Violation("liveness", f"{what} did not come within {limit_ms} ms")
+            with contextlib.suppress(Killed):
+                self.step()
+            for client in self.clients:
+                client.poll()
+
+    def _recover(self) -> None:
+        self._end_life()
+        draw = self.random
+        crashes: list[tuple[int, bool]] = []
+        while draw.random() < 0.2:
+            is_cut = draw.random() < (0.5 if self.plan.level else 0.1)
+            crashes.append((draw.randint(1, draw.choice([10, 60, 200])), is_cut))
+        if draw.random() < 0.05:
+            self._arm_fault(draw)
+        self._start(crashes)
+
+    # What is seen.
+
+    def on_answer(self, number: int, index: int) -> None:
+        """A service has answered a message: it says which place the message has."""
+        if self.answers.setdefault(number, index) != index:
+            raise Violation("answer", f"message {number} is applied at {self.answers[number]}, and at {index}")
+        self.stats["answers"] += 1
+
+    def check_state(self, recorder: Recorder) -> None:
+        """A service has another state: it must be that of all services and lives after as many events."""
+        if self.is_uncertain:
+            return
+        state = recorder.state
+        if self.states.setdefault(state.events, state.digest) != state.digest:
+            raise Violation("state", f"service {recorder.number} has another state after {state.events} events")
+
+    def _observe(self) -> None:
+        """Note how far the log is committed: from there it never goes back."""
+        module = self.life.module
+        if module is not None and module.is_running:
+            counters = self.driver.counters
+            position = seam.counter_record(counters, module.context.counters.commit_position.counter_id)["value"]
+            self.committed = max(self.committed, position)
+
+    def _check_errors(self) -> None:
+        for error in self.errors:
+            if isinstance(error, Violation):
+                raise error
+            is_expected = isinstance(error, (Event, ArchiveError, AgentTermination, PublicationUnavailableError))
+            if isinstance(error, PROGRAMMING_ERRORS) or not (is_expected or self.is_faulty or self.life.is_ending):
+                raise Violation("reported", f"{type(error).__name__}: {error}") from error
+        self.errors.clear()
+
+    def _check_disk(self) -> None:
+        """What the disk has is all that was committed and answered, and what makes the states that were seen."""
+        on_latency, self.disk.on_latency = self.disk.on_latency, None
+        storage = self.disk.process()
+        check_disk(storage, self.final, services=self.plan.services)
+        storage.kill(self.draws)
+        self.disk.on_latency = on_latency
+        final = self.final
+        if final.end < self.committed:
+            raise Violation("committed", f"the log ends at {final.end}, {self.committed} was committed")
+        for number, index in self.answers.items():
+            if final.index.get(number) != index:
+                raise Violation("acknowledged", f"message {number} is at {final.index.get(number)}, was at {index}")
+        if not final.index.keys() <= self.sent:
+            raise Violation("log", f"nobody sent {sorted(final.index.keys() - self.sent)}")
+        for events, digest in self.states.items():
+            if events >= len(final.digests) or final.digests[events] != digest:
+                raise Violation("state", f"after {events} events it is not that of the log ({len(final.digests)})")
+        # The log is what states are compared with from now on.
+        self.answers.clear()
+        self.states = dict(enumerate(final.digests))
+        self.stats["checks"] += 1
+
+    # Operations.
+
+    def do(self, operation: Operation) -> None:
+        """Do one step of the plan."""
+        draw = random.Random(operation.seed)
+        self.log.append(f"{operation.number} {operation.kind} at {self.clock.now_ms}")
+        method: Callable[[random.Random], None] = getattr(self, f"_do_{operation.kind}")
+        method(draw)
+        for _ in range(draw.choice([1, 2, 4])):
+            self.turn()
+
+    def _do_work(self, draw: random.Random) -> None:
+        for _ in range(draw.choice([5, 10, 30])):
+            self.turn()
+
+    def _connected(self) -> list[Client]:
+        return [each for each in self.clients if each.is_connected and self.clock.now_ns >= each.stalled_until_ns]
+
+    def _do_connect(self, draw: random.Random) -> None:
+        if len(self.clients) < MOST_CLIENTS:
+            self.clients.append(Client(self, next(self.client_numbers)))
+            for _ in range(10):
+                self.turn()
+
+    def _do_send(self, draw: random.Random) -> None:
+        for _ in range(draw.choice([1, 3, 10])):
+            clients = self._connected()
+            if not clients:
+                return
+            self._send(draw.choice(clients), draw)
+            if draw.random() < 0.3:
+                self.turn()
+
+    def _send(self, client: Client, draw: random.Random) -> int:
+        number = next(self.numbers)
+        kind = draw.choices("ptcsx", [10, 4, 1, 3, 0.2])[0]
+        argument = 0
+        if kind == "t":
+            argument = draw.choice([-5, 0, 3, 50, 500, 3000])
+        elif kind == "c":
+            argument = draw.randint(1, number)
+        elif kind == "s":
+            argument = draw.randint(1, 3)
+        filler = bytes(draw.randrange(self.plan.longest)) if draw.random() < 0.3 else b""
+        client.send(b"%s %d %d " % (kind.encode(), number, argument) + filler, number)
+        return number
+
+    def _do_close(self, draw: random.Random) -> None:
+        clients = self._connected()
+        if clients:
+            client = draw.choice(clients)
+            assert client.cluster is not None
+            client.cluster.close()
+            client.is_done = True
+
+    def _do_vanish(self, draw: random.Random) -> None:
+        if self.clients:
+            client = self.clients.pop(draw.randrange(len(self.clients)))
+            client.end()
+
+    def _do_stall(self, draw: random.Random) -> None:
+        clients = self._connected()
+        if clients:
+            draw.choice(clients).stalled_until_ns = self.clock.now_ns + draw.choice([100, 1000, 5000]) * MS
+
+    def _set_toggle(self, value: int) -> bool:
+        """What ClusterTool does."""
+        module = self.life.module
+        if self.is_over or module is None or not module.is_running or not module.context.agent.has_leader:
+            return False
+        toggle = module.context.counters.control_toggle
+        if seam.counter_record(self.driver.counters, toggle.counter_id)["value"] != NEUTRAL and value != RESUME:
+            return False
+        seam.set_counter(toggle, value)
+        return True
+
+    def _do_snapshot(self, draw: random.Random) -> None:
+        if self._set_toggle(SNAPSHOT):
+            self.stats["snapshots"] += 1
+            for _ in range(draw.choice([0, 5, 30])):
+                self.turn()
+
+    def _do_suspend(self, draw: random.Random) -> None:
+        if self._set_toggle(SUSPEND):
+            life = self.life
+            for _ in range(draw.choice([3, 10])):
+                self.turn()
+            if life is self.life and not self.is_over and self._set_toggle(RESUME):
+                self.stats["suspended and resumed"] += 1
+                for _ in range(10):
+                    self.turn()
+
+    def _do_shutdown(self, draw: random.Random) -> None:
+        self._end_by_tool(SHUTDOWN, "shutdowns")
+
+    def _do_abort(self, draw: random.Random) -> None:
+        self._end_by_tool(ABORT, "aborts")
+
+    def _end_by_tool(self, toggle: int, name: str) -> None:
+        if self._set_toggle(toggle):
+            life = self.life
+            life.is_ending = True
+            for _ in range(200):
+                self.turn()
+                if self.life is not life or self.is_over:
+                    break
+            self.stats[name] += self.life is not life
+
+    def _do_restart(self, draw: random.Random) -> None:
+        """An end in order, by the node's owner."""
+        if not self.is_over:
+            self.life.is_ending = True
+            self.calls_left = self.turns_left = -1
+            self._close()
+
+    def _do_lose(self, draw: random.Random) -> None:
+        """A part of the node dies alone; the others are to see it."""
+        life = self.life
+        assert life.archive is not None
+        assert life.module is not None
+        # For a service that is not there yet, the consensus module waits.
+        lost = draw.choice([life.archive, *(life.services if life.module.context.agent.has_leader else ())])
+        place = life.parts.index(lost)
+        life.is_ending = True
+        life.busy.add(id(lost))
+        life.clients[place].sever()
+        for _ in range(draw.randrange(20)):
+            self.turn()
+        if self.life is life and not self.is_over:
+            life.clients.pop(place).expire()
+            self.await_end_after_loss(life.module)
+            self.stats["parts lost"] += 1
+            self._crash()
+            self._recover()
+
+    def await_end_after_loss(self, module: ConsensusModule) -> None:
+        """A consensus module ends at once that has lost its archive or a service; one that starts may wait for it."""
+        state = seam.counter_record(self.driver.counters, module.context.counters.module_state.counter_id)["value"]
+        limit_ms = LOSS_LIMIT_MS if state != INIT else 6 * LOSS_LIMIT_MS
+        self._await(lambda: not module.is_running, limit_ms, "the consensus module's end")
+
+    def _arm_fault(self, draw: random.Random) -> None:
+        kind, error = draw.choice(FAULTS)
+        # A system writes whole sectors of what it does not write whole.
+        self.fault = (kind, error, draw.randrange(6), draw.randrange(7) * SECTOR)
+
+    def _do_fault(self, draw: random.Random) -> None:
+        if self.fault is None:
+            self._arm_fault(draw)
+
+    def _do_fill_disk(self, draw: random.Random) -> None:
+        on_latency, self.disk.on_latency = self.disk.on_latency, None
+        used = self.disk.capacity - self.life.storage.usable_space("/")
+        self.disk.on_latency = on_latency
+        self.disk.capacity, self.is_faulty = used + draw.randrange(8) * PAGE, True
+
+    def _do_kill(self, draw: random.Random) -> None:
+        self._do_crash(draw, is_power_cut=False)
+
+    def _do_cut(self, draw: random.Random) -> None:
+        self._do_crash(draw, is_power_cut=True)
+
+    def _do_crash(self, draw: random.Random, *, is_power_cut: bool) -> None:
+        """A crash some calls of the disk or turns from now, or at once if there was an earlier one to come."""
+        if self.calls_left > 0 or self.turns_left > 0:
+            self._crash()
+            self._recover()
+            return
+        self.is_power_cut = is_power_cut
+        if draw.random() < 0.7:
+            self.calls_left = draw.randint(1, draw.choice([3, 10, 30]))
+        else:
+            self.turns_left = draw.randint(1, 20)
+        self.disk.longest_write = draw.choice([0, 0, 0, 512, 5000])
+
+    # The end.
+
+    def finish(self) -> None:
+        """Faults stop: the node leads and serves, and nothing is left to be done; then the last crash."""
+        self.calls_left = self.turns_left = -1
+        self.fault, self.disk.capacity = None, CAPACITY
+        if not self.is_over and (self.is_faulty or self.life.is_ending):
+            self._crash()
+            self._recover_quietly()
+        if not self.is_over:
+            self._settle()
+        if not self.is_over:
+            self.is_power_cut = self.plan.level > 0 and self.random.random() < 0.5
+            self._crash()
+            self._recover_quietly()
+
+    def _recover_quietly(self) -> None:
+        self._end_life()
+        self._start()
+
+    def _settle(self) -> None:
+        module = self.life.module
+        assert module is not None
+        agent = module.context.agent
+        if self.is_uncertain:
+            # Whatever was lost, it starts or says why not.
+            with contextlib.suppress(Violation):
+                self._await(lambda: agent.has_leader or not module.is_running, LEADER_LIMIT_MS, "a leader")
+            self.stats["starts after a loss"] += 1
+            self.is_over = True
+            return
+        self._await(lambda: agent.has_leader or not self._is_whole(), LEADER_LIMIT_MS, "a leader")
+        self._set_toggle(RESUME)
+        for client in self.clients:
+            client.end()
+        self.clients.clear()
+        probe = Client(self, next(self.client_numbers))
+        self.clients.append(probe)
+        self._await(lambda: probe.is_connected, 8_000, "a session")
+        number = next(self.numbers)
+        probe.send(b"p %d 0 " % number, number)
+        self._await(lambda: number in self.answers, 2_000, "an answer")
+        states = [each.state for each in self.life.recorders]
+        self._await(
+            lambda: all(
+                not each.timers and len(each.sessions) == 1 and each.received == [each.offered] * self.plan.services
+                for each in states
+            ),
+            SESSION_TIMEOUT_MS + 3_000 + 2_000,
+            "the last timer, service message or end of a session",
+        )
+        self._check_errors()
+        self._check_parts()
+        self.stats["settled"] += 1
+
+    def _is_whole(self) -> bool:
+        return all(each.is_running for each in self.life.parts)
+
+    @property
+    def digest(self) -> int:
+        """A number for all that happened, and for the log."""
+        text = repr((self.log, sorted(self.stats.items()), self.clock.now_ns, self.final.state))
+        return zlib.crc32(text.encode(), zlib.crc32(self.final.content))
+
+
+@dataclass
+class Result:
+    """What came of a plan."""
+
+    plan: Plan
+    stats: Counter[str]
+    log: list[str]
+    violation: Violation | None = None
+    last: int = -1
+    """The operation that it ended with."""
+    digest: int = 0
+
+
+def run(plan: Plan) -> Result:
+    """Run a plan; an error of the simulation itself is raised."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # where parts report what their error logs cannot take
+            return _run(plan)
+    finally:
+        logging.disable(disabled)
+
+
+def _run(plan: Plan) -> Result:
+    world = World(plan)
+    last = -1
+    try:
+        world.boot()
+        for operation in plan.operations:
+            last = operation.number
+            world.do(operation)
+            if world.is_over:
+                break
+        world.finish()
+    except Violation as violation:
+        return Result(plan, world.stats, world.log, violation, last)
+    return Result(plan, world.stats, world.log, last=last, digest=world.digest)

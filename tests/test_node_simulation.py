@@ -1,0 +1,326 @@
+"""Simulated nodes: seeds of them, what the oracles see in a log or on a disk that is wrong, how a finding is shown."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import struct
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from container.files.recording_log import RecordingLog
+from container.storage.seam import CREATE, Storage
+from container.testing.simulation.disk import SimulatedDisk
+from tests.recorded_frames import Frames
+from tests.sim import __main__ as command
+from tests.sim.archive_oracle import TERM_LENGTH, Violation
+from tests.sim.exam import NODE_FAULTS, ROOT, read_faults
+from tests.sim.node_oracle import ARCHIVE_DIR, CLUSTER_DIR, LOG_STREAM_ID, Log, State, apply, check_disk, event_of
+from tests.sim.node_run import report, run_seed, shrink
+from tests.sim.node_world import KINDS, Client, World, expand, run
+
+SEEDS, CHUNK = 300, 20
+FRAMES = Frames(stream_id=LOG_STREAM_ID)
+
+
+@pytest.fixture(scope="module")
+def reached() -> Iterator[Counter[str]]:
+    """What all seeds together have done."""
+    counts: Counter[str] = Counter()
+    yield counts
+    if counts["seeds"] == SEEDS:
+        expected = {
+            **dict.fromkeys(("power cuts", "kills", "snapshots", "snapshots loaded", "shutdowns", "aborts"), 30),
+            **dict.fromkeys(("suspended and resumed", "crashes of a start", "parts lost", "ends in order"), 20),
+            **dict.fromkeys(("faults", "session events"), 10),
+            "answers": 3000,
+            "settled": 250,
+        }
+        assert {name: counts[name] for name, least in expected.items() if counts[name] < least} == {}
+
+
+@pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
+def test_seeds_find_nothing(first: int, reached: Counter[str]) -> None:
+    for seed in range(first, first + CHUNK):
+        result = run_seed(seed)
+        assert result.violation is None, report(shrink(result), seed)
+        reached.update({"seeds": 1, **result.stats})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1001, 2001, CHUNK))
+def test_more_seeds_find_nothing(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        result = run_seed(seed)
+        assert result.violation is None, report(shrink(result), seed)
+
+
+def test_a_seed_does_the_same_again() -> None:
+    first, second = run_seed(20), run_seed(20)
+    assert first.log == second.log
+    assert first.stats == second.stats
+    assert first.digest == second.digest
+
+
+def test_plans_have_all_kinds_of_operations() -> None:
+    plans = [expand(seed) for seed in range(50)]
+    assert {each.kind for plan in plans for each in plan.operations} == set(KINDS)
+    assert {plan.level for plan in plans} == {0, 1, 2}
+    assert {plan.services for plan in plans} == {1, 2}
+    part = plans[0].only([3, 1, 999])
+    assert [each.number for each in part.operations] == [1, 3]
+    assert part.operations[0] == plans[0].operations[1]
+
+
+def test_a_plan_without_operations_settles_and_ends_with_a_crash() -> None:
+    result = run(expand(3).only([]))
+    assert result.violation is None
+    assert result.stats["settled"] == 1
+    assert result.stats["kills"] + result.stats["power cuts"] == 1
+
+
+def test_a_finding_is_shrunk_and_shown_with_the_line_that_repeats_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(RecordingLog, "commit_log_position", lambda *_: None)
+    seed, result = next((each, found) for each in range(1, 100) if (found := run_seed(each)).violation is not None)
+    smaller = shrink(result)
+    assert result.violation is not None
+    assert smaller.violation is not None
+    assert smaller.violation.oracle == result.violation.oracle
+    assert len(smaller.plan.operations) < len(result.plan.operations)
+    text = report(smaller, seed)
+    [line] = [each for each in text.splitlines() if "run it again" in each]
+    arguments = line.split("./run sim ")[1].split()
+    monkeypatch.setattr(sys, "argv", ["sim", *arguments])
+    assert command.main() == 1
+    assert f"run it again: ./run sim {' '.join(arguments)}" in capsys.readouterr().out
+
+
+def test_the_command_runs_seeds_in_processes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["sim", "--node", "--seeds", "2", "--first", "19", "--jobs", "1"])
+    assert command.main() == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("2 seeds, 0 findings; 1 of them run twice; ")
+    assert all(each in last for each in ("power cuts", "kills", "answers", "seeds/s"))
+
+
+def test_all_faults_of_the_exam_can_be_planted() -> None:
+    faults = read_faults(NODE_FAULTS)
+    assert len({fault.name for fault in faults}) == len(faults) >= 8
+    for fault in faults:
+        texts: dict[str, str] = {}
+        for edit in fault.edits:
+            text = texts.get(edit.file) or (ROOT / edit.file).read_text()
+            texts[edit.file] = edit.applied(text)
+            assert texts[edit.file] != text
+
+
+# A log that is made by hand.
+
+TERM = (24, "qqqqiiii", (0, 0, 1, 0, 0, 7, 1, 1))
+OPEN = (21, "qqqqiII", (0, 5, 1, 2, 102, 0, 0))
+CLOSE = (22, "qqqi", (0, 1, 9, 1))
+SNAPSHOT = (23, "qqqii", (0, 0, 9, 2, 0))
+
+
+def message(template_id: int, code: str, values: tuple[int, ...], payload: bytes = b"") -> bytes:
+    body = struct.pack(f"<{code}", *values)
+    return struct.pack("<HHHH", len(body), template_id, 111, 16) + body + payload
+
+
+def sent(text: bytes, *, session_id: int = 1, timestamp: int = 3) -> bytes:
+    return message(1, "qqq", (0, session_id, timestamp), text)
+
+
+def timer(timer_id: int, timestamp: int) -> bytes:
+    return message(20, "qqq", (0, timer_id, timestamp))
+
+
+def log_of(*messages: bytes, services: int = 1) -> Log:
+    log = Log(services)
+    log.extend(FRAMES.block(0, message(*TERM), message(*OPEN), *messages))
+    return log
+
+
+def test_the_log_is_a_service_s_state() -> None:
+    log = log_of(sent(b"t 1 5 "), sent(b"s 2 1 "), sent(b"S0 1 ", session_id=-(2**63) + 1), timer(10, 8))
+    assert log.state.applied == [1, 2]
+    assert (log.state.timers, log.state.offered, log.state.received, log.state.sessions) == ({}, 1, [1], {1: 2})
+    other = State(received=[0])
+    for each in (TERM, OPEN):
+        apply(other, event_of(message(*each)), 1)
+    assert other.digest == log.digests[2]
+    before = log.content
+    log.extend(before + FRAMES.block(len(before), message(*CLOSE)))
+    assert log.state.sessions == {}
+    with pytest.raises(Violation, match="^prefix: the log is another one at "):
+        log.extend(before + FRAMES.block(len(before), message(*SNAPSHOT)))
+
+
+@pytest.mark.parametrize(
+    ("oracle", "messages"),
+    [
+        ("once", [sent(b"p 1 0 "), sent(b"p 1 0 ")]),
+        ("sessions", [sent(b"p 1 0 ", session_id=2)]),
+        ("sessions", [message(*OPEN)]),
+        ("sessions", [message(*CLOSE), message(*CLOSE)]),
+        ("timers", [timer(10, 8)]),
+        ("timers", [sent(b"t 1 5 "), timer(10, 7)]),
+        ("timers", [sent(b"t 1 5 "), timer(10, 8), timer(10, 9)]),
+        ("time", [sent(b"p 1 0 ", timestamp=1)]),
+        ("terms", [message(24, "qqqqiiii", (0, 0, 3, 0, 0, 7, 1, 1))]),
+        ("service messages", [sent(b"S0 1 ", session_id=-5)]),
+        ("service messages", [sent(b"s 1 2 "), sent(b"S0 2 ", session_id=-5)]),
+        ("service messages", [sent(b"s 1 2 "), sent(b"S0 1 ", session_id=-5), sent(b"S0 2 ", session_id=-3)]),
+        ("log", [message(99, "qqq", (0, 0, 9))]),
+    ],
+)
+def test_what_is_wrong_in_a_log_is_seen(oracle: str, messages: list[bytes]) -> None:
+    with pytest.raises(Violation) as caught:
+        log_of(*messages)
+    assert caught.value.oracle == oracle
+
+
+def entry(recording_id: int, kind: int, position: int, *, service_id: int = -1, term_id: int = 0) -> bytes:
+    return struct.pack("<qqqqqiI", recording_id, term_id, 0, position, 1, service_id, kind).ljust(64, b"\0")
+
+
+def catalog(*stream_ids: int) -> bytes:
+    content = struct.pack("<iiqi12x", 0x030100, 32, 5, 64)
+    for recording_id, stream_id in enumerate(stream_ids):
+        body = struct.pack("<7q6i", 0, 0, recording_id, 1, 2, 0, -1, 7, TERM_LENGTH, TERM_LENGTH, 1408, -77, stream_id)
+        content += struct.pack("<iiI20x", 96, 1, 0) + body.ljust(96, b"\0")
+    return content.ljust(4096, b"\0")
+
+
+def storage_of(recording_log: bytes, archive: bytes) -> Storage:
+    storage = SimulatedDisk().process()
+    for path in ("/node", ARCHIVE_DIR, CLUSTER_DIR):
+        storage.make_directory(path)
+    segment = FRAMES.block(0, message(*TERM), message(*OPEN), message(*SNAPSHOT)).ljust(TERM_LENGTH, b"\0")
+    for path, content in (
+        (f"{CLUSTER_DIR}/recording.log", recording_log),
+        (f"{ARCHIVE_DIR}/archive.catalog", archive),
+        (f"{ARCHIVE_DIR}/0-0.rec", segment),
+    ):
+        file = storage.open_file(path, CREATE)
+        file.write(content, 0)
+        file.close()
+    return storage
+
+
+SNAPSHOT_POSITION = len(FRAMES.block(0, message(*TERM), message(*OPEN), message(*SNAPSHOT)))
+FIRST_TERM = entry(0, 0, -1)
+
+
+def test_a_disk_that_is_right_is_taken_in() -> None:
+    whole = [entry(1, 1, SNAPSHOT_POSITION, service_id=each) for each in (0, -1)]
+    log = Log(1)
+    check_disk(storage_of(FIRST_TERM + b"".join(whole), catalog(LOG_STREAM_ID, 106)), log, services=1)
+    assert (log.end, log.terms, log.snapshots) == (SNAPSHOT_POSITION, [(0, 0)], {SNAPSHOT_POSITION})
+    check_disk(storage_of(FIRST_TERM + whole[0], catalog(LOG_STREAM_ID, 106)), Log(1), services=1)
+    check_disk(storage_of(b"", catalog()), Log(1), services=1)
+
+
+@pytest.mark.parametrize(
+    ("oracle", "recording_log", "archive"),
+    [
+        ("recording log", FIRST_TERM, catalog(106)),
+        ("recording log", entry(0, 0, -1, term_id=1), catalog(LOG_STREAM_ID)),
+        ("recording log", FIRST_TERM + entry(0, 0, -1, term_id=1), catalog(LOG_STREAM_ID)),
+        ("snapshots", FIRST_TERM + entry(1, 1, 32), catalog(LOG_STREAM_ID, 106)),
+        ("snapshots", FIRST_TERM + entry(1, 1, SNAPSHOT_POSITION, service_id=0), catalog(LOG_STREAM_ID)),
+        ("snapshots", FIRST_TERM + entry(1, 1, SNAPSHOT_POSITION), catalog(LOG_STREAM_ID, 106)),
+    ],
+)
+def test_what_is_wrong_on_a_disk_is_seen(oracle: str, recording_log: bytes, archive: bytes) -> None:
+    with pytest.raises(Violation) as caught:
+        check_disk(storage_of(recording_log, archive), Log(1), services=1)
+    assert caught.value.oracle == oracle
+
+
+def test_a_log_that_is_gone_is_seen() -> None:
+    with pytest.raises(Violation, match="^recording log: it has no term, and the log has "):
+        check_disk(storage_of(b"", catalog()), log_of(), services=1)
+
+
+# A node that runs.
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with contextlib.redirect_stderr(io.StringIO()):
+        yield booted()
+
+
+def booted() -> World:
+    made = World(replace(expand(3), level=1, services=1, step_ms=1, operations=()))
+    made.boot()
+    return made
+
+
+def turns(world: World, count: int) -> None:
+    for _ in range(count):
+        world.turn()
+
+
+def test_what_clients_are_told_is_seen(world: World) -> None:
+    client = Client(world, 1)
+    with pytest.raises(Violation, match="^answer: to message 5, which another client has sent"):
+        client.on_message(1, 2, b"5 0", None)  # type: ignore[arg-type]
+    client.numbers.add(5)
+    client.on_message(1, 2, b"5 0", None)  # type: ignore[arg-type]
+    with pytest.raises(Violation, match="^answer: message 5 is applied at 0, and at 1"):
+        client.on_message(1, 2, b"5 1", None)  # type: ignore[arg-type]
+    with pytest.raises(Violation, match="^acknowledged: message 5 is at None, was at 0"):
+        world._check_disk()
+
+
+def test_an_error_of_a_part_is_seen(world: World) -> None:
+    world.errors.append(TypeError("planted"))
+    with pytest.raises(Violation, match="^reported: TypeError: planted"):
+        world.turn()
+
+
+def test_the_end_of_a_part_is_seen(world: World) -> None:
+    turns(world, 30)
+    assert world.life.module is not None
+    world.life.module.close()
+    with pytest.raises(Violation, match="^end: <ConsensusModule consensus-module-0-0 ended"):
+        world.turn()
+
+
+def test_states_and_commits_that_are_not_the_log_s_are_seen(world: World) -> None:
+    turns(world, 30)
+    world.states[3] = 77
+    with pytest.raises(Violation, match="^state: after 3 events"):
+        world._check_disk()
+    world.committed = 1 << 20
+    with pytest.raises(Violation, match="^committed: the log ends at [0-9]+, 1048576 was committed"):
+        world._check_disk()
+
+
+@pytest.mark.parametrize("count", range(1, 14))
+def test_a_consensus_module_ends_at_once_whose_archive_is_lost(world: World, count: int) -> None:
+    """In an election as well, and while it waits for an answer."""
+    turns(world, 30)
+    world._do_restart(world.random)
+    turns(world, count)
+    life = world.life
+    assert life.archive is not None
+    assert life.module is not None
+    life.busy.add(id(life.archive))
+    lost = life.clients.pop(0)
+    lost.sever()
+    lost.expire()
+    before: Any = world.clock.now_ns
+    world.await_end_after_loss(life.module)
+    assert world.clock.now_ns - before <= 100_000_000
