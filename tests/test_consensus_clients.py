@@ -17,7 +17,7 @@ from container.testing import transport_probe as seam
 from container.transport.seam import Publication
 from tests.consensus_world import IPC, VERSION, ConsensusWorld, WorldClient, session_message
 
-ERROR, AUTHENTICATION_REJECTED = 1, 3
+ERROR, AUTHENTICATION_REJECTED, CLOSED = 1, 3, 4
 TURNS = 40
 """In which a client is answered, whatever others do."""
 FLOOD = 500
@@ -304,6 +304,33 @@ def test_a_client_that_never_reads_holds_up_nobody_and_loses_only_what_does_not_
     assert_is_answered(bad, b"it reads again")
     assert ("close", bad.session_id, CloseReason.TIMEOUT) not in world.service.events
     assert texts(world) == []
+
+
+def test_a_client_that_is_silent_times_out_and_one_that_keeps_alive_does_not() -> None:
+    world = ConsensusWorld()
+    good, silent = connected(world), connected(world, 30_002, is_ipc=False)
+    keep_alive = codecs.encode("cluster", "SessionKeepAlive", leadership_term_id=0, cluster_session_id=good.session_id)
+    for _ in range(10):
+        world.wait(990)
+        good.send(keep_alive)
+    assert [name for name, _fields in silent.received()] == []
+    world.wait(200)
+    [(name, fields)] = silent.received()
+    assert (name, fields["code"], fields["detail"]) == ("SessionEvent", CLOSED, b"TIMEOUT")
+    assert_is_answered(good, b"still there")
+    closed = [event for event in world.service.events if event[0] == "close"]
+    assert closed == [("close", silent.session_id, CloseReason.TIMEOUT)]
+
+
+def test_a_client_whose_process_is_gone_is_closed_at_once() -> None:
+    world = ConsensusWorld()
+    good, gone = connected(world), connected(world, 30_002, is_ipc=False)
+    before = len(world.client.open_resources)
+    gone.close()
+    world.wait(100)
+    assert ("close", gone.session_id, CloseReason.TIMEOUT) in world.service.events
+    assert len(world.client.open_resources) == before - 2, "its egress and its counter"
+    assert_is_answered(good, b"still there")
 
 
 def test_what_clients_say_for_each_other_and_out_of_turn_is_passed_over() -> None:
