@@ -13,6 +13,7 @@ from container.api import CloseReason
 from container.archive.authentication import Authenticator, SessionProxy
 from container.codecs import messages as codecs
 from container.common.aeron_defaults import CONSENSUS_MODULE_STREAM_ID, CONTROL_CHANNEL, INGRESS_STREAM_ID
+from container.consensus import channels
 from container.testing import transport_probe as seam
 from container.transport.seam import Publication
 from tests.consensus_world import IPC, VERSION, ConsensusWorld, WorldClient, session_message
@@ -331,6 +332,30 @@ def test_a_client_whose_process_is_gone_is_closed_at_once() -> None:
     assert ("close", gone.session_id, CloseReason.TIMEOUT) in world.service.events
     assert len(world.client.open_resources) == before - 2, "its egress and its counter"
     assert_is_answered(good, b"still there")
+
+
+def test_an_ingress_that_cannot_be_had_is_asked_for_again() -> None:
+    world = ConsensusWorld()
+    world.close()
+    world.errors.clear()
+    subscribe = channels.ingress_subscription_channel
+
+    def subscribe_in_vain(*arguments: Any, **keywords: Any) -> str | None:
+        world.driver.fail_next_add("subscription", text="the port is in use")
+        return subscribe(*arguments, **keywords)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(channels, "ingress_subscription_channel", subscribe_in_vain)
+        world.open()
+    world.wait(100)
+    client = WorldClient(world, 30_001, is_ipc=False)
+    world.wait(400)
+    assert not seam.is_connected(client.ingress)
+    assert_is_answered(connected(world, 30_002), b"in shared memory")
+    world.wait(1000)
+    client.connect()
+    assert_is_answered(client, b"over the network")
+    assert texts(world) == ["the port is in use"]
 
 
 def test_what_clients_say_for_each_other_and_out_of_turn_is_passed_over() -> None:
