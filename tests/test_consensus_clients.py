@@ -14,6 +14,7 @@ from container.archive.authentication import Authenticator, SessionProxy
 from container.codecs import messages as codecs
 from container.common.aeron_defaults import CONSENSUS_MODULE_STREAM_ID, CONTROL_CHANNEL, INGRESS_STREAM_ID
 from container.consensus import channels
+from container.errors import AgentTermination
 from container.testing import transport_probe as seam
 from container.transport.seam import Publication
 from tests.consensus_world import IPC, VERSION, ConsensusWorld, WorldClient, session_message
@@ -134,6 +135,30 @@ def test_a_principal_and_a_channel_that_the_log_does_not_take_are_refused() -> N
     assert refusal(bad, bad.connect_request(response_channel=channel.encode())) == (ERROR, text)
     good.connect()
     assert_is_answered(good, b"hello")
+
+
+@pytest.mark.parametrize("has_snapshot", [False, True])
+def test_a_member_of_another_major_version_does_not_go_on_with_a_log_and_leaves_it_as_it_is(
+    *, has_snapshot: bool
+) -> None:
+    world = ConsensusWorld()
+    good = connected(world)
+    assert_is_answered(good, b"hello")
+    if has_snapshot:
+        take_snapshot(world)
+    world.close()
+    before = {path: content for path, content in world.disk.contents().items() if path.endswith(".rec")}
+    world.settings = {"app_version": 2 << 16}
+    with pytest.raises(AgentTermination):
+        world.open()
+    what = "snapshot" if has_snapshot else "log"
+    assert f"incompatible version: 2.0.0 {what}=0.0.1" in "\n".join(texts(world))
+    world.close()
+    assert {path: world.disk.contents()[path] for path in before} == before
+    world.settings = {}
+    world.open()
+    late = connected(world, 30_002)
+    assert_is_answered(late, b"still there")
 
 
 class Guard(Authenticator):
