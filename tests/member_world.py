@@ -86,6 +86,7 @@ class WorldClient:
             self.client, IPC if is_ipc else INGRESS, INGRESS_STREAM_ID, exclusive=True
         )
         self.session_id = NO_SESSION
+        self.leadership_term_id = 0
         self._handler = seam.CollectingHandler()
         self._assembler = SessionFragmentAssembler(self._handler)
 
@@ -116,7 +117,9 @@ class WorldClient:
 
         self.world.until(is_answered)
         assert events[0]["code"] == 0, events
-        self.session_id = events[0]["cluster_session_id"]
+        self.session_id, self.leadership_term_id = (
+            events[0][name] for name in ("cluster_session_id", "leadership_term_id")
+        )
 
     def send(self, message: bytes) -> None:
         """Offer a message until it is taken."""
@@ -124,7 +127,7 @@ class WorldClient:
 
     def message(self, payload: bytes) -> None:
         """Send a message of the session."""
-        self.send(session_message(self.session_id, payload))
+        self.send(session_message(self.session_id, payload, self.leadership_term_id))
 
     def received(self) -> list[tuple[str, dict[str, Any]]]:
         """Name and fields of what has come; a session message has its payload as well."""
@@ -194,11 +197,20 @@ class MemberWorld:
 
     def restart(self) -> None:
         """Close everything but the driver in order, and start it on the same files, with a fresh service."""
+        self.close()
+        self.open()
+
+    def close(self) -> None:
+        """End everything but the driver in order."""
         self.container.on_close()
         self.service_client.close()
         self.agent.close()
         self.client.close()
-        self.archive.reopen()
+        self.archive.close()
+
+    def open(self) -> None:
+        """Start it on the same files, with a fresh service."""
+        self.archive.open()
         self.service = type(self.service)()
         with contextlib.redirect_stderr(io.StringIO()):  # a mark file says where it has saved its errors
             self._open()

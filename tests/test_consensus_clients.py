@@ -13,11 +13,13 @@ from container.api import CloseReason
 from container.archive.authentication import Authenticator, SessionProxy
 from container.codecs import messages as codecs
 from container.common.aeron_defaults import CONSENSUS_MODULE_STREAM_ID, CONTROL_CHANNEL, INGRESS_STREAM_ID
+from container.consensus import channels
+from container.errors import AgentTermination
 from container.testing import transport_probe as seam
 from container.transport.seam import Publication
 from tests.member_world import IPC, VERSION, MemberWorld, WorldClient, session_message
 
-ERROR, AUTHENTICATION_REJECTED = 1, 3
+ERROR, AUTHENTICATION_REJECTED, CLOSED = 1, 3, 4
 TURNS = 40
 """In which a client is answered, whatever others do."""
 FLOOD = 500
@@ -133,6 +135,30 @@ def test_a_principal_and_a_channel_that_the_log_does_not_take_are_refused() -> N
     assert refusal(bad, bad.connect_request(response_channel=channel.encode())) == (ERROR, text)
     good.connect()
     assert_is_answered(good, b"hello")
+
+
+@pytest.mark.parametrize("has_snapshot", [False, True])
+def test_a_member_of_another_major_version_does_not_go_on_with_a_log_and_leaves_it_as_it_is(
+    *, has_snapshot: bool
+) -> None:
+    world = MemberWorld()
+    good = connected(world)
+    assert_is_answered(good, b"hello")
+    if has_snapshot:
+        take_snapshot(world)
+    world.close()
+    before = {path: content for path, content in world.disk.contents().items() if path.endswith(".rec")}
+    world.settings = {"app_version": 2 << 16}
+    with pytest.raises(AgentTermination):
+        world.open()
+    what = "snapshot" if has_snapshot else "log"
+    assert f"incompatible version: 2.0.0 {what}=0.0.1" in "\n".join(texts(world))
+    world.close()
+    assert {path: world.disk.contents()[path] for path in before} == before
+    world.settings = {}
+    world.open()
+    late = connected(world, 30_002)
+    assert_is_answered(late, b"still there")
 
 
 class Guard(Authenticator):
@@ -304,6 +330,57 @@ def test_a_client_that_never_reads_holds_up_nobody_and_loses_only_what_does_not_
     assert_is_answered(bad, b"it reads again")
     assert ("close", bad.session_id, CloseReason.TIMEOUT) not in world.service.events
     assert texts(world) == []
+
+
+def test_a_client_that_is_silent_times_out_and_one_that_keeps_alive_does_not() -> None:
+    world = MemberWorld()
+    good, silent = connected(world), connected(world, 30_002, is_ipc=False)
+    keep_alive = codecs.encode("cluster", "SessionKeepAlive", leadership_term_id=0, cluster_session_id=good.session_id)
+    for _ in range(10):
+        world.wait(990)
+        good.send(keep_alive)
+    assert [name for name, _fields in silent.received()] == []
+    world.wait(200)
+    [(name, fields)] = silent.received()
+    assert (name, fields["code"], fields["detail"]) == ("SessionEvent", CLOSED, b"TIMEOUT")
+    assert_is_answered(good, b"still there")
+    closed = [event for event in world.service.events if event[0] == "close"]
+    assert closed == [("close", silent.session_id, CloseReason.TIMEOUT)]
+
+
+def test_a_client_whose_process_is_gone_is_closed_at_once() -> None:
+    world = MemberWorld()
+    good, gone = connected(world), connected(world, 30_002, is_ipc=False)
+    before = len(world.client.open_resources)
+    gone.close()
+    world.wait(100)
+    assert ("close", gone.session_id, CloseReason.TIMEOUT) in world.service.events
+    assert len(world.client.open_resources) == before - 2, "its egress and its counter"
+    assert_is_answered(good, b"still there")
+
+
+def test_an_ingress_that_cannot_be_had_is_asked_for_again() -> None:
+    world = MemberWorld()
+    world.close()
+    world.errors.clear()
+    subscribe = channels.ingress_subscription_channel
+
+    def subscribe_in_vain(*arguments: Any, **keywords: Any) -> str | None:
+        world.driver.fail_next_add("subscription", text="the port is in use")
+        return subscribe(*arguments, **keywords)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(channels, "ingress_subscription_channel", subscribe_in_vain)
+        world.open()
+    world.wait(100)
+    client = WorldClient(world, 30_001, is_ipc=False)
+    world.wait(400)
+    assert not seam.is_connected(client.ingress)
+    assert_is_answered(connected(world, 30_002), b"in shared memory")
+    world.wait(1000)
+    client.connect()
+    assert_is_answered(client, b"over the network")
+    assert texts(world) == ["the port is in use"]
 
 
 def test_what_clients_say_for_each_other_and_out_of_turn_is_passed_over() -> None:

@@ -293,6 +293,13 @@ class IngressEpisode:
             return
         check(False, f"{str(event)[:1000]} is in the log; expected {str(self._expected[:1])[:1000]}")
 
+    def _replayed(self) -> list[Event]:
+        return [event for event in self.world.service.events if not self._may_differ(event)]
+
+    def _may_differ(self, event: Event) -> bool:
+        """Whether the log alone does not say that it comes after a start."""
+        return False
+
     def _take_snapshot(self) -> None:
         count = self.world.agent.snapshot_count
         check(self.world.agent.request_snapshot(), "a snapshot cannot be asked for")
@@ -380,8 +387,9 @@ class IngressEpisode:
         last = max((index for index, event in enumerate(self._log) if event == ("snapshot",)), default=-1)
         self.world.restart()
         expected = [*self._log[last + 1 :], *[("close", each, CloseReason.TIMEOUT) for each in sorted(self._open)]]
-        self.world.until(lambda: len(self.world.service.events) >= len(expected))
+        expected = [event for event in expected if not self._may_differ(event)]
+        self.world.until(lambda: len(self._replayed()) >= len(expected))
         self.world.work(10)
-        check(self.world.service.events == expected, "a replay of the log gives something else")
+        check(self._replayed() == expected, "a replay of the log gives something else")
         self._check_reports(0)
         self.counts["logs replayed"] += 1

@@ -120,7 +120,7 @@ class NodeKills:
     def __init__(self, directory: Path, seed: int) -> None:
         self.choice = random.Random(seed)
         self.directory = directory / "node"
-        self.directory.mkdir()
+        self.directory.mkdir(exist_ok=True)
         self.counts: Counter[str] = Counter()
         self.answers: dict[int, list[bytes]] = {}
         """By client: what it was told, in order."""
@@ -163,20 +163,20 @@ class NodeKills:
     def run(self, points: int) -> None:
         """Kill the node so many times, and look after each; raises Lost for what is not as it should be."""
         for _point in range(points):
-            self._start()
+            self.start()
             self._live()
             self.check_log()
             if self.choice.random() < REPLAY_SHARE:
                 self.check_replay()
-        self._start()
-        self._settle()
-        self._end()
+        self.start()
+        self.settle()
+        self.end()
         self.check_log()
         self.check_replay()
 
-    def _start(self) -> None:
+    def start(self) -> None:
         """Start the node, now and then kill it while it starts."""
-        self._release()
+        self.release()
         self.node.start()
         while self.choice.random() < 0.15:
             is_early = self.choice.random() < 0.2
@@ -185,11 +185,11 @@ class NodeKills:
             threading.Event().wait(self.choice.random() * 0.3)
             self.node.kill()
             self.counts["kills of a start"] += 1
-            self._release()
+            self.release()
             self.node.start()
         assert self.node.read_line(LIMIT_S) == "ready"
 
-    def _release(self) -> None:
+    def release(self) -> None:
         """What a dead node holds for 10 s yet: its mark files and the directory of its driver."""
         self._remove_aeron_dir()
         for name in MARK_FILES:
@@ -202,7 +202,11 @@ class NodeKills:
             except FileFormatError:
                 self.counts["mark files that were not written yet"] += 1
 
-    def _connect(self) -> Client:
+    def connect(self) -> Client:
+        """Return a new client, in shared memory or over the network.
+
+        Whoever has asked closes its session.
+        """
         self._client_count += 1
         if self.choice.random() < 0.5:
             settings = {"aeron_dir": self.aeron_dir, "ingress_channel": "aeron:ipc", "egress_channel": "aeron:ipc"}
@@ -223,12 +227,12 @@ class NodeKills:
         """Serve clients, and kill the node in the middle of it."""
         clients: list[Client] = []
         try:
-            clients += [self._connect() for _ in range(self.choice.randrange(1, 4))]
+            clients += [self.connect() for _ in range(self.choice.randrange(1, 4))]
             self.states.append(clients[0].read())
-            self._load(clients, self.choice.randrange(1500))
+            self.load(clients, self.choice.randrange(1500))
             if self.choice.random() < 0.3:
                 self.node.write_line("snapshot")
-                self._load(clients, self.choice.randrange(300), until_line="snapshot")
+                self.load(clients, self.choice.randrange(300), until_line="snapshot")
                 self.counts["snapshots"] += 1
             ending = self.choice.random()
             if ending < 0.2:
@@ -247,7 +251,7 @@ class NodeKills:
             self.counts["messages"] += sum(client.sent for client in clients)
             self.counts["messages acknowledged"] += _answered(clients)
 
-    def _load(self, clients: list[Client], count: int, until_line: str = "") -> None:
+    def load(self, clients: list[Client], count: int, until_line: str = "") -> None:
         """Send until so many more are acknowledged, and the node has printed a line if one is given."""
         goal = count + _answered(clients)
         self._progress_s = time.monotonic()
@@ -273,9 +277,9 @@ class NodeKills:
         lines = self.node.output().splitlines()
         return lines[-1] if lines else ""
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """All timers fire and all that the service has sent to its cluster comes back, once each."""
-        client = self._connect()
+        client = self.connect()
         with client.session:
 
             def state() -> bytes:
@@ -284,7 +288,8 @@ class NodeKills:
 
             self.states.append(wait_until(state, LIMIT_S, "timers and service messages to come"))
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """End the node in order."""
         self.node.close_input()
         code = self.node.wait(LIMIT_S)
         if code != 0:

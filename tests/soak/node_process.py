@@ -14,6 +14,8 @@ from container.node.cluster_node import ClusterNode
 from container.testing.endpoints import HOST
 from tests.soak.ledger_service import SequencedLedgerService
 
+MIB = 1 << 20
+
 
 class Lifetime:
     """Whether the node is to run."""
@@ -30,12 +32,17 @@ def main(directory: Path, aeron_dir: str, port: int, sync_level: int) -> None:
     """Serve; the end of the input is the order to end."""
     lifetime = Lifetime()
     with ClusterNode.launch(
-        SequencedLedgerService(directory),
+        SequencedLedgerService(directory.parent),
         directory=directory,
         aeron_dir=aeron_dir,
         host=HOST,
         port=port,
-        archive={"file_sync_level": sync_level, "catalog_file_sync_level": sync_level, "segment_file_length": 1 << 20},
+        archive={
+            "file_sync_level": sync_level,
+            "catalog_file_sync_level": sync_level,
+            "segment_file_length": MIB,
+            "low_storage_space_threshold": MIB,
+        },
         consensus_module={"file_sync_level": sync_level, "log_channel": "aeron:udp?term-length=256k"},
         timeout=100.0,
         on_end=lifetime.on_end,

@@ -49,6 +49,11 @@ class ReplicationRequest(NamedTuple):
     src_response_channel: str = ""
     """On which the source answers; empty: the archive's own."""
 
+    def __repr__(self) -> str:
+        """All but the credentials."""
+        shown = [f"{name}={value!r}" for name, value in self._asdict().items() if name != "encoded_credentials"]
+        return f"ReplicationRequest({', '.join(shown)})"
+
 
 class _Catalog(Protocol):
     def has(self, recording_id: int, /) -> bool: ...

@@ -129,7 +129,7 @@ class ClientContext:
     is_ingress_exclusive: bool = True
     listener: Listener = field(default_factory=EgressListener)
     idle_strategy: IdleStrategy = field(default_factory=_client_idle_strategy)
-    credentials_supplier: CredentialsSupplier = field(default_factory=NullCredentialsSupplier)
+    credentials_supplier: CredentialsSupplier = field(default_factory=NullCredentialsSupplier, repr=False)
     agent_invoker: Callable[[], int | None] | None = None
     error_handler: Callable[[ContainerError], object] | None = None
     client: Client | None = None
@@ -275,7 +275,9 @@ def _check(name: str, value: Any) -> None:
     except Exception:  # of an object that raises when it is compared or asked
         is_accepted = False
     if not is_accepted:
-        raise ConfigurationError(f"{name} must {rule}, not {shown(value)}")
+        # What should supply credentials may be the credentials.
+        what = shown(value) if name != "credentials_supplier" else f"an object of type {type(value).__name__}"
+        raise ConfigurationError(f"{name} must {rule}, not {what}")
 
 
 def _is_ascii(value: Any) -> bool:

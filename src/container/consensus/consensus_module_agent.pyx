@@ -66,6 +66,7 @@ cdef enum:
     NULL_POSITION = -1
     SLOW_TICK_INTERVAL_NS = 10 * 1_000_000
     MARK_FILE_INTERVAL_NS = 1_000_000_000
+    INGRESS_RETRY_INTERVAL_NS = 1_000_000_000
     ACTION_FLAGS_DEFAULT = 0
     ACTION_FLAGS_STANDBY_SNAPSHOT = 1
     CONSENSUS_MODULE_SERVICE_ID = -1
@@ -359,7 +360,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         cdef int work_count = self._check_control_toggle(now_ns)
         cdef Image image
         if self._pending_ingress:
-            work_count += self._poll_ingress_adds()
+            work_count += self._poll_ingress_adds(now_ns)
         if self._state == STATE_ACTIVE:
             for image in self._ingress.take_lost_images():
                 self.sessions.on_unavailable_ingress_image(image.correlation_id)
@@ -1202,29 +1203,41 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         wanted = [] if channel is None else [channel]
         if is_leader and settings.is_ipc_ingress_allowed:
             wanted.append("aeron:ipc")
-        for each in wanted:
-            self._pending_ingress.append(
-                self._client.begin_add_subscription(each, settings.ingress_stream_id, False))
+        self._pending_ingress = [(each, None) for each in wanted]
+        self._ingress_deadline_ns = 0
         return 0
 
-    cdef int _poll_ingress_adds(self) except -1:
+    cdef int _poll_ingress_adds(self, int64_t now_ns) except -1:
+        """Look after the subscriptions of the ingress; one that failed is asked for again, as its port may be free."""
         cdef PendingAdd pending
         cdef Subscription subscription
+        cdef bint is_failed
         cdef list left = []
-        while self._pending_ingress:
-            pending = self._pending_ingress.pop(0)
-            subscription = pending.poll()
-            if subscription is None:
-                left.append(pending)
-            else:
+        for channel, pending in self._pending_ingress:
+            subscription = None
+            is_failed = False
+            if pending is not None or now_ns >= self._ingress_deadline_ns:
+                try:
+                    if pending is None:
+                        pending = self._client.begin_add_subscription(channel, self._settings.ingress_stream_id, False)
+                    subscription = pending.poll()
+                except Exception as error:
+                    self._on_error(error)
+                    is_failed = True
+            if subscription is not None:
                 self._ingress.connect(subscription)
+            else:
+                left.append((channel, None if is_failed else pending))
+            if is_failed:
+                self._ingress_deadline_ns = now_ns + INGRESS_RETRY_INTERVAL_NS
         self._pending_ingress = left
         return 0
 
     def _close_ingress(self):
         cdef PendingAdd pending
-        for pending in self._pending_ingress:
-            pending.close()
+        for _channel, pending in self._pending_ingress:
+            if pending is not None:
+                pending.close()
         self._pending_ingress = []
         self._ingress.close()
 
