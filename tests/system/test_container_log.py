@@ -26,6 +26,8 @@ from tests.system.harness import (
     start,
 )
 
+pytestmark = pytest.mark.nodes("native", "java")
+
 CLOSED_BY_SERVICE = "SERVICE_ACTION"
 
 
@@ -121,6 +123,7 @@ def test_s20_the_log_is_subscribed_to_with_the_services_alias_and_all_else_kept(
     assert channel.startswith("aeron-spy:aeron:udp?tags=")
 
 
+@pytest.mark.nodes("java")  # ours counts milliseconds alone
 @pytest.mark.parametrize(("time_unit", "name"), [("millis", "MILLIS"), ("nanos", "NANOS")])
 def test_s29_the_time_unit_is_the_clusters(node: NodeFactory, time_unit: str, name: str) -> None:
     member = node(properties={"aeron.cluster.clock": f"io.aeron.cluster.{_CLOCKS[time_unit]}"})
