@@ -168,9 +168,12 @@ class Meter(AbstractContextManager["Meter"]):
 class LoadClient:
     """Java's client on a node."""
 
-    def __init__(self, node: Node, medium: str) -> None:
-        # On IPC each session has an egress stream of its own: short terms.
-        properties = {"aeron.cluster.egress.channel": "aeron:ipc?term-length=1m"} if medium == "ipc" else {}
+    def __init__(self, node: Node, medium: str, egress_parameters: str = "") -> None:
+        properties = {}
+        if medium == "ipc":  # each session has an egress stream of its own: short terms
+            properties["aeron.cluster.egress.channel"] = "aeron:ipc?term-length=1m"
+        elif egress_parameters:
+            properties["aeron.cluster.egress.channel"] = f"aeron:udp?endpoint=localhost:0|{egress_parameters}"
         self._process: Process = node.start_java_client(
             "container.benchmarks.EchoLoad", ipc=medium == "ipc", properties=properties, name="load"
         )

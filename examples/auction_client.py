@@ -67,6 +67,14 @@ class AuctionClient(EgressListener):
         reply = self._request(lambda request_id: PlaceBid(request_id, auction_id, self.name, price))
         return reply.reason if isinstance(reply, Refused) else ""
 
+    def request_snapshot(self) -> None:
+        """Asks the cluster for a snapshot, which it takes if it lets clients ask. The answer says only that it will."""
+        deadline = time.monotonic() + self._reply_timeout
+        while not self._cluster.send_admin_request_to_take_a_snapshot(1):
+            self._cluster.poll_egress()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the request for a snapshot could not be sent in {self._reply_timeout:g} s")
+
     def state(self) -> AuctionState:
         """All auctions that the service keeps, at one position of the log."""
         deadline = time.monotonic() + self._reply_timeout

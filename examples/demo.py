@@ -1,11 +1,13 @@
 """The main job, end to end: an auction service in a real Aeron cluster, a snapshot, a crash, and recovery.
 
-Java's media driver, archive and consensus module run in one process, the Python service container in another, and three
-clients here. Everything lies in one temporary directory, which is removed at the end.
+Media driver, archive, consensus module and service run in one process, and three clients here. With ``--java`` the
+first three are Java's, in a process of their own. Everything lies in one temporary directory, which is removed at the
+end.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
@@ -14,10 +16,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from container.testing.cluster import CounterType, Node
+from container.testing.native_node import NativeNode
 from container.testing.process import Process
 from examples.auction_client import AuctionClient
 from examples.auction_service import AuctionState
 
+SERVICE = "examples.auction_service:AuctionService"
 BIDDERS = ("ada", "grace", "edsger")
 _BEGIN = time.monotonic()
 
@@ -29,11 +33,16 @@ def say(text: str) -> None:
 
 def main() -> int:
     """Runs the demo; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="./run demo", description="A Python service in a real Aeron cluster.")
+    parser.add_argument("--java", action="store_true", help="Java's driver, archive and consensus module")
+    is_java = parser.parse_args().java
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    environment = {"PYTHONPATH": path}
     try:
-        with Node() as node:
+        with Node() if is_java else NativeNode(SERVICE, environment=environment) as node:
             say(f"all files lie in {node.base_dir}, which is removed at the end")
-            run(node)
+            run(node, environment)
     except KeyboardInterrupt:
         print("interrupted: every process was ended and every directory removed", flush=True)
         return 130
@@ -41,33 +50,36 @@ def main() -> int:
     return 0
 
 
-def run(node: Node) -> None:
+def run(node: Node, environment: dict[str, str]) -> None:
     """Auctions, a snapshot, a crash of everything, and the same auctions again."""
-    service = start(node)
+    processes = start(node, environment)
     with ExitStack() as stack:
         clients = connect(node, stack)
         before = trade(node, clients)
-    crash(node, service)
-    service = start(node)
+    crash(node, processes)
+    processes = start(node, environment)
     with ExitStack() as stack:
         clients = connect(node, stack)
         go_on(clients, before)
-    say("closing: the container ends with SIGTERM, the node follows")
-    service.stop()
-    node.stop()
+    say("closing with SIGTERM")
+    for process in reversed(processes):
+        process.stop()
 
 
-def start(node: Node) -> Process:
-    """Starts the Java node and the Python container, and waits until they lead."""
+def start(node: Node, environment: dict[str, str]) -> list[Process]:
+    """Starts the node, Java's with the Python container beside it, and waits until it leads; returns the processes."""
     node.start()
-    say(f"started the Java node (driver, archive, consensus module), pid {node.pid}")
-    command = [sys.executable, "-m", "container", "run", "examples.auction_service:AuctionService"]
-    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-    service = node.start_service(command, environment={"PYTHONPATH": path})
-    say(f"started the Python service container, pid {service.pid}")
+    processes = [node.process]
+    if isinstance(node, NativeNode):
+        say(f"started the node (driver, archive, consensus module, service), pid {node.pid}")
+    else:
+        say(f"started the Java node (driver, archive, consensus module), pid {node.pid}")
+        command = [sys.executable, "-m", "container", "run", SERVICE]
+        processes.append(node.start_service(command, environment=environment))
+        say(f"started the Python service container, pid {processes[-1].pid}")
     node.await_leader()
     say("the service has recovered its state and joined the log; this member leads")
-    return service
+    return processes
 
 
 def connect(node: Node, stack: ExitStack) -> list[AuctionClient]:
@@ -101,12 +113,7 @@ def trade(node: Node, clients: list[AuctionClient]) -> AuctionState:
         event = client.await_closed(clock)
     say(f"a timer closed the auction of {event.item}: {event.winner} pays {event.price}; all three clients heard it")
 
-    snapshots = node.snapshot_count or 0
-    result = node.cluster_tool("snapshot")
-    if result.return_code != 0:
-        raise RuntimeError(f"ClusterTool snapshot failed: {result.output}")
-    node.await_counter(CounterType.SNAPSHOT_COUNTER, snapshots + 1, 30)
-    say("took a snapshot with Java's ClusterTool")
+    take_snapshot(node, ada)
 
     for price, client in enumerate(clients * 2, start=20):
         client.bid(vase, price)
@@ -118,11 +125,22 @@ def trade(node: Node, clients: list[AuctionClient]) -> AuctionState:
     return state
 
 
-def crash(node: Node, service: Process) -> None:
-    """Kills container and node, and waits until their mark files may be taken over."""
-    service.kill()
-    node.kill()
-    say(f"killed the container (pid {service.pid}) and the node (pid {node.pid}) with SIGKILL")
+def take_snapshot(node: Node, client: AuctionClient) -> None:
+    """Asks for a snapshot, as a client that may, and waits until it is taken; Java's node is asked by its tool."""
+    if isinstance(node, NativeNode):
+        snapshots = node.snapshot_count or 0
+        client.request_snapshot()
+        node.await_counter(CounterType.SNAPSHOT_COUNTER, snapshots + 1, 30)
+    else:
+        node.take_snapshot()
+    say("took a snapshot")
+
+
+def crash(node: Node, processes: list[Process]) -> None:
+    """Kills everything, and waits until the mark files may be taken over."""
+    for process in processes:
+        process.kill()
+        say(f"killed pid {process.pid} with SIGKILL")
     node.await_mark_files_stale(say=say)
 
 

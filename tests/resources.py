@@ -21,6 +21,11 @@ from container.testing import transport_probe as seam
 from container.transport.seam import Client
 
 
+def memory_directory() -> str | None:
+    """A directory in memory for files that outlive no test; None where the system has none."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
 def used_mib() -> float:
     """Resident memory of this process in MiB, without what the allocator has free and keeps for later."""
     gc.collect()

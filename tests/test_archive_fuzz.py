@@ -20,10 +20,11 @@ from container.archive.sessions.listing_session import ListingSession
 from container.archive.store import recording_store
 from container.archive.store.recording_store import RecordingStore
 from container.storage.seam import CREATE
-from tests.fuzz.__main__ import ARCHIVE_FILES, ARCHIVE_REQUESTS, LENGTHS, main, memory_directory, run_episode
+from tests.fuzz.__main__ import ARCHIVE_FILES, ARCHIVE_REQUESTS, LENGTHS, main, run_episode
 from tests.fuzz.archive_file_cases import CATALOG, DAMAGES, POSITIONS
 from tests.fuzz.archive_request_cases import MUTATIONS, STRANGE
 from tests.fuzz.archive_wire import NAMES
+from tests.resources import memory_directory
 
 ROOT = Path(__file__).parent.parent
 REQUEST_EPISODES, FILE_EPISODES = 10, 6

@@ -179,9 +179,11 @@ def test_a_port_that_is_in_use_is_named_and_nothing_is_left(tmp_path: Path, port
         ({"host": "no such host"}, "host='no such host' port=.* cannot be had"),
         ({"host": "a" * 70}, "host='a.*' port=.* cannot be had"),
         ({"host": 1}, "host=1: must be a name or an address of this machine"),
-        ({"archive": {"threading_mode": "INVOKER"}}, "Archive: each part of a node has a thread of its own"),
-        ({"consensus_module": {"threading_mode": "INVOKER"}}, "ConsensusModule: each part of a node has a thread"),
-        ({"container": {"use_agent_invoker": True}}, "ClusteredServiceContainer: each part of a node has a thread"),
+        ({"archive": {"threading_mode": "INVOKER"}}, "archive: leave out threading_mode='INVOKER'"),
+        ({"consensus_module": {"threading_mode": "SHARED"}}, "consensus_module: leave out threading_mode='SHARED'"),
+        ({"container": {"use_agent_invoker": True}}, "container: leave out use_agent_invoker=True"),
+        ({"threading_mode": "shared"}, "threading_mode='shared': must be SHARED or DEDICATED"),
+        ({"threading_mode": "DEDICATED", "driver": {"threading": "INVOKER"}}, "must have threads"),
         ({"archive": {"nonsense": 1}}, "nonsense"),
         ({"consensus_module": {"file_sync_level": 7}}, "file_sync_level=7"),
         ({"container": {"cycle_threshold_ns": -1}}, "cycle_threshold_ns=-1"),
@@ -245,15 +247,26 @@ def test_a_service_that_fails_ends_the_node_and_says_why(port: int) -> None:
     assert "on_session_message raised ValueError" in str(node.failure)
 
 
-@pytest.mark.parametrize("word", [b"block", b"hold"])
+SLOW = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
 @pytest.mark.parametrize(
-    ("seconds", "driver"), [(5, QUICK), pytest.param(60, {}, marks=[pytest.mark.slow, pytest.mark.timeout(120)])]
+    ("mode", "word", "seconds", "driver"),
+    [
+        ("SHARED", b"hold", 5, QUICK),
+        ("DEDICATED", b"block", 5, QUICK),
+        *(
+            pytest.param(mode, word, 60, {}, marks=SLOW)
+            for mode in ("SHARED", "DEDICATED")
+            for word in (b"block", b"hold")
+        ),
+    ],
 )
 def test_a_callback_longer_than_the_driver_s_patience_costs_no_part(
-    port: int, word: bytes, seconds: int, driver: dict[str, Any]
+    port: int, mode: str, word: bytes, seconds: int, driver: dict[str, Any]
 ) -> None:
     """Also one that holds the GIL, so that no other thread of Python runs."""
-    with container.launch_node(Counter(), host=HOST, port=port, driver=driver) as node:
+    with container.launch_node(Counter(), host=HOST, port=port, driver=driver, threading_mode=mode) as node:
         assert ask(node, b"4", b"%s %d" % (word, seconds), b"5", limit_s=LIMIT_S + seconds) == b"9"
         assert node.is_running
 

@@ -18,8 +18,9 @@ from container.aeron import (
     read_cnc_file_page_size,
     wait_for_driver,
 )
-from container.errors import AeronError, ConfigurationError, DriverTimeoutError
+from container.errors import AeronError, ConfigurationError, ContainerError, DriverTimeoutError
 from container.testing import transport_probe as probe
+from tests.aeron_session import LIMIT_S, connect, until
 
 LIMIT_NS = 20_000_000_000
 SHORT_NS = 20_000_000
@@ -66,6 +67,42 @@ def test_an_embedded_driver_has_a_directory_that_goes_with_it(threading_mode: st
     assert "closed" in repr(driver)
     assert not Path(driver.aeron_dir).exists()
     driver.close()
+
+
+def test_a_driver_in_invoker_mode_is_run_by_its_caller_and_else_by_a_thread_of_its_own() -> None:
+    with MediaDriver.launch_embedded(threading="INVOKER") as driver, AeronClient(driver.aeron_dir) as client:
+        until(client, lambda: driver.invoke() > 0, "a turn with work")
+        # Nobody invokes it from here on.
+        stream = connect(client, "aeron:ipc", exclusive=True)
+        stream.offer(b"1")
+        assert stream.receive(1) == [b"1"]
+    assert driver.invoke() == 0
+
+
+def test_a_driver_with_threads_is_not_to_be_invoked() -> None:
+    with MediaDriver.launch_embedded() as driver, pytest.raises(ContainerError, match='threading="INVOKER"'):
+        driver.invoke()
+
+
+def test_many_threads_may_invoke_a_driver_and_one_may_close_it() -> None:
+    driver = MediaDriver.launch_embedded(threading="INVOKER")
+    begun = threading.Barrier(4)
+
+    def invoke() -> None:
+        begun.wait(LIMIT_S)
+        while not driver.is_closed:
+            driver.invoke()
+
+    threads = [threading.Thread(target=invoke) for _ in range(3)]
+    for each in threads:
+        each.start()
+    begun.wait(LIMIT_S)
+    with AeronClient(driver.aeron_dir) as client:
+        connect(client, "aeron:ipc").offer(b"1")
+    driver.close()
+    for each in threads:
+        each.join(LIMIT_S)
+        assert not each.is_alive()
 
 
 def test_two_drivers_run_side_by_side() -> None:

@@ -197,6 +197,13 @@ class ClusteredServiceContainer:
         if threading.current_thread() is not self._thread:
             self._join_thread(self._thread, timeout)
 
+    def interrupt(self) -> None:
+        """Have the next idling of a callback in progress raise AgentTermination, which ends the agent.
+
+        For any thread.
+        """
+        self._agent.interrupt()
+
     def _join_thread(self, thread: threading.Thread, timeout: float | None) -> None:
         begin = time.monotonic()
         while True:
@@ -205,7 +212,7 @@ class ClusteredServiceContainer:
             thread.join(max(0.0, min(_CLOSE_RETRY_TIMEOUT_S, left)))
             if not thread.is_alive():
                 return
-            self._agent.interrupt()
+            self.interrupt()
             elapsed = time.monotonic() - begin
             what = f"agent {self._context.service_name} has not ended {elapsed:.0f} s after close(): a callback runs on"
             if timeout is not None and elapsed >= timeout:
@@ -252,7 +259,7 @@ class ClusteredServiceContainer:
     def _run(self) -> None:
         """The agent's thread."""
         try:
-            self._prepare_thread()
+            self.prepare_thread()
             self._agent.run(self._runner_idle_strategy)
             self._failure = self._agent.termination
         except BaseException as error:
@@ -264,8 +271,11 @@ class ClusteredServiceContainer:
                 forks.end_child(self._failure or self._refusal("return from a callback"))
             self._ended()
 
-    def _prepare_thread(self) -> None:
-        """What concerns only how fast the agent is: when it is refused, the service runs anyway."""
+    def prepare_thread(self) -> None:
+        """Set processor and timer slack of the caller's thread, which is to run the agent, as the settings say.
+
+        This concerns only how fast the agent is: an error goes to the error handler, and the service runs anyway.
+        """
         settings = self._context.settings
         for value, prepare in ((settings.cpu_affinity, pin_to_cpu), (settings.timer_slack_ns, set_timer_slack)):
             if value is not None:

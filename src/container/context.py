@@ -253,6 +253,13 @@ class Context:
             return strategy
         return parse_idle_strategy(self.settings.idle_strategy)
 
+    def wrap_idle_strategy(self, wrap: Callable[[IdleStrategy], IdleStrategy]) -> None:
+        """Have each idle strategy that is made from now on be what ``wrap`` makes of it. Before the conclusion."""
+        supplier = self._idle_strategy_supplier
+        self._idle_strategy_supplier = lambda: wrap(
+            parse_idle_strategy(self.settings.idle_strategy) if supplier is None else supplier()
+        )
+
     def create_service(self) -> Any:
         """A service made from the class that the setting ``service_class_name`` names.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import random
 import signal
@@ -16,25 +17,40 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from queue import Empty, Queue
+from typing import Any
 
 from tests.fuzz.archive_file_cases import ARCHIVE_FILE_EPISODE_LENGTH, ArchiveFileEpisode
 from tests.fuzz.archive_request_cases import ARCHIVE_REQUEST_EPISODE_LENGTH, ArchiveRequestEpisode
 from tests.fuzz.cases import EPISODE_LENGTH, Episode
+from tests.fuzz.ingress_cases import INGRESS_EPISODE_LENGTH, IngressEpisode
 from tests.fuzz.mutations import MUTATIONS, flipped
 from tests.fuzz.recording_cases import RECORDING_EPISODE_LENGTH, RecordingEpisode
 from tests.fuzz.sabotage import SABOTAGES
+from tests.fuzz.service_cases import SERVICE_IPC_EPISODE_LENGTH, ServiceIpcEpisode
 from tests.fuzz.snapshot_cases import SnapshotEpisode
+from tests.resources import memory_directory
 
 AGENT, FLIPS, RECORDINGS = "agent", "flips", "recordings"
 ARCHIVE_REQUESTS, ARCHIVE_FILES = "archive-requests", "archive-files"
+INGRESS, SERVICE_IPC = "ingress", "service-ipc"
 LENGTHS = {
     AGENT: EPISODE_LENGTH,
     FLIPS: EPISODE_LENGTH,
     RECORDINGS: RECORDING_EPISODE_LENGTH,
     ARCHIVE_REQUESTS: ARCHIVE_REQUEST_EPISODE_LENGTH,
     ARCHIVE_FILES: ARCHIVE_FILE_EPISODE_LENGTH,
+    INGRESS: INGRESS_EPISODE_LENGTH,
+    SERVICE_IPC: SERVICE_IPC_EPISODE_LENGTH,
 }
 """The parts that can be fuzzed, and how many cases an episode of them has."""
+
+_EPISODES = {
+    RECORDINGS: RecordingEpisode,
+    ARCHIVE_REQUESTS: ArchiveRequestEpisode,
+    ARCHIVE_FILES: ArchiveFileEpisode,
+    INGRESS: IngressEpisode,
+    SERVICE_IPC: ServiceIpcEpisode,
+}
 
 SNAPSHOT_EPISODE_INTERVAL = 5
 """Each fifth episode is one of snapshots."""
@@ -56,13 +72,9 @@ def run_episode(
     seed: int, number: int, counts: Counter[str], sabotage: str = "none", part: str = AGENT, cases: int | None = None
 ) -> str:
     """Runs one episode; "" when all went well, else what went wrong and where."""
-    episode: Episode | SnapshotEpisode | RecordingEpisode | ArchiveRequestEpisode | ArchiveFileEpisode
-    if part == RECORDINGS:
-        episode = RecordingEpisode(seed, number, counts)
-    elif part == ARCHIVE_REQUESTS:
-        episode = ArchiveRequestEpisode(seed, number, counts)
-    elif part == ARCHIVE_FILES:
-        episode = ArchiveFileEpisode(seed, number, counts)
+    episode: Any
+    if part in _EPISODES:
+        episode = _EPISODES[part](seed, number, counts)
     else:
         kind = SnapshotEpisode if number % SNAPSHOT_EPISODE_INTERVAL == SNAPSHOT_EPISODE_INTERVAL - 1 else Episode
         mutations = {flipped.__name__: flipped} if part == FLIPS else MUTATIONS
@@ -78,6 +90,7 @@ def run_episode(
 
 def work(options: argparse.Namespace) -> None:
     """The worker: says which episode it begins, and at last what it counted and what failed."""
+    logging.getLogger("container").setLevel(logging.CRITICAL + 1)  # what is reported is counted
     counts: Counter[str] = Counter()
     failure = ""
     episodes = range(_episode_count(options)) if options.episode is None else [options.episode]
@@ -91,11 +104,6 @@ def work(options: argparse.Namespace) -> None:
 
 def _episode_count(options: argparse.Namespace) -> int:
     return -(-int(options.cases) // LENGTHS[options.part])
-
-
-def memory_directory() -> str | None:
-    """A directory in memory for files of an episode, as none outlives it; None where the system has none."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def supervise(arguments: list[str], limit_s: float) -> Report:

@@ -62,7 +62,10 @@ def _decode(name: str, data: bytes) -> tuple[dict[str, Any], int]:
         code = "<i" if _is_int32(slot) else "<q"
         is_there = slot.since <= version and slot.offset + struct.calcsize(code) <= block_length
         fields[field] = struct.unpack_from(code, data, HEADER.size + slot.offset)[0] if is_there else slot.null
-    for field in layout.var:
+    for field, since in layout.var.items():
+        if since > version:
+            fields[field] = b""
+            continue
         begin = position + VAR_LENGTH.size
         if begin > len(data) or begin + VAR_LENGTH.unpack_from(data, position)[0] > len(data):
             raise Refused("CodecError")

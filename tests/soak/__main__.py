@@ -2,7 +2,7 @@
 
 The seed decides the faults, their order, their parameters and the clients' commands; a failure is found again with the
 same seed. Faults that this machine cannot make are left out, which is said. Exit code 0: nothing was lost and nothing
-diverged. ``./run soak --archive`` is another one: kills of an archive's process.
+diverged. ``./run soak --archive`` and ``--node`` are others: kills of an archive's process, and of a node's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from container.testing import network
 from container.testing.archive import ArchiveKind
 from container.testing.cluster import MEMBER_COUNTS
 from container.testing.java import compile_java, resolve_jar
-from tests.soak import archive_kills, disk
+from tests.soak import archive_kills, disk, node_kills
 from tests.soak.faults import FAULTS
 from tests.soak.ledger import Kind
 from tests.soak.resource_watch import KINDS
@@ -192,8 +192,8 @@ def main(start: Callable[[argparse.Namespace, Path], int] = soak) -> int:
     parser = argparse.ArgumentParser(
         prog="./run soak",
         description=__doc__.partition("\n")[0] if __doc__ else None,
-        epilog="With --archive as its first argument it is another one, with arguments of its own: "
-        "see ./run soak --archive --help.",
+        epilog="With --archive or --node as its first argument it is another one, with arguments of its own: "
+        "see ./run soak --archive --help and ./run soak --node --help.",
     )
     parser.add_argument("--seed", type=int, default=1, help="decides everything that is chosen (default 1)")
     parser.add_argument("--minutes", type=float, default=10.0, help="how long to inject faults (default 10)")
@@ -217,4 +217,6 @@ def main(start: Callable[[argparse.Namespace, Path], int] = soak) -> int:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--archive"]:
         sys.exit(archive_kills.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["--node"]:
+        sys.exit(node_kills.main(sys.argv[2:]))
     sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -27,10 +28,17 @@ def assert_nothing_is_left(output: str) -> None:
     assert [pid for pid in pids if is_alive(pid)] == []
 
 
-@pytest.mark.smoke
 @pytest.mark.timeout(120)
-def test_the_demo_ends_with_demo_ok_and_leaves_nothing() -> None:
-    done = subprocess.run(DEMO, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+@pytest.mark.parametrize(
+    "arguments", [pytest.param([], marks=pytest.mark.smoke, id="native"), pytest.param(["--java"], id="java")]
+)
+def test_the_demo_ends_with_demo_ok_and_leaves_nothing(arguments: list[str], tmp_path: Path) -> None:
+    command, environment = [*DEMO, *arguments], dict(os.environ)
+    if not arguments:  # no Java is there to be found
+        environment |= {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "demo ok"
     assert "after which a dead owner's mark files may be taken" in done.stdout
@@ -42,8 +50,8 @@ def test_the_demo_ends_with_demo_ok_and_leaves_nothing() -> None:
 @pytest.mark.parametrize(
     ("number", "line"),
     [
-        (signal.SIGINT, "started the Python service container"),
-        (signal.SIGINT, "killed the container"),
+        (signal.SIGINT, "started the node"),
+        (signal.SIGINT, "killed pid"),
         (signal.SIGTERM, "took a snapshot"),
     ],
 )

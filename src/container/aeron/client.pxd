@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.aeron.handle cimport ClientHandle
 from container.aeron.libaeron cimport AsyncAddFunctions, PublicationFunctions, aeron_async_t
+from container.aeron.media_driver cimport MediaDriver
 from container.aeron.resources cimport AeronCounters, AeronPublication
 from container.transport.seam cimport Client, PendingAdd
 
@@ -42,7 +43,7 @@ cdef class AeronClient(Client):
     cdef aeron_async_t* _request(self, const AddRequest* request, str what) except NULL
     cdef int _await(self, aeron_async_t* request, const AsyncAddFunctions* adding, void** resource, str what,
                     int64_t deadline_ns) except -1
-    cdef int _pause(self, str what, int64_t deadline_ns) except -1
+    cdef int _pause(self, str what, int64_t deadline_ns, MediaDriver driver) except -1
     cdef object _refusal(self, str what)
     cdef int64_t _deadline_ns(self) noexcept
 

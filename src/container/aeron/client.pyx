@@ -20,6 +20,7 @@ from container.aeron.libaeron cimport (
     aeron_on_available_image_t, aeron_subscription_t,
 )
 from container.aeron.library cimport MAX_CHANNEL_LENGTH, encoded, ensure_client, last_error, lib
+from container.aeron.media_driver cimport MediaDriver, driver_to_invoke
 from container.aeron.resources cimport (
     AeronCounter, AeronCounters, AeronExclusivePublication, AeronPublication, AeronSubscription,
 )
@@ -362,6 +363,7 @@ cdef class AeronClient(Client):
 
     cdef int _await(self, aeron_async_t* request, const AsyncAddFunctions* adding, void** resource, str what,
                     int64_t deadline_ns) except -1:
+        cdef MediaDriver driver = driver_to_invoke(self.aeron_dir)
         cdef int result
         while True:
             self._handle.lock()
@@ -375,7 +377,7 @@ cdef class AeronClient(Client):
             try:
                 if self._handle.use_invoker:
                     self._handle.conduct()
-                self._pause(what, deadline_ns)
+                self._pause(what, deadline_ns, driver)
             except BaseException:
                 if adding.cancel != NULL and self._handle.aeron != NULL:
                     self._handle.lock()
@@ -383,7 +385,7 @@ cdef class AeronClient(Client):
                     self._handle.unlock()
                 raise
 
-    cdef int _pause(self, str what, int64_t deadline_ns) except -1:
+    cdef int _pause(self, str what, int64_t deadline_ns, MediaDriver driver) except -1:
         self._handle.check_process(what)
         if self.is_closed():
             raise ClosedError(
@@ -394,8 +396,9 @@ cdef class AeronClient(Client):
                 f"{self.driver_timeout_ms} ms")
         PyErr_CheckSignals()
         self._handle.check_process(what)        # a signal's handler may have forked
-        with nogil:
-            _sleep_ns(AWAIT_PAUSE_NS)
+        if driver is None or driver.invoke() == 0:
+            with nogil:
+                _sleep_ns(AWAIT_PAUSE_NS)
         return 0
 
     cdef object _refusal(self, str what):

@@ -24,7 +24,7 @@ from container.aeron.conductor_events cimport (
     ConductorEvents, WaitingError, lock_mutex, on_close, on_error, on_unavailable_counter, pthread_mutex_destroy,
     pthread_mutex_t, pthread_mutex_unlock,
 )
-from container.aeron.keepalive cimport start_keepalive, stop_keepalive
+from container.aeron.keepalive cimport Turn, start_keepalive, stop_keepalive
 from container.aeron.libaeron cimport (
     AERON_MAX_CLIENT_NAME_LENGTH, aeron_context_t, aeron_counter_t, aeron_counters_reader_buffers_t, aeron_image_t,
     aeron_subscription_constants_t, aeron_subscription_t, aeron_t,
@@ -136,8 +136,9 @@ cdef class ClientHandle:
         return self._begin_keepalive(keepalive_interval_ms * NS_PER_MS // 2) if self.use_invoker else 0
 
     cdef int _begin_keepalive(self, int64_t interval_ns) except -1:
+        cdef int64_t interval = max(interval_ns, <int64_t> MIN_KEEPALIVE_NS)
         cdef int result = start_keepalive(
-            &self._keepalive, self.aeron, &self._guard, max(interval_ns, <int64_t> MIN_KEEPALIVE_NS))
+            &self._keepalive, <Turn> lib.main_do_work, self.aeron, &self._guard, interval, interval)
         if result != 0:
             raise AeronError(
                 f"cannot start an Aeron client in {self.aeron_dir}: no thread to keep it alive: {os.strerror(result)}",

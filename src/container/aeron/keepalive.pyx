@@ -1,16 +1,14 @@
-"""Conducts a client in invoker mode while the thread that should is busy with something else.
+"""Runs the turns of a client or a media driver in invoker mode while the thread that should is busy.
 
-A client must be conducted within the driver's client liveness timeout. A callback may run longer than that, sleep, or
-hold the GIL in C. So a thread of C, which never takes the GIL, looks twice in each keepalive interval whether anybody
-has conducted since its last look, and does so itself if nobody has. A client that is conducted in time pays for the
-lock around each turn, and a message pays nothing.
+A client must be conducted within the driver's client liveness timeout, and a driver must serve all its clients. A
+callback may run longer than that, sleep, or hold the GIL in C. So a thread of C, which never takes the GIL, looks now
+and then whether there was a turn since its last look. If there was none it runs turns itself, until there is one again.
+What is invoked in time pays for the lock around each turn, and a message pays nothing.
 """
 from libc.stdint cimport int64_t
 from posix.unistd cimport getpid
 
 from container.aeron.conductor_events cimport pthread_mutex_t, pthread_mutex_unlock
-from container.aeron.libaeron cimport aeron_t
-from container.aeron.library cimport lib
 
 # Intervals are of a clock that nobody sets. Signals stay with Python's threads, whose waits they have to interrupt.
 cdef extern from * nogil:
@@ -91,11 +89,12 @@ cdef void* _run(void* argument) noexcept nogil:
     cdef int own_turns
     pthread_mutex_lock(keepalive.guard)
     while not keepalive.is_stopping:
-        wake_wait(&keepalive.wake, keepalive.guard, keepalive.interval_ns)
+        wake_wait(&keepalive.wake, keepalive.guard,
+                  keepalive.idle_ns if keepalive.turns == turns else keepalive.interval_ns)
         own_turns = 0
         while not keepalive.is_stopping and keepalive.turns == turns and own_turns < MAX_TURNS:
             own_turns += 1
-            if lib.main_do_work(keepalive.aeron) <= 0:
+            if keepalive.turn(keepalive.target) <= 0:
                 break
             # The guard is free between two turns, for whoever waits for it.
             pthread_mutex_unlock(keepalive.guard)
@@ -105,14 +104,16 @@ cdef void* _run(void* argument) noexcept nogil:
     return NULL
 
 
-cdef int start_keepalive(
-        Keepalive* keepalive, aeron_t* aeron, pthread_mutex_t* guard, int64_t interval_ns) noexcept:
+cdef int start_keepalive(Keepalive* keepalive, Turn turn, void* target, pthread_mutex_t* guard, int64_t interval_ns,
+                         int64_t idle_ns) noexcept:
     cdef int result
-    keepalive.aeron = aeron
+    keepalive.turn = turn
+    keepalive.target = target
     keepalive.guard = guard
     keepalive.turns = 0
     keepalive.is_stopping = False
     keepalive.interval_ns = interval_ns
+    keepalive.idle_ns = idle_ns
     keepalive.process_id = getpid()
     result = wake_init(&keepalive.wake)
     if result != 0:

@@ -62,6 +62,7 @@ cdef enum:
     AERON_THREADING_MODE_DEDICATED = 0
     AERON_THREADING_MODE_SHARED_NETWORK = 1
     AERON_THREADING_MODE_SHARED = 2
+    AERON_THREADING_MODE_INVOKER = 3
 
 
 cdef packed struct aeron_header_values_t:
@@ -288,4 +289,5 @@ cdef struct DriverFunctions:
     int (*context_set_timer_interval_ns)(aeron_driver_context_t* context, uint64_t value) noexcept nogil
     int (*init)(aeron_driver_t** driver, aeron_driver_context_t* context) noexcept nogil
     int (*start)(aeron_driver_t* driver, bool_t manual_main_loop) noexcept nogil
+    int (*main_do_work)(aeron_driver_t* driver) noexcept nogil
     int (*close)(aeron_driver_t* driver) noexcept nogil

@@ -297,6 +297,7 @@ cdef int _bind_driver(void* handle, DriverFunctions* table, list missing) except
     _bind(handle, f"{prefix}timer_interval_ns", <void**> &table.context_set_timer_interval_ns, missing)
     _bind(handle, "aeron_driver_init", <void**> &table.init, missing)
     _bind(handle, "aeron_driver_start", <void**> &table.start, missing)
+    _bind(handle, "aeron_driver_main_do_work", <void**> &table.main_do_work, missing)
     _bind(handle, "aeron_driver_close", <void**> &table.close, missing)
     return 0
 

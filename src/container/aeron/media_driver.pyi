@@ -19,7 +19,7 @@ class MediaDriver:
         *,
         dir_delete_on_start: bool = True,
         dir_delete_on_shutdown: bool = True,
-        threading: Literal["SHARED", "SHARED_NETWORK", "DEDICATED"] = "SHARED",
+        threading: Literal["SHARED", "SHARED_NETWORK", "DEDICATED", "INVOKER"] = "SHARED",
         term_buffer_length: int | None = ...,
         ipc_term_buffer_length: int | None = ...,
         term_buffer_sparse_file: bool = False,
@@ -34,6 +34,7 @@ class MediaDriver:
     def aeron_dir(self) -> str: ...
     @property
     def is_closed(self) -> bool: ...
+    def invoke(self) -> int: ...
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(

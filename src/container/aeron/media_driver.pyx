@@ -15,17 +15,28 @@ cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
 from container.aeron.libaeron cimport (
-    AERON_THREADING_MODE_DEDICATED, AERON_THREADING_MODE_SHARED, AERON_THREADING_MODE_SHARED_NETWORK,
-    aeron_driver_context_t, aeron_driver_t,
+    AERON_THREADING_MODE_DEDICATED, AERON_THREADING_MODE_INVOKER, AERON_THREADING_MODE_SHARED,
+    AERON_THREADING_MODE_SHARED_NETWORK, aeron_driver_context_t, aeron_driver_t,
 )
+from container.aeron.conductor_events cimport (
+    lock_mutex, pthread_mutex_destroy, pthread_mutex_t, pthread_mutex_unlock,
+)
+from container.aeron.keepalive cimport Turn, start_keepalive, stop_keepalive
 from container.aeron.library cimport driver_lib, encoded, ensure_client, ensure_driver, last_driver_error, lib
 
 from container.common import forks
 from container.common.regular_files import open_regular
 from container.common.sealed cimport seal
-from container.errors import AeronError, ConfigurationError, DriverTimeoutError
+from container.errors import AeronError, ConfigurationError, ContainerError, DriverTimeoutError
+
+cdef extern from "pthread.h" nogil:
+    ctypedef struct pthread_mutexattr_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t* mutex, const pthread_mutexattr_t* attributes) noexcept
 
 cdef enum:
+    KEEPALIVE_INTERVAL_NS = 20_000_000      # how long nobody may invoke a driver in invoker mode
+    KEEPALIVE_IDLE_NS = 1_000_000           # its own thread's pause when there is no work, as that of an idle driver
     MAX_PATH_LENGTH = 4096
     # A log buffer's file name within the driver's directory, with room to spare.
     MAX_FILE_NAME_LENGTH = 128
@@ -48,6 +59,7 @@ _THREADING_MODES = {
     "DEDICATED": AERON_THREADING_MODE_DEDICATED,
     "SHARED_NETWORK": AERON_THREADING_MODE_SHARED_NETWORK,
     "SHARED": AERON_THREADING_MODE_SHARED,
+    "INVOKER": AERON_THREADING_MODE_INVOKER,
 }
 
 _live_drivers = weakref.WeakValueDictionary()       # by id, as container.aeron.client has its own
@@ -260,14 +272,14 @@ cdef class MediaDriver:
 
     Clients connect to it by its :attr:`aeron_dir`. Close them first: to them, a driver that closes is a
     driver that died. Its threads do not survive a fork.
+
+    With ``threading="INVOKER"`` the caller runs it by :meth:`invoke`. While nobody has for 20 ms, a thread without
+    Python does: a caller that is busy costs no client its driver. Aeron clients of this process invoke it while they
+    wait for it.
     """
 
-    cdef aeron_driver_context_t* _context
-    cdef aeron_driver_t* _driver
-    cdef object __weakref__
-    cdef readonly str aeron_dir
-    cdef str _parent                            # the directory of its own that `aeron_dir` is in, or None
-    cdef int _lock                              # of that
+    def __cinit__(self):
+        pthread_mutex_init(&self._guard, NULL)
 
     def __init__(self):
         if self._driver == NULL:
@@ -287,7 +299,8 @@ cdef class MediaDriver:
 
         - ``aeron_dir`` (str): None makes one of its own, in memory if possible, that is removed at the end.
         - ``dir_delete_on_start``, ``dir_delete_on_shutdown`` (bool): remove what is in the directory.
-        - ``threading`` (str): ``SHARED`` (one thread), ``SHARED_NETWORK`` (two) or ``DEDICATED`` (three).
+        - ``threading`` (str): ``SHARED`` (one thread), ``SHARED_NETWORK`` (two), ``DEDICATED`` (three), or ``INVOKER``:
+          see :meth:`invoke`.
         - ``term_buffer_length``, ``ipc_term_buffer_length`` (int, bytes): 1 MiB by default; None leaves
           Aeron's defaults or ``AERON_…`` variables.
         - ``term_buffer_sparse_file`` (bool): False reserves the space of a log buffer, three times its term length,
@@ -320,7 +333,7 @@ cdef class MediaDriver:
                 term_buffer_sparse_file, term_buffer_length, ipc_term_buffer_length, counters_buffer_length)
             driver._configure_times(client_liveness_timeout_ns, image_liveness_timeout_ns,
                                     publication_linger_timeout_ns, timer_interval_ns)
-            driver._start()
+            driver._start(threading == "INVOKER")
         except BaseException:
             driver.close()
             raise
@@ -387,25 +400,56 @@ cdef class MediaDriver:
                 "timer_interval_ns")
         return 0
 
-    cdef int _start(self) except -1:
+    cdef int _start(self, bint is_invoked) except -1:
         cdef int result
         with nogil:
             result = driver_lib.init(&self._driver, self._context)
         self._check(result, "cannot start")
         with nogil:
-            result = driver_lib.start(self._driver, False)
-        return self._check(result, "cannot start its threads")
+            result = driver_lib.start(self._driver, is_invoked)
+        self._check(result, "cannot start its threads")
+        if is_invoked:
+            result = start_keepalive(&self._keepalive, <Turn> driver_lib.main_do_work, self._driver, &self._guard,
+                                     KEEPALIVE_INTERVAL_NS, KEEPALIVE_IDLE_NS)
+            if result != 0:
+                raise AeronError(f"embedded media driver in {self.aeron_dir}: no thread for it: {os.strerror(result)}",
+                                 code=result)
+            self._is_kept_alive = True
+        return 0
+
+    cpdef int invoke(self) except? -1:
+        """Run one turn of a driver in invoker mode, with the GIL held: how much was done, 0 once it is closed.
+
+        For any thread. Raise AeronError when the turn failed, ContainerError for a driver with threads.
+        """
+        cdef int work_count = 0
+        if self._driver == NULL:
+            return 0
+        if not self._is_kept_alive:
+            raise ContainerError(f"the media driver in {self.aeron_dir} has its own threads: launch it with "
+                                 'threading="INVOKER" to invoke it')
+        lock_mutex(&self._guard)
+        if self._driver != NULL:
+            self._keepalive.turns += 1
+            work_count = driver_lib.main_do_work(self._driver)
+        pthread_mutex_unlock(&self._guard)
+        return self._check(work_count, "a turn failed") if work_count < 0 else work_count
 
     cdef int _stop(self) except -1:
         cdef aeron_driver_t* driver
         cdef aeron_driver_context_t* context
         cdef int result = 0
         with cython.critical_section(self):     # one thread stops it, whoever else closes it as well
+            lock_mutex(&self._guard)
             driver, context = self._driver, self._context
             self._driver = NULL
             self._context = NULL
+            pthread_mutex_unlock(&self._guard)
         if context == NULL:
             return 0
+        if self._is_kept_alive:
+            with nogil:
+                stop_keepalive(&self._keepalive)
         if driver != NULL:
             with nogil:
                 result = driver_lib.close(driver)
@@ -456,9 +500,19 @@ cdef class MediaDriver:
         if self._driver != NULL:
             warnings.warn(f"unclosed media driver in {self.aeron_dir}", ResourceWarning)
         self._stop()
+        pthread_mutex_destroy(&self._guard)
 
     def __repr__(self):
         return f"<MediaDriver {self.aeron_dir}{' closed' if self._driver == NULL else ''}>"
+
+
+cdef MediaDriver driver_to_invoke(str aeron_dir):
+    cdef MediaDriver driver
+    for reference in _live_drivers.valuerefs():
+        driver = reference()
+        if driver is not None and driver._is_kept_alive and driver.aeron_dir == aeron_dir:
+            return driver
+    return None
 
 
 def _close_drivers():

@@ -132,9 +132,9 @@ class AgentOwner:
     def close(self, timeout: float | None = None) -> None:
         """End recordings, replays and sessions, close the files, and wait for that. For any thread, also twice.
 
-        A duty cycle in progress is finished. From inside a callback (of an authenticator) the end is only asked for.
-        One that is driven by :meth:`invoke` is closed on the thread that drives it. In a forked child nothing
-        happens.
+        A duty cycle in progress is finished, and asked to end again every 5 seconds. From inside a callback (of an
+        authenticator) the end is only asked for. One that is driven by :meth:`invoke` is closed on the thread that
+        drives it. In a forked child nothing happens.
 
         Args:
             timeout: seconds to wait at most; None waits as long as the disk takes, saying so in the log.
@@ -167,6 +167,7 @@ class AgentOwner:
             if timeout is not None and elapsed >= timeout:
                 raise TimedOutError(what)
             report("warning", "%s", what)
+            self._agent.stop()
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until it has ended; True when it has within ``timeout`` seconds (None: without a limit).

@@ -97,8 +97,8 @@ cdef class ClusterSession:
                 self.response_channel, self.response_stream_id, False)
             return
         self._on_error(error)
-        if self.state == INIT:
-            self.state = INVALID
+        if self.state == INIT or self.state == REJECTED:
+            self.state = INVALID                # nobody can be told anything
 
     cdef int _poll_counter(self) except -1:
         cdef Counter counter = None

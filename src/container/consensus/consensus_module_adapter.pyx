@@ -45,6 +45,8 @@ cdef class ConsensusModuleAdapter(FragmentHandler):
         except CodecError as error:
             self._handler.on_malformed_message(
                 f"control message of {length} bytes from sessionId={header.session_id}: {error}")
+        except Exception as error:
+            self._handler.on_failed_message(error)
         # An ack may be what a wait is for: nothing behind it is looked at before.
         return ACTION_BREAK if message.template_id == codec.SERVICE_ACK_TEMPLATE_ID else ACTION_CONTINUE
 

@@ -76,8 +76,10 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef object _preparation                    # generator; None: none is in progress
     cdef object _join                           # generator of an election; None: none is in progress
     cdef object _snapshot                       # generator; None: none is in progress
+    cdef object _validation                     # generator; None: none is in progress
     cdef object _termination                    # deadline (ns) of a termination that this leader began; None: none
     cdef int64_t _termination_position          # NULL_POSITION: none was asked for
+    cdef int64_t _snapshot_position             # of the snapshot in progress, or of the last one
     cdef bint _is_awaiting_services             # in a termination
     cdef bint _is_termination_sent              # to the services
     cdef int64_t _service_ack_id
@@ -122,6 +124,9 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int _poll_archive(self) except -1
     cdef int _consensus_work(self, int64_t now_ns) except -1
     cdef int _check_control_toggle(self, int64_t now_ns) except -1
+    cdef int _check_node_control_toggle(self) except -1
+    cdef int _poll_validation(self) except -1
+    cdef bint _can_enter_election(self) noexcept
     cdef int _begin_shutdown(self, int64_t now_ns) except -1
     cdef int _begin_abort(self, int64_t now_ns) except -1
     cdef int _append_action(self, int32_t action, int32_t flags, ModuleState next_state, str reason) except -1
@@ -144,4 +149,5 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int _stop_log_recording(self) except -1
     cdef int _replay_poll(self, int64_t stop_position) except -1
     cdef int _invoke_client(self) except -1
+    cdef int64_t _max_payload_length(self) except -1
     cdef PendingServiceMessageTracker _tracker_of(self, int service_id)

@@ -17,7 +17,7 @@ from container.archive.client.recording_counters cimport NULL_COUNTER_ID
 from container.codecs.cluster cimport (
     ADMIN_REQUEST_TEMPLATE_ID, ADMIN_REQUEST_TYPE_SNAPSHOT, ADMIN_RESPONSE_CODE_ERROR, ADMIN_RESPONSE_CODE_OK,
     ADMIN_RESPONSE_CODE_UNAUTHORISED_ACCESS, CLUSTER_ACTION_RESUME, CLUSTER_ACTION_SNAPSHOT, CLUSTER_ACTION_SUSPEND,
-    CLUSTER_SCHEMA_ID,
+    CLUSTER_SCHEMA_ID, SESSION_MESSAGE_HEADER_ENCODED_LENGTH,
 )
 from container.codecs.messages import encode
 from container.common import forks
@@ -39,6 +39,7 @@ from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.pending_service_messages cimport (
     MessageAppender, PendingServiceMessageTracker, service_id_from_log_message, service_id_from_service_message,
 )
+from container.consensus.recording_log_validator import validate_recording_log
 from container.consensus.recovery_plan import create_recovery_plan, needed_recording_id
 from container.consensus.service_acks import ServiceAck, ServiceAckQueues
 from container.consensus.service_proxy cimport ServiceProxy
@@ -64,6 +65,7 @@ cdef enum:
     ACTION_FLAGS_DEFAULT = 0
     ACTION_FLAGS_STANDBY_SNAPSHOT = 1
     CONSENSUS_MODULE_SERVICE_ID = -1
+    MAX_MESSAGE_LENGTH = 16 * 1024 * 1024       # of any publication
 
 cdef enum Toggle:                               # of the counter of type 202: what a tool wants of the cluster
     TOGGLE_INACTIVE
@@ -74,6 +76,9 @@ cdef enum Toggle:                               # of the counter of type 202: wh
     TOGGLE_SHUTDOWN
     TOGGLE_ABORT
     TOGGLE_STANDBY_SNAPSHOT
+
+cdef enum:                                      # of the counter of type 233, beside INACTIVE and NEUTRAL
+    NODE_TOGGLE_VALIDATE_RECORDING_LOG = 3
 
 cdef enum:                                      # cheaper than members of the enum
     FOLLOWER = 0
@@ -217,7 +222,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._message_appender = message_appender
         self._timers = context.new_timer_service(timer_appender)
         self._trackers = [PendingServiceMessageTracker(each) for each in range(settings.service_count)]
-        self._acks = ServiceAckQueues(settings.service_count)
+        self._acks = ServiceAckQueues(settings.service_count, self._on_error)
         self._listener = Listener.__new__(Listener, settings.service_count)
         self._log_adapter = LogAdapter(self, settings.log_fragment_limit)
         self._ingress = IngressAdapter(self, settings.ingress_fragment_limit)
@@ -316,11 +321,12 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._on_error(ClusterEvent(f"Aeron client in service closed unexpectedly: serviceId={lost_service_id}"))
             self._terminate(False, f"service {lost_service_id} is gone")
         if self._listener.is_append_position_lost:
-            self._listener.is_append_position_lost = False
             self._append_counter_id = NULL_COUNTER_ID
-            if self._election is None and self._state == STATE_ACTIVE:
+            if self._election is None and self._can_enter_election():
                 self._enter_election(False, "log recording stopped: eos=False")
         if self._start is None:
+            if self._validation is not None and self._election is None:
+                work_count += self._poll_validation()
             work_count += self._poll_archive()
             work_count += self.sessions.tell_the_refused(self._leadership_term_id, self._leader.id)
             if self._election is None and self._role == LEADER:
@@ -342,6 +348,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                     now_ns, self._heartbeat_timeout_ns):
                 self._enter_election(False, "inactive follower quorum")
                 work_count += 1
+            else:
+                work_count += self._check_node_control_toggle()
         elif self._state == STATE_TERMINATING:
             self._send_termination()
             if self._can_terminate(now_ns):
@@ -527,12 +535,29 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         cdef PendingServiceMessageTracker tracker
         if not 0 <= index < len(self._trackers):
             return self._refuse_service("message", index)
+        if <int64_t> length > self._max_payload_length():
+            # The same on each member, and again in a replay: no member gives it an id.
+            return self._refuse_length(f"serviceId={index}", length)
         tracker = self._trackers[index]
         try:
             tracker.enqueue(payload, length)
         except ClusterError as error:           # one that is lost would be a gap in what all members offer
             self._on_error(error)
             self._terminate(False, message_of(error))
+        return 0
+
+    cdef int64_t _max_payload_length(self) except -1:
+        """Of a session message in the log (bytes)."""
+        cdef int64_t length = self.log_publisher.max_payload_length()
+        if length == 0 and self._recovery_plan is not None and self._recovery_plan.log is not None:
+            length = min(<int64_t> self._recovery_plan.log.term_buffer_length // 8, <int64_t> MAX_MESSAGE_LENGTH) - (
+                SESSION_MESSAGE_HEADER_ENCODED_LENGTH)
+        return length if length > 0 else MAX_MESSAGE_LENGTH
+
+    def _refuse_length(self, source, length):
+        self._on_error(ClusterError(
+            f"message of {length} bytes from {source}: the log takes {self._max_payload_length()} at most; it is not "
+            "in the log: send shorter ones, or give the log longer terms (aeron.cluster.log.channel)"))
         return 0
 
     def _refuse_service(self, what, index):
@@ -569,12 +594,15 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                 f"initial ack already received from service: possible duplicate serviceId={service_id}"))
             return 0
         self._acks.append(ServiceAck(service_id, ack_id, log_position, relevant_id))
-        if self._state == STATE_SNAPSHOT:
-            if self._snapshot is None and self._acks.has_reached(log_position, self._service_ack_id):
+        # Upstream takes the position of a snapshot from the ack, whoever has sent it.
+        if self._state == STATE_SNAPSHOT and self._snapshot is None:
+            log_position = self._snapshot_position
+        if self._acks.has_reached(log_position, self._service_ack_id):
+            if self._state == STATE_SNAPSHOT and self._snapshot is None:
                 self._service_ack_id += 1
                 self._begin_snapshot(log_position, timestamp, self._acks.poll_all())
-        elif self._state == STATE_TERMINATING and self._acks.has_reached(log_position, self._service_ack_id):
-            self._on_terminated_services(log_position)
+            elif self._state == STATE_TERMINATING:
+                self._on_terminated_services(log_position)
         return 0
 
     cdef int on_cluster_members_query(self, int64_t correlation_id, bint is_extended) except -1:
@@ -628,6 +656,9 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             return ACTION_CONTINUE
         session = self.sessions.find(cluster_session_id)
         if session is None or not session.is_open():
+            return ACTION_CONTINUE
+        if <int64_t> length > self.log_publisher.max_payload_length():
+            self._refuse_length(f"clusterSessionId={cluster_session_id}", length)
             return ACTION_CONTINUE
         if self.log_publisher.append_message(
                 leadership_term_id, cluster_session_id, self._cluster_clock.time(), payload, length) <= 0:
@@ -687,6 +718,10 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._on_error(ClusterEvent(text))
         return 0
 
+    cdef int on_failed_message(self, object error) except -1:
+        self._on_error(error)
+        return 0
+
     # What the log says
 
     cdef int on_replay_session_message(self, int64_t cluster_session_id, int64_t timestamp) except -1:
@@ -724,6 +759,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         elif action == CLUSTER_ACTION_RESUME:
             self._set_state(STATE_ACTIVE, "the log")
         elif action == CLUSTER_ACTION_SNAPSHOT and flags == ACTION_FLAGS_DEFAULT:
+            self._snapshot_position = log_position
             self._set_state(STATE_SNAPSHOT, "the log")
             self._counters.snapshot_duration.begin(self._clock.nano_time())
         return 0
@@ -890,6 +926,10 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._log_subscription_id = NULL_VALUE
         self._append_counter_id = NULL_COUNTER_ID
         self._listener.append_registration_id = NULL_VALUE
+        self._listener.is_append_position_lost = False
+        if self._validation is not None:
+            self._validation.close()
+            self._validation = None
         if self._log_recording_id == NULL_VALUE:
             return append_position
         while self._archive.is_waiting():       # for what nobody waits for any more
@@ -1035,7 +1075,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if self._role == LEADER:
             self._time_of_last_log_update_ns = now_ns - self._heartbeat_interval_ns
             self._timers.set_current_time(self._cluster_clock.time())
-            self._counters.control_toggle.set(TOGGLE_NEUTRAL)
+            # Only from SUSPEND a tool gets to RESUME.
+            self._counters.control_toggle.set(TOGGLE_SUSPEND if self._state == STATE_SUSPENDED else TOGGLE_NEUTRAL)
             self.sessions.prepare_for_new_term(election.is_leader_startup)
         else:
             self._time_of_last_log_update_ns = now_ns
@@ -1054,6 +1095,11 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self, self._settings, self.members, is_node_startup=is_node_startup,
             graceful_closed_leader_id=graceful_closed_leader_id, leadership_term_id=leadership_term_id,
             term_base_log_position=term_base_log_position, log_position=log_position, append_position=append_position)
+
+    cdef bint _can_enter_election(self) noexcept:
+        """Whether the log may end here: not while services take a snapshot that is committed, or terminate."""
+        return self._state == STATE_ACTIVE or self._state == STATE_SUSPENDED or (
+            self._state == STATE_SNAPSHOT and len(self._uncommitted_states) > 0)
 
     def _enter_election(self, bint is_log_end_of_stream, str reason):
         cdef int64_t append_position = max(
@@ -1133,6 +1179,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             if position > commit_position:
                 if self._state != STATE_CLOSED:
                     self._set_state(state, "rollback")
+                    self._termination = None    # of a shutdown that is not in the log
+                    self._termination_position = NULL_POSITION
                 break
         self._uncommitted_states.clear()
         return 0
@@ -1175,6 +1223,31 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._counters.control_toggle.set(TOGGLE_NEUTRAL)
         return 0
 
+    cdef int _check_node_control_toggle(self) except -1:
+        cdef int64_t toggle = self._counters.node_control_toggle.get()
+        if toggle == TOGGLE_NEUTRAL or toggle == TOGGLE_INACTIVE:
+            return 0
+        self._counters.node_control_toggle.set(TOGGLE_NEUTRAL)
+        if toggle == NODE_TOGGLE_VALIDATE_RECORDING_LOG:
+            if self._validation is None:
+                self._validation = validate_recording_log(self._archive, self._recording_log)
+        else:
+            self._on_error(ClusterEvent(f"node control toggle {toggle} asks for what this consensus module cannot do"))
+        return 1
+
+    cdef int _poll_validation(self) except -1:
+        cdef bint is_done = False
+        try:
+            next(self._validation)
+        except StopIteration:
+            is_done = True
+        except Exception as error:
+            is_done = True
+            self._on_error(error)
+        if is_done:
+            self._validation = None
+        return is_done
+
     cdef int _append_action(self, int32_t action, int32_t flags, ModuleState next_state, str reason) except -1:
         """Append an action, and enter the state that it means; whether the log took it."""
         cdef int64_t position = self.log_publisher.append_cluster_action(
@@ -1182,6 +1255,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if position <= 0:
             return 0
         self._uncommitted_states.append((position, <int> self._state))
+        if next_state == STATE_SNAPSHOT:
+            self._snapshot_position = position
         self._set_state(next_state, reason)
         return 1
 
@@ -1216,6 +1291,12 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     def _take_snapshot(self, int64_t log_position, int64_t timestamp, list acks):
         settings, log = self._settings, self._recording_log
         term_id = self._leadership_term_id
+        for tracker in self._trackers:
+            missed = tracker.missed_messages()
+            if missed is not None:
+                self._on_error(missed)
+        while self._validation is not None:     # it asks the archive
+            yield
         messages = snapshot_messages(
             self.sessions, self._timers, self._trackers, log_position, term_id, self._cluster_clock.time_unit,
             settings.app_version)
@@ -1361,7 +1442,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if self._is_closed or self._parent_id != 0:
             return
         self._is_closed = self._is_stopping = True
-        for generator in (self._start, self._preparation, self._join, self._snapshot):
+        for generator in (self._start, self._preparation, self._join, self._snapshot, self._validation):
             if generator is not None:
                 self._attempt(generator.close)
         self._attempt(self._close_ingress)

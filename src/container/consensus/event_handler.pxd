@@ -22,6 +22,7 @@ cdef class ConsensusEventHandler:
     ) except -1
     cdef int on_foreign_message(self, int schema_id) except -1
     cdef int on_malformed_message(self, str text) except -1
+    cdef int on_failed_message(self, object error) except -1    # what one of these has raised
 
     # from services and tools
     cdef int on_service_message(self, int64_t service_id, const uint8_t* payload, size_t length) except -1

@@ -38,6 +38,9 @@ cdef class ConsensusEventHandler:
     cdef int on_malformed_message(self, str text) except -1:
         return 0
 
+    cdef int on_failed_message(self, object error) except -1:
+        return 0
+
     cdef int on_service_message(self, int64_t service_id, const uint8_t* payload, size_t length) except -1:
         return 0
 

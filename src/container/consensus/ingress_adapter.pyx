@@ -1,8 +1,8 @@
 """Clients' requests and messages in, over the network and over IPC. Upstream: IngressAdapter.java.
 
-A message that is none, or is cut off, is reported and passed over: it must not disturb other clients.
+A message that is none, is cut off or fails is reported and passed over: it must not disturb other clients.
 """
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int32_t, uint8_t
 
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
@@ -26,7 +26,16 @@ cdef class IngressStream(FragmentHandler):
 
     cdef list take_lost_images(self):
         cdef Image image
-        cdef list lost = [image for image in self._images.values() if image.is_closed()]
+        cdef int32_t session_id
+        cdef list lost
+        for session_id in [each for each in self._assembler._assemblers if each not in self._images]:
+            # One that sends parts of messages alone, and so is not known yet.
+            image = self._subscription.image_by_session_id(session_id)
+            if image is None:
+                self._assembler.forget(session_id)
+            else:
+                self._images[session_id] = image
+        lost = [image for image in self._images.values() if image.is_closed()]
         for image in lost:
             del self._images[image.session_id]
             self._assembler.forget(image.session_id)
@@ -57,6 +66,8 @@ cdef class IngressStream(FragmentHandler):
         except CodecError as error:
             self._handler.on_malformed_message(
                 f"ingress message of {length} bytes from sessionId={header.session_id}: {error}")
+        except Exception as error:      # raised from here it would end the turn, for all clients
+            self._handler.on_failed_message(error)
         return ACTION_CONTINUE
 
     cdef int _on_other(self, const sbe.MessageHeader* message, const uint8_t* buffer, size_t length,

@@ -23,6 +23,7 @@ cdef class LogPublisher:
         self, int64_t leadership_term_id, int64_t timestamp, int64_t term_base_log_position, int32_t leader_member_id,
         int32_t log_session_id, int32_t time_unit, int32_t app_version) except -1
     cdef int64_t position(self) noexcept            # 0 without a publication
+    cdef int64_t max_payload_length(self) noexcept  # of a session message; 0 without a publication
     cdef int32_t session_id(self) except? -1
     cpdef int close(self) except -1
     cdef int _check(self, int64_t result) except -1

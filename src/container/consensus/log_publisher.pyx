@@ -46,6 +46,10 @@ cdef class LogPublisher:
     cdef int64_t position(self) noexcept:
         return 0 if self._publication is None else self._publication.position()
 
+    cdef int64_t max_payload_length(self) noexcept:
+        return 0 if self._publication is None else (
+            self._publication.max_message_length - SESSION_MESSAGE_HEADER_ENCODED_LENGTH)
+
     cdef int32_t session_id(self) except? -1:
         if self._publication is None:
             raise ClusterError("there is no log publication: this member does not lead")

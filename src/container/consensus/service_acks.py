@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from container.errors import ClusterError, ConfigurationError
@@ -25,12 +26,17 @@ class ServiceAck:
 
 
 class ServiceAckQueues:
-    """Acknowledgements in the order in which they came, one queue for each service."""
+    """Acknowledgements in the order in which they came, one queue for each service.
 
-    def __init__(self, service_count: int) -> None:
+    What nobody waits for is given to ``on_error`` and dropped, whoever has sent it: upstream keeps it at the head of a
+    queue, where no snapshot and no election gets past it.
+    """
+
+    def __init__(self, service_count: int, on_error: Callable[[ClusterError], object]) -> None:
         if service_count < 0:
             raise ConfigurationError(f"service count {service_count}: give the number of services, 0 or more")
         self._queues = [deque[ServiceAck]() for _ in range(service_count)]
+        self._on_error = on_error
 
     def append(self, ack: ServiceAck) -> None:
         """Keep one until all services have sent theirs; ClusterError when it is not of a service of this member."""
@@ -40,26 +46,28 @@ class ServiceAckQueues:
                 "on: set aeron.cluster.service.count, or the service's aeron.cluster.service.id"
             )
         queue = self._queues[ack.service_id]
-        if len(queue) >= MAX_WAITING:
-            raise ClusterError(
-                f"{MAX_WAITING} acks from serviceId={ack.service_id} wait for other services: {ack} is dropped; "
-                "restart the service, and find out why it acknowledges more than it was asked for"
-            )
         queue.append(ack)
+        if len(queue) > MAX_WAITING:
+            self._on_error(
+                ClusterError(
+                    f"{MAX_WAITING} acks from serviceId={ack.service_id} wait for other services: {queue.popleft()} is "
+                    "dropped; restart the service, and find out why it acknowledges more than it was asked for"
+                )
+            )
 
     def has_reached(self, log_position: int, ack_id: int) -> bool:
-        """Have all services acknowledged this position? ClusterError when one acknowledged something else first."""
+        """Have all services acknowledged this position? What they acknowledged before it is dropped."""
         for queue in self._queues:
-            if not queue:
-                return False
-            ack = queue[0]
-            if (ack.ack_id, ack.log_position) != (ack_id, log_position):
-                raise ClusterError(
-                    f"ack out of sequence: expected [ackId={ack_id}, logPosition={log_position}] vs received "
-                    f"[ackId={ack.ack_id}, logPosition={ack.log_position}, relevantId={ack.relevant_id}, "
-                    f"serviceId={ack.service_id}]"
+            while queue and (queue[0].ack_id, queue[0].log_position) != (ack_id, log_position):
+                ack = queue.popleft()
+                self._on_error(
+                    ClusterError(
+                        f"ack out of sequence: expected [ackId={ack_id}, logPosition={log_position}] vs received "
+                        f"[ackId={ack.ack_id}, logPosition={ack.log_position}, relevantId={ack.relevant_id}, "
+                        f"serviceId={ack.service_id}]"
+                    )
                 )
-        return True
+        return all(self._queues)
 
     def remove_heads(self) -> None:
         """Drop the first one of each service that has one."""

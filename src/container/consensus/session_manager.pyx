@@ -24,7 +24,7 @@ from container.consensus.cluster_session cimport (
     AUTHENTICATED, CHALLENGED, CLOSING, CONNECTED, CONNECTING, INIT, INVALID, OPEN, REJECTED, ClusterSession,
 )
 from container.consensus.log_publisher cimport LogPublisher
-from container.errors import ClosedError, ClusterError, ClusterEvent
+from container.errors import ClosedError, ClusterError, ClusterEvent, MessageTooLongError
 from container.transport.seam cimport NULL_VALUE, Client, Counter, Image
 
 cdef enum:
@@ -42,6 +42,7 @@ _CODE_NAMES = {EVENT_CODE_ERROR: "ERROR", EVENT_CODE_AUTHENTICATION_REJECTED: "A
 
 SESSION_LIMIT = "concurrent session limit"
 SESSION_REJECTED = "session failed authentication"
+SESSION_TOO_LONG = "response channel and principal do not fit a message of the log"
 
 
 cdef class SessionDecision:
@@ -390,10 +391,15 @@ cdef class SessionManager:
         cdef int64_t position
         if session.publication.available_window() <= 0:
             return False
-        position = self._log_publisher.append_session_open(
-            leadership_term_id, session.correlation_id, session.id, self._cluster_clock.time(),
-            session.response_stream_id, session.response_channel.encode("ascii", "replace"),
-            session.encoded_principal)
+        try:
+            position = self._log_publisher.append_session_open(
+                leadership_term_id, session.correlation_id, session.id, self._cluster_clock.time(),
+                session.response_stream_id, session.response_channel.encode("ascii", "replace"),
+                session.encoded_principal)
+        except MessageTooLongError as error:
+            self._on_error(error)
+            session.refuse(EVENT_CODE_ERROR, SESSION_TOO_LONG)
+            position = 0
         if position <= 0:
             return False
         session.open(position)
@@ -438,13 +444,10 @@ cdef class SessionManager:
             if session.state == OPEN:
                 if session.has_timed_out(now_ns, self._session_timeout_ns):
                     session.closing(CLOSE_REASON_TIMEOUT)
-                elif session.is_open_event_pending:
-                    work_count += self._send_open_event(session, leadership_term_id)
-                elif session.is_new_leader_event_pending and session.poll_connected(now_ns):
-                    if egress_publisher.send_new_leader(
-                            session.publication, session.id, leadership_term_id, leader_member_id, ingress_endpoints):
-                        session.new_leader_event_sent()
-                        work_count += 1
+                elif (session.is_open_event_pending or session.is_new_leader_event_pending) and (
+                        session.poll_connected(now_ns)):
+                    work_count += self._send_pending_event(
+                        session, leadership_term_id, leader_member_id, ingress_endpoints)
             if session.state == CLOSING:
                 closing = [] if closing is None else closing
                 closing.append(session)
@@ -454,6 +457,16 @@ cdef class SessionManager:
                     break
                 work_count += 1
         return work_count
+
+    def _send_pending_event(self, ClusterSession session, int64_t leadership_term_id, int32_t leader_member_id,
+                            str ingress_endpoints):
+        if session.is_open_event_pending:
+            return self._send_open_event(session, leadership_term_id)
+        if egress_publisher.send_new_leader(
+                session.publication, session.id, leadership_term_id, leader_member_id, ingress_endpoints):
+            session.new_leader_event_sent()
+            return 1
+        return 0
 
     cdef bint _append_close(self, ClusterSession session, int64_t leadership_term_id, bint is_told) except -1:
         """Append the close event of a session that is closing; whether the log took it. It is removed then."""

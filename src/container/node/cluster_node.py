@@ -27,6 +27,7 @@ from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.context import Context
 from container.errors import ClusterError, ConfigurationError, TimedOutError
+from container.node.shared_thread import Part, SharedContext, SharedThread
 from container.service.service_handler import ServiceHandler
 
 PORT = 9010
@@ -40,11 +41,11 @@ _LAUNCH_TIMEOUT_S = 30.0
 _SNAPSHOT_TIMEOUT_S = 30.0
 _NOTHING: Mapping[str, Any] = {}
 
-type Part = Archive | ConsensusModule | ClusteredServiceContainer
+SHARED, DEDICATED = "SHARED", "DEDICATED"
 
 
 class ClusterNode:
-    """A cluster of one member, each part of which has a thread of its own; :meth:`launch` makes one.
+    """A cluster of one member in this process; :meth:`launch` makes one.
 
     It serves until a tool ends the cluster, a part of it fails, or :meth:`close`, which ``with`` calls.
 
@@ -65,6 +66,8 @@ class ClusterNode:
         self._ports = range(port, port + _PORT_COUNT)
         self._closing = ExitStack()
         self._parts: list[Part] = []
+        self._shared: SharedContext | None = None
+        self._thread: SharedThread | None = None
         self._ended: list[Part] = []
         self._on_end = on_end
         self._has_ended = threading.Event()
@@ -84,7 +87,9 @@ class ClusterNode:
         archive: Mapping[str, Any] = _NOTHING,
         consensus_module: Mapping[str, Any] = _NOTHING,
         container: Mapping[str, Any] = _NOTHING,
+        threading_mode: str = SHARED,
         timeout: float = _LAUNCH_TIMEOUT_S,
+        on_ready: Callable[[], object] | None = None,
         on_end: Callable[[], object] | None = None,
     ) -> Self:
         """Start a cluster of one member, and return it once it leads and serves clients.
@@ -99,7 +104,10 @@ class ClusterNode:
             archive: settings of the archive, by name.
             consensus_module: settings of the consensus module, by name.
             container: settings of all service containers, by name.
+            threading_mode: ``SHARED``: the parts take turns on one thread, which idles as the setting ``idle_strategy``
+                of the containers says. ``DEDICATED``: each part has a thread of its own.
             timeout: seconds until it leads, at most.
+            on_ready: called when it leads, just before it is returned; what it raises closes the node.
             on_end: called on the thread of each part that has ended.
 
         Raises:
@@ -111,6 +119,17 @@ class ClusterNode:
         """
         if not services:
             raise ConfigurationError("services: give at least one service")
+        if threading_mode not in (SHARED, DEDICATED):
+            raise ConfigurationError(f"threading_mode={shown(threading_mode)}: must be {SHARED} or {DEDICATED}")
+        for part, settings, name in (
+            ("archive", archive, "threading_mode"),
+            ("consensus_module", consensus_module, "threading_mode"),
+            ("container", container, "use_agent_invoker"),
+        ):
+            if name in settings:
+                raise ConfigurationError(
+                    f"{part}: leave out {name}={shown(settings[name])}: the node's threading_mode decides"
+                )
         _check_ports(host, port)
         is_temporary = directory is None
         where = Path(tempfile.mkdtemp(prefix="aeron-node-") if directory is None else os.fspath(directory)).absolute()
@@ -118,8 +137,10 @@ class ClusterNode:
         try:
             if is_temporary:
                 node._closing.callback(shutil.rmtree, where, ignore_errors=True)
-            node._launch(services, driver, archive, consensus_module, container)
+            node._launch(services, driver, archive, consensus_module, container, threading_mode == SHARED)
             node._await_leader(timeout)
+            if on_ready is not None:
+                on_ready()
         except BaseException:
             node.close()
             raise
@@ -132,11 +153,12 @@ class ClusterNode:
         archive: Mapping[str, Any],
         consensus_module: Mapping[str, Any],
         container: Mapping[str, Any],
+        is_shared: bool,
     ) -> None:
         where = {"aeron_dir": self.aeron_dir}
         cluster_dir = self.directory / "cluster"
-        media_driver = MediaDriver.launch_embedded(**{"term_buffer_sparse_file": True, **where, **driver})
-        self._closing.callback(media_driver.close)
+        self._launch_driver({"term_buffer_sparse_file": True, **where, **driver}, is_shared)
+        threading_mode = {"threading_mode": "INVOKER" if is_shared else "SHARED"}
         ingress, consensus, log, catchup, control = (f"{self._host}:{port}" for port in self._ports)
         self._start(
             Archive,
@@ -147,6 +169,7 @@ class ClusterNode:
                     "replication_channel": f"aeron:udp?endpoint={self._host}:0",
                     **where,
                     **archive,
+                    **threading_mode,
                 }
             ),
         )
@@ -162,22 +185,36 @@ class ClusterNode:
                     "service_count": len(services),
                     **where,
                     **consensus_module,
+                    **threading_mode,
                 }
             ),
         )
         for service_id, service in enumerate(services):
             settings = {"cluster_dir": cluster_dir, "service_id": service_id, **where, **container}
-            self._start(ClusteredServiceContainer, Context(service, **settings))
+            context = Context(service, **settings, use_agent_invoker=is_shared)
+            if self._shared is not None:
+                self._shared.prepare(context)
+            self._start(ClusteredServiceContainer, context)
+        if self._shared is not None:
+            self._thread = SharedThread(self._shared)
+            self._thread.start()
+
+    def _launch_driver(self, settings: dict[str, Any], is_shared: bool) -> None:
+        threading = settings.setdefault("threading", "INVOKER" if is_shared else "SHARED")
+        if threading == "INVOKER" and not is_shared:
+            raise ConfigurationError('driver threading="INVOKER": must have threads, unless threading_mode is SHARED')
+        driver = MediaDriver.launch_embedded(**settings)
+        self._closing.callback(driver.close)
+        if is_shared:
+            self._shared = SharedContext(driver if threading == "INVOKER" else None)
 
     def _start(self, make: type[Part], context: Any) -> None:
-        if context.use_agent_invoker if isinstance(context, Context) else context.is_invoker:
-            raise ConfigurationError(
-                f"{make.__name__}: each part of a node has a thread of its own: leave out threading_mode=INVOKER and "
-                "use_agent_invoker"
-            )
         part: Part = make(context, on_end=lambda: self._part_ended(part))
         self._parts.append(part)
-        part.start()
+        if self._shared is None:
+            part.start()
+        else:
+            self._shared.add(part)
 
     def _part_ended(self, part: Part) -> None:
         self._ended.append(part)
@@ -261,6 +298,9 @@ class ClusterNode:
             return
         self._is_closed = True
         with self._closing:
+            if self._thread is not None:
+                self._closing.callback(self._thread.close)  # closes its parts
+                return
             for part in self._parts[1:]:  # all but the archive at once: before one sees that another is gone
                 with suppress(TimedOutError):
                     part.close(timeout=0)

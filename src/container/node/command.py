@@ -25,6 +25,7 @@ _NODE_KEYS: dict[str, type] = {
     "host": str,
     "port": int,
     "aeron_dir": str,
+    "threading_mode": str,
     "driver": dict,
     "archive": dict,
     "consensus_module": dict,
@@ -81,9 +82,12 @@ def node_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> a
 
 
 class _Start:
-    """A signal may interrupt it."""
+    """A signal interrupts it until it is over: then it ends the node that was started."""
 
     is_starting = True
+
+    def is_over(self) -> None:
+        self.is_starting = False
 
 
 def _run_dev(options: argparse.Namespace) -> None:
@@ -115,8 +119,8 @@ def _run(paths: list[str], settings: dict[str, Any]) -> None:
     start = _Start()
     with Ending(start) as end:
         try:
-            node = ClusterNode.launch(*services, on_end=lambda: end.tell(None), **settings)
-            start.is_starting = False
+            # Inside: a signal that comes before closes what there is, and one that comes after ends what there is.
+            node = ClusterNode.launch(*services, on_ready=start.is_over, on_end=lambda: end.tell(None), **settings)
         except KeyboardInterrupt:
             report("info", "interrupted while starting")
             return

@@ -93,6 +93,8 @@ class Node:
     processes and removes the directories.
     """
 
+    needs_java = True
+
     def __init__(
         self,
         *,
@@ -138,8 +140,10 @@ class Node:
             JavaError: there is no JVM, or Aeron's jar cannot be fetched.
         """
         # First, so that a missing JVM or jar leaves nothing behind.
-        find_java()
-        self.class_path = (resolve_jar(), *class_path)
+        if self.needs_java:
+            find_java()
+            resolve_jar()
+        self._given_class_path = tuple(class_path)
         self.member_id = member_id
         self.cluster_id = cluster_id
         self.service_count = service_count
@@ -169,6 +173,11 @@ class Node:
         self.processes = list(self._parts)
         self._cnc_file: CncFile | None = None
         self._tool_run_count = 0
+
+    @property
+    def class_path(self) -> tuple[Path, ...]:
+        """What Java's programs see: Aeron's jar, and what was given. Raises JavaError when the jar cannot be had."""
+        return (resolve_jar(), *self._given_class_path)
 
     def _make_parts(self, separate_processes: bool) -> list[Process]:
         if not separate_processes:

@@ -59,9 +59,9 @@ cdef enum:
     KIND_POSITION = 1
     KIND_TRUNCATION = 2
 
-# Offsets in a place. The checksum is of kind, recording id and identity; the position is there twice, the second time with
-# all its bits turned, so that zeros are no position. A crash between the two stores leaves two that differ: neither is
-# believed.
+# Offsets in a place. The checksum is of kind, recording id and identity; the position is there twice, the second time
+# with all its bits turned, so that zeros are no position. A crash between the two stores leaves two that differ:
+# neither is believed.
 cdef enum:
     KIND_OFFSET = 0
     CHECKSUM_OFFSET = 4

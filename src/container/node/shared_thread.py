@@ -1,0 +1,70 @@
+"""One thread for all parts of a node: how they get onto it, and its end."""
+
+from __future__ import annotations
+
+from container.aeron.media_driver import MediaDriver
+from container.archive.native_archive import Archive
+from container.clustered_service_container import ClusteredServiceContainer
+from container.common.agent_owner import AgentOwner
+from container.common.error_texts import message_of
+from container.common.loggers import report
+from container.consensus.consensus_module import ConsensusModule
+from container.context import Context
+from container.node.composite_agent import CompositeAgent
+from container.transport.idle_strategy import IdleStrategy, NoOpIdleStrategy
+
+type Part = Archive | ConsensusModule | ClusteredServiceContainer
+
+
+class SharedContext:
+    """The parts that run on one thread, in invoker mode; what an :class:`AgentOwner` wants to know of them.
+
+    ``driver`` is one in invoker mode, or None where it has threads.
+    """
+
+    is_invoker = False
+    is_starting = False
+    name = "node"
+
+    def __init__(self, driver: MediaDriver | None) -> None:
+        """A thread without parts yet."""
+        self.agent = CompositeAgent(driver, self.counted_error_handler, self._prepare_thread)
+        self.runner_idle_strategy: IdleStrategy = NoOpIdleStrategy()
+        self._containers: list[ClusteredServiceContainer] = []
+
+    def prepare(self, context: Context) -> None:
+        """Have a service that idles run the other parts; before its container is made."""
+        if not self._containers:
+            self.runner_idle_strategy = context.new_idle_strategy()
+        context.wrap_idle_strategy(self.agent.new_idle_strategy)
+
+    def add(self, part: Part) -> None:
+        """Run a part on the thread."""
+        if isinstance(part, ClusteredServiceContainer):
+            self._containers.append(part)
+            self.agent.add_service(part)
+        else:
+            self.agent.add(part)
+
+    def _prepare_thread(self) -> None:
+        self._containers[0].prepare_thread()
+
+    def conclude(self) -> None:
+        """Do nothing: the parts conclude their own."""
+
+    def abandon(self) -> None:
+        """Do nothing: the parts close what they have."""
+
+    def bounded_text(self, error: BaseException) -> str:
+        """The text of an error."""
+        return message_of(error)
+
+    def counted_error_handler(self, error: BaseException) -> None:
+        """Report an error that ends nothing."""
+        report("error", "the node: %s", self.bounded_text(error))
+
+
+class SharedThread(AgentOwner):
+    """Runs the parts of a :class:`SharedContext`."""
+
+    kind = "node"

@@ -1,0 +1,1191 @@
+"""What a consensus module of one member does, over memory: sessions, log, timers, services, snapshots, control, ends.
+
+A number in a name is that of a statement in ``consensus_conformance.md``.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from container.errors import AgentTermination, ClusterTermination
+from container.testing import transport_probe as seam
+from container.testing.memory_transport import MemoryPublication
+from tests.archive_world import ArchiveWorld
+from tests.consensus_world import (
+    ABORT,
+    ACTION_RESUME,
+    ACTION_SNAPSHOT,
+    ACTION_SUSPEND,
+    AUTHENTICATION_REJECTED,
+    CLIENT_ACTION,
+    CLOSED,
+    ENDPOINTS,
+    ERROR,
+    LEADER,
+    NEUTRAL,
+    OK,
+    RECOVERY_STATE,
+    RESUME,
+    SERVICE_ACTION,
+    SESSION,
+    SHUTDOWN,
+    SNAPSHOT,
+    STANDBY_SNAPSHOT,
+    SUSPEND,
+    TERM_LENGTH,
+    TIMEOUT,
+    Client,
+    ConsensusWorld,
+)
+from tests.control_world import MS
+from tests.resources import python_objects
+
+S = 1_000
+ASSEMBLER = "container.transport.fragment_assembler.FragmentAssembler"
+
+
+@pytest.fixture
+def world() -> ConsensusWorld:
+    """A cluster of one member that leads, with one service."""
+    return ConsensusWorld().lead()
+
+
+def codes(client: Client) -> list[tuple[int, str]]:
+    """Codes and details of the session events that came."""
+    return [(fields["code"], fields["detail"].decode()) for name, fields in client.received() if name == "SessionEvent"]
+
+
+def now_ms(world: ConsensusWorld) -> int:
+    return world.clock.now_ms
+
+
+def take_snapshot(world: ConsensusWorld) -> dict[str, list[dict[str, Any]]]:
+    """Take a snapshot, as a tool asks for it; the fields of its messages by name."""
+    world.set_toggle(SNAPSHOT)
+    world.until(lambda: world.toggle != SNAPSHOT)
+    assert (world.toggle, world.state) == (NEUTRAL, "ACTIVE")
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for name, fields in world.snapshot():
+        found[name].append(fields)
+    return found
+
+
+def termination(world: ConsensusWorld) -> ClusterTermination:
+    """Wait until it has ended; how."""
+    world.until(lambda: world.failure)
+    assert isinstance(world.failure, ClusterTermination)
+    return world.failure
+
+
+# Sessions
+
+
+def test_cm2_another_major_version_is_refused_and_takes_an_id(world: ConsensusWorld) -> None:
+    client = Client(world)
+    client.connect(version=1 << 16)
+    event = client.event()
+    assert (event["code"], event["detail"]) == (ERROR, b"invalid client version 1.0.0, cluster is 0.3.0")
+    assert world.report_of("ERROR invalid client version 1.0.0, cluster is 0.3.0, clusterMemberId=0, id=1")
+    assert world.client_of().session_id == 2
+    assert [each["cluster_session_id"] for each in world.logged("SessionOpenEvent")] == [2]
+
+
+def test_cm2_one_session_too_many_is_refused_and_takes_an_id() -> None:
+    world = ConsensusWorld(max_concurrent_sessions=1).lead()
+    first = world.client_of()
+    second = Client(world)
+    second.connect()
+    event = second.event()
+    assert (event["code"], event["detail"]) == (ERROR, b"concurrent session limit")
+    assert event["cluster_session_id"] == 2
+    first.close()
+    world.tick()
+    assert world.client_of().session_id == 3
+
+
+def test_cm3_a_session_opens_in_the_log_before_its_messages_and_where_the_event_ends(world: ConsensusWorld) -> None:
+    client = Client(world)
+    before = seam.position(world.publication)
+    correlation_id = client.connect()
+    event = client.event()
+    opened = seam.position(world.publication)
+    client.session_id, client.leadership_term_id = event["cluster_session_id"], event["leadership_term_id"]
+    client.message(b"first")
+    world.tick()
+    assert [name for name, _ in world.log[1:]] == ["SessionOpenEvent", "SessionMessageHeader"]
+    [logged] = world.logged("SessionOpenEvent")
+    assert (logged["correlation_id"], logged["cluster_session_id"]) == (correlation_id, 1)
+    assert logged["response_channel"] == client.egress_channel.encode()
+    assert before < opened
+    [session] = take_snapshot(world)["ClusterSession"]
+    assert session["opened_log_position"] == opened
+
+
+def test_cm4_the_ok_has_the_version_and_the_heartbeat_timeout(world: ConsensusWorld) -> None:
+    event = Client(world).open()
+    assert event["version"] == 3 << 8
+    assert event["leader_heartbeat_timeout_ns"] == 10 * S * MS
+    assert (event["leader_member_id"], event["detail"]) == (0, b"")
+
+
+def test_cm4_an_ok_that_does_not_go_out_is_sent_with_a_later_tick(world: ConsensusWorld) -> None:
+    client = Client(world)
+    world.driver.publication_results(client.egress_channel, 102, [-2] * 6)
+    correlation_id = client.connect()
+    world.until(lambda: world.logged("SessionOpenEvent"))
+    assert client.received() == []
+    world.tick(2)
+    event = client.event()
+    assert (event["code"], event["correlation_id"]) == (OK, correlation_id)
+
+
+class Careful:
+    """An authenticator that asks twice; ``calls`` are its own."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.answers: list[bytes] = []
+
+    def on_connect_request(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
+        self.calls.append(("connect", session_id, encoded_credentials))
+
+    def on_connected_session(self, decision: Any, now_ms: int) -> None:
+        self.calls.append(("connected", decision.session_id))
+        if len(self.calls) > 3:
+            decision.challenge(b"who?")
+
+    def on_challenge_response(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
+        self.calls.append(("response", session_id, encoded_credentials))
+        self.answers.append(encoded_credentials)
+
+    def on_challenged_session(self, decision: Any, now_ms: int) -> None:
+        if not self.answers:
+            return
+        self.calls.append(("challenged", decision.session_id, self.answers[-1]))
+        if self.answers == [b"me"]:
+            decision.challenge(b"really?")
+            self.answers.append(b"")
+        elif self.answers[-1] == b"yes":
+            decision.authenticate(b"a principal")
+        elif self.answers[-1] == b"no":
+            decision.reject()
+
+
+def challenged(answer: bytes) -> tuple[Client, Careful, ConsensusWorld]:
+    """A client that has answered two challenges, the second one with ``answer`` and the correlation id 77."""
+    authenticator = Careful()
+    world = ConsensusWorld(authenticator=authenticator).lead()
+    client = Client(world)
+    client.connect(encoded_credentials=b"name")
+    first = client.wait_for("Challenge")
+    assert first["encoded_challenge"] == b"who?"
+    client.send("ChallengeResponse", correlation_id=55, cluster_session_id=1, encoded_credentials=b"me")
+    second = client.wait_for("Challenge")
+    assert (second["encoded_challenge"], second["correlation_id"]) == (b"really?", 55)
+    client.send("ChallengeResponse", correlation_id=77, cluster_session_id=1, encoded_credentials=answer)
+    return client, authenticator, world
+
+
+def test_cm5_an_authenticator_is_asked_until_it_has_decided() -> None:
+    client, authenticator, world = challenged(b"yes")
+    event = client.event()
+    assert (event["code"], event["correlation_id"]) == (OK, 77)
+    kinds = [each[0] for each in authenticator.calls]
+    assert authenticator.calls[0] == ("connect", 1, b"name")
+    assert kinds.count("connect") == 1
+    assert kinds.count("connected") == 3
+    assert kinds.index("response") > kinds.index("connected")
+    assert authenticator.calls[-2:] == [("response", 1, b"yes"), ("challenged", 1, b"yes")]
+    [logged] = world.logged("SessionOpenEvent")
+    assert (logged["encoded_principal"], logged["correlation_id"]) == (b"a principal", 77)
+
+
+def test_cm6_an_answer_to_a_challenge_changes_the_correlation_id_of_what_follows() -> None:
+    client, _, world = challenged(b"no")
+    event = client.event()
+    assert (event["code"], event["correlation_id"]) == (AUTHENTICATION_REJECTED, 77)
+    assert event["detail"] == b"session failed authentication"
+    assert world.logged("SessionOpenEvent") == []
+
+
+@pytest.mark.parametrize("change", ["term", "session", "closing", "none"])
+def test_cm7_what_is_of_no_open_session_of_the_term_leaves_no_trace(world: ConsensusWorld, change: str) -> None:
+    client = world.client_of()
+    if change == "closing":
+        world.refuse_appends(3)
+        client.close()
+        world.work(3)
+    fields: dict[str, Any] = {"term": {"leadership_term_id": 7}, "session": {"cluster_session_id": 99}}.get(change, {})
+    client.message(b"a message", **fields)
+    client.send("SessionKeepAlive", **fields)
+    world.work(3)
+    assert [each["payload"] for each in world.logged("SessionMessageHeader")] == (
+        [b"a message"] if change == "none" else []
+    )
+    assert world.errors == []
+
+
+def test_cm8_messages_that_the_log_does_not_take_come_later_in_order(world: ConsensusWorld) -> None:
+    client, other = world.client_of(), world.client_of()
+    world.refuse_appends(12)  # two turns of three tries for each client
+    for number in range(20):
+        client.message(b"%d" % number)
+        other.message(b"%d" % number)
+    world.work(2)
+    assert world.logged("SessionMessageHeader") == []
+    world.work(20)
+    for session_id in (1, 2):
+        assert [
+            each["payload"] for each in world.logged("SessionMessageHeader") if each["cluster_session_id"] == session_id
+        ] == [b"%d" % number for number in range(20)]
+
+
+def test_cm9_a_silent_client_times_out_with_an_event_and_a_count(world: ConsensusWorld) -> None:
+    client = world.client_of()
+    opened = now_ms(world)
+    world.wait(9_990)
+    assert world.logged("SessionCloseEvent") == []
+    world.wait(40)
+    [closed] = world.logged("SessionCloseEvent")
+    assert closed["close_reason"] == TIMEOUT
+    assert 10_000 <= closed["timestamp"] - opened <= 10_020
+    assert codes(client) == [(CLOSED, "TIMEOUT")]
+    assert world.counter_value(213) == 1
+    assert world.counter(SESSION) == []
+
+
+@pytest.mark.parametrize("kind", ["keep-alive", "message"])
+def test_cm9_a_client_that_is_heard_does_not_time_out(world: ConsensusWorld, kind: str) -> None:
+    client = world.client_of()
+    for _ in range(5):
+        world.wait(5_000, 100)
+        if kind == "message":
+            client.message(b"here")
+        else:
+            client.keep_alive()
+        world.tick()
+    assert world.logged("SessionCloseEvent") == []
+
+
+def test_cm10_a_client_whose_ingress_is_gone_is_closed_with_the_next_tick(world: ConsensusWorld) -> None:
+    client, other = world.client_of(), world.client_of()
+    client.vanish()
+    world.tick(2)
+    [closed] = world.logged("SessionCloseEvent")
+    assert (closed["cluster_session_id"], closed["close_reason"]) == (client.session_id, TIMEOUT)
+    other.message(b"still here")
+    world.tick()
+    assert len(world.logged("SessionMessageHeader")) == 1
+
+
+def test_cm11_a_client_that_closes_hears_nothing_and_is_closed_once(world: ConsensusWorld) -> None:
+    client = world.client_of()
+    client.close()
+    client.close()
+    world.tick(2)
+    assert [each["close_reason"] for each in world.logged("SessionCloseEvent")] == [CLIENT_ACTION]
+    assert client.received() == []
+    assert world.counter_value(213) == 0
+
+
+def test_cm11_a_client_that_the_service_closes_is_told_so(world: ConsensusWorld) -> None:
+    client = world.client_of()
+    world.services[0].send("CloseSession", cluster_session_id=client.session_id)
+    world.services[0].send("CloseSession", cluster_session_id=client.session_id)
+    world.tick(2)
+    assert [each["close_reason"] for each in world.logged("SessionCloseEvent")] == [SERVICE_ACTION]
+    assert codes(client) == [(CLOSED, "SERVICE_ACTION")]
+
+
+@pytest.mark.parametrize("reason", [CLIENT_ACTION, SERVICE_ACTION, TIMEOUT])
+def test_a_close_that_the_log_does_not_take_is_appended_with_a_later_tick(world: ConsensusWorld, reason: int) -> None:
+    client = world.client_of()
+    if reason == TIMEOUT:
+        world.wait(10_000, 100)
+    world.refuse_appends(3)
+    if reason == CLIENT_ACTION:
+        client.close()
+    elif reason == SERVICE_ACTION:
+        world.services[0].send("CloseSession", cluster_session_id=client.session_id)
+    world.clock.advance(2 * MS)
+    world.work()
+    assert world.logged("SessionCloseEvent") == []
+    world.tick(3)
+    assert [each["close_reason"] for each in world.logged("SessionCloseEvent")] == [reason]
+
+
+@pytest.mark.parametrize("has_snapshot", [False, True])
+def test_cm12_a_restart_closes_all_sessions_behind_the_new_term(world: ConsensusWorld, has_snapshot: bool) -> None:
+    world.client_of()
+    world.client_of()
+    if has_snapshot:
+        take_snapshot(world)
+    world.settle()
+    world.restart().lead()
+    assert [name for name, _ in world.log] == ["NewLeadershipTermEvent", "SessionCloseEvent", "SessionCloseEvent"]
+    assert {each["close_reason"] for each in world.logged("SessionCloseEvent")} == {TIMEOUT}
+    assert world.client_of().session_id == 3
+
+
+def lose_recording(world: ConsensusWorld) -> None:
+    """Stop the recording of the log, and work until the member leads again, in the next term."""
+    term_id = world.counter_value(239)
+    world.stop_log_recording()
+    world.tick(2)
+    world.until(lambda: world.is_leading and world.counter_value(239) == term_id + 1)
+    world.settle()
+    world.tick()
+
+
+def test_cm13_sessions_outlive_an_election_and_are_told_of_the_leader(world: ConsensusWorld) -> None:
+    client = world.client_of()
+    client.message(b"before")
+    world.settle()
+    lose_recording(world)
+    event = client.wait_for("NewLeaderEvent")
+    assert (event["leadership_term_id"], event["cluster_session_id"], event["leader_member_id"]) == (1, 1, 0)
+    assert event["ingress_endpoints"] == ENDPOINTS.encode()
+    client.leadership_term_id = 1
+    world.until(lambda: seam.is_connected(client.publication))
+    client.message(b"behind")
+    world.settle()
+    world.tick()
+    assert [each["payload"] for each in world.logged("SessionMessageHeader")] == [b"behind"]
+    assert world.services[0].names().count("SessionOpenEvent") == 1
+    assert world.client_of().session_id == 2
+
+
+def test_cm10_after_an_election_an_ingress_that_is_gone_counts_once_a_keep_alive_came_on_it(
+    world: ConsensusWorld,
+) -> None:
+    silent, linked = world.client_of(), world.client_of()
+    lose_recording(world)
+    for client in (silent, linked):
+        client.wait_for("NewLeaderEvent")
+        client.leadership_term_id = 1
+        world.until(lambda client=client: seam.is_connected(client.publication))  # type: ignore[misc]
+    linked.keep_alive()
+    silent.message(b"not a keep-alive")
+    world.tick()
+    for client in (silent, linked):
+        client.vanish()
+    world.tick(3)
+    assert [each["cluster_session_id"] for each in world.logged("SessionCloseEvent")] == [linked.session_id]
+    world.wait(10_100, 100)
+    assert [each["cluster_session_id"] for each in world.logged("SessionCloseEvent")] == [2, 1]
+
+
+def test_an_ok_that_an_election_held_up_is_sent_by_the_new_term(world: ConsensusWorld) -> None:
+    client = Client(world)
+    world.driver.publication_results(client.egress_channel, 102, [-2] * 900)
+    correlation_id = client.connect()
+    world.until(lambda: world.logged("SessionOpenEvent"))
+    world.settle()
+    lose_recording(world)
+    assert client.received() == []
+    event = client.event()
+    assert (event["code"], event["correlation_id"], event["leadership_term_id"]) == (OK, correlation_id, 1)
+    assert client.wait_for("NewLeaderEvent")["leadership_term_id"] == 1
+
+
+def test_cm14_clients_that_were_not_read_in_a_long_suspension_stay(world: ConsensusWorld) -> None:
+    client = world.client_of()
+    world.set_toggle(SUSPEND)
+    world.tick()
+    for _ in range(30):
+        world.wait(1_000, 100)
+        client.keep_alive()
+    world.set_toggle(RESUME)
+    world.tick(3)
+    assert world.state == "ACTIVE"
+    assert world.logged("SessionCloseEvent") == []
+
+
+def test_a_client_that_cannot_be_answered_is_forgotten_at_once(world: ConsensusWorld) -> None:
+    client = Client(world)
+    world.driver.fail_next_add("publication", text="no such host")
+    client.connect(version=1 << 16)
+    world.tick(3)
+    assert world.report_of("no such host")
+    assert world.counter(SESSION) == []
+    world.driver.fail_next_add("publication", text="no such host either")
+    client.connect()
+    world.tick(3)
+    assert world.report_of("no such host either")
+    assert world.counter(SESSION) == []
+    assert world.counter_value(213) == 0
+
+
+# Log
+
+
+def test_cm15_a_term_begins_with_its_event_which_knows_where_it_ends(world: ConsensusWorld) -> None:
+    world.client_of()
+    world.settle()
+    end = seam.position(world.publication)
+    for term_id in (1, 2):
+        world.restart().lead()
+        [event] = world.logged("NewLeadershipTermEvent")
+        [entry] = [each for each in world.context.recording_log.entries if each.leadership_term_id == term_id]
+        assert world.log[0][0] == "NewLeadershipTermEvent"
+        assert event["leadership_term_id"] == term_id
+        assert event["term_base_log_position"] == entry.term_base_log_position == world.publication.log.start_position
+        assert (entry.term_base_log_position == end) == (term_id == 1)
+        assert event["log_position"] == event["term_base_log_position"] + 96
+        assert event["log_session_id"] == world.publication.session_id
+        world.settle()
+
+
+@pytest.mark.parametrize("room", [32, 64, 96, 0])
+def test_cm15_an_action_knows_where_it_ends_also_where_the_log_begins_a_new_term(
+    world: ConsensusWorld, room: int
+) -> None:
+    client = world.client_of()
+    while (left := TERM_LENGTH - seam.position(world.publication)) > 2048 + room:
+        client.message(bytes(1024 - 64))
+        world.work(2)
+    for length in (left // 2 // 32 * 32, left - left // 2 // 32 * 32 - room):
+        client.message(bytes(length - 64))
+        world.work(2)
+    assert TERM_LENGTH - seam.position(world.publication) == room
+    world.settle()
+    world.set_toggle(SUSPEND)
+    world.tick()
+    [action] = world.logged("ClusterActionRequest")
+    assert action["log_position"] == seam.position(world.publication)
+    assert world.services[0].messages[-1][1] == action
+
+
+def test_cm16_a_new_log_begins_at_term_0_and_an_old_one_goes_on(world: ConsensusWorld) -> None:
+    first = world.publication.log
+    assert (first.initial_term_id, first.start_position) == (0, 0)
+    world.client_of()
+    world.settle()
+    end = seam.position(world.publication)
+    world.restart(log_channel=f"aeron:udp?term-length={4 * TERM_LENGTH}").lead()
+    again = world.publication.log
+    assert (again.initial_term_id, again.term_length, again.mtu_length) == (0, first.term_length, first.mtu_length)
+    assert again.start_position == end
+    assert len([each for each in world.context.recording_log.entries if each.recording_id == 0]) == 2
+
+
+# Timers
+
+
+def test_cm17_a_timer_fires_once_behind_its_deadline_with_the_clock_s_time(world: ConsensusWorld) -> None:
+    deadline = now_ms(world) + 500
+    world.services[0].schedule(7, deadline)
+    world.wait(490)
+    assert world.logged("TimerEvent") == []
+    world.wait(500)
+    [fired] = world.logged("TimerEvent")
+    assert fired["correlation_id"] == 7
+    assert deadline <= fired["timestamp"] <= deadline + 20
+
+
+def test_cm17_a_timer_can_be_moved_and_cancelled(world: ConsensusWorld) -> None:
+    [service] = world.services
+    service.schedule(7, now_ms(world) + 100)
+    service.schedule(7, now_ms(world) + 300)
+    service.schedule(8, now_ms(world) + 100)
+    service.send("CancelTimer", correlation_id=8)
+    service.send("CancelTimer", correlation_id=99)
+    world.wait(200)
+    assert world.logged("TimerEvent") == []
+    world.wait(200)
+    assert [each["correlation_id"] for each in world.logged("TimerEvent")] == [7]
+    assert world.errors == []
+
+
+def test_a_timer_whose_event_the_log_does_not_take_fires_later(world: ConsensusWorld) -> None:
+    world.services[0].schedule(7, now_ms(world))
+    world.services[0].schedule(8, now_ms(world))
+    world.refuse_appends(3)
+    world.work(2)
+    assert world.logged("TimerEvent") == []
+    world.tick(2)
+    assert [each["correlation_id"] for each in world.logged("TimerEvent")] == [7, 8]
+
+
+def test_cm18_a_service_that_is_behind_the_log_does_not_schedule_what_has_fired(world: ConsensusWorld) -> None:
+    world.services[0].schedule(7, now_ms(world) + 100)
+    world.wait(200)
+    world.settle()
+    world.restart().lead()
+    [service] = world.services
+    service.schedule(7, now_ms(world) - 1_000)  # as it did, which it replays only now
+    service.schedule(8, now_ms(world) - 1_000)
+    world.wait(100)
+    assert [each["correlation_id"] for each in world.logged("TimerEvent")] == [8]
+    service.schedule(7, now_ms(world) + 10)
+    world.wait(100)
+    assert [each["correlation_id"] for each in world.logged("TimerEvent")] == [8, 7]
+
+
+def append_uncommitted(world: ConsensusWorld, action: Callable[[], object]) -> None:
+    """Have the recording of the log stop just before the member appends what ``action`` leads to."""
+    operator = world.connect()
+    action()
+    operator.send("StopRecordingByIdentityRequest", recording_id=world.log_recording_id)
+    for _ in range(5):
+        ArchiveWorld.work(world)
+    recorded = world.commit_position
+    for _ in range(5):  # time stands still, so that there is no slow tick, which would notice
+        world.agent.do_work()
+    assert seam.position(world.publication) > recorded == world.commit_position
+
+
+def lead_again(world: ConsensusWorld) -> None:
+    """Work until the member leads in its second term."""
+    world.until(lambda: world.is_leading and world.counter_value(239) == 1)
+    world.tick(2)
+    world.settle()
+
+
+def test_cm19_a_timer_whose_event_an_election_lost_fires_again(world: ConsensusWorld) -> None:
+    append_uncommitted(world, lambda: world.services[0].schedule(7, now_ms(world)))
+    assert [each["correlation_id"] for each in world.logged("TimerEvent")] == [7]
+    lead_again(world)
+    assert [name for name, _ in world.log] == ["NewLeadershipTermEvent", "TimerEvent"]
+    assert world.services[0].names().count("TimerEvent") == 1
+
+
+def test_a_session_whose_open_event_an_election_lost_is_told_so(world: ConsensusWorld) -> None:
+    client = Client(world)
+    client.connect()
+    operator = world.connect()
+    for _ in range(5):  # without the archive, so that the event is not recorded
+        world.clock.advance(11 * MS)
+        world.agent.do_work()
+    assert client.event()["code"] == OK
+    operator.send("StopRecordingByIdentityRequest", recording_id=world.log_recording_id)
+    lead_again(world)
+    assert codes(client) == [(CLOSED, "election")]
+    assert world.logged("SessionOpenEvent") == []
+    assert world.services[0].names() == ["NewLeadershipTermEvent"] * 2
+    assert take_snapshot(world)["ConsensusModule"][0]["next_session_id"] == 1
+    assert world.counter(SESSION) == []
+
+
+def test_a_close_that_an_election_lost_is_appended_again(world: ConsensusWorld) -> None:
+    client = world.client_of()
+    world.settle()
+    append_uncommitted(world, client.close)
+    assert len(world.logged("SessionCloseEvent")) == 1
+    lead_again(world)
+    assert [name for name, _ in world.log] == ["NewLeadershipTermEvent", "SessionCloseEvent"]
+    assert world.services[0].names().count("SessionCloseEvent") == 1
+
+
+# Services
+
+
+def service_session_ids(world: ConsensusWorld) -> list[int]:
+    """The ids of the services' messages in the log."""
+    return [each["cluster_session_id"] for each in world.logged("SessionMessageHeader")]
+
+
+def first_id(service_id: int) -> int:
+    return (service_id << 56) - 2**63 + 1
+
+
+def test_cm20_messages_of_services_have_ids_in_sequence_over_a_snapshot_and_restarts() -> None:
+    world = ConsensusWorld(services=2).lead()
+    for number in range(30):
+        world.services[number % 2].offer(b"%d" % number)
+    world.tick()
+    world.settle()
+    assert sorted(service_session_ids(world)) == [first_id(each) + number for each in (0, 1) for number in range(15)]
+    take_snapshot(world)
+    world.services[1].offer(b"behind the snapshot")
+    world.tick()
+    world.settle()
+    assert service_session_ids(world)[-1] == first_id(1) + 15
+    world.restart().lead()
+    for service_id, number in ((0, 15), (1, 15), (1, 16)):  # the second is what it offered before
+        world.services[service_id].offer(b"%d" % number)
+    world.tick()
+    world.settle()
+    assert service_session_ids(world) == [first_id(0) + 15, first_id(1) + 16]
+
+
+def test_cm20_messages_that_an_election_lost_are_appended_again_with_their_ids(world: ConsensusWorld) -> None:
+    [service] = world.services
+    service.offer(b"recorded")
+    world.tick()
+    world.settle()
+    append_uncommitted(world, lambda: service.offer(b"lost"))
+    assert service_session_ids(world) == [first_id(0), first_id(0) + 1]
+    lead_again(world)
+    assert [each["payload"] for each in world.logged("SessionMessageHeader")] == [b"lost"]
+    assert service_session_ids(world) == [first_id(0) + 1]
+    assert service.names().count("SessionMessageHeader") == 2
+
+
+def test_cm21_what_a_service_offers_again_in_a_replay_is_not_appended_again(world: ConsensusWorld) -> None:
+    for number in range(3):
+        world.services[0].offer(b"%d" % number)
+    world.tick()
+    world.settle()
+    world.restart()
+    for number in range(4):
+        world.services[0].offer(b"%d" % number)
+    world.lead()
+    world.settle()
+    assert [each["payload"] for each in world.logged("SessionMessageHeader")] == [b"3"]
+    assert service_session_ids(world) == [first_id(0) + 3]
+
+
+def test_messages_of_services_are_appended_in_order_when_the_log_takes_them_again(world: ConsensusWorld) -> None:
+    world.refuse_appends(5)
+    for number in range(45):
+        world.services[0].offer(b"%d" % number)
+    world.work(10)
+    assert [each["payload"] for each in world.logged("SessionMessageHeader")] == [b"%d" % each for each in range(45)]
+
+
+@pytest.mark.parametrize("ack_id", [1, 5])
+def test_cm22_an_ack_out_of_sequence_is_reported(world: ConsensusWorld, ack_id: int) -> None:
+    world.services[0].ack(world.commit_position, -1, ack_id=ack_id)
+    world.work(2)
+    assert world.report_of(f"ack out of sequence: expected [ackId=2, logPosition={world.commit_position}] vs received ")
+
+
+def test_cm22_a_service_with_the_id_of_another_one_is_reported(world: ConsensusWorld) -> None:
+    world.services[0].ack(0, 99, ack_id=0)
+    world.work(2)
+    assert world.report_of("initial ack already received from service: possible duplicate serviceId=0")
+    take_snapshot(world)
+
+
+def test_cm22_a_service_that_cannot_start_ends_the_start() -> None:
+    world = ConsensusWorld(services=2)
+    for service in world.services:
+        service.is_quiet = True
+    world.until(lambda: all(each.recovery_key for each in world.services))
+    world.services[0].ack(0, 35)
+    world.services[1].ack(0, -1)
+    world.until(lambda: world.failure)
+    assert "failed to start clustered service(s): 1" in str(world.failure)
+
+
+def test_cm23_services_join_the_leader_s_log_and_before_it_what_is_replayed(world: ConsensusWorld) -> None:
+    [join] = world.services[0].joins
+    session_id = world.publication.session_id
+    assert join | {"log_channel": b""} == {
+        "log_position": 0,
+        "max_log_position": 2**63 - 1,
+        "member_id": 0,
+        "log_session_id": session_id,
+        "log_stream_id": 100,
+        "is_startup": 1,
+        "role": LEADER,
+        "is_standby": 0,
+        "log_channel": b"",
+    }
+    assert join["log_channel"].startswith(b"aeron-spy:aeron:udp?tags=")
+    assert join["log_channel"].endswith(f"|session-id={session_id}|alias=log".encode())
+    end = world.commit_position
+    world.restart().lead()
+    replay, live = world.services[0].joins
+    assert (replay["log_position"], replay["max_log_position"]) == (0, end)
+    assert (replay["role"], replay["is_startup"], replay["log_stream_id"]) == (0, 1, 103)
+    assert replay["log_channel"].startswith(b"aeron:ipc")
+    assert (live["log_position"], live["role"], live["log_stream_id"]) == (end, LEADER, 100)
+    assert world.services[0].ack_id == 3
+    lose_recording(world)
+    assert (world.services[0].joins[-1]["is_startup"], world.services[0].ack_id) == (0, 4)
+
+
+def test_cm23_a_log_over_ipc_is_joined_over_ipc() -> None:
+    world = ConsensusWorld(log_channel=f"aeron:ipc?term-length={TERM_LENGTH}").lead()
+    world.client_of().message(b"a message")
+    world.tick()
+    world.settle()
+    [join] = world.services[0].joins
+    assert join["log_channel"].startswith(b"aeron:ipc?tags=")
+    assert world.services[0].names()[-1] == "SessionMessageHeader"
+
+
+def test_cm24_a_termination_asks_for_an_ack_as_version_17_does(world: ConsensusWorld) -> None:
+    world.set_toggle(ABORT)
+    world.tick()
+    [(name, fields)] = world.services[0].answers
+    [message] = world.services[0].terminations
+    assert name == "ServiceTerminationPosition"
+    block_length, template_id, schema_id, version = struct.unpack_from("<HHHH", message)
+    assert (block_length, template_id, schema_id, version) == (12, 42, 111, 17)
+    assert struct.unpack_from("<qi", message, 8) == (fields["log_position"], 1)
+    assert len(message) == 8 + 12
+
+
+# Snapshots and control
+
+
+def test_cm25_a_snapshot_is_noted_for_each_service_and_then_the_consensus_module() -> None:
+    world = ConsensusWorld(services=3).lead()
+    world.client_of()
+    snapshot = take_snapshot(world)
+    position = seam.position(world.publication)
+    entries = [each for each in world.context.recording_log.entries if each.is_snapshot]
+    assert [each.service_id for each in entries] == [2, 1, 0, -1]
+    assert [each.recording_id for each in entries[:3]] == [9002, 9001, 9000]
+    assert {(each.log_position, each.leadership_term_id, each.term_base_log_position) for each in entries} == {
+        (position, 0, 0)
+    }
+    for marker in snapshot["SnapshotMarker"]:
+        assert (marker["type_id"], marker["log_position"], marker["leadership_term_id"]) == (1, position, 0)
+        assert (marker["time_unit"], marker["app_version"]) == (0, 1)
+    assert [marker["mark"] for marker in snapshot["SnapshotMarker"]] == [0, 2]
+    assert world.counter_value(205) == 1
+    [action] = world.logged("ClusterActionRequest")
+    assert (action["action"], action["flags"], action["log_position"]) == (ACTION_SNAPSHOT, 0, position)
+
+
+def test_cm26_a_snapshot_has_sessions_timers_and_pending_messages_and_a_start_has_them_again() -> None:
+    world = ConsensusWorld(services=2).lead()
+    clients = [world.client_of() for _ in range(3)]
+    clients[1].close()
+    for number in range(3):
+        world.services[1].schedule(number, now_ms(world) + 60_000 - number)
+    world.services[1].offer(b"in the log")
+    world.tick()
+    world.settle()
+    world.services[0].is_quiet = True  # so that the snapshot waits, and messages stay pending
+    world.set_toggle(SNAPSHOT)
+    world.tick()
+    world.services[1].offer(b"first")
+    world.services[1].offer(b"second")
+    world.tick()
+    world.services[0].is_quiet = False
+    world.until(lambda: world.toggle == NEUTRAL)
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for name, fields in world.snapshot():
+        found[name].append(fields)
+    assert [name for name, _ in world.snapshot()] == [
+        *("SnapshotMarker", "ConsensusModule", "ClusterSession", "ClusterSession", "Timer", "Timer", "Timer"),
+        *("PendingMessageTracker", "PendingMessageTracker", "SessionMessageHeader", "SessionMessageHeader"),
+        "SnapshotMarker",
+    ]
+    assert [each["cluster_session_id"] for each in found["ClusterSession"]] == [1, 3]
+    assert found["ConsensusModule"][0]["next_session_id"] == 4
+    assert sorted(each["correlation_id"] for each in found["Timer"]) == [0, 1, 2]
+    assert [each["payload"] for each in found["SessionMessageHeader"]] == [b"first", b"second"]
+    assert [each["service_id"] for each in found["PendingMessageTracker"]] == [0, 1]
+    before = {each["correlation_id"]: each["deadline"] for each in found["Timer"]}
+    world.tick(2)
+    world.settle()
+    world.restart().lead()
+    world.services[1].offer(b"third")
+    world.tick(2)
+    assert [each["payload"] for each in world.logged("SessionMessageHeader")] == [b"third"]
+    assert service_session_ids(world) == [first_id(1) + 3]
+    assert [each["cluster_session_id"] for each in world.logged("SessionCloseEvent")] == [1, 3]
+    world.wait(61_000, 100)
+    fired = {each["correlation_id"]: each["timestamp"] for each in world.logged("TimerEvent")}
+    assert sorted(fired) == [0, 1, 2]
+    assert all(before[each] <= fired[each] <= before[each] + 200 for each in before)
+
+
+def test_a_snapshot_notes_what_a_service_did_not_offer_again(world: ConsensusWorld) -> None:
+    for number in range(3):
+        world.services[0].offer(b"%d" % number)
+    world.tick()
+    world.settle()
+    world.restart().lead()
+    [tracker] = take_snapshot(world)["PendingMessageTracker"]
+    assert (tracker["next_service_session_id"], tracker["log_service_session_id"]) == (first_id(0) + 3, first_id(0) + 2)
+    assert world.report_of("follower has missed 3 service message(s): service 0 did not offer all")
+
+
+def test_cm27_after_a_failed_snapshot_the_cluster_goes_on(world: ConsensusWorld) -> None:
+    world.services[0].fails_snapshots = True
+    world.set_toggle(SNAPSHOT)
+    world.until(lambda: world.toggle == NEUTRAL)
+    assert world.state == "ACTIVE"
+    assert world.report_of("service=0 failed to take snapshot")
+    assert [each for each in world.context.recording_log.entries if each.is_snapshot] == []
+    assert world.counter_value(205) == 0
+    world.services[0].fails_snapshots = False
+    take_snapshot(world)
+    assert world.counter_value(205) == 1
+
+
+def test_a_snapshot_that_the_archive_does_not_take_leaves_the_cluster_active(world: ConsensusWorld) -> None:
+    world.driver.fail_next_add("exclusive_publication", text="no room")
+    world.set_toggle(SNAPSHOT)
+    world.until(lambda: world.toggle == NEUTRAL)
+    assert world.state == "ACTIVE"
+    assert world.report_of("failed to take snapshot")
+    assert [each for each in world.context.recording_log.entries if each.is_snapshot] == []
+
+
+def test_clients_that_a_long_snapshot_kept_from_being_read_stay(world: ConsensusWorld) -> None:
+    world.client_of()
+    world.services[0].is_quiet = True
+    world.set_toggle(SNAPSHOT)
+    world.wait(30_000, 100)
+    assert world.state == "SNAPSHOT"
+    world.services[0].is_quiet = False
+    world.until(lambda: world.toggle == NEUTRAL)
+    world.tick(3)
+    assert world.logged("SessionCloseEvent") == []
+
+
+def test_cm28_a_standby_snapshot_is_a_message_in_the_log_and_no_more(world: ConsensusWorld) -> None:
+    world.set_toggle(STANDBY_SNAPSHOT)
+    world.tick()
+    [action] = world.logged("ClusterActionRequest")
+    assert (action["action"], action["flags"]) == (ACTION_SNAPSHOT, 1)
+    assert (world.toggle, world.state) == (NEUTRAL, "ACTIVE")
+    world.settle()
+    world.restart().lead()
+    assert world.state == "ACTIVE"
+    assert [each for each in world.context.recording_log.entries if each.is_snapshot] == []
+
+
+def test_cm29_a_suspended_cluster_appends_nothing_and_goes_on_where_it_was(world: ConsensusWorld) -> None:
+    client = world.client_of()
+    world.set_toggle(SUSPEND)
+    world.tick()
+    assert (world.state, world.toggle) == ("SUSPENDED", SUSPEND)
+    client.message(b"held up")
+    world.services[0].offer(b"held up as well")
+    world.services[0].schedule(7, now_ms(world))
+    world.settle()
+    world.tick(5)
+    assert [name for name, _ in world.log][2:] == ["ClusterActionRequest"]
+    world.set_toggle(RESUME)
+    world.tick(2)
+    assert (world.state, world.toggle) == ("ACTIVE", NEUTRAL)
+    world.settle()
+    assert [name for name, _ in world.log][2:] == [
+        *("ClusterActionRequest", "ClusterActionRequest", "TimerEvent", "SessionMessageHeader", "SessionMessageHeader")
+    ]
+    assert [each["action"] for each in world.logged("ClusterActionRequest")] == [ACTION_SUSPEND, ACTION_RESUME]
+
+
+@pytest.mark.parametrize("ending", ["restart", "election"])
+def test_a_cluster_that_was_suspended_can_be_resumed_by_whoever_leads_next(world: ConsensusWorld, ending: str) -> None:
+    world.set_toggle(SUSPEND)
+    world.tick()
+    world.settle()
+    if ending == "restart":
+        world.restart().lead()
+    else:
+        lose_recording(world)
+    assert (world.state, world.toggle) == ("SUSPENDED", SUSPEND)
+    world.set_toggle(RESUME)
+    world.tick(2)
+    assert (world.state, world.toggle) == ("ACTIVE", NEUTRAL)
+    assert world.client_of().session_id == 1
+
+
+def test_an_unknown_wish_is_reported_and_forgotten(world: ConsensusWorld) -> None:
+    world.set_toggle(99)
+    world.tick()
+    assert world.report_of("invalid toggle value: 99")
+    assert (world.toggle, world.state) == (NEUTRAL, "ACTIVE")
+
+
+def test_cm30_a_shutdown_leaves_a_snapshot_and_a_closed_term(world: ConsensusWorld) -> None:
+    world.services[0].is_quiet = True
+    world.set_toggle(SHUTDOWN)
+    world.tick()
+    position = seam.position(world.publication)
+    assert world.state == "SNAPSHOT"
+    world.services[0].is_quiet = False
+    world.until(lambda: world.state == "TERMINATING")
+    assert termination(world).is_expected
+    [term, *snapshots] = world.entries()
+    assert (term.log_position, [each.service_id for each in snapshots]) == (position, [0, -1])
+    assert {each.log_position for each in snapshots} == {position}
+    assert world.services[0].acks[-1] == (position, -1)
+
+
+def test_cm30_an_abort_leaves_a_closed_term_alone_and_waits_for_services(world: ConsensusWorld) -> None:
+    world.services[0].is_quiet = True
+    world.set_toggle(ABORT)
+    world.tick()
+    position = seam.position(world.publication)
+    assert world.state == "TERMINATING"
+    world.wait(30_000, 100)
+    assert world.failure is None
+    world.services[0].is_quiet = False
+    assert termination(world).is_expected
+    [term] = world.entries()
+    assert (term.log_position, term.is_term) == (position, True)
+
+
+# Elections, starts and ends
+
+
+def test_cm31_a_single_member_leads_through_six_states_with_the_next_candidate_term() -> None:
+    world = ConsensusWorld()
+    states: list[int] = []
+
+    def note() -> bool:
+        state = world.counter_value(207)
+        if not states or states[-1] != state:
+            states.append(state)
+        return world.is_leading
+
+    world.until(note)
+    assert [each for each in states if each] == [5, 6, 7, 8, 17]
+    assert world.context.node_state_file.candidate_term_id == 0
+    world.settle()
+    world.restart().lead()
+    assert world.context.node_state_file.candidate_term_id == 1
+    assert (world.counter_value(239), world.counter_value(201)) == (1, LEADER)
+
+
+def test_cm43_services_read_nothing_that_is_not_committed(world: ConsensusWorld) -> None:
+    client = world.client_of()
+    [service] = world.services
+    seen = [world.commit_position]
+    for number in range(50):
+        client.message(b"%d" % number)
+        world.agent.do_work()
+        service.work()
+        assert service.position <= world.commit_position
+        ArchiveWorld.work(world)
+        seen.append(world.commit_position)
+    assert seen == sorted(seen)
+    world.settle()
+    assert service.names().count("SessionMessageHeader") == 50
+
+
+@pytest.mark.parametrize("begin", ["nothing", "log", "snapshot", "snapshot and log"])
+def test_cm47_a_start_goes_on_from_what_there_is(begin: str) -> None:
+    world = ConsensusWorld().lead()
+    [service] = world.services
+    if begin != "nothing":
+        world.client_of().message(b"first")
+        world.tick()
+    if begin.startswith("snapshot"):
+        take_snapshot(world)
+    base = world.commit_position
+    if begin.endswith("log"):
+        world.client_of().message(b"second")
+        world.tick()
+    world.settle()
+    read = service.names()
+    world.restart().lead()
+    joins = world.services[0].joins
+    key = struct.unpack_from("<qqqii", world.services[0].recovery_key)
+    if begin.startswith("snapshot"):
+        assert (key[0], key[1], key[4]) == (0, base, 1)
+        assert joins[0]["log_position"] == base
+        expected = read[-2:] if begin.endswith("log") else []
+    else:
+        assert key == (-1, 0, 0, 0, 0)
+        expected = read
+    assert world.services[0].names()[: len(expected)] == expected
+    assert world.services[0].names()[len(expected)] == "NewLeadershipTermEvent"
+
+
+def test_cm47_a_log_whose_recording_was_cut_off_goes_on_where_it_ended(world: ConsensusWorld) -> None:
+    client = world.client_of()
+    client.message(b"a message")
+    world.tick()
+    world.settle()
+    end = world.commit_position
+    world.kill()
+    world.lead()
+    assert world.counter_value(239) == 1
+    assert world.publication.log.start_position == end
+    assert world.services[0].names().count("SessionMessageHeader") == 1
+
+
+def test_cm48_the_recovery_counter_is_there_until_all_services_have_started() -> None:
+    world = ConsensusWorld(services=2)
+    for service in world.services:
+        service.is_quiet = True
+    world.until(lambda: world.counter(RECOVERY_STATE))
+    [record] = world.counter(RECOVERY_STATE)
+    assert record["key"][:32] == struct.pack("<qqqii", -1, 0, 0, 0, 0)
+    assert record["label"].startswith("Cluster recovery: leadershipTermId=-1 logPosition=0")
+    world.services[0].is_quiet = False
+    world.wait(1_000, 100)
+    assert len(world.counter(RECOVERY_STATE)) == 1
+    world.services[1].is_quiet = False
+    world.lead()
+    assert world.counter(RECOVERY_STATE) == []
+    take_snapshot(world)
+    position, timestamp = world.commit_position, world.entries()[-1].timestamp
+    world.restart()
+    world.until(lambda: world.counter(RECOVERY_STATE))
+    [record] = world.counter(RECOVERY_STATE)
+    assert record["key"][:48] == struct.pack("<qqqiiqq", 0, position, timestamp, 0, 2, 9000, 9001)
+
+
+def test_cm49_all_counters_are_there_with_the_cluster_s_id_as_key() -> None:
+    world = ConsensusWorld(cluster_id=7).lead()
+    client = world.client_of(client_info="name=me")
+    for type_id in (200, 201, 202, 203, 205, 207, 212, 213, 216, 217, 233, 234, 235, 238, 239):
+        [record] = world.counter(type_id)
+        assert record["key"][:4] == struct.pack("<i", 7)
+        assert " - clusterId=7" in record["label"]
+    [session] = world.counter(SESSION)
+    assert session["key"][:12] == struct.pack("<iq", 7, client.session_id)
+    assert session["value"] == client.session_id
+    assert session["label"].startswith("cluster-session: name=me sourceIdentity=")
+    assert session["label"].endswith(f"sessionId={client.publication.session_id} - clusterId=7")
+
+
+def test_cm50_a_clean_stop_frees_the_mark_file(world: ConsensusWorld) -> None:
+    world.stop()
+    assert world.activity_timestamp() == -1
+    world.begin()
+    world.lead()
+    assert 0 <= now_ms(world) - world.activity_timestamp() <= 1_000
+
+
+@pytest.mark.parametrize("loss", ["archive", "storage", "service"])
+def test_cm51_what_it_cannot_do_without_ends_it_and_its_services(world: ConsensusWorld, loss: str) -> None:
+    world.client_of()
+    if loss == "archive":
+        world.close()
+    elif loss == "service":
+        world.services[0].client.close()
+    else:
+        world.disk.fail("write", errno.ENOSPC)
+        Client(world).connect()
+    assert not termination(world).is_expected
+    if loss != "service":
+        assert world.services[0].answers[-1] == ("ServiceTerminationPosition", {"log_position": 0, "ack_required": 1})
+    if loss == "storage":
+        assert world.report_of("No space left on device")
+
+
+@pytest.mark.parametrize("where", ["log", "snapshot"])
+def test_cm53_another_major_version_of_the_application_ends_it(world: ConsensusWorld, where: str) -> None:
+    if where == "snapshot":
+        take_snapshot(world)
+    world.settle()
+    world.restart(app_version=1 << 16)
+    world.until(lambda: world.failure)
+    assert isinstance(world.failure, AgentTermination)
+    assert world.report_of(f"incompatible version: 1.0.0 {where}=0.0.1") or "1.0.0" in str(world.failure)
+
+
+def test_cm53_another_time_unit_in_the_log_ends_it(world: ConsensusWorld) -> None:
+    world.settle()
+    content = bytearray(world.recorded(world.log_recording_id))
+    assert content.count(struct.pack("<ii", 0, 1)) == 1
+    offset = content.index(struct.pack("<ii", 0, 1))
+    world.stop()
+    world.close()
+    world.disk.rot("/archive/0-0.rec", offset, mask=2)
+    world.open()
+    world.failure = None
+    world.begin()
+    world.until(lambda: world.failure)
+    assert world.report_of("incompatible time unit: 0 log=2")
+
+
+# What a tool asks of the node
+
+
+def test_snapshots_whose_recordings_are_gone_are_invalidated_when_a_tool_asks_for_it(world: ConsensusWorld) -> None:
+    for _ in range(2):
+        take_snapshot(world)
+    operator = world.connect()
+    gone = world.entries()[-1].recording_id
+    assert operator.ok("PurgeRecordingRequest", recording_id=gone) == 1
+    seam.set_counter(world.context.counters.node_control_toggle, 3)
+    world.tick(10)
+    assert world.counter_value(233) == NEUTRAL
+    valid = [(each.service_id, each.is_valid) for each in world.entries() if each.is_snapshot]
+    # The ids of the services' snapshots are of no recordings here.
+    assert valid == [(0, False), (-1, True), (0, False), (-1, False)]
+    assert world.errors == []
+
+
+def test_a_recording_log_is_validated_beside_a_snapshot_and_not_in_an_election(world: ConsensusWorld) -> None:
+    take_snapshot(world)
+    for _ in range(2):
+        seam.set_counter(world.context.counters.node_control_toggle, 3)
+        take_snapshot(world)
+    assert world.counter_value(205) == 3
+    seam.set_counter(world.context.counters.node_control_toggle, 3)
+    world.clock.advance(10 * MS)
+    world.agent.do_work()
+    lose_recording(world)
+    assert world.state == "ACTIVE"
+    assert not world.report_of("waiting")
+
+
+def test_a_wish_that_it_cannot_fulfil_is_reported(world: ConsensusWorld) -> None:
+    seam.set_counter(world.context.counters.node_control_toggle, 2)
+    world.tick()
+    assert world.counter_value(233) == NEUTRAL
+    assert world.report_of("node control toggle 2 asks for what this consensus module cannot do")
+
+
+# The recording of the log is lost
+
+
+def lose_action(world: ConsensusWorld, toggle: int) -> None:
+    """Have the recording of the log stop just before the action that a tool asks for gets into it."""
+    operator = world.connect()
+    world.set_toggle(toggle)
+    world.clock.advance(11 * MS)
+    world.agent.do_work()
+    assert seam.position(world.publication) > world.commit_position
+    operator.send("StopRecordingByIdentityRequest", recording_id=world.log_recording_id)
+    lead_again(world)
+
+
+@pytest.mark.parametrize("toggle", [SUSPEND, SNAPSHOT, SHUTDOWN])
+def test_an_action_that_an_election_lost_is_as_if_nobody_had_asked_for_it(world: ConsensusWorld, toggle: int) -> None:
+    lose_action(world, toggle)
+    assert (world.state, world.toggle) == ("ACTIVE", NEUTRAL)
+    assert [name for name, _ in world.log] == ["NewLeadershipTermEvent"]
+    take_snapshot(world)
+    world.wait(1_000, 100)
+    assert (world.state, world.failure) == ("ACTIVE", None)
+
+
+def test_a_cluster_whose_resume_an_election_lost_is_suspended(world: ConsensusWorld) -> None:
+    world.set_toggle(SUSPEND)
+    world.tick()
+    world.settle()
+    lose_action(world, RESUME)
+    assert (world.state, world.toggle) == ("SUSPENDED", SUSPEND)
+
+
+def test_a_recording_that_is_lost_in_a_snapshot_leads_to_an_election_behind_it(world: ConsensusWorld) -> None:
+    world.services[0].is_quiet = True
+    world.set_toggle(SNAPSHOT)
+    world.tick()
+    world.settle()
+    world.stop_log_recording()
+    world.tick(2)
+    assert (world.state, world.is_leading) == ("SNAPSHOT", True)
+    world.services[0].is_quiet = False
+    lead_again(world)
+    assert world.counter_value(205) == 1
+    assert world.client_of().session_id == 1
+
+
+# Clients that do not behave
+
+
+def test_what_is_left_of_a_long_message_goes_with_the_client_that_sent_it(world: ConsensusWorld) -> None:
+    before = python_objects()[ASSEMBLER]
+    client = Client(world)
+    world.until(lambda: seam.is_connected(client.publication))
+    assert isinstance(client.publication, MemoryPublication)
+    client.publication.log.append_frame(bytes(1024), flags=0x80)
+    world.tick()
+    assert python_objects()[ASSEMBLER] == before + 1
+    client.vanish()
+    world.tick(2)
+    assert python_objects()[ASSEMBLER] == before

@@ -1,0 +1,58 @@
+"""The table of the consensus module's 53 statements: each has tests, which exist, or is open with a reason."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.conformance_table import Row, names_of_tests, read_table
+
+STATEMENT_COUNT = 53
+UNIT, SYSTEM, OPEN = "unit", "system", "open: "
+SEVERAL = "; more than one member"
+STATEMENT_IN_NAME = re.compile(r"_cm(\d+)_")
+
+
+def table() -> list[Row]:
+    """The rows of ``consensus_conformance.md``."""
+    return read_table("consensus_conformance.md")
+
+
+def test_every_statement_has_a_row() -> None:
+    assert [row.number for row in table()] == list(range(1, STATEMENT_COUNT + 1))
+
+
+@pytest.mark.parametrize("number", range(1, STATEMENT_COUNT + 1))
+def test_every_statement_has_tests_that_exist(number: int) -> None:
+    row = table()[number - 1]
+    missing = [test for test in row.tests if test not in names_of_tests()]
+    assert not missing, f"{row.statement}: consensus_conformance.md names tests that are not there"
+    assert bool(row.tests) != row.shown_by.startswith(OPEN), row.statement
+    assert len(row.tests) == len(set(row.tests)), row.statement
+
+
+def test_every_test_with_a_statements_number_is_in_its_row() -> None:
+    rows = {row.number: row.tests for row in table()}
+    missing = [
+        f"{number}: {test}"
+        for test in sorted(names_of_tests())
+        for number in map(int, STATEMENT_IN_NAME.findall(test))
+        if test not in rows[number]
+    ]
+    assert not missing, "consensus_conformance.md lacks:\n" + "\n".join(missing)
+
+
+def test_the_table_says_where_each_statement_is_shown() -> None:
+    for row in table():
+        if row.tests:
+            is_system = {test.startswith("system/") for test in row.tests}
+            expected = " + ".join([UNIT] * (False in is_system) + [SYSTEM] * (True in is_system))
+            assert row.shown_by.partition(";")[0] == expected, row
+
+
+def test_what_needs_several_members_is_shown_by_elections() -> None:
+    several = [row for row in table() if row.shown_by.endswith(SEVERAL)]
+    assert several
+    for row in several:
+        assert all(test.startswith("test_election.py::") for test in row.tests), row
