@@ -17,6 +17,9 @@ from tests.system.harness import Scenarios
 JAVA_SOURCES = Path(__file__).parents[1] / "java"
 IDLE_STRATEGY = "container.tests.ShortParkIdleStrategy"
 
+# A node without Java: a media driver, an archive and a consensus module, a process each.
+NATIVE = {"driver": "native", "archive": "native", "consensus_module": "native"}
+
 _open_nodes = pytest.StashKey[list[Node]]()
 
 type NodeFactory = Callable[..., Node]
@@ -27,6 +30,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if any("jar" in getattr(item, "fixturenames", ()) for item in session.items):
         with suppress(JavaError):
             resolve_jar()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test once for each kind of node that its mark ``nodes`` names."""
+    mark = metafunc.definition.get_closest_marker("nodes")
+    if mark is not None and "node" in metafunc.fixturenames:
+        first, *others = mark.args
+        kinds = [first, *(pytest.param(kind, marks=pytest.mark.slow) for kind in others)]
+        metafunc.parametrize("node", kinds, indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -46,12 +58,14 @@ def java_classes(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def node(request: pytest.FixtureRequest, java_classes: Path) -> Iterator[NodeFactory]:
     """A factory of nodes that see our Java classes and park at most 50 us; all end with the test.
 
-    It takes the arguments of :class:`Node` and does not start the node.
+    It takes the arguments of :class:`Node` and does not start the node. The node is Java's, unless the test's mark
+    ``nodes`` says otherwise.
     """
+    of_the_kind = NATIVE if getattr(request, "param", "java") == "native" else {}
     nodes: list[Node] = request.node.stash.setdefault(_open_nodes, [])
 
     def make(**settings: object) -> Node:
-        arguments = {"class_path": [java_classes], "idle_strategy": IDLE_STRATEGY, **settings}
+        arguments = {"class_path": [java_classes], "idle_strategy": IDLE_STRATEGY, **of_the_kind, **settings}
         made = Node(**arguments)  # type: ignore[arg-type]
         nodes.append(made)
         return made

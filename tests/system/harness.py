@@ -199,6 +199,11 @@ def end_by(service: Process, number: signal.Signals, limit_s: float = 10.0) -> i
     return service.wait(limit_s)
 
 
+def status_after_a_loss(node: Node) -> int:
+    """The status with which its consensus module ends when it has lost its driver, its archive or a service."""
+    return 1 if node.consensus_module_kind == "native" else 0
+
+
 def error_texts(node: Node, service_id: int = 0) -> list[str]:
     """The texts in the error log of a service's mark file."""
     return _errors(node, f"cluster-mark-service-{service_id}.dat")

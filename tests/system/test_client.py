@@ -22,6 +22,8 @@ from container.errors import SessionError, TimedOutError
 from container.testing.cluster import Node
 from container.testing.process import wait_until
 
+pytestmark = pytest.mark.nodes("native", "java")
+
 type NodeFactory = Callable[..., Node]
 
 ECHO_SERVICE = "container.tests.EchoService"

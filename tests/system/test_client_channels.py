@@ -11,8 +11,10 @@ from container.client import AeronCluster
 from container.errors import TimedOutError
 from container.testing.cluster import JavaService, LocalCluster
 from container.testing.endpoints import PortReservation
-from tests.system.harness import JAVA_ECHO_SERVICE, NodeFactory
+from tests.system.harness import JAVA_ECHO_SERVICE, NodeFactory, run_echo_client
 from tests.system.test_client import LIMIT_S, Collecting, poll_until, settings, start_echo
+
+pytestmark = pytest.mark.nodes("native", "java")
 
 GROUP = "224.0.1.1"
 LOOPBACK = "127.0.0.1"
@@ -62,6 +64,18 @@ def test_ingress_is_multicast(node: NodeFactory, multicast: str) -> None:
             client.send(message)
         poll_until(client, lambda: len(listener.messages) == len(messages), "all echoes")
     assert listener.messages == messages
+
+
+@needs_multicast
+def test_a_java_client_s_ingress_and_egress_are_multicast(node: NodeFactory, multicast: str) -> None:
+    egress_ports = PortReservation()
+    egress = f"aeron:udp?endpoint={GROUP}:{egress_ports.take()}|interface=localhost|term-length=1m"
+    echo = start_echo(node(properties={"aeron.cluster.ingress.channel": multicast}))
+    channels = {"aeron_cluster_ingress_channel": multicast, "aeron_cluster_egress_channel": egress}
+    # The settings of a client over IPC name no endpoints of members.
+    result = run_echo_client(echo, "messages=1000", ipc=True, **channels)
+    assert (result["sent"], result["received"], result["mismatches"]) == (1_000, 1_000, 0)
+    egress_ports.close()
 
 
 @needs_multicast

@@ -26,6 +26,8 @@ from examples.ledger_client import LedgerClient
 from tests.system.harness import ROOT, NodeFactory
 from tests.system.test_client import LIMIT_S, Collecting, poll_until, settings, start_echo
 
+pytestmark = pytest.mark.nodes("native", "java")
+
 SECRET = "only we know"
 AUTHENTICATION = {
     "aeron.cluster.authenticator.supplier": "container.tests.HmacAuthenticator",
@@ -42,6 +44,7 @@ def guarded(node: NodeFactory) -> Node:
     return start_echo(node(properties=AUTHENTICATION))
 
 
+@pytest.mark.nodes("java")
 @pytest.mark.parametrize("user", ["alice", "twice"])
 def test_one_and_two_challenges_are_answered(guarded: Node, user: str) -> None:
     listener = Collecting()
@@ -51,6 +54,7 @@ def test_one_and_two_challenges_are_answered(guarded: Node, user: str) -> None:
         poll_until(client, lambda: listener.messages == [b"in"], "the echo")
 
 
+@pytest.mark.nodes("java")
 @pytest.mark.parametrize(("user", "secret"), [("alice", "a guess"), ("mallory", SECRET)])
 def test_a_wrong_answer_or_user_is_rejected(guarded: Node, user: str, secret: str) -> None:
     credentials = HmacCredentials(user, secret.encode())
@@ -60,12 +64,14 @@ def test_a_wrong_answer_or_user_is_rejected(guarded: Node, user: str, secret: st
     assert refused.value.detail == "session failed authentication"
 
 
+@pytest.mark.nodes("java")
 def test_an_authenticator_that_does_not_answer_times_the_connect_out(guarded: Node) -> None:
     slow = settings(guarded, Collecting()) | {"message_timeout": 2.0}
     with pytest.raises(TimedOutError, match="s for an answer on egress .*step=POLL_RESPONSE"):
         AeronCluster.connect(**slow, credentials_supplier=HmacCredentials("slow", SECRET.encode()))
 
 
+@pytest.mark.nodes("java")
 @pytest.mark.parametrize(
     ("secret", "code", "text"), [(SECRET, 0, "welcome, alice"), ("a guess", 1, "refused: session")]
 )

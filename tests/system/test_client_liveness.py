@@ -18,6 +18,8 @@ BUSY = """
 import asyncio, ctypes, sys
 from container.client import AeronCluster, EgressListener, aconnect
 
+pytestmark = pytest.mark.nodes("native", "java")
+
 class Listener(EgressListener):
     def on_message(self, *arguments): pass
 

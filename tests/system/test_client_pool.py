@@ -28,6 +28,8 @@ from tests.system.harness import ECHO_SERVICE, JAVA_ECHO_SERVICE, ROOT, NodeFact
 from tests.system.test_client import settings, start_echo
 from tests.threaded_members import key_of
 
+pytestmark = pytest.mark.nodes("native", "java")
+
 SESSIONS = 300
 LATECOMERS = 100
 ASYNC_SESSIONS = 50

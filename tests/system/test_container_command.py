@@ -17,6 +17,8 @@ from container.testing.process import Process
 from examples.auction_client import AuctionClient
 from tests.system.harness import COMMAND, LIMIT_S, ROOT, NodeFactory, end_by
 
+pytestmark = pytest.mark.nodes("native")
+
 AUCTION = "examples.auction_service:AuctionService"
 ECHO = "examples.echo_service:EchoService"
 # The repository's root, from where the examples are found wherever the tests are run.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from container.files.cnc_file import read_mark_file
 from tests.system.harness import (
     REPORTING_SERVICE,
@@ -15,6 +17,8 @@ from tests.system.harness import (
     reports,
     start,
 )
+
+pytestmark = pytest.mark.nodes("native", "java")
 
 CODES = {"_exit": 5, "exit": 6, "raise": 1, "return": 1}
 

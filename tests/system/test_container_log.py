@@ -27,6 +27,8 @@ from tests.system.harness import (
     start,
 )
 
+pytestmark = pytest.mark.nodes("native", "java")
+
 CLOSED_BY_SERVICE = "SERVICE_ACTION"
 
 
@@ -122,6 +124,7 @@ def test_s20_the_log_is_subscribed_to_with_the_services_alias_and_all_else_kept(
     assert channel.startswith("aeron-spy:aeron:udp?tags=")
 
 
+@pytest.mark.nodes("java")
 @pytest.mark.parametrize(
     ("consensus_module", "clock", "name"),
     [

@@ -8,6 +8,8 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from container.files.cnc_file import CounterRecord, MarkFileStatus, read_mark_file
 from container.testing.cluster import CounterType, Node
 from container.testing.java import java_command
@@ -23,6 +25,8 @@ from tests.system.harness import (
     error_texts,
     start,
 )
+
+pytestmark = pytest.mark.nodes("native", "java")
 
 CLIENT_HEARTBEAT = 11
 VERSION = slice(8, 12)

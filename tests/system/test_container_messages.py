@@ -27,6 +27,8 @@ from tests.system.harness import (
     start,
 )
 
+pytestmark = pytest.mark.nodes("native", "java")
+
 # Messages of up to 8 KiB fit a term of this length, and half of a term is all that may be under way.
 SHORT_TERM = "aeron:udp?endpoint=127.0.0.1:0|term-length=64k"
 # Neither driver nor consensus module is to drop a client that does not poll.

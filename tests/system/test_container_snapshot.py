@@ -32,7 +32,10 @@ from tests.system.harness import (
     snapshot_recordings,
     start,
     start_tool,
+    status_after_a_loss,
 )
+
+pytestmark = pytest.mark.nodes("native", "java")
 
 MAX_SNAPSHOT_DURATION = 236
 RECORDING_POSITION = 100
@@ -246,4 +249,4 @@ def test_s45_an_archive_without_space_ends_the_agent_with_the_hook(
     assert any("low storage threshold" in text for text in error_texts(member))
     # The consensus module is told, and ends when it sees that its service is gone.
     assert any("service=0 failed to take snapshot" in text for text in module_errors(member))
-    assert member.process.wait(LIMIT_S) == 0
+    assert member.process.wait(LIMIT_S) == status_after_a_loss(member)

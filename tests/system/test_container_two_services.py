@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from container.files.cnc_file import read_mark_file
 from container.testing.cluster import CounterType, ModuleState, Node
 from container.testing.process import Process
@@ -20,6 +22,8 @@ from tests.system.harness import (
     snapshot_recordings,
     start_tool,
 )
+
+pytestmark = pytest.mark.nodes("native", "java")
 
 SUBSCRIBER_POSITION = 4
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import pytest
+
 from container.aeron import AeronClient
 from container.codecs.messages import decode
 from container.testing import transport_probe as probe
@@ -21,6 +23,8 @@ from tests.system.harness import (
     reports,
     snapshot_recordings,
 )
+
+pytestmark = pytest.mark.nodes("native", "java")
 
 CONTROL_CHANNEL = "aeron:ipc?term-length=128k"
 CONSENSUS_MODULE_STREAM_ID = 105

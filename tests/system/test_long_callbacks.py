@@ -25,6 +25,8 @@ from tests.system.harness import (
     start_tool,
 )
 
+pytestmark = pytest.mark.nodes("native", "java")
+
 PATIENT_SESSIONS = {"aeron.cluster.session.timeout": "120s"}
 
 

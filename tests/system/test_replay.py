@@ -31,7 +31,7 @@ from tests.system.harness import (
     start,
 )
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.nodes("native", "java")]
 
 HASTY_LEDGER = [sys.executable, "-m", "tests.system.hasty_ledger"]
 SERVICE = "tests.system.reporting_service:ReportingService"

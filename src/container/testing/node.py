@@ -40,6 +40,8 @@ _CONTAINER_CLASS = "io.aeron.cluster.service.ClusteredServiceContainer"
 _TOOL_CLASS = "io.aeron.cluster.ClusterTool"
 
 _NATIVE_PREFIXES = ("aeron.cluster.", "aeron.archive.", "aeron.driver.timeout")
+# What is not the C driver's, and how it idles, which may be a class of Java's.
+_OTHERS_PREFIXES = ("aeron.cluster.", "aeron.archive.", "aeron.shared.idle.strategy")
 
 _SOCKET_BUFFER_LENGTH = 2 * 1024 * 1024
 _PART_LIMIT_S = 60.0
@@ -106,6 +108,7 @@ class Node:
         properties: Mapping[str, str] | None = None,
         jvm_flags: Sequence[str] = JVM_FLAGS,
         separate_processes: bool = False,
+        driver: ArchiveKind | None = None,
         archive: ArchiveKind | None = None,
         consensus_module: ArchiveKind | None = None,
         network_namespace: str | None = None,
@@ -124,6 +127,8 @@ class Node:
             properties: system properties on top of those chosen here.
             jvm_flags: options of the JVM.
             separate_processes: whether driver, archive and consensus module are a process each.
+            driver: whose media driver the node has, in separate processes: ``java`` or ``native``, the C driver of this
+                package's library; when not given, Java's.
             archive: whose archive the node has, in separate processes: ``java`` or ``native``, this package's; when
                 not given, Java's, in the node's process or in one of its own.
             consensus_module: whose consensus module the node has, in separate processes: ``java`` or ``native``, this
@@ -156,11 +161,13 @@ class Node:
         self.cluster_dir = self.base_dir / "cluster"
         self.properties = {**self._default_properties(), **(properties or {})}
         self.network_namespace = network_namespace
+        #: Whose media driver the node has.
+        self.driver_kind: ArchiveKind = driver or "java"
         #: Whose archive the node has.
         self.archive_kind: ArchiveKind = archive or "java"
         #: Whose consensus module the node has.
         self.consensus_module_kind: ArchiveKind = consensus_module or "java"
-        self._parts = self._make_parts(separate_processes or archive is not None or consensus_module is not None)
+        self._parts = self._make_parts(separate_processes or any((driver, archive, consensus_module)))
         #: The driver's, the archive's and the consensus module's process: the same one, unless they are separate.
         self.driver, self.archive, self.process = self._parts[0], self._parts[len(self._parts) // 2], self._parts[-1]
         self.processes = list(self._parts)
@@ -185,10 +192,17 @@ class Node:
             network_namespace=self.network_namespace,
         )
         return [
-            self._java_process(f"driver-{self.member_id}", _DRIVER_CLASS, self.properties),
+            self._driver_process(f"driver-{self.member_id}"),
             archive,
             self._consensus_module_process(f"consensus-module-{self.member_id}"),
         ]
+
+    def _driver_process(self, name: str) -> Process:
+        if self.driver_kind == "java":
+            return self._java_process(name, _DRIVER_CLASS, self.properties)
+        known = {key: value for key, value in self.properties.items() if not key.startswith(_OTHERS_PREFIXES)}
+        command = [sys.executable, "-m", "container.testing.client_driver", str(self.aeron_dir)]
+        return self._process(name, command, as_environment(known))
 
     def _consensus_module_process(self, name: str) -> Process:
         if self.consensus_module_kind == "java":
@@ -301,8 +315,9 @@ class Node:
     def start(self) -> Self:
         """Start the node's process; :meth:`await_started` and :meth:`await_leader` wait for it.
 
-        Separate processes start one after the other, each when the one that it needs is ready: Java's archive gives up
-        a driver that takes longer than ``aeron.driver.timeout`` to start, its consensus module an archive after 10 s.
+        Separate processes of Java's start one after the other, each when the one that it needs is ready: its archive
+        gives up a driver that takes longer than ``aeron.driver.timeout`` to start, its consensus module an archive
+        after 10 s. This package's wait for each other.
 
         Raises:
             ContainerError: it still runs.
@@ -316,9 +331,11 @@ class Node:
         shutil.rmtree(self.aeron_dir, ignore_errors=True)
         self.driver.start()
         if self.archive is not self.driver:
-            self.await_driver()
+            if "java" in (self.driver_kind, self.archive_kind):
+                self.await_driver()
             self.archive.start()
-            self._await_archive()
+            if self.consensus_module_kind == "java":
+                self._await_archive()
             self.process.start()
         return self
 
