@@ -207,6 +207,9 @@ PLAN: dict[str, Plan] = {
     "docs/testing.md: Find what would diverge (python 3)": Checked("tests/test_check_environments.py does the same"),
     "docs/testing-clusters.md: A cluster (python)": Checked(_THREE_MEMBERS),
     "docs/testing-clusters.md: An archive (python)": Checked("tests/system/test_local_archive.py does the same"),
+    "docs/testing-clusters.md: A whole node in one process (python)": Checked(
+        "tests/system/test_native_node.py does the same"
+    ),
     "docs/testing-clusters.md: Cutting members off (python)": Checked(_THREE_MEMBERS),
     "docs/own-tests.md: The soak (sh)": Commands(),
     "docs/own-tests.md: Random histories (sh)": Commands(),
