@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from container.common.aeron_defaults import CounterType
+from container.testing.endpoints import PortReservation
 from container.testing.native_node import NativeNode
-from tests.system.harness import LIMIT_S, ROOT, run_echo_client, run_ledger_client
+from container.testing.process import Process
+from tests.system.harness import COMMAND, LIMIT_S, ROOT, run_echo_client, run_ledger_client
 from tests.system.test_native_archive import PUTS
 
 pytestmark = pytest.mark.timeout(120)
@@ -41,3 +47,41 @@ def test_it_goes_on_after_a_kill_and_ends_with_java_s_tool(java_classes: object)
         node.start().await_leader(LIMIT_S)
         assert run_ledger_client(node, "hash") == [before]
         assert node.stop() == 0
+
+
+def test_the_command_runs_java_s_node_and_the_native_one_goes_on(jar: Path, tmp_path: Path) -> None:
+    ports = PortReservation()
+    port = ports.take_row(5)
+    config = tmp_path / "node.toml"
+    config.write_text(
+        f'services = ["tests.test_cluster_node:Counter"]\ndirectory = "{tmp_path / "node"}"\n'
+        f'aeron_dir = "{tmp_path / "driver"}"\nhost = "127.0.0.1"\nport = {port}\n'
+        "[driver]\nterm_buffer_length = 1048576\nipc_term_buffer_length = 1048576\n"
+        '[consensus_module]\nsession_timeout_ns = "20s"\nlog_channel = "aeron:udp?term-length=1m"\n'
+    )
+    client = [*COMMAND, "client", "--ingress", f"0=127.0.0.1:{port}", "--embedded-driver", "send", "7"]
+    for number, arguments in enumerate((["--java"], [], ["--java"]), start=1):
+        command = [*COMMAND, "node", *arguments, "--config", str(config)]
+        with Process("command", command, directory=tmp_path, environment=ENVIRONMENT) as node:
+            node.start()
+            assert node.read_line(LIMIT_S) == "A cluster of one member is ready."
+            answer = subprocess.run(client, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            assert answer.stdout == f"{7 * number}\n", answer.stderr + node.tail()
+            assert node.stop(LIMIT_S) == 0, node.tail()
+    ports.close()
+
+
+def test_the_command_says_what_java_s_node_does_not_take(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    start = f'services = ["tests.test_cluster_node:Counter"]\ndirectory = "{tmp_path / "node"}"\n'
+    for text, message in (
+        ("[archive]\nfile_sync_levels = 1\n", "did you mean 'file_sync_level'?"),
+        ('threading_mode = "SHARED"\n', "leave out threading_mode"),
+        ('[archive]\nidle_strategy = "sleep(1ms)"\n', "Java's node takes noop, busy_spin, yield, backoff"),
+    ):
+        config.write_text(start + text)
+        command = [*COMMAND, "node", "--java", "--config", str(config)]
+        environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+        result = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment)
+        assert result.returncode == 2
+        assert message in result.stderr

@@ -33,7 +33,7 @@ from container.service.service_handler import ServiceHandler
 PORT = 9010
 """The port for clients when none is given; the four after it are those for the other endpoints of the member."""
 
-_PORT_COUNT = 5
+PORT_COUNT = 5
 _PORT_MAX = 65_535
 _SHARED_MEMORY = Path("/dev/shm")
 _POLL_S = 0.001
@@ -63,7 +63,7 @@ class ClusterNode:
         self.aeron_dir = aeron_dir
         self._host = f"[{host}]" if ":" in host else host
         self.ingress_endpoints = f"0={self._host}:{port}"
-        self._ports = range(port, port + _PORT_COUNT)
+        self._ports = range(port, port + PORT_COUNT)
         self._closing = ExitStack()
         self._parts: list[Part] = []
         self._shared: SharedContext | None = None
@@ -130,10 +130,10 @@ class ClusterNode:
                 raise ConfigurationError(
                     f"{part}: leave out {name}={shown(settings[name])}: the node's threading_mode decides"
                 )
-        _check_ports(host, port)
+        check_ports(host, port)
         is_temporary = directory is None
         where = Path(tempfile.mkdtemp(prefix="aeron-node-") if directory is None else os.fspath(directory)).absolute()
-        node = cls(where, os.fspath(aeron_dir) if aeron_dir is not None else _aeron_dir_of(where), host, port, on_end)
+        node = cls(where, os.fspath(aeron_dir) if aeron_dir is not None else aeron_dir_of(where), host, port, on_end)
         try:
             if is_temporary:
                 node._closing.callback(shutil.rmtree, where, ignore_errors=True)
@@ -320,7 +320,7 @@ class ClusterNode:
         return f"<ClusterNode {self.ingress_endpoints} {state}>"
 
 
-def _aeron_dir_of(directory: Path) -> str:
+def aeron_dir_of(directory: Path) -> str:
     """The media driver's directory for a node's: the same at each start, and in memory where the system has that."""
     if not _SHARED_MEMORY.is_dir():
         return str(directory / "driver")
@@ -328,15 +328,16 @@ def _aeron_dir_of(directory: Path) -> str:
     return str(_SHARED_MEMORY / f"aeron-node-{digest}")
 
 
-def _check_ports(host: str, port: int) -> None:
-    if type(port) is not int or not 0 < port <= _PORT_MAX - _PORT_COUNT + 1:
+def check_ports(host: str, port: int) -> None:
+    """Raise ConfigurationError unless the ports of a node can be had."""
+    if type(port) is not int or not 0 < port <= _PORT_MAX - PORT_COUNT + 1:
         raise ConfigurationError(
-            f"port={shown(port)}: must be a whole number from 1 to {_PORT_MAX - _PORT_COUNT + 1}: the "
-            f"{_PORT_COUNT - 1} ports after it are used as well"
+            f"port={shown(port)}: must be a whole number from 1 to {_PORT_MAX - PORT_COUNT + 1}: the "
+            f"{PORT_COUNT - 1} ports after it are used as well"
         )
     if not isinstance(host, str):
         raise ConfigurationError(f"host={shown(host)}: must be a name or an address of this machine")
-    for each in range(port, port + _PORT_COUNT):
+    for each in range(port, port + PORT_COUNT):
         try:
             family, kind, protocol, _name, address = socket.getaddrinfo(host, each, type=socket.SOCK_DGRAM)[0]
             with socket.socket(family, kind, protocol) as taken:
@@ -345,7 +346,7 @@ def _check_ports(host: str, port: int) -> None:
             reason = error.strerror if isinstance(error, OSError) else message_of(error)
             raise ConfigurationError(
                 f"host={shown(host)} port={port}: UDP port {each} cannot be had: {reason}; give a host of this "
-                f"machine, and a port with {_PORT_COUNT - 1} free ones after it"
+                f"machine, and a port with {PORT_COUNT - 1} free ones after it"
             ) from error
 
 

@@ -76,6 +76,11 @@ def node_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> a
         "process, as a TOML file says, until a tool ends the cluster, Ctrl-C or SIGTERM.",
     )
     parser.add_argument("--config", required=True, metavar="FILE", help="TOML file: see docs/consensus-module.md")
+    parser.add_argument(
+        "--java",
+        action="store_true",
+        help="Java's media driver, archive and consensus module, in a JVM of its own; needs the extra `cluster`",
+    )
     add_log_level(parser)
     parser.set_defaults(command=_run_node)
     return parser
@@ -107,12 +112,19 @@ def _run_node(options: argparse.Namespace) -> None:
         if not found.get(name):
             raise ConfigurationError(f"{file}: {name} must be given, such as {name} = {example}")
     services = found.pop("services")
+    if options.java:
+        from container.node.java_node import JavaNode  # needs packages that the rest does not
+
+        if "threading_mode" in found:
+            raise ConfigurationError(f"{file}: leave out threading_mode: it is the native node's")
+        _run(services, found, JavaNode.launch)
+        return
     # Production: too little memory for a log buffer is an error then, and not the end of the process.
     found["driver"] = {"term_buffer_sparse_file": False, **found.get("driver", {})}
     _run(services, found)
 
 
-def _run(paths: list[str], settings: dict[str, Any]) -> None:
+def _run(paths: list[str], settings: dict[str, Any], launch: Callable[..., Any] = ClusterNode.launch) -> None:
     search_current_directory()
     services: list[ClusteredService | ServiceHandler] = [create_object(each, "service") for each in paths]
     report_crashes()
@@ -120,7 +132,7 @@ def _run(paths: list[str], settings: dict[str, Any]) -> None:
     with Ending(start) as end:
         try:
             # Inside: a signal that comes before closes what there is, and one that comes after ends what there is.
-            node = ClusterNode.launch(*services, on_ready=start.is_over, on_end=lambda: end.tell(None), **settings)
+            node = launch(*services, on_ready=start.is_over, on_end=lambda: end.tell(None), **settings)
         except KeyboardInterrupt:
             report("info", "interrupted while starting")
             return
@@ -137,7 +149,7 @@ def _run(paths: list[str], settings: dict[str, Any]) -> None:
     report("info", "the node: ended")
 
 
-def _print_connection(node: ClusterNode) -> None:
+def _print_connection(node: Any) -> None:
     """How to reach it, on standard output."""
     client = f"aeron-cluster client --ingress {node.ingress_endpoints} --embedded-driver"
     print(

@@ -1,0 +1,194 @@
+"""Java's node in a JVM of its own, and the services' containers in this process: ``aeron-cluster node --java``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from container.api import ClusteredService
+from container.clustered_service_container import ClusteredServiceContainer
+from container.common.values import shown, suggestion
+from container.context import Context
+from container.errors import ClusterError, ConfigurationError
+from container.node.cluster_node import PORT, PORT_COUNT, aeron_dir_of, check_ports
+from container.service.service_handler import ServiceHandler
+from container.settings.archive_table import ArchiveSettings
+from container.settings.consensus_module_table import ConsensusModuleSettings
+from container.settings.setting import table_of
+from container.testing.java import java_command, resolve_jar
+from container.testing.process import Process
+
+_MAIN_CLASS = "io.aeron.cluster.ClusteredMediaDriver"
+_JVM_FLAGS = (
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+)
+_DRIVER_PROPERTIES = {
+    "threading": "aeron.threading.mode",
+    "term_buffer_length": "aeron.term.buffer.length",
+    "ipc_term_buffer_length": "aeron.ipc.term.buffer.length",
+    "term_buffer_sparse_file": "aeron.term.buffer.sparse.file",
+    "counters_buffer_length": "aeron.counters.buffer.length",
+    "client_liveness_timeout_ns": "aeron.client.liveness.timeout",
+    "image_liveness_timeout_ns": "aeron.image.liveness.timeout",
+    "publication_linger_timeout_ns": "aeron.publication.linger.timeout",
+    "timer_interval_ns": "aeron.timer.interval",
+}
+_IDLE_STRATEGIES = {"noop": "noop", "busy_spin": "spin", "yield": "yield", "backoff": "backoff"}
+_HELP = "docs/consensus-module.md"
+_STOP_LIMIT_S = 30.0
+_POLL_S = 0.1
+
+
+class JavaNode:
+    """A cluster of one whose driver, archive and consensus module are Java's; a context manager that ends all of it.
+
+    The JVM gets the settings as system properties, under Aeron's names, and ends with this process at the latest.
+    """
+
+    def __init__(self, directory: Path, aeron_dir: str, endpoints: Sequence[str], on_end: Callable[[], object]) -> None:
+        """What :meth:`launch` fills."""
+        self.directory, self.aeron_dir, self._endpoints = directory, aeron_dir, endpoints
+        self.ingress_endpoints = f"0={endpoints[0]}"
+        self._on_end = on_end
+        self._containers: list[ClusteredServiceContainer] = []
+        self._closing = ExitStack()
+        self._is_closed = threading.Event()
+
+    @classmethod
+    def launch(
+        cls,
+        *services: ClusteredService | ServiceHandler,
+        directory: str,
+        host: str = "localhost",
+        port: int = PORT,
+        aeron_dir: str | None = None,
+        on_ready: Callable[[], object],
+        on_end: Callable[[], object],
+        **settings: Mapping[str, Any],
+    ) -> JavaNode:
+        """Start the JVM, and the containers, which wait for it.
+
+        Args:
+            services, directory, host, port, aeron_dir: as for :meth:`ClusterNode.launch`.
+            on_ready: called when all is started, just before it is returned; what it raises closes the node.
+            on_end: called on another thread when the JVM or a container has ended.
+            settings: by part, ``driver``, ``archive``, ``consensus_module`` and ``container``: settings by name.
+
+        Raises:
+            ConfigurationError: a setting that Java's node does not have, or a value that it does not take.
+            JavaError: there is no Java, or no jar of Aeron; the environment variable AERON_JAR names one.
+            ContainerError, OSError: a container cannot be made, see :meth:`ClusteredServiceContainer.launch`.
+        """
+        check_ports(host, port)
+        where = Path(directory).absolute()
+        name = f"[{host}]" if ":" in host else host
+        endpoints = [f"{name}:{each}" for each in range(port, port + PORT_COUNT)]
+        node = cls(where, aeron_dir if aeron_dir is not None else aeron_dir_of(where), endpoints, on_end)
+        try:
+            node._start_jvm(len(services), settings)
+            for service_id, service in enumerate(services):
+                node._start_container(service, service_id, settings.get("container", {}))
+            on_ready()
+        except BaseException:
+            node.close()
+            raise
+        return node
+
+    def _start_jvm(self, service_count: int, settings: Mapping[str, Mapping[str, Any]]) -> None:
+        any_port = f"{self._endpoints[0].rpartition(':')[0]}:0"
+        properties = {
+            "aeron.dir": self.aeron_dir,
+            "aeron.archive.dir": str(self.directory / "archive"),
+            "aeron.archive.control.channel": f"aeron:udp?endpoint={self._endpoints[-1]}",
+            "aeron.archive.replication.channel": f"aeron:udp?endpoint={any_port}",
+            "aeron.archive.recording.events.enabled": "false",
+            "aeron.cluster.dir": str(self.directory / "cluster"),
+            "aeron.cluster.members": f"0,{','.join(self._endpoints)}",
+            "aeron.cluster.ingress.channel": "aeron:udp",
+            "aeron.cluster.ingress.ipc.allowed": "true",
+            "aeron.cluster.replication.channel": f"aeron:udp?endpoint={any_port}",
+            "aeron.cluster.service.count": str(service_count),
+            **_properties("driver", settings, _DRIVER_PROPERTIES),
+            **_properties("archive", settings, _names(ArchiveSettings)),
+            **_properties("consensus_module", settings, _names(ConsensusModuleSettings)),
+        }
+        self.directory.mkdir(parents=True, exist_ok=True)
+        command = java_command(_MAIN_CLASS, [resolve_jar()], properties=properties, flags=_JVM_FLAGS)
+        self._jvm = Process("java-node", command, directory=self.directory)
+        self._closing.callback(self._end_jvm)
+        self._jvm.start()
+        threading.Thread(target=self._watch, name="java-node", daemon=True).start()
+
+    def _start_container(
+        self, service: ClusteredService | ServiceHandler, service_id: int, settings: Mapping[str, Any]
+    ) -> None:
+        where = {"aeron_dir": self.aeron_dir, "cluster_dir": self.directory / "cluster", "service_id": service_id}
+        container = ClusteredServiceContainer(Context(service, **{**where, **settings}), on_end=self._on_end)
+        self._closing.callback(container.close)
+        self._containers.append(container)
+        container.start()
+
+    def _watch(self) -> None:
+        while not self._is_closed.wait(_POLL_S):
+            if not self._jvm.is_running:
+                self._on_end()
+                return
+
+    @property
+    def pid(self) -> int:
+        """Process id of the JVM."""
+        return self._jvm.pid
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What has ended it; None while it runs, and when a tool or :meth:`close` did."""
+        for each in self._containers:
+            if each.failure is not None:
+                return None if getattr(each.failure, "is_expected", False) else each.failure
+        if not self._jvm.is_running and self._jvm.return_code != 0:
+            return ClusterError(f"Java's node ended with {self._jvm.return_code}: see {self._jvm.err_path}")
+        return None
+
+    def _end_jvm(self) -> None:
+        try:
+            if self._jvm.is_running:
+                self._jvm.stop(_STOP_LIMIT_S)
+        finally:
+            self._jvm.close()
+
+    def close(self) -> None:
+        """End the containers and then the JVM, in order; kill it if it has not ended after 30 seconds."""
+        self._is_closed.set()
+        self._closing.close()
+
+    def __enter__(self) -> JavaNode:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _names(kind: type) -> dict[str, str]:
+    """The system property of each setting."""
+    return {name: setting.property for name, setting in table_of(kind).items()}
+
+
+def _properties(part: str, settings: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for name, value in settings.get(part, {}).items():
+        if name not in names:
+            raise ConfigurationError(
+                f"{part}: Java's node has no setting {shown(name)}: {suggestion(name, names, _HELP)}"
+            )
+        if name == "idle_strategy":
+            if value not in _IDLE_STRATEGIES:
+                raise ConfigurationError(
+                    f"{part}: idle_strategy={shown(value)}: Java's node takes {', '.join(_IDLE_STRATEGIES)}"
+                )
+            value = _IDLE_STRATEGIES[value]
+        found[names[name]] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
