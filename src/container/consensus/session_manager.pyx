@@ -10,7 +10,6 @@ from collections import deque
 
 from libc.stdint cimport int32_t, int64_t
 
-from container.archive.authentication import is_authorised
 from container.codecs.cluster cimport (
     CLOSE_REASON_CLIENT_ACTION, CLOSE_REASON_SERVICE_ACTION, CLOSE_REASON_TIMEOUT, CLUSTER_SCHEMA_ID,
     EVENT_CODE_AUTHENTICATION_REJECTED, EVENT_CODE_CLOSED, EVENT_CODE_ERROR, EVENT_CODE_OK, EVENT_CODE_REDIRECT,
@@ -253,6 +252,16 @@ cdef class SessionManager:
                 session.closing(CLOSE_REASON_TIMEOUT)
         return 0
 
+    cdef bint may(self, int32_t template_id, object action_type, ClusterSession session) except -1:
+        """Whether its client is allowed what a message asks for; not where that cannot be said."""
+        cdef object allowed = False
+        try:
+            allowed = self.authorisation_service.is_authorised(
+                CLUSTER_SCHEMA_ID, template_id, action_type, session.encoded_principal)
+        except Exception as error:
+            self._on_error(error)
+        return allowed is True
+
     # What a follower learns from the log
 
     cdef int on_replay_session_open(
@@ -412,8 +421,7 @@ cdef class SessionManager:
     cdef bint _respond(self, ClusterSession session) except -1:
         """Answer somebody who wants no session; whether that was sent."""
         cdef bint is_done = False
-        if not is_authorised(
-                self.authorisation_service, CLUSTER_SCHEMA_ID, session.action.template_id, session.encoded_principal):
+        if not self.may(session.action.template_id, None, session):
             detail = f"Not authorised for {session.action.name}"
             session.refuse(EVENT_CODE_AUTHENTICATION_REJECTED, detail)
             self._on_error(ClusterEvent(
