@@ -1,8 +1,8 @@
 """The data pipeline, end to end: a cluster under load, ingested live, a kill, an audit, a replay, a report.
 
-Three members run the auction service; three traders bid all the time. Spark, in this process, reads the members'
-archives into Parquet while they are written. All of that lies in one temporary directory, which is removed at the end;
-the report stays.
+Three members run the auction service, each over this package's archive or, with ``--java``, over Java's; the consensus
+modules are Java's. Three traders bid all the time. Spark, in this process, reads the members' archives into Parquet
+while they are written. All of that lies in one temporary directory, which is removed at the end; the report stays.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from container.errors import ContainerError
 from container.recordings import open_member, read
 from container.recordings.frame_reader import segment_file_name, segment_position
+from container.testing.archive import ArchiveKind
 from container.testing.cluster import LocalCluster, Service
 from container.testing.process import wait_until
 from examples.auction_client import AuctionClient
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "build" / "pipeline-demo"
+MEMBER_COUNT = 3
 TRADERS = ("ada", "grace", "edsger")
 DECODER = "examples.auction_service:Request"
 SERVICE, NEXT_SERVICE = "examples.auction_service:AuctionService", "examples.pipeline_demo:NextAuctionService"
@@ -94,10 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; returns the exit code."""
     parser = argparse.ArgumentParser(prog="./run demo pipeline", description=__doc__)
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="where report.html is left (%(default)s)")
+    parser.add_argument("--java", action="store_true", help="the archives are Java's as well")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        run(options.out)
+        run(options.out, "java" if options.java else "native")
     except KeyboardInterrupt:
         print("interrupted: every process was ended and the temporary directory removed", flush=True)
         return 130
@@ -105,16 +108,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(out: Path) -> None:
+def run(out: Path, archive: ArchiveKind) -> None:
     """All steps."""
     os.chdir(ROOT)  # the workers of Spark and the services find the examples from here
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "container", "run", "examples.auction_service:AuctionService"]
-    with LocalCluster([Service(command)], properties=CALM) as cluster:
+    with LocalCluster([Service(command)], properties=CALM, archives=[archive] * MEMBER_COUNT) as cluster:
         say(f"all files lie in {cluster.base_dir}, which is removed at the end; the report will be in {out}")
         cluster.start()
         pids = [(member.node.pid, member.service.pid) for member in cluster.members]
-        say(f"started three members, each a Java node and a Python container, pids {pids}")
+        say(f"started three members, each with Java's consensus module, a {archive} archive and a Python container, pids {pids}")
         with spark_session() as spark:
             options, table = live(spark, cluster)
             manifest = finish_ingest(spark, options, table)

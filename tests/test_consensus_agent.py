@@ -1233,6 +1233,22 @@ def test_a_client_may_ask_for_a_snapshot_where_it_is_allowed(allowed: bool) -> N
     assert client.received() == []
 
 
+def test_who_cannot_be_said_to_be_allowed_is_not() -> None:
+    class Broken(DenyAll):
+        def is_authorised(self, *_asked: object) -> bool:
+            raise ValueError("no such table")
+
+    world = ConsensusWorld(authorisation_service=Broken()).lead()
+    client = world.client_of()
+    client.send("AdminRequest", correlation_id=50, request_type=0, payload=b"")
+    client.message(b"behind it")
+    world.work(3)
+    [(name, answer)] = client.received()
+    assert (name, answer["response_code"]) == ("AdminResponse", 2)
+    assert world.texts() == ["no such table"]
+    assert len(world.logged("SessionMessageHeader")) == 1
+
+
 def test_a_driver_that_cannot_add_egress_now_is_asked_again(world: ConsensusWorld) -> None:
     world.driver.fail_next_add("publication", RegistrationError.RESOURCE_TEMPORARILY_UNAVAILABLE)
     assert world.client_of().session_id == 1

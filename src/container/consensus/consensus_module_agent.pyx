@@ -722,9 +722,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
 
     def _answer_to_admin_request(self, ClusterSession session, int32_t request_type):
         name = "SNAPSHOT" if request_type == ADMIN_REQUEST_TYPE_SNAPSHOT else str(request_type)
-        allowed = self.sessions.authorisation_service.is_authorised(
-            CLUSTER_SCHEMA_ID, ADMIN_REQUEST_TEMPLATE_ID, request_type, session.encoded_principal)
-        if allowed is not True:
+        if not self.sessions.may(ADMIN_REQUEST_TEMPLATE_ID, request_type, session):
             return ADMIN_RESPONSE_CODE_UNAUTHORISED_ACCESS, f"Execution of the {name} request was not authorised"
         if request_type != ADMIN_REQUEST_TYPE_SNAPSHOT:
             return ADMIN_RESPONSE_CODE_ERROR, f"Unknown request type: {name}"

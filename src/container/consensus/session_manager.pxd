@@ -73,6 +73,7 @@ cdef class SessionManager:
     cdef int _process(self, list pending, int64_t leadership_term_id, int32_t leader_member_id) except -1
     cdef int _authenticate(self, ClusterSession session, int64_t now_ns) except -1
     cdef bint _open(self, ClusterSession session, int64_t leadership_term_id, int64_t now_ns) except -1
+    cdef bint may(self, int32_t template_id, object action_type, ClusterSession session) except -1
     cdef bint _respond(self, ClusterSession session) except -1
     cdef bint _append_close(self, ClusterSession session, int64_t leadership_term_id, bint is_told) except -1
     cdef bint _send_event(

@@ -10,7 +10,6 @@ from collections import deque
 
 from libc.stdint cimport int32_t, int64_t
 
-from container.archive.authentication import is_authorised
 from container.codecs.cluster cimport (
     CLOSE_REASON_CLIENT_ACTION, CLOSE_REASON_SERVICE_ACTION, CLOSE_REASON_TIMEOUT, CLUSTER_SCHEMA_ID,
     EVENT_CODE_AUTHENTICATION_REJECTED, EVENT_CODE_CLOSED, EVENT_CODE_ERROR, EVENT_CODE_OK, EVENT_CODE_REDIRECT,
@@ -257,6 +256,16 @@ cdef class SessionManager:
                 session.closing(CLOSE_REASON_TIMEOUT)
         return 0
 
+    cdef bint may(self, int32_t template_id, object action_type, ClusterSession session) except -1:
+        """Whether its client is allowed what a message asks for; not where that cannot be said."""
+        cdef object allowed = False
+        try:
+            allowed = self.authorisation_service.is_authorised(
+                CLUSTER_SCHEMA_ID, template_id, action_type, session.encoded_principal)
+        except Exception as error:
+            self._on_error(error)
+        return allowed is True
+
     # What a follower learns from the log
 
     cdef int on_replay_session_open(
@@ -424,8 +433,7 @@ cdef class SessionManager:
         cdef bytes answer
         if not action.is_accepted:
             return self._refuse_action(session, EVENT_CODE_ERROR, f"Not configured to accept {action.title}")
-        if not is_authorised(
-                self.authorisation_service, CLUSTER_SCHEMA_ID, action.template_id, session.encoded_principal):
+        if not self.may(action.template_id, None, session):
             return self._refuse_action(
                 session, EVENT_CODE_AUTHENTICATION_REJECTED, f"Not authorised for {action.title}")
         answer = action.answer(session.correlation_id)
