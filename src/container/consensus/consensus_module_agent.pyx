@@ -1150,15 +1150,11 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
 
     cdef int _connect_ingress(self) except -1:
         settings = self._settings
-        is_leader = self._role == LEADER
-        channel = channels.ingress_subscription_channel(
-            settings.ingress_channel, self.members.this_member.ingress_endpoint, is_leader=is_leader)
-        wanted = [] if channel is None else [channel]
-        if is_leader and settings.is_ipc_ingress_allowed:
-            wanted.append("aeron:ipc")
-        for each in wanted:
+        for channel in channels.ingress_subscription_channels(
+                settings.ingress_channel, self.members.this_member.ingress_endpoint, is_leader=self._role == LEADER,
+                is_ipc_allowed=settings.is_ipc_ingress_allowed):
             self._pending_ingress.append(
-                self._client.begin_add_subscription(each, settings.ingress_stream_id, False))
+                self._client.begin_add_subscription(channel, settings.ingress_stream_id, False))
         return 0
 
     cdef int _poll_ingress_adds(self) except -1:
