@@ -12,6 +12,7 @@ from container.consensus.ingress_adapter cimport IngressAdapter
 from container.consensus.log_adapter cimport LogAdapter
 from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.pending_service_messages cimport MessageAppender, PendingServiceMessageTracker
+from container.consensus.position_queue cimport PositionQueue
 from container.consensus.service_proxy cimport ServiceProxy
 from container.consensus.session_manager cimport SessionManager
 from container.consensus.steps cimport ActiveRecording, Deadline
@@ -88,7 +89,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef object _recovery_plan
     cdef str _ingress_endpoints
     cdef dict _expired_timers                   # correlation id -> how often it expired before it was scheduled
-    cdef object _uncommitted_timers             # deque of (log position, correlation id)
+    cdef PositionQueue _uncommitted_timers      # correlation ids
     cdef object _uncommitted_states             # deque of (log position, state before)
     cdef int64_t _channel_tag
     cdef PendingAdd _pending_log_publication

@@ -43,6 +43,7 @@ from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.pending_service_messages cimport (
     MessageAppender, PendingServiceMessageTracker, service_id_from_log_message, service_id_from_service_message,
 )
+from container.consensus.position_queue cimport PositionQueue
 from container.consensus.recovery_plan import create_recovery_plan, needed_recording_id
 from container.consensus.service_acks import ServiceAck, ServiceAckQueues
 from container.consensus.service_proxy cimport ServiceProxy
@@ -131,7 +132,7 @@ cdef class TimerAppender(TimerHandler):
             agent._leadership_term_id, correlation_id, agent._cluster_clock.time())
         if position <= 0:
             return False
-        agent._uncommitted_timers.append((position, correlation_id))
+        agent._uncommitted_timers.push(position, correlation_id)
         return True
 
 
@@ -230,7 +231,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._heartbeat_timeout_ns = settings.leader_heartbeat_timeout_ns
         self._end_of_term = self.end_of_term
         self._expired_timers = {}
-        self._uncommitted_timers, self._uncommitted_states, self._pending_ingress = deque(), deque(), []
+        self._uncommitted_timers = PositionQueue()
+        self._uncommitted_states, self._pending_ingress = deque(), []
         self._leadership_term_id = self._log_recording_id = self._log_subscription_id = NULL_VALUE
         self._append_counter_id = NULL_COUNTER_ID
         self._termination_position = NULL_POSITION
@@ -1184,17 +1186,15 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         cdef PendingServiceMessageTracker tracker
         for tracker in self._trackers:
             tracker.sweep_leader(commit_position)
-        while self._uncommitted_timers and <int64_t> self._uncommitted_timers[0][0] <= commit_position:
-            self._uncommitted_timers.popleft()
+        self._uncommitted_timers.sweep(commit_position)
         while self._uncommitted_states and <int64_t> self._uncommitted_states[0][0] <= commit_position:
             self._uncommitted_states.popleft()
         return self.sessions.sweep_uncommitted(commit_position)
 
     cdef int _restore_uncommitted(self, int64_t commit_position) except -1:
         cdef PendingServiceMessageTracker tracker
-        for position, correlation_id in self._uncommitted_timers:
-            if position > commit_position:
-                self._timers.schedule(correlation_id, 0)
+        for correlation_id in self._uncommitted_timers.after(commit_position):
+            self._timers.schedule(correlation_id, 0)
         self._uncommitted_timers.clear()
         for tracker in self._trackers:
             tracker.restore_uncommitted(commit_position)
