@@ -93,7 +93,6 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef object _uncommitted_states             # deque of (log position, state before)
     cdef int64_t _channel_tag
     cdef PendingAdd _pending_log_publication
-    cdef list _pending_ingress                  # of PendingAdd
 
     # the log's recording
     cdef int64_t _log_recording_id              # NULL_VALUE: there is none yet
@@ -137,8 +136,6 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int _sweep_uncommitted(self, int64_t commit_position) except -1
     cdef int _restore_uncommitted(self, int64_t commit_position) except -1
     cdef int _set_leadership_term(self, int64_t leadership_term_id) except -1
-    cdef int _connect_ingress(self) except -1
-    cdef int _poll_ingress_adds(self) except -1
     cdef int _tell_services_to_terminate(self, int64_t log_position) except -1
     cdef int _send_termination(self) except -1
     cdef int _begin_snapshot(self, int64_t log_position, int64_t timestamp, list acks) except -1

@@ -58,8 +58,7 @@ from container.errors import (
 )
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.seam cimport (
-    ACTION_ABORT, ACTION_CONTINUE, NULL_VALUE, ClientListener, Counter, Counters, Image, PendingAdd, Publication,
-    Subscription,
+    ACTION_ABORT, ACTION_CONTINUE, NULL_VALUE, ClientListener, Counter, Counters, Image, Publication,
 )
 
 cdef enum:
@@ -225,14 +224,15 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._acks = ServiceAckQueues(settings.service_count)
         self._listener = Listener.__new__(Listener, settings.service_count)
         self._log_adapter = LogAdapter(self, settings.log_fragment_limit)
-        self._ingress = IngressAdapter(self, settings.ingress_fragment_limit)
+        self._ingress = IngressAdapter(
+            self, self._client, settings.ingress_stream_id, settings.ingress_fragment_limit, self._on_error)
         self._deadline = Deadline(self._clock, settings.leader_heartbeat_timeout_ns)
         self._heartbeat_interval_ns = settings.leader_heartbeat_interval_ns
         self._heartbeat_timeout_ns = settings.leader_heartbeat_timeout_ns
         self._end_of_term = self.end_of_term
         self._expired_timers = {}
         self._uncommitted_timers = PositionQueue()
-        self._uncommitted_states, self._pending_ingress = deque(), []
+        self._uncommitted_states = deque()
         self._leadership_term_id = self._log_recording_id = self._log_subscription_id = NULL_VALUE
         self._append_counter_id = NULL_COUNTER_ID
         self._termination_position = NULL_POSITION
@@ -328,6 +328,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._mark_file_deadline_ns = now_ns + MARK_FILE_INTERVAL_NS
             self.context.mark_file.update_activity_timestamp(self._clock.epoch_ms())
             self._ingress.forget_lost()
+            self._ingress.try_again()
             self._consensus.forget_lost()
         lost_service_id = self._listener.lost_service_id
         if lost_service_id != NULL_VALUE and self._state != STATE_TERMINATING:
@@ -354,8 +355,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int _slow_tick_of_leader(self, int64_t now_ns) except -1:
         cdef int work_count = self._check_control_toggle(now_ns)
         cdef Image image
-        if self._pending_ingress:
-            work_count += self._poll_ingress_adds()
+        self._ingress.poll_adds()
         if self._state == STATE_ACTIVE:
             for image in self._ingress.take_lost_images():
                 self.sessions.on_unavailable_ingress_image(image.correlation_id)
@@ -952,7 +952,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         cdef Counters counters = self._all_counters
         cdef int64_t append_position = NULL_POSITION
         self.set_role(FOLLOWER)
-        self._close_ingress()
+        self._ingress.close()
         if self._join is not None:
             self._join.close()
             self._join = None
@@ -1120,7 +1120,9 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._counters.commit_position.set(election.log_position)
         self._leader = election.leader
         self.members.set_leader(self._leader.id)
-        self._connect_ingress()
+        self._ingress.connect(channels.ingress_subscription_channels(
+            self._settings.ingress_channel, self.members.this_member.ingress_endpoint, is_leader=self._role == LEADER,
+            is_ipc_allowed=self._settings.is_ipc_ingress_allowed))
         self._election = None
 
     def _begin_election(self, bint is_node_startup, int32_t graceful_closed_leader_id, int64_t leadership_term_id,
@@ -1147,38 +1149,6 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._leadership_term_id = leadership_term_id
         self._counters.leadership_term_id.set(leadership_term_id)
         return 0
-
-    # Ingress
-
-    cdef int _connect_ingress(self) except -1:
-        settings = self._settings
-        for channel in channels.ingress_subscription_channels(
-                settings.ingress_channel, self.members.this_member.ingress_endpoint, is_leader=self._role == LEADER,
-                is_ipc_allowed=settings.is_ipc_ingress_allowed):
-            self._pending_ingress.append(
-                self._client.begin_add_subscription(channel, settings.ingress_stream_id, False))
-        return 0
-
-    cdef int _poll_ingress_adds(self) except -1:
-        cdef PendingAdd pending
-        cdef Subscription subscription
-        cdef list left = []
-        while self._pending_ingress:
-            pending = self._pending_ingress.pop(0)
-            subscription = pending.poll()
-            if subscription is None:
-                left.append(pending)
-            else:
-                self._ingress.connect(subscription)
-        self._pending_ingress = left
-        return 0
-
-    def _close_ingress(self):
-        cdef PendingAdd pending
-        for pending in self._pending_ingress:
-            pending.close()
-        self._pending_ingress = []
-        self._ingress.close()
 
     # Commit and roll-back
 
@@ -1434,7 +1404,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         for generator in (self._start, self._preparation, self._join, self._snapshot):
             if generator is not None:
                 self._attempt(generator.close)
-        self._attempt(self._close_ingress)
+        self._attempt(self._ingress.close)
         self._attempt(self._log_adapter_leave)
         for closable in (self.log_publisher, self._archive, self._services, self._control, self._consensus):
             self._attempt(closable.close)
