@@ -114,12 +114,25 @@ def test_members_hear_each_other_on_their_consensus_endpoints() -> None:
 @pytest.mark.parametrize("is_leader", [True, False])
 def test_ingress_of_a_group_is_the_leader_s_alone(is_leader: bool) -> None:
     group = "aeron:udp?endpoint=224.20.30.39:24326"
-    assert channels.ingress_subscription_channel(group, "a:1", is_leader=is_leader) == (
-        f"{group}|rejoin=false|reliable=true" if is_leader else None
+    assert ingress(group, is_leader=is_leader) == ([f"{group}|rejoin=false|reliable=true"] if is_leader else [])
+    assert ingress("aeron:udp", is_leader=is_leader) == ["aeron:udp?endpoint=a:1|rejoin=false|reliable=true"]
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_ipc_ingress_is_the_leader_s_and_never_there_twice(is_leader: bool) -> None:
+    network = "aeron:udp?endpoint=a:1|rejoin=false|reliable=true"
+    assert ingress("aeron:udp", is_leader=is_leader, is_ipc_allowed=True) == (
+        [network, "aeron:ipc"] if is_leader else [network]
     )
-    assert channels.ingress_subscription_channel("aeron:udp", "a:1", is_leader=is_leader) == (
-        "aeron:udp?endpoint=a:1|rejoin=false|reliable=true"
-    )
+    for is_ipc_allowed in (True, False):
+        assert ingress("aeron:ipc?term-length=64k", is_leader=is_leader, is_ipc_allowed=is_ipc_allowed) == [
+            "aeron:ipc?term-length=64k|rejoin=false|reliable=true"
+        ]
+
+
+def ingress(template: str, *, is_leader: bool, is_ipc_allowed: bool = False) -> list[str]:
+    """Where the clients of member a:1 reach it."""
+    return channels.ingress_subscription_channels(template, "a:1", is_leader=is_leader, is_ipc_allowed=is_ipc_allowed)
 
 
 def test_egress_is_what_the_client_asks_for_but_for_what_the_setting_says() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from container.aeron.media_driver import MediaDriver
 from container.api import ClusteredService
 from container.archive.native_archive import Archive
+from container.client import AeronCluster
 from container.clustered_service_container import ClusteredServiceContainer
 from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import BackupRequests, ConsensusModuleContext
@@ -213,3 +215,22 @@ def test_it_ends_with_a_service_that_ends(place: Place) -> None:
     assert module.join(LIMIT_S)
     assert isinstance(module.failure, ClusterTermination)
     assert not module.failure.is_expected
+
+
+def test_clients_reach_it_once_its_port_is_given_back(place: Place) -> None:
+    host, port = place.endpoints.ingress.rsplit(":", 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind((socket.gethostbyname(host), int(port)))
+        module = ConsensusModule.launch(**place.settings())
+        service = place.service()
+        errors = module.context.counters.error_counter
+        wait_until(lambda: leads(module) and errors.value > 0, LIMIT_S, "the driver to refuse the port")
+    with module, service:
+        AeronCluster.connect(
+            aeron_dir=place.driver.aeron_dir,
+            ingress_channel="aeron:udp",
+            ingress_endpoints=f"0={place.endpoints.ingress}",
+            egress_channel="aeron:udp?endpoint=localhost:0",
+            message_timeout=LIMIT_S,
+        ).close()
+        assert module.failure is None

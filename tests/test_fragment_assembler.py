@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from container.testing import transport_probe as seam
+from container.testing.manual_time import ManualClock
 from container.testing.memory_log import MemoryImage, MemoryLog
+from container.testing.memory_transport import MemoryDriver
 from container.transport.fragment_assembler import BytesAssembler, FragmentAssembler, SessionFragmentAssembler
 from container.transport.seam import FragmentHandler
 
@@ -457,6 +459,16 @@ def test_interleaved_sessions_are_told_apart(data: st.DataObject) -> None:
     for session_id, everything in expected.items():
         got = [payload for payload, header in collector.messages if header["session_id"] == session_id]
         assert b"".join(got) == everything
+
+
+def test_what_a_publisher_began_to_send_is_forgotten_once_it_is_gone(collector: seam.CollectingHandler) -> None:
+    client = MemoryDriver(ManualClock()).connect("client")
+    subscription = seam.add_subscription(client, "aeron:ipc", 5)
+    there = seam.add_publication(client, "aeron:ipc", 5, exclusive=True).session_id
+    assembler = SessionFragmentAssembler(collector)
+    for session_id in (there, there + 1):
+        Wire(assembler, session_id=session_id).send(b"half", BEGIN)
+    assert seam.forget_lost(assembler, subscription) == [there]
 
 
 @settings(max_examples=300, deadline=None)

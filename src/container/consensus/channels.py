@@ -122,16 +122,21 @@ def consensus_publication_channel(
     return str(uri)
 
 
-def ingress_subscription_channel(template: str, ingress_endpoint: str, *, is_leader: bool) -> str | None:
-    """Where clients reach this member; None for a follower whose clients reach all members on one group."""
+def ingress_subscription_channels(
+    template: str, ingress_endpoint: str, *, is_leader: bool, is_ipc_allowed: bool
+) -> list[str]:
+    """Where clients reach this member: nowhere on a follower whose clients reach all members on one group.
+
+    A leader is reached over IPC as well where that is allowed, but never twice: each message would come twice.
+    """
     uri = ChannelUri.parse(template)
     if uri.is_udp:
         uri.put_if_absent("endpoint", ingress_endpoint)
         if not is_leader and is_multicast(uri.get("endpoint")):
-            return None
+            return []
     uri.put("rejoin", "false")
     uri.put("reliable", "true")
-    return str(uri)
+    return [str(uri), "aeron:ipc"] if is_leader and is_ipc_allowed and not uri.is_ipc else [str(uri)]
 
 
 def response_channel(requested: str, template: str | None, *, is_ipc_allowed: bool) -> str:

@@ -12,6 +12,7 @@ from container.consensus.ingress_adapter cimport IngressAdapter
 from container.consensus.log_adapter cimport LogAdapter
 from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.pending_service_messages cimport MessageAppender, PendingServiceMessageTracker
+from container.consensus.position_queue cimport PositionQueue
 from container.consensus.service_proxy cimport ServiceProxy
 from container.consensus.session_manager cimport SessionManager
 from container.consensus.steps cimport ActiveRecording, Deadline
@@ -90,12 +91,10 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef object _recovery_plan
     cdef str _ingress_endpoints
     cdef dict _expired_timers                   # correlation id -> how often it expired before it was scheduled
-    cdef object _uncommitted_timers             # deque of (log position, correlation id)
+    cdef PositionQueue _uncommitted_timers      # correlation ids
     cdef object _uncommitted_states             # deque of (log position, state before)
     cdef int64_t _channel_tag
     cdef PendingAdd _pending_log_publication
-    cdef list _pending_ingress                  # of (channel, PendingAdd or None: not asked for yet)
-    cdef int64_t _ingress_deadline_ns           # before which nothing is asked for again that failed
 
     # the log's recording
     cdef int64_t _log_recording_id              # NULL_VALUE: there is none yet
@@ -142,8 +141,6 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int _sweep_uncommitted(self, int64_t commit_position) except -1
     cdef int _restore_uncommitted(self, int64_t commit_position) except -1
     cdef int _set_leadership_term(self, int64_t leadership_term_id) except -1
-    cdef int _connect_ingress(self) except -1
-    cdef int _poll_ingress_adds(self, int64_t now_ns) except -1
     cdef int _tell_services_to_terminate(self, int64_t log_position) except -1
     cdef int _send_termination(self) except -1
     cdef int _begin_snapshot(self, int64_t log_position, int64_t timestamp, list acks) except -1

@@ -44,6 +44,7 @@ from container.consensus.pending_service_messages cimport (
     MessageAppender, PendingServiceMessageTracker, service_id_from_log_message, service_id_from_service_message,
 )
 from container.consensus.recording_log_validator import validate_recording_log
+from container.consensus.position_queue cimport PositionQueue
 from container.consensus.recovery_plan import create_recovery_plan, needed_recording_id
 from container.consensus.service_acks import ServiceAck, ServiceAckQueues
 from container.consensus.service_proxy cimport ServiceProxy
@@ -58,15 +59,13 @@ from container.errors import (
 )
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.seam cimport (
-    ACTION_ABORT, ACTION_CONTINUE, NULL_VALUE, ClientListener, Counter, Counters, Image, PendingAdd, Publication,
-    Subscription,
+    ACTION_ABORT, ACTION_CONTINUE, NULL_VALUE, ClientListener, Counter, Counters, Image, Publication,
 )
 
 cdef enum:
     NULL_POSITION = -1
     SLOW_TICK_INTERVAL_NS = 10 * 1_000_000
     MARK_FILE_INTERVAL_NS = 1_000_000_000
-    INGRESS_RETRY_INTERVAL_NS = 1_000_000_000
     ACTION_FLAGS_DEFAULT = 0
     ACTION_FLAGS_STANDBY_SNAPSHOT = 1
     CONSENSUS_MODULE_SERVICE_ID = -1
@@ -137,7 +136,7 @@ cdef class TimerAppender(TimerHandler):
             agent._leadership_term_id, correlation_id, agent._cluster_clock.time())
         if position <= 0:
             return False
-        agent._uncommitted_timers.append((position, correlation_id))
+        agent._uncommitted_timers.push(position, correlation_id)
         return True
 
 
@@ -230,13 +229,15 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._acks = ServiceAckQueues(settings.service_count, self._on_error)
         self._listener = Listener.__new__(Listener, settings.service_count)
         self._log_adapter = LogAdapter(self, settings.log_fragment_limit)
-        self._ingress = IngressAdapter(self, settings.ingress_fragment_limit)
+        self._ingress = IngressAdapter(
+            self, self._client, settings.ingress_stream_id, settings.ingress_fragment_limit, self._on_error)
         self._deadline = Deadline(self._clock, settings.leader_heartbeat_timeout_ns)
         self._heartbeat_interval_ns = settings.leader_heartbeat_interval_ns
         self._heartbeat_timeout_ns = settings.leader_heartbeat_timeout_ns
         self._end_of_term = self.end_of_term
         self._expired_timers = {}
-        self._uncommitted_timers, self._uncommitted_states, self._pending_ingress = deque(), deque(), []
+        self._uncommitted_timers = PositionQueue()
+        self._uncommitted_states = deque()
         self._leadership_term_id = self._log_recording_id = self._log_subscription_id = NULL_VALUE
         self._append_counter_id = NULL_COUNTER_ID
         self._termination_position = NULL_POSITION
@@ -332,6 +333,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._mark_file_deadline_ns = now_ns + MARK_FILE_INTERVAL_NS
             self.context.mark_file.update_activity_timestamp(self._clock.epoch_ms())
             self._ingress.forget_lost()
+            self._ingress.try_again()
             self._consensus.forget_lost()
         lost_service_id = self._listener.lost_service_id
         if lost_service_id != NULL_VALUE and self._state != STATE_TERMINATING:
@@ -359,8 +361,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int _slow_tick_of_leader(self, int64_t now_ns) except -1:
         cdef int work_count = self._check_control_toggle(now_ns)
         cdef Image image
-        if self._pending_ingress:
-            work_count += self._poll_ingress_adds(now_ns)
+        self._ingress.poll_adds()
         if self._state == STATE_ACTIVE:
             for image in self._ingress.take_lost_images():
                 self.sessions.on_unavailable_ingress_image(image.correlation_id)
@@ -985,7 +986,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         cdef Counters counters = self._all_counters
         cdef int64_t append_position = NULL_POSITION
         self.set_role(FOLLOWER)
-        self._close_ingress()
+        self._ingress.close()
         if self._join is not None:
             self._join.close()
             self._join = None
@@ -1158,7 +1159,9 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._counters.commit_position.set(election.log_position)
         self._leader = election.leader
         self.members.set_leader(self._leader.id)
-        self._connect_ingress()
+        self._ingress.connect(channels.ingress_subscription_channels(
+            self._settings.ingress_channel, self.members.this_member.ingress_endpoint, is_leader=self._role == LEADER,
+            is_ipc_allowed=self._settings.is_ipc_ingress_allowed))
         self._election = None
 
     def _begin_election(self, bint is_node_startup, int32_t graceful_closed_leader_id, int64_t leadership_term_id,
@@ -1191,71 +1194,21 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._counters.leadership_term_id.set(leadership_term_id)
         return 0
 
-    # Ingress
-
-    cdef int _connect_ingress(self) except -1:
-        settings = self._settings
-        is_leader = self._role == LEADER
-        channel = channels.ingress_subscription_channel(
-            settings.ingress_channel, self.members.this_member.ingress_endpoint, is_leader=is_leader)
-        wanted = [] if channel is None else [channel]
-        if is_leader and settings.is_ipc_ingress_allowed:
-            wanted.append("aeron:ipc")
-        self._pending_ingress = [(each, None) for each in wanted]
-        self._ingress_deadline_ns = 0
-        return 0
-
-    cdef int _poll_ingress_adds(self, int64_t now_ns) except -1:
-        """Look after the subscriptions of the ingress; one that failed is asked for again, as its port may be free."""
-        cdef PendingAdd pending
-        cdef Subscription subscription
-        cdef bint is_failed
-        cdef list left = []
-        for channel, pending in self._pending_ingress:
-            subscription = None
-            is_failed = False
-            if pending is not None or now_ns >= self._ingress_deadline_ns:
-                try:
-                    if pending is None:
-                        pending = self._client.begin_add_subscription(channel, self._settings.ingress_stream_id, False)
-                    subscription = pending.poll()
-                except Exception as error:
-                    self._on_error(error)
-                    is_failed = True
-            if subscription is not None:
-                self._ingress.connect(subscription)
-            else:
-                left.append((channel, None if is_failed else pending))
-            if is_failed:
-                self._ingress_deadline_ns = now_ns + INGRESS_RETRY_INTERVAL_NS
-        self._pending_ingress = left
-        return 0
-
-    def _close_ingress(self):
-        cdef PendingAdd pending
-        for _channel, pending in self._pending_ingress:
-            if pending is not None:
-                pending.close()
-        self._pending_ingress = []
-        self._ingress.close()
-
     # Commit and roll-back
 
     cdef int _sweep_uncommitted(self, int64_t commit_position) except -1:
         cdef PendingServiceMessageTracker tracker
         for tracker in self._trackers:
             tracker.sweep_leader(commit_position)
-        while self._uncommitted_timers and <int64_t> self._uncommitted_timers[0][0] <= commit_position:
-            self._uncommitted_timers.popleft()
+        self._uncommitted_timers.sweep(commit_position)
         while self._uncommitted_states and <int64_t> self._uncommitted_states[0][0] <= commit_position:
             self._uncommitted_states.popleft()
         return self.sessions.sweep_uncommitted(commit_position)
 
     cdef int _restore_uncommitted(self, int64_t commit_position) except -1:
         cdef PendingServiceMessageTracker tracker
-        for position, correlation_id in self._uncommitted_timers:
-            if position > commit_position:
-                self._timers.schedule(correlation_id, 0)
+        for correlation_id in self._uncommitted_timers.after(commit_position):
+            self._timers.schedule(correlation_id, 0)
         self._uncommitted_timers.clear()
         for tracker in self._trackers:
             tracker.restore_uncommitted(commit_position)
@@ -1530,7 +1483,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         for generator in (self._start, self._preparation, self._join, self._snapshot, self._validation):
             if generator is not None:
                 self._attempt(generator.close)
-        self._attempt(self._close_ingress)
+        self._attempt(self._ingress.close)
         self._attempt(self._log_adapter_leave)
         for closable in (self.log_publisher, self._archive, self._services, self._control, self._consensus):
             self._attempt(closable.close)

@@ -1,10 +1,10 @@
 # Clients' requests and messages in.
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int32_t, uint8_t
 
 from container.codecs.sbe cimport MessageHeader
 from container.consensus.event_handler cimport ConsensusEventHandler
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
-from container.transport.seam cimport FragmentHandler, FrameHeader, Image, Subscription
+from container.transport.seam cimport Client, FragmentHandler, FrameHeader, Image, Subscription
 
 
 cdef class IngressStream(FragmentHandler):      # one subscription
@@ -23,9 +23,17 @@ cdef class IngressStream(FragmentHandler):      # one subscription
 cdef class IngressAdapter:
     cdef ConsensusEventHandler _handler
     cdef int _fragment_limit
+    cdef Client _client
+    cdef int32_t _stream_id
+    cdef object _on_error
     cdef list _streams                          # of IngressStream
+    cdef list _pending                          # of (channel, PendingAdd)
+    cdef list _refused                          # channels that the driver refused
     cdef int poll(self) except -1
-    cdef int connect(self, Subscription subscription) except -1
+    cdef int connect(self, list wanted) except -1
+    cdef int poll_adds(self) except -1
+    cdef int try_again(self) except -1
+    cdef int _add(self, Subscription subscription) except -1
     cdef int forget_lost(self) except -1        # what clients began to send that are gone
     cdef list take_lost_images(self)            # images from which clients came that are closed now, each once
     cpdef int close(self) except -1

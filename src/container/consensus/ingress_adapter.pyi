@@ -1,9 +1,10 @@
 """Clients' requests and messages in, over the network and over IPC."""
 
+from collections.abc import Callable
 from typing import final
 
 from container.consensus.event_handler import ConsensusEventHandler
-from container.transport.seam import FragmentHandler
+from container.transport.seam import Client, FragmentHandler
 
 @final
 class IngressStream(FragmentHandler):
@@ -13,5 +14,12 @@ class IngressStream(FragmentHandler):
 class IngressAdapter:
     """Feeds a :class:`ConsensusEventHandler` with what clients send, at most ``fragment_limit`` messages at a poll."""
 
-    def __init__(self, handler: ConsensusEventHandler, fragment_limit: int) -> None: ...
+    def __init__(
+        self,
+        handler: ConsensusEventHandler,
+        client: Client,
+        stream_id: int,
+        fragment_limit: int,
+        on_error: Callable[[Exception], object],
+    ) -> None: ...
     def close(self) -> int: ...

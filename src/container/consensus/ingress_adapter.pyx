@@ -11,7 +11,9 @@ from container.consensus.event_handler cimport ConsensusEventHandler
 from container.errors import CodecError
 from container.transport.decoding cimport bytes_of, check_codec, decode_ascii
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
-from container.transport.seam cimport ACTION_CONTINUE, FragmentHandler, FrameHeader, Image, Subscription
+from container.transport.seam cimport (
+    ACTION_CONTINUE, Client, FragmentHandler, FrameHeader, Image, PendingAdd, Subscription,
+)
 
 
 cdef class IngressStream(FragmentHandler):
@@ -120,16 +122,57 @@ cdef class IngressStream(FragmentHandler):
 cdef class IngressAdapter:
     """Feeds a :class:`ConsensusEventHandler` with what clients send, at most ``fragment_limit`` messages at a poll.
 
-    The limit is for each of the subscriptions that :meth:`connect` is given.
+    Args:
+        handler: what is given the messages.
+        client: what the subscriptions are added to (Client).
+        stream_id: of ingress (int).
+        fragment_limit: for each of the subscriptions (int).
+        on_error: is given why the driver refuses one (Exception); it must not raise.
     """
 
-    def __init__(self, ConsensusEventHandler handler not None, int fragment_limit):
+    def __init__(self, ConsensusEventHandler handler not None, Client client not None, int32_t stream_id,
+                 int fragment_limit, on_error):
         self._handler = handler
+        self._client = client
+        self._stream_id = stream_id
         self._fragment_limit = fragment_limit
-        self._streams = []
+        self._on_error = on_error
+        self._streams, self._pending, self._refused = [], [], []
 
-    cdef int connect(self, Subscription subscription) except -1:
-        """Poll a subscription from now on; it is closed by :meth:`close`."""
+    cdef int connect(self, list wanted) except -1:
+        """Ask the driver for subscriptions to these channels; :meth:`poll_adds` looks after them."""
+        for channel in wanted:
+            self._pending.append((channel, self._client.begin_add_subscription(channel, self._stream_id, False)))
+        return 0
+
+    cdef int poll_adds(self) except -1:
+        """Poll the subscriptions that the driver has added from now on; one that it refuses is told."""
+        cdef list pending = self._pending
+        cdef PendingAdd add
+        cdef object subscription, failure
+        self._pending = []
+        for channel, add in pending:
+            subscription = failure = None
+            try:
+                subscription = add.poll()
+            except Exception as error:
+                failure = error
+            if failure is not None:
+                self._refused.append(channel)
+                self._on_error(failure)
+            elif subscription is None:
+                self._pending.append((channel, add))
+            else:
+                self._add(subscription)
+        return 0
+
+    cdef int try_again(self) except -1:
+        """Ask again for what the driver has refused: whoever has the port may give it back."""
+        cdef list refused = self._refused
+        self._refused = []
+        return self.connect(refused)
+
+    cdef int _add(self, Subscription subscription) except -1:
         cdef IngressStream stream = IngressStream.__new__(IngressStream)
         stream._subscription, stream._handler, stream._images = subscription, self._handler, {}
         stream._assembler = SessionFragmentAssembler(stream)
@@ -159,8 +202,11 @@ cdef class IngressAdapter:
     cpdef int close(self) except -1:
         """Close the subscriptions; clients lose their image of the ingress. May be called twice."""
         cdef IngressStream stream
-        cdef list streams = self._streams
-        self._streams = []
+        cdef PendingAdd pending
+        cdef list streams = self._streams, adds = self._pending
+        self._streams, self._pending, self._refused = [], [], []
+        for _channel, pending in adds:
+            pending.close()
         for stream in streams:
             stream._subscription.close()
         return 0

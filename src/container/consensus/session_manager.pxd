@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from container.consensus.cluster_clock cimport ClusterClock
 from container.consensus.cluster_session cimport ClusterSession
 from container.consensus.log_publisher cimport LogPublisher
+from container.consensus.session_table cimport SessionTable
 from container.transport.seam cimport Client, Clock, Counter, Image
 
 
@@ -23,7 +24,7 @@ cdef class SessionManager:
     cdef int64_t _session_timeout_ns
     cdef int64_t _leader_heartbeat_timeout_ns
     cdef int _max_concurrent_sessions
-    cdef dict _by_id                        # session id -> ClusterSession: those that are in the log
+    cdef SessionTable _table                # those that are in the log
     cdef list _pending                      # of clients that want a session
     cdef list _pending_actions              # of those that want an answer, and no session
     cdef list _refused                      # that are to be told so

@@ -23,6 +23,7 @@ from container.consensus.cluster_session cimport (
     AUTHENTICATED, CHALLENGED, CLOSING, CONNECTED, CONNECTING, INIT, INVALID, OPEN, REJECTED, ClusterSession,
 )
 from container.consensus.log_publisher cimport LogPublisher
+from container.consensus.session_table cimport SessionTable
 from container.errors import ClosedError, ClusterError, ClusterEvent, MessageTooLongError
 from container.transport.seam cimport NULL_VALUE, Client, Counter, Image
 
@@ -111,18 +112,18 @@ cdef class SessionManager:
         self._session_timeout_ns = session_timeout_ns
         self._leader_heartbeat_timeout_ns = leader_heartbeat_timeout_ns
         self._max_concurrent_sessions = max_concurrent_sessions
-        self._by_id = {}
+        self._table = SessionTable()
         self._pending, self._pending_actions, self._refused = [], [], []
         self._uncommitted_closed, self._uncommitted_ids = deque(), deque()
         self.next_session_id = self.next_committed_session_id = 1
 
     cdef ClusterSession find(self, int64_t cluster_session_id):
         """A session that is in the log, or None."""
-        return self._by_id.get(cluster_session_id)
+        return self._table.find(cluster_session_id)
 
     cdef list in_order(self):
         """The sessions that are in the log, by their ids."""
-        return [self._by_id[each] for each in sorted(self._by_id)]
+        return self._table.in_order()
 
     # Requests
 
@@ -158,7 +159,7 @@ cdef class SessionManager:
             return self._refuse(session, EVENT_CODE_REDIRECT, ingress_endpoints, False)
         if self._check_version(session, version):
             return 0
-        if len(self._pending) + len(self._by_id) >= self._max_concurrent_sessions:
+        if len(self._pending) + len(self._table.sessions) >= self._max_concurrent_sessions:
             return self._refuse(session, EVENT_CODE_ERROR, SESSION_LIMIT, True)
         session.link(image.correlation_id)
         return self._begin_authentication(session, encoded_credentials, self._pending)
@@ -251,7 +252,7 @@ cdef class SessionManager:
     cdef int on_unavailable_ingress_image(self, int64_t image_correlation_id) except -1:
         """The ingress of clients is gone: sessions that came on it are closed at the next check."""
         cdef ClusterSession session
-        for session in self._by_id.values():
+        for session in self._table.sessions:
             if session.ingress_image_correlation_id == image_correlation_id and session.is_open():
                 session.closing(CLOSE_REASON_TIMEOUT)
         return 0
@@ -277,7 +278,7 @@ cdef class SessionManager:
         session.answer_to(correlation_id, self._clock.nano_time())
         session.open(log_position)
         session.open_event_sent()
-        self._by_id[cluster_session_id] = session
+        self._table.add(session)
         self.next_session_id = max(self.next_session_id, cluster_session_id + 1)
         self.next_committed_session_id = max(self.next_committed_session_id, cluster_session_id + 1)
         return 0
@@ -299,7 +300,7 @@ cdef class SessionManager:
         cdef ClusterSession session = ClusterSession(
             cluster_session_id, response_channel, response_stream_id, self._label(response_channel), self._on_error)
         session.load(correlation_id, opened_log_position, close_reason)
-        self._by_id[cluster_session_id] = session
+        self._table.add(session)
         if cluster_session_id >= self.next_session_id:
             self.next_session_id = self.next_committed_session_id = cluster_session_id + 1
         return 0
@@ -416,7 +417,7 @@ cdef class SessionManager:
             return False
         session.open(position)
         session.time_of_last_activity_ns = now_ns
-        self._by_id[session.id] = session
+        self._table.add(session)
         self._uncommitted_ids.append((position, session.id + 1))
         self._send_open_event(session, leadership_term_id)
         return True
@@ -457,7 +458,7 @@ cdef class SessionManager:
         cdef int64_t now_ns = self._clock.nano_time()
         cdef int work_count = 0
         cdef list closing = None
-        for session in self._by_id.values():
+        for session in self._table.sessions:
             if session.state == OPEN:
                 if session.has_timed_out(now_ns, self._session_timeout_ns):
                     session.closing(CLOSE_REASON_TIMEOUT)
@@ -509,7 +510,7 @@ cdef class SessionManager:
             self._leader_heartbeat_timeout_ns, detail)
 
     cdef int _remove(self, ClusterSession session) except -1:
-        self._by_id.pop(session.id, None)
+        self._table.remove(session.id)
         return session.close()
 
     # Elections
@@ -518,7 +519,7 @@ cdef class SessionManager:
         """This member leads now. After a start of the cluster no client is there any more; else each is to be told."""
         cdef ClusterSession session
         cdef int64_t now_ns = self._clock.nano_time()
-        for session in self._by_id.values():
+        for session in self._table.sessions:
             if session.state != OPEN:
                 continue
             if is_startup:
@@ -532,7 +533,7 @@ cdef class SessionManager:
     cdef int clear_after(self, int64_t log_position, int64_t leadership_term_id) except -1:
         """Forget sessions whose open event no majority has, and those that are not in the log."""
         cdef ClusterSession session
-        for session in [each for each in self._by_id.values()]:
+        for session in self._table.in_order():
             if session.opened_log_position > log_position:
                 self._send_event(session, leadership_term_id, self._member_id, EVENT_CODE_CLOSED, "election")
                 self._remove(session)
@@ -545,7 +546,7 @@ cdef class SessionManager:
     cdef int disconnect(self) except -1:
         """This member leads no more: whoever does sends to the clients."""
         cdef ClusterSession session
-        for session in self._by_id.values():
+        for session in self._table.sessions:
             session.lose_ingress()
         return 0
 
@@ -566,7 +567,7 @@ cdef class SessionManager:
         for session in self._uncommitted_closed:
             if session.opened_log_position <= commit_position:
                 session.restore()
-                self._by_id[session.id] = session
+                self._table.add(session)
         self._uncommitted_closed.clear()
         self._uncommitted_ids.clear()
         return 0
@@ -575,14 +576,14 @@ cdef class SessionManager:
         """No client was heard for a reason of ours: none is to time out for it."""
         cdef ClusterSession session
         cdef int64_t now_ns = self._clock.nano_time()
-        for session in self._by_id.values():
+        for session in self._table.sessions:
             session.time_of_last_activity_ns = now_ns
         return 0
 
     cdef int close(self) except -1:
         """Close all egress."""
         cdef ClusterSession session
-        for session in [*self._by_id.values(), *self._pending, *self._pending_actions, *self._refused]:
+        for session in [*self._table.sessions, *self._pending, *self._pending_actions, *self._refused]:
             session.close()
         return 0
 

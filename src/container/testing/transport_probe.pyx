@@ -10,6 +10,7 @@ from libc.string cimport memcpy
 from container.common.sealed cimport hide, seal
 from container.service.event_handler cimport EventHandler
 from container.service.snapshot_loader cimport SnapshotImage
+from container.transport.fragment_assembler cimport SessionFragmentAssembler
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.seam cimport (
     ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, BlockHandler, BufferVector, Claim, Client,
@@ -194,6 +195,12 @@ def invoke(Client client not None):
 
 def nano_time(Client client not None):
     return client.clock.nano_time()
+
+
+def forget_lost(SessionFragmentAssembler assembler not None, Subscription subscription not None):
+    """Have it forget messages of publishers that are gone; the session ids of those that are begun (list of int)."""
+    assembler.forget_lost(subscription)
+    return sorted(assembler._assemblers)
 
 
 def epoch_ms(Client client not None):
