@@ -99,6 +99,7 @@ def test_java_takes_the_directory_over_and_gives_it_back_in_the_middle_of_a_clus
         release(member, started)  # kill -9 of all
 
 
+@pytest.mark.nodes("native", "java")
 def test_java_s_tools_accept_the_directory_live_stopped_and_killed(node: NodeFactory) -> None:
     member = node(archive="native")
     started = start_ledger(member, "python")

@@ -162,6 +162,7 @@ def test_java_s_tool_reads_what_the_node_says_of_itself(node: NodeFactory) -> No
         ("is-leader", ""),
         ("recording-log", "leadershipTermId=0"),
         ("errors", "distinct errors observed"),
+        ("validate-recording-log", "VALIDATE_RECORDING_LOG applied successfully"),
     ):
         answer = member.cluster_tool(word)
         assert answer.return_code == 0, f"{word}: {answer.output}"
