@@ -117,7 +117,7 @@ def run(out: Path, archive: ArchiveKind) -> None:
         say(f"all files lie in {cluster.base_dir}, which is removed at the end; the report will be in {out}")
         cluster.start()
         pids = [(member.node.pid, member.service.pid) for member in cluster.members]
-        say(f"started three members, each with Java's consensus module, a {archive} archive and a Python container, pids {pids}")
+        say(f"started three members, each Java's consensus module, {archive} archive, Python container, pids {pids}")
         with spark_session() as spark:
             options, table = live(spark, cluster)
             manifest = finish_ingest(spark, options, table)

@@ -122,7 +122,7 @@ ROOMS = {
         "launching, running and closing a container; the command `aeron-cluster`",
         "__init__ __main__ cli clustered_service_container context node run_service setting_types",
         "interface common settings transport storage aeron files archive-client service client consensus "
-        "archive-front pipeline replay",
+        "archive-front pipeline replay testing",
     ),
 }
 

@@ -363,14 +363,14 @@ def test_an_ingress_that_cannot_be_had_is_asked_for_again() -> None:
     world = MemberWorld()
     world.close()
     world.errors.clear()
-    subscribe = channels.ingress_subscription_channel
+    subscribe = channels.ingress_subscription_channels
 
-    def subscribe_in_vain(*arguments: Any, **keywords: Any) -> str | None:
+    def subscribe_in_vain(*arguments: Any, **keywords: Any) -> list[str]:
         world.driver.fail_next_add("subscription", text="the port is in use")
         return subscribe(*arguments, **keywords)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(channels, "ingress_subscription_channel", subscribe_in_vain)
+        patch.setattr(channels, "ingress_subscription_channels", subscribe_in_vain)
         world.open()
     world.wait(100)
     client = WorldClient(world, 30_001, is_ipc=False)

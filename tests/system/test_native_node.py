@@ -23,9 +23,9 @@ LEDGER = "tests.system.ledger_service:LedgerService"
 
 @pytest.mark.parametrize("ipc", [False, True], ids=["udp", "ipc"])
 @pytest.mark.parametrize("mode", ["SHARED", pytest.param("DEDICATED", marks=pytest.mark.slow)])
-def test_java_s_client_gets_every_message_back(java_classes: object, mode: str, ipc: bool) -> None:
+def test_java_s_client_gets_every_message_back(java_classes: Path, mode: str, ipc: bool) -> None:
     service = "examples.echo_service:EchoService"
-    with NativeNode(service, threading_mode=mode, environment=ENVIRONMENT, class_path=[java_classes]) as node:  # type: ignore[list-item]
+    with NativeNode(service, threading_mode=mode, environment=ENVIRONMENT, class_path=[java_classes]) as node:
         node.start().await_leader(LIMIT_S)
         result = run_echo_client(node, "messages=1000", ipc=ipc)
         assert (result["sent"], result["received"], result["mismatches"]) == (1000, 1000, 0)
@@ -33,8 +33,8 @@ def test_java_s_client_gets_every_message_back(java_classes: object, mode: str, 
         assert node.errors() == {}
 
 
-def test_it_goes_on_after_a_kill_and_ends_with_java_s_tool(java_classes: object) -> None:
-    with NativeNode(LEDGER, environment=ENVIRONMENT, class_path=[java_classes]) as node:  # type: ignore[list-item]
+def test_it_goes_on_after_a_kill_and_ends_with_java_s_tool(java_classes: Path) -> None:
+    with NativeNode(LEDGER, environment=ENVIRONMENT, class_path=[java_classes]) as node:
         node.start().await_leader(LIMIT_S)
         before = run_ledger_client(node, *PUTS, "hash")[-1]
         node.take_snapshot()

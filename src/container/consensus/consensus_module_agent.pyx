@@ -1483,7 +1483,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         for generator in (self._start, self._preparation, self._join, self._snapshot, self._validation):
             if generator is not None:
                 self._attempt(generator.close)
-        self._attempt(self._ingress.close)
+        closable = self._ingress
+        self._attempt(closable.close)
         self._attempt(self._log_adapter_leave)
         for closable in (self.log_publisher, self._archive, self._services, self._control, self._consensus):
             self._attempt(closable.close)

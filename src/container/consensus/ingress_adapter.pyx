@@ -146,7 +146,7 @@ cdef class IngressAdapter:
         return 0
 
     cdef int poll_adds(self) except -1:
-        """Poll the subscriptions that the driver has added from now on; one that it refuses is told."""
+        """Poll the subscriptions that the driver has added from now on; one that it refuses is reported."""
         cdef list pending = self._pending
         cdef PendingAdd add
         cdef object subscription, failure
