@@ -348,10 +348,8 @@ class World:
         self.processes = 0
         self.failed_force_of: int | None = None
         storage = self.disk.process()
-        for path in ("/node", ARCHIVE_DIR, CLUSTER_DIR):
-            storage.make_directory(path)
-        for path in ("/", "/node"):
-            storage.force_directory(path)
+        storage.make_directory("/node")
+        storage.force_directory("/")
         storage.kill(self.draws)
         self.life = Life(storage)
 

@@ -34,3 +34,17 @@ def _make_directory(path: Path) -> None:
         except FileExistsError:
             if not each.is_dir():
                 raise
+        else:
+            _force_names(each.parent)
+
+
+def _force_names(directory: Path) -> None:
+    """Wait until what was made in a directory is on the disk; whoever may write there and not read does without."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

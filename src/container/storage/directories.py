@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from container.common.directories import created_directory
 from container.common.values import shown_path
 from container.errors import ConfigurationError
@@ -12,13 +14,19 @@ from container.storage.seam import Storage
 def concluded_directory(storage: Storage, setting: str, path: str) -> str:
     """The path by which files of the directory are opened; it is made if it is not there, and canonical among files.
 
-    Raises ConfigurationError, which names the setting, when it cannot be.
+    Its name is on the disk then, without which none of its files is there after a cut of the power; also that of one
+    that is there, as a process that was killed may have made it. Where its parent may not be read, its owner has made
+    it long ago.
+
+    Raises ConfigurationError, which names the setting, when it cannot be made or forced.
     """
     if isinstance(storage, FileStorage):
-        return created_directory(setting, path)
+        path = created_directory(setting, path)
     try:
         if not storage.exists(path):
             storage.make_directory(path)
+        with suppress(PermissionError):
+            storage.force_directory(path.rpartition("/")[0] or "/")
     except OSError as error:
         raise ConfigurationError(f"{setting}={shown_path(path)}: cannot be created: {error.strerror}") from error
     return path
