@@ -332,6 +332,21 @@ def test_a_client_that_never_reads_holds_up_nobody_and_loses_only_what_does_not_
     assert texts(world) == []
 
 
+def test_clients_that_listen_on_the_same_stream_of_shared_memory_wait_for_the_slowest() -> None:
+    """Upstream's rule: over IPC a stream id is one stream. With ids of their own they do not: see the test before."""
+    world = ConsensusWorld(window=WINDOW)
+    good, bad = connected(world), connected(world)
+    for _ in range(60):
+        bad.message(bytes(1000))
+        world.work(3)
+    good.message(b"hello")
+    world.work(TURNS)
+    assert b"hello" not in [fields["payload"] for name, fields in good.received() if name == "SessionMessageHeader"]
+    bad.received()
+    world.work(TURNS)
+    assert_is_answered(good, b"again")
+
+
 def test_a_client_that_is_silent_times_out_and_one_that_keeps_alive_does_not() -> None:
     world = MemberWorld()
     good, silent = connected(world), connected(world, 30_002, is_ipc=False)
