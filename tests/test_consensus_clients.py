@@ -334,7 +334,7 @@ def test_a_client_that_never_reads_holds_up_nobody_and_loses_only_what_does_not_
 
 def test_clients_that_listen_on_the_same_stream_of_shared_memory_wait_for_the_slowest() -> None:
     """Upstream's rule: over IPC a stream id is one stream. With ids of their own they do not: see the test before."""
-    world = ConsensusWorld(window=WINDOW)
+    world = MemberWorld(window=WINDOW)
     good, bad = connected(world), connected(world)
     for _ in range(60):
         bad.message(bytes(1000))
