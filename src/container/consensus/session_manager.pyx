@@ -42,7 +42,7 @@ _CODE_NAMES = {EVENT_CODE_ERROR: "ERROR", EVENT_CODE_AUTHENTICATION_REJECTED: "A
 
 SESSION_LIMIT = "concurrent session limit"
 SESSION_REJECTED = "session failed authentication"
-SESSION_TOO_LONG = "response channel and principal do not fit a message of the log"
+_SESSION_TOO_LONG = "response channel and principal do not fit a message of the log"
 
 
 cdef class SessionDecision:
@@ -411,7 +411,7 @@ cdef class SessionManager:
                 session.encoded_principal)
         except MessageTooLongError as error:
             self._on_error(error)
-            session.refuse(EVENT_CODE_ERROR, SESSION_TOO_LONG)
+            session.refuse(EVENT_CODE_ERROR, _SESSION_TOO_LONG)
             position = 0
         if position <= 0:
             return False

@@ -82,10 +82,10 @@ cdef class CompositeAgent:
         return work_count
 
     cdef int _invoke_others(self) except? -1:
-        cdef int work_count = 0, done, turns
+        cdef int work_count = 0, done, _turn
         if self._driver is not None:
             try:
-                for turns in range(DRIVER_TURNS_MAX):
+                for _turn in range(DRIVER_TURNS_MAX):
                     done = self._driver.invoke()
                     work_count += done
                     if done == 0:
