@@ -621,6 +621,9 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         # Upstream takes the position of a snapshot from the ack, whoever has sent it.
         if self._state == STATE_SNAPSHOT and self._snapshot is None:
             log_position = self._snapshot_position
+        if (self._state not in (STATE_SNAPSHOT, STATE_TERMINATING)
+                and (self._start is not None or self._election is not None)):
+            return 0                            # a step of those waits for its own
         if self._acks.has_reached(log_position, self._service_ack_id):
             if self._state == STATE_SNAPSHOT and self._snapshot is None:
                 self._service_ack_id += 1
