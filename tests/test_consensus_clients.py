@@ -12,7 +12,12 @@ import pytest
 from container.api import CloseReason
 from container.archive.authentication import Authenticator, SessionProxy
 from container.codecs import messages as codecs
-from container.common.aeron_defaults import CONSENSUS_MODULE_STREAM_ID, CONTROL_CHANNEL, INGRESS_STREAM_ID
+from container.common.aeron_defaults import (
+    CONSENSUS_MODULE_STREAM_ID,
+    CONSENSUS_STREAM_ID,
+    CONTROL_CHANNEL,
+    INGRESS_STREAM_ID,
+)
 from container.consensus import channels
 from container.errors import AgentTermination
 from container.testing import transport_probe as seam
@@ -289,6 +294,13 @@ def _admin_requests(world: MemberWorld, bad: WorldClient) -> Callable[[], int]:
     return lambda: seam.offer(bad.ingress, request)
 
 
+def _standby_s_bad_channels(world: MemberWorld, bad: WorldClient) -> Callable[[], int]:
+    fields = {"correlation_id": 1, "response_stream_id": 1, "encoded_credentials": b""}
+    request = codecs.encode("cluster", "HeartbeatRequest", response_channel="aeron:udp?endpoint", **fields)
+    publication = seam.add_publication(bad.client, "aeron:udp?endpoint=localhost:9020", CONSENSUS_STREAM_ID)
+    return lambda: seam.offer(publication, request)
+
+
 class Failing:
     """Raises whatever it is asked."""
 
@@ -302,6 +314,7 @@ class Failing:
         (_too_long, "message of 9000 bytes from clusterSessionId=2: the log takes 8160 at most"),
         (_bad_channels, "channel"),
         (_admin_requests, "as asked"),
+        (_standby_s_bad_channels, "channel"),
     ],
 )
 def test_messages_that_fail_hold_up_nobody(

@@ -21,6 +21,7 @@ from container.aeron import (
 from container.errors import AeronError, ConfigurationError, ContainerError, DriverTimeoutError
 from container.testing import transport_probe as probe
 from tests.aeron_session import LIMIT_S, connect, until
+from tests.forking import Child
 
 LIMIT_NS = 20_000_000_000
 SHORT_NS = 20_000_000
@@ -103,6 +104,22 @@ def test_many_threads_may_invoke_a_driver_and_one_may_close_it() -> None:
     for each in threads:
         each.join(LIMIT_S)
         assert not each.is_alive()
+
+
+def test_a_forked_child_may_close_a_driver_that_had_a_turn_of_its_own_thread_at_the_fork() -> None:
+    """The child has the lock around that turn, and not the thread that would release it."""
+    drivers = [MediaDriver.launch_embedded(threading="INVOKER") for _ in range(8)]
+    try:
+        for _ in range(20):
+            with Child() as child:
+                if child.fork():
+                    for each in drivers:
+                        each.close()
+                    child.end("closed")
+                assert child.outcome() == (0, ["closed"])
+    finally:
+        for each in drivers:
+            each.close()
 
 
 def test_two_drivers_run_side_by_side() -> None:

@@ -473,7 +473,8 @@ cdef class MediaDriver:
         return 0
 
     def _disown(self, long process_id):
-        """In a forked child: the driver's threads and its directory are the parent's."""
+        """In a forked child: the driver's threads and its directory are the parent's, and so may be the guard."""
+        pthread_mutex_init(&self._guard, NULL)
         self._driver = NULL
         self._context = NULL
         self._unlock()

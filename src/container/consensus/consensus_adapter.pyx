@@ -1,7 +1,7 @@
 """What the consensus stream brings to a member: requests of backups and standbys. Upstream: ConsensusAdapter.java.
 
-A message that is none is reported and passed over, and so is what other members would send: there are none. A request
-whose sender is gone by now is not answered.
+A message that is none, or fails, is reported and passed over: it must not disturb the rest. What other members would
+send is passed over as well: there are none. A request whose sender is gone by now is not answered.
 """
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 
@@ -49,6 +49,8 @@ cdef class ConsensusAdapter(FragmentHandler):
         except CodecError as error:
             self._handler.on_malformed_message(
                 f"consensus message of {length} bytes from sessionId={header.session_id}: {error}")
+        except Exception as error:      # raised from here it would end the turn, for all clients
+            self._handler.on_failed_message(error)
         return ACTION_CONTINUE
 
     cdef int _dispatch(self, const sbe.MessageHeader* message, const uint8_t* buffer, size_t length,
