@@ -320,6 +320,16 @@ def test_a_service_in_a_module_of_the_package_s_name_is_refused(
     assert capsys.readouterr().err.endswith(hint)
 
 
+def test_ctrl_c_while_a_service_is_imported_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "slow_to_import.py").write_text("raise KeyboardInterrupt\n")
+    monkeypatch.chdir(tmp_path)
+    for word in ("run", "dev"):
+        assert code_of(word, "slow_to_import:Counter") == 130
+        assert capsys.readouterr().err == "aeron-cluster: interrupted\n"
+
+
 # --- as a process
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from container.cli.failures import EXPECTED, print_failure
+from container.cli.failures import EXPECTED, print_failure, print_interruption
 from container.common.loggers import log_to_stderr
 
 PROGRAM = "aeron-cluster"
@@ -16,12 +16,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with ``arguments`` (without the program's name); return the exit code.
 
     0 for an end that was asked for, 1 when the container could not start or ended otherwise, 2 for wrong usage or
-    settings.
+    settings, 130 for Ctrl-C where the command does not wait for it, as while it imports.
     """
     try:
         options = _parse(sys.argv[1:] if arguments is None else arguments)
         log_to_stderr(options.log_level)
         options.command(options)
+    except KeyboardInterrupt as error:
+        return print_interruption(PROGRAM, error)
     except EXPECTED as error:
         return print_failure(PROGRAM, error)
     return 0

@@ -12,6 +12,7 @@ from container.errors import ConfigurationError, ContainerError
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
 
 EXPECTED = (ContainerError, ImportError, OSError)
 """What a start may raise: the text says what to do, and a traceback would say nothing more."""
@@ -24,3 +25,10 @@ def print_failure(program: str, error: BaseException) -> int:
         error = not_built_error(error) or error
     print_line(f"{program}: error: {' '.join(message_of(error).split())}", sys.stderr)
     return EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_FAILURE
+
+
+def print_interruption(program: str, error: KeyboardInterrupt) -> int:
+    """Print that Ctrl-C ended a program, and log where at level DEBUG; the exit code, as a shell has it."""
+    report("debug", "interrupted:\n%s", stack_text(error))
+    print_line(f"{program}: interrupted", sys.stderr)
+    return EXIT_INTERRUPTED

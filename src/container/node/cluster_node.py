@@ -9,8 +9,8 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -29,6 +29,7 @@ from container.context import Context
 from container.errors import ClusterError, ConfigurationError, TimedOutError
 from container.node.shared_thread import Part, SharedContext, SharedThread
 from container.service.service_handler import ServiceHandler
+from container.settings.sources import validate_driver_settings
 
 PORT = 9010
 """The port for clients when none is given; the four after it are those for the other endpoints of the member."""
@@ -42,6 +43,15 @@ _SNAPSHOT_TIMEOUT_S = 30.0
 _NOTHING: Mapping[str, Any] = {}
 
 SHARED, DEDICATED = "SHARED", "DEDICATED"
+
+
+@contextmanager
+def _named(part: str) -> Iterator[None]:
+    """Have a setting that is refused say of which part it is: several have settings of the same name."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{part}: {error}") from error
 
 
 class ClusterNode:
@@ -100,7 +110,7 @@ class ClusterNode:
             host: the name or address of this machine by which clients reach it.
             port: the UDP port for clients; the four ports after it must be free as well.
             aeron_dir: the media driver's; by default one in memory that belongs to ``directory``.
-            driver: what :meth:`MediaDriver.launch_embedded` takes.
+            driver: settings of the media driver, by name.
             archive: settings of the archive, by name.
             consensus_module: settings of the consensus module, by name.
             container: settings of all service containers, by name.
@@ -157,44 +167,48 @@ class ClusterNode:
     ) -> None:
         where = {"aeron_dir": self.aeron_dir}
         cluster_dir = self.directory / "cluster"
-        self._launch_driver({"term_buffer_sparse_file": True, **where, **driver}, is_shared)
+        with _named("driver"):
+            self._launch_driver({"term_buffer_sparse_file": True, **validate_driver_settings(driver)}, is_shared)
         threading_mode = {"threading_mode": "INVOKER" if is_shared else "SHARED"}
         ingress, consensus, log, catchup, control = (f"{self._host}:{port}" for port in self._ports)
-        self._start(
-            Archive,
-            ArchiveContext(
-                **{
-                    "archive_dir": self.directory / "archive",
-                    "control_channel": f"aeron:udp?endpoint={control}",
-                    "replication_channel": f"aeron:udp?endpoint={self._host}:0",
-                    **where,
-                    **archive,
-                    **threading_mode,
-                }
-            ),
-        )
-        self._start(
-            ConsensusModule,
-            ConsensusModuleContext(
-                **{
-                    "cluster_dir": cluster_dir,
-                    "cluster_members": f"0,{ingress},{consensus},{log},{catchup},{control}",
-                    "ingress_channel": "aeron:udp",
-                    "replication_channel": f"aeron:udp?endpoint={self._host}:0",
-                    "is_ipc_ingress_allowed": True,
-                    "service_count": len(services),
-                    **where,
-                    **consensus_module,
-                    **threading_mode,
-                }
-            ),
-        )
-        for service_id, service in enumerate(services):
-            settings = {"cluster_dir": cluster_dir, "service_id": service_id, **where, **container}
-            context = Context(service, **settings, use_agent_invoker=is_shared)
-            if self._shared is not None:
-                self._shared.prepare(context)
-            self._start(ClusteredServiceContainer, context)
+        with _named("archive"):
+            self._start(
+                Archive,
+                ArchiveContext(
+                    **{
+                        "archive_dir": self.directory / "archive",
+                        "control_channel": f"aeron:udp?endpoint={control}",
+                        "replication_channel": f"aeron:udp?endpoint={self._host}:0",
+                        **where,
+                        **archive,
+                        **threading_mode,
+                    }
+                ),
+            )
+        with _named("consensus_module"):
+            self._start(
+                ConsensusModule,
+                ConsensusModuleContext(
+                    **{
+                        "cluster_dir": cluster_dir,
+                        "cluster_members": f"0,{ingress},{consensus},{log},{catchup},{control}",
+                        "ingress_channel": "aeron:udp",
+                        "replication_channel": f"aeron:udp?endpoint={self._host}:0",
+                        "is_ipc_ingress_allowed": True,
+                        "service_count": len(services),
+                        **where,
+                        **consensus_module,
+                        **threading_mode,
+                    }
+                ),
+            )
+        with _named("container"):
+            for service_id, service in enumerate(services):
+                settings = {"cluster_dir": cluster_dir, "service_id": service_id, **where, **container}
+                context = Context(service, **settings, use_agent_invoker=is_shared)
+                if self._shared is not None:
+                    self._shared.prepare(context)
+                self._start(ClusteredServiceContainer, context)
         if self._shared is not None:
             self._thread = SharedThread(self._shared)
             self._thread.start()
@@ -202,8 +216,8 @@ class ClusterNode:
     def _launch_driver(self, settings: dict[str, Any], is_shared: bool) -> None:
         threading = settings.setdefault("threading", "INVOKER" if is_shared else "SHARED")
         if threading == "INVOKER" and not is_shared:
-            raise ConfigurationError('driver threading="INVOKER": must have threads, unless threading_mode is SHARED')
-        driver = MediaDriver.launch_embedded(**settings)
+            raise ConfigurationError('threading="INVOKER": must have threads, unless threading_mode is SHARED')
+        driver = MediaDriver.launch_embedded(self.aeron_dir, **settings)
         self._closing.callback(driver.close)
         if is_shared:
             self._shared = SharedContext(driver if threading == "INVOKER" else None)

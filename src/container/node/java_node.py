@@ -17,6 +17,7 @@ from container.node.cluster_node import PORT, PORT_COUNT, aeron_dir_of, check_po
 from container.service.service_handler import ServiceHandler
 from container.settings.archive_table import ArchiveSettings
 from container.settings.consensus_module_table import ConsensusModuleSettings
+from container.settings.driver_table import DriverSettings
 from container.settings.setting import table_of
 from container.testing.java import java_command, resolve_jar
 from container.testing.process import Process
@@ -26,17 +27,7 @@ _JVM_FLAGS = (
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
 )
-_DRIVER_PROPERTIES = {
-    "threading": "aeron.threading.mode",
-    "term_buffer_length": "aeron.term.buffer.length",
-    "ipc_term_buffer_length": "aeron.ipc.term.buffer.length",
-    "term_buffer_sparse_file": "aeron.term.buffer.sparse.file",
-    "counters_buffer_length": "aeron.counters.buffer.length",
-    "client_liveness_timeout_ns": "aeron.client.liveness.timeout",
-    "image_liveness_timeout_ns": "aeron.image.liveness.timeout",
-    "publication_linger_timeout_ns": "aeron.publication.linger.timeout",
-    "timer_interval_ns": "aeron.timer.interval",
-}
+_NATIVE_ONLY = ("library",)
 _IDLE_STRATEGIES = {"noop": "noop", "busy_spin": "spin", "yield": "yield", "backoff": "backoff"}
 _HELP = "docs/consensus-module.md"
 _STOP_LIMIT_S = 30.0
@@ -112,7 +103,7 @@ class JavaNode:
             "aeron.cluster.ingress.ipc.allowed": "true",
             "aeron.cluster.replication.channel": f"aeron:udp?endpoint={any_port}",
             "aeron.cluster.service.count": str(service_count),
-            **_properties("driver", settings, _DRIVER_PROPERTIES),
+            **_properties("driver", settings, _names(DriverSettings)),
             **_properties("archive", settings, _names(ArchiveSettings)),
             **_properties("consensus_module", settings, _names(ConsensusModuleSettings)),
         }
@@ -174,7 +165,7 @@ class JavaNode:
 
 def _names(kind: type) -> dict[str, str]:
     """The system property of each setting."""
-    return {name: setting.property for name, setting in table_of(kind).items()}
+    return {name: setting.property for name, setting in table_of(kind).items() if name not in _NATIVE_ONLY}
 
 
 def _properties(part: str, settings: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]) -> dict[str, str]:

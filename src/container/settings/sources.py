@@ -17,6 +17,7 @@ from container.common.values import is_path, shown, shown_path, suggestion, whol
 from container.errors import ConfigurationError
 from container.settings.archive_table import ArchiveSettings, archive_settings_table
 from container.settings.consensus_module_table import ConsensusModuleSettings, consensus_module_settings_table
+from container.settings.driver_table import driver_settings_table
 from container.settings.setting import Setting
 from container.settings.table import Settings, settings_table
 from container.transport.idle_strategy import parse_duration_ns, parse_idle_strategy, parse_quantity
@@ -155,6 +156,16 @@ def validate_consensus_module_settings(given: Mapping[str, Given]) -> ConsensusM
     settings = ConsensusModuleSettings(**_validated(given, consensus_module_settings_table()))
     settings.check()
     return settings
+
+
+def validate_driver_settings(given: Mapping[str, object]) -> dict[str, Any]:
+    """What is given of the settings of a node's media driver, validated; None counts as not given.
+
+    Raises ConfigurationError for an unknown name, and as :func:`validate_settings`.
+    """
+    table = driver_settings_table()
+    _refuse_unknown(given, "", table, table)
+    return _validated({name: Given(value, "", False) for name, value in given.items() if value is not None}, table)
 
 
 def _validated(given: Mapping[str, Given], table: Mapping[str, Setting]) -> dict[str, Any]:

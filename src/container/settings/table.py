@@ -12,6 +12,7 @@ from container.common import aeron_defaults
 from container.settings.archive_table import archive_settings_table
 from container.settings.callback_errors import HALT, SKIP
 from container.settings.consensus_module_table import consensus_module_settings_table
+from container.settings.driver_table import driver_settings_table
 from container.settings.setting import (
     INT32,
     INT32_MAX,
@@ -261,6 +262,7 @@ def settings_markdown() -> str:
         (_MARKDOWN_HEAD, settings_table()),
         (_ARCHIVE_HEAD, archive_settings_table()),
         (_CONSENSUS_MODULE_HEAD, consensus_module_settings_table()),
+        (_DRIVER_HEAD, driver_settings_table()),
     )
     return "\n".join([line for head, table in tables for line in (head, *table_rows(table))] + [""])
 
@@ -312,6 +314,16 @@ _CONSENSUS_MODULE_HEAD = """
 take a consensus module's settings in the same way; `AERON_CLUSTER_CONSENSUS_MODULE_CONFIG_FILE` names the file. Names
 and defaults are upstream's. Where a service reads the same variable, one value serves both: give
 `AERON_CLUSTER_SNAPSHOT_STREAM_ID`, whose defaults differ, to neither or by option.
+
+| setting | variable | default | allowed | meaning |
+| --- | --- | --- | --- | --- |"""
+
+_DRIVER_HEAD = """
+## A node's media driver
+
+The table `driver` of `aeron-cluster node` and `container.launch_node(driver=...)`
+([a whole cluster in one process](consensus-module.md#a-whole-cluster-in-one-process)). The last six are read from their
+variables when they are not given here; the others are not.
 
 | setting | variable | default | allowed | meaning |
 | --- | --- | --- | --- | --- |"""

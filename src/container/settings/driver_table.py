@@ -1,0 +1,90 @@
+"""The settings of a node's media driver, each with its name, unit and range; the names are those of ``MediaDriver``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from container.settings.setting import (
+    INT32_MAX,
+    Setting,
+    choice_field,
+    duration_field,
+    flag_field,
+    number_field,
+    path_field,
+    table_of,
+)
+
+_MIN_TERM_LENGTH = 64 * 1024
+_MAX_TERM_LENGTH = 1024**3
+_UPSTREAM = "upstream's"
+
+
+def _term_length_field(prop: str, doc: str) -> int:
+    field: int = number_field(
+        prop, doc, 1024**2, _MIN_TERM_LENGTH, _MAX_TERM_LENGTH, unit="bytes", is_power_of_two=True
+    )
+    return field
+
+
+@dataclass(frozen=True)
+class DriverSettings:
+    """What the table ``driver`` of a node may have, for our node and for Java's."""
+
+    threading: str = choice_field(
+        "aeron.threading.mode",
+        "How many threads the driver has: one, two, three, or none, so that the node's thread runs it. A node whose "
+        "parts have threads of their own, and Java's, take no `INVOKER`: their default is `SHARED`.",
+        "INVOKER",
+        ("SHARED", "SHARED_NETWORK", "DEDICATED", "INVOKER"),
+    )
+    term_buffer_length: int = _term_length_field(
+        "aeron.term.buffer.length", "Term length of UDP channels that give none."
+    )
+    ipc_term_buffer_length: int = _term_length_field(
+        "aeron.ipc.term.buffer.length", "Term length of IPC channels that give none."
+    )
+    term_buffer_sparse_file: bool = flag_field(
+        "aeron.term.buffer.sparse.file",
+        "Whether a log buffer takes only the memory that is used of it. `aeron-cluster node` has false: it reserves "
+        "all, three times the term length, when a log buffer is made.",
+        True,
+    )
+    counters_buffer_length: int | None = number_field(
+        "aeron.counters.buffer.length",
+        "Length of the buffer of counters, 128 bytes for each.",
+        None,
+        1,
+        INT32_MAX,
+        unit="bytes",
+        shown=_UPSTREAM,
+    )
+    client_liveness_timeout_ns: int | None = duration_field(
+        "aeron.client.liveness.timeout", "A client that is silent for longer is dead.", None, shown=_UPSTREAM
+    )
+    image_liveness_timeout_ns: int | None = duration_field(
+        "aeron.image.liveness.timeout", "A stream that is silent for longer has ended.", None, shown=_UPSTREAM
+    )
+    publication_linger_timeout_ns: int | None = duration_field(
+        "aeron.publication.linger.timeout",
+        "How long a publication that is closed can still be read.",
+        None,
+        shown=_UPSTREAM,
+    )
+    timer_interval_ns: int | None = duration_field(
+        "aeron.timer.interval", "How often the driver looks at its timers.", None, shown=_UPSTREAM
+    )
+    library: str | None = path_field(
+        "aeron.library",
+        "Path of the library with the C driver; not for Java's node.",
+        None,
+        shown="the one inside the package pyaeron",
+    )
+
+
+_TABLE = table_of(DriverSettings)
+
+
+def driver_settings_table() -> dict[str, Setting]:
+    """All settings of a node's media driver by name, in the order in which they are documented."""
+    return _TABLE
