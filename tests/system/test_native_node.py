@@ -68,6 +68,7 @@ def test_the_command_runs_java_s_node_and_the_native_one_goes_on(jar: Path, tmp_
             answer = subprocess.run(client, capture_output=True, text=True, timeout=LIMIT_S, check=False)
             assert answer.stdout == f"{7 * number}\n", answer.stderr + node.tail()
             assert node.stop(LIMIT_S) == 0, node.tail()
+        assert not (tmp_path / "driver").exists()  # some 50 MB, in memory where nobody gives a place
     ports.close()
 
 

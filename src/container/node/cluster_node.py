@@ -122,7 +122,7 @@ class ClusterNode:
 
         Raises:
             ConfigurationError: a bad setting, no service, or a port that is in use.
-            MarkFileError: another node runs on the directory, or was killed there less than 10 seconds ago.
+            AeronError, MarkFileError: another node runs on the directory, or was killed there less than 10 seconds ago.
             ClusterError: a part ended while it started; the cause is the failure of the first that did.
             TimedOutError: it does not lead in time.
             ContainerError, OSError: a part cannot be made, see their ``launch()``.

@@ -93,6 +93,7 @@ class JavaNode:
         any_port = f"{self._endpoints[0].rpartition(':')[0]}:0"
         properties = {
             "aeron.dir": self.aeron_dir,
+            "aeron.dir.delete.on.shutdown": "true",
             "aeron.archive.dir": str(self.directory / "archive"),
             "aeron.archive.control.channel": f"aeron:udp?endpoint={self._endpoints[-1]}",
             "aeron.archive.replication.channel": f"aeron:udp?endpoint={any_port}",
