@@ -295,7 +295,7 @@ def _admin_requests(world: MemberWorld, bad: WorldClient) -> Callable[[], int]:
 
 
 def _standby_s_bad_channels(world: MemberWorld, bad: WorldClient) -> Callable[[], int]:
-    fields = {"correlation_id": 1, "response_stream_id": 1, "encoded_credentials": b""}
+    fields: dict[str, Any] = {"correlation_id": 1, "response_stream_id": 1, "encoded_credentials": b""}
     request = codecs.encode("cluster", "HeartbeatRequest", response_channel="aeron:udp?endpoint", **fields)
     publication = seam.add_publication(bad.client, "aeron:udp?endpoint=localhost:9020", CONSENSUS_STREAM_ID)
     return lambda: seam.offer(publication, request)

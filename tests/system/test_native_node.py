@@ -17,7 +17,7 @@ from tests.system.test_native_archive import PUTS
 
 pytestmark = pytest.mark.timeout(120)
 
-ENVIRONMENT = {"PYTHONPATH": str(ROOT)}
+ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
 LEDGER = "tests.system.ledger_service:LedgerService"
 
 

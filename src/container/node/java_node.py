@@ -118,7 +118,12 @@ class JavaNode:
     def _start_container(
         self, service: ClusteredService | ServiceHandler, service_id: int, settings: Mapping[str, Any]
     ) -> None:
-        where = {"aeron_dir": self.aeron_dir, "cluster_dir": self.directory / "cluster", "service_id": service_id}
+        where = {
+            "aeron_dir": self.aeron_dir,
+            "cluster_dir": self.directory / "cluster",
+            "service_id": service_id,
+            "driver_timeout_ms": 60_000,  # a JVM that starts on a busy machine takes longer than the usual 10 s
+        }
         container = ClusteredServiceContainer(Context(service, **{**where, **settings}), on_end=self._on_end)
         self._closing.callback(container.close)
         self._containers.append(container)
