@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -229,6 +229,8 @@ class ClusterNode:
             if self._has_ended.wait(_POLL_S):
                 self.close()  # the others end as well: one of them may have the cause
                 failures = [part.failure for part in self._ended if part.failure is not None]
+                if not failures and self.failure is not None:
+                    failures = [self.failure]
                 reasons = "; ".join(map(message_of, failures)) or "closed"
                 raise ClusterError(f"the node ended while it started: {reasons}") from next(iter(failures), None)
             if time.monotonic() > end:
@@ -278,6 +280,8 @@ class ClusterNode:
     def failure(self) -> BaseException | None:
         """What ended the first part that ended by itself; None while all run, and when a tool or :meth:`close` did."""
         failure = self._ended[0].failure if self._ended else None
+        if failure is None and self._shared is not None:
+            failure = self._shared.agent.termination  # of no part: such as SystemExit in an authenticator
         return None if getattr(failure, "is_expected", False) else failure
 
     def join(self, timeout: float | None = None) -> bool:
@@ -292,20 +296,32 @@ class ClusterNode:
     def close(self) -> None:
         """End services, consensus module, archive and driver, and wait for that; remove a temporary directory.
 
-        For any thread but those of its parts; may be called twice. In a forked child nothing happens.
+        For any thread, also twice. From inside a callback of a part, and from ``on_end``, the end is only asked for:
+        close it on another thread as well. In a forked child nothing happens.
         """
         if self._parent_id or self._is_closed:
+            return
+        if any(part.is_on_this_thread for part in self._parts) or (
+            self._thread is not None and self._thread.is_on_this_thread
+        ):
+            self._ask_to_end()
             return
         self._is_closed = True
         with self._closing:
             if self._thread is not None:
                 self._closing.callback(self._thread.close)  # closes its parts
                 return
-            for part in self._parts[1:]:  # all but the archive at once: before one sees that another is gone
-                with suppress(TimedOutError):
-                    part.close(timeout=0)
+            self._ask_to_end()
             for part in self._parts:
                 self._closing.callback(part.close)
+
+    def _ask_to_end(self) -> None:
+        """Ask all threads but the archive's at once: before one sees that another is gone."""
+        if self._thread is not None:
+            self._thread.ask_to_end()
+        elif self._shared is None:
+            for part in self._parts[1:]:
+                part.ask_to_end()
 
     def __enter__(self) -> Self:
         return self
