@@ -20,8 +20,9 @@ import pytest
 import container
 from container.__main__ import main
 from container.api import ClientSession, Cluster, ClusteredService, Header, MessageBuffer, SnapshotImage
+from container.archive.authentication import Authenticator
 from container.client import AeronCluster, EgressListener
-from container.errors import ClusterError, ConfigurationError, ContainerError, MarkFileError, TimedOutError
+from container.errors import ClusterError, ConfigurationError, MarkFileError, TimedOutError
 from container.node.cluster_node import ClusterNode
 from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
@@ -222,10 +223,9 @@ def test_a_second_node_on_the_directory_is_refused_and_the_first_goes_on(
 ) -> None:
     with container.launch_node(Counter(), directory=tmp_path, host=HOST, port=port) as node:
         other = ports.take_row(5)
-        with pytest.raises(ContainerError, match="a media driver .* is alive in"):
-            container.launch_node(Counter(), directory=tmp_path, host=HOST, port=other)
-        with pytest.raises(MarkFileError, match="active"):
-            container.launch_node(Counter(), directory=tmp_path, host=HOST, port=other, aeron_dir=tmp_path / "driver")
+        for aeron_dir in (None, tmp_path / "driver"):
+            with pytest.raises(MarkFileError, match="another node runs on"):
+                container.launch_node(Counter(), directory=tmp_path, host=HOST, port=other, aeron_dir=aeron_dir)
         assert ask(node, b"1") == b"1"
 
 
@@ -248,6 +248,72 @@ def test_a_service_that_fails_ends_the_node_and_says_why(port: int) -> None:
         assert ended.is_set()
         assert not node.is_running
     assert "on_session_message raised ValueError" in str(node.failure)
+
+
+class Exiting(Authenticator):
+    """Raises SystemExit for whoever connects."""
+
+    def on_connect_request(self, session_id: int, encoded_credentials: bytes, now_ms: int) -> None:
+        raise SystemExit(7)
+
+
+def test_what_ends_the_program_in_an_authenticator_is_the_failure(port: int) -> None:
+    settings = {"authenticator": Exiting()}
+    with container.launch_node(Counter(), host=HOST, port=port, consensus_module=settings) as node:
+        connecting = AeronCluster.async_connect(
+            aeron_dir=node.aeron_dir,
+            ingress_channel="aeron:udp",
+            ingress_endpoints=node.ingress_endpoints,
+            egress_channel=f"aeron:udp?endpoint={HOST}:0",
+        )
+        end = time.monotonic() + LIMIT_S
+        while not node.join(0):
+            connecting.poll()
+            assert time.monotonic() < end, "the node has not ended"
+        connecting.close()
+        assert isinstance(node.failure, SystemExit)
+
+
+class Patient(Counter):
+    """Closes the node in the callback of b"0", and idles there and in on_terminate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node: ClusterNode | None = None
+        self.ends: list[str] = []
+
+    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+        super().on_start(cluster, snapshot_image)
+        self.cluster = cluster
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        super().on_session_message(session, timestamp, buffer, header)
+        if bytes(buffer) == b"0":
+            assert self.node is not None
+            self.node.close()
+            assert Path(self.node.aeron_dir).exists()
+            for _ in range(100):
+                self.cluster.idle()
+            self.ends.append("callback")
+
+    def on_terminate(self, cluster: Cluster) -> None:
+        for _ in range(100):
+            cluster.idle()
+        self.ends.append("on_terminate")
+
+
+def test_a_callback_may_close_the_node_and_returns_in_order(port: int) -> None:
+    """The end is asked for: the callback and what comes after it still have the other parts and the driver."""
+    service = Patient()
+    with container.launch_node(service, host=HOST, port=port) as node:
+        service.node = node
+        assert ask(node, b"3", b"0") == b"3"
+        assert node.join(LIMIT_S)
+    assert service.ends == ["callback", "on_terminate"]
+    assert node.failure is None
+    assert not Path(node.aeron_dir).exists()
 
 
 SLOW = [pytest.mark.slow, pytest.mark.timeout(120)]

@@ -149,9 +149,18 @@ class AgentOwner:
             if not self._is_invoking:
                 self._end()
             return
-        self._agent.stop()
-        if threading.current_thread() is not self._thread:
+        self.ask_to_end()
+        if not self.is_on_this_thread:
             self._join_thread(self._thread, timeout)
+
+    def ask_to_end(self) -> None:
+        """Have its thread end after the duty cycle in progress, and do not wait for that. For any thread."""
+        self._agent.stop()
+
+    @property
+    def is_on_this_thread(self) -> bool:
+        """Whether the caller is on its thread, in a callback."""
+        return threading.current_thread() is self._thread
 
     def _join_thread(self, thread: threading.Thread, timeout: float | None) -> None:
         begin = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -10,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,7 +27,7 @@ from container.common.values import shown
 from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.context import Context
-from container.errors import ClusterError, ConfigurationError, TimedOutError
+from container.errors import ClusterError, ConfigurationError, MarkFileError, TimedOutError
 from container.node.shared_thread import Part, SharedContext, SharedThread
 from container.service.service_handler import ServiceHandler
 from container.settings.sources import validate_driver_settings
@@ -82,6 +83,7 @@ class ClusterNode:
         self._on_end = on_end
         self._has_ended = threading.Event()
         self._is_closed = False
+        self._lock: int | None = None
         self._parent_id = 0
         forks.own(self)
 
@@ -147,6 +149,7 @@ class ClusterNode:
         try:
             if is_temporary:
                 node._closing.callback(shutil.rmtree, where, ignore_errors=True)
+            node._lock_directory()
             node._launch(services, driver, archive, consensus_module, container, threading_mode == SHARED)
             node._await_leader(timeout)
             if on_ready is not None:
@@ -155,6 +158,25 @@ class ClusterNode:
             node.close()
             raise
         return node
+
+    def _lock_directory(self) -> None:
+        """Keep other nodes out, also while a long callback keeps the mark files from being refreshed."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._closing.callback(self._unlock_directory)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise MarkFileError(
+                f"another node runs on {self.directory}: end it first, or give this one another directory"
+            ) from None
+        except OSError:  # a file system without locks: mark files alone keep others out
+            pass
+
+    def _unlock_directory(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _launch(
         self,
@@ -243,6 +265,8 @@ class ClusterNode:
             if self._has_ended.wait(_POLL_S):
                 self.close()  # the others end as well: one of them may have the cause
                 failures = [part.failure for part in self._ended if part.failure is not None]
+                if not failures and self.failure is not None:
+                    failures = [self.failure]
                 reasons = "; ".join(map(message_of, failures)) or "closed"
                 raise ClusterError(f"the node ended while it started: {reasons}") from next(iter(failures), None)
             if time.monotonic() > end:
@@ -280,6 +304,7 @@ class ClusterNode:
 
     def _disown(self, process_id: int) -> None:
         self._parent_id = process_id
+        self._unlock_directory()  # the parent keeps the lock
         self._has_ended = threading.Event()  # a thread that no longer exists may hold the lock of the other
         self._has_ended.set()
 
@@ -292,6 +317,8 @@ class ClusterNode:
     def failure(self) -> BaseException | None:
         """What ended the first part that ended by itself; None while all run, and when a tool or :meth:`close` did."""
         failure = self._ended[0].failure if self._ended else None
+        if failure is None and self._shared is not None:
+            failure = self._shared.agent.termination  # of no part: such as SystemExit in an authenticator
         return None if getattr(failure, "is_expected", False) else failure
 
     def join(self, timeout: float | None = None) -> bool:
@@ -306,20 +333,32 @@ class ClusterNode:
     def close(self) -> None:
         """End services, consensus module, archive and driver, and wait for that; remove a temporary directory.
 
-        For any thread but those of its parts; may be called twice. In a forked child nothing happens.
+        For any thread, also twice. From inside a callback of a part, and from ``on_end``, the end is only asked for:
+        close it on another thread as well. In a forked child nothing happens.
         """
         if self._parent_id or self._is_closed:
+            return
+        if any(part.is_on_this_thread for part in self._parts) or (
+            self._thread is not None and self._thread.is_on_this_thread
+        ):
+            self._ask_to_end()
             return
         self._is_closed = True
         with self._closing:
             if self._thread is not None:
                 self._closing.callback(self._thread.close)  # closes its parts
                 return
-            for part in self._parts[1:]:  # all but the archive at once: before one sees that another is gone
-                with suppress(TimedOutError):
-                    part.close(timeout=0)
+            self._ask_to_end()
             for part in self._parts:
                 self._closing.callback(part.close)
+
+    def _ask_to_end(self) -> None:
+        """Ask all threads but the archive's at once: before one sees that another is gone."""
+        if self._thread is not None:
+            self._thread.ask_to_end()
+        elif self._shared is None:
+            for part in self._parts[1:]:
+                part.ask_to_end()
 
     def __enter__(self) -> Self:
         return self
