@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,7 @@ MODULES = {
     "sim": "tests.sim.__main__",
     "soak": "tests.soak.__main__",
 }
+KILLS = {"--archive": "tests.soak.archive_kills", "--node": "tests.soak.node_kills"}
 
 
 def check_run(arguments: list[str], patch: pytest.MonkeyPatch) -> None:
@@ -254,6 +256,9 @@ def check_run(arguments: list[str], patch: pytest.MonkeyPatch) -> None:
     if word == "bench":
         assert (ROOT / "benchmarks" / f"{others[0]}.py").exists()
     elif word in MODULES:
+        main = importlib.import_module(MODULES[word]).main
+        if word == "soak" and others[0] in KILLS:
+            main = partial(importlib.import_module(KILLS[others.pop(0)]).main, [])
         original = argparse.ArgumentParser.parse_args
 
         def parse_args(parser: argparse.ArgumentParser, *_: object) -> None:
@@ -263,7 +268,7 @@ def check_run(arguments: list[str], patch: pytest.MonkeyPatch) -> None:
         with patch.context() as patched:
             patched.setattr(argparse.ArgumentParser, "parse_args", parse_args)
             with pytest.raises(Parsed):
-                importlib.import_module(MODULES[word]).main()
+                main()
     else:
         assert (word, others) in [("demo", []), ("demo", ["pipeline"]), ("test", [])]
 
