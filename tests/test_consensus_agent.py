@@ -928,6 +928,17 @@ def test_cm30_an_abort_leaves_a_closed_term_alone_and_waits_for_services(world: 
     assert (term.log_position, term.is_term) == (position, True)
 
 
+def test_cm30_a_disk_that_fails_at_the_end_does_not_keep_a_member_from_ending() -> None:
+    world = ConsensusWorld(file_sync_level=1).lead()
+    world.services[0].is_quiet = True
+    world.set_toggle(ABORT)
+    world.tick()
+    world.cluster_disk.fail("force", errno.EIO)
+    world.services[0].is_quiet = False
+    assert not termination(world).is_expected
+    assert world.report_of("Input/output error")
+
+
 # Elections, starts and ends
 
 

@@ -377,9 +377,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         elif self._state == STATE_TERMINATING:
             self._send_termination()
             if self._can_terminate(now_ns):
-                self._recording_log.commit_log_position(self._leadership_term_id, self._termination_position)
-                self._recording_log.force()
-                self._terminate(True, "the cluster terminates")
+                self._end_at(self._termination_position, "the cluster terminates")
         return work_count
 
     cdef int _invoke_client(self) except -1:
@@ -1411,9 +1409,18 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._is_awaiting_services = False
         if self._termination is not None and not self._can_terminate(self._clock.nano_time()):
             return
-        self._recording_log.commit_log_position(self._leadership_term_id, log_position)
-        self._recording_log.force()
-        self._terminate(True, "services have terminated")
+        self._end_at(log_position, "services have terminated")
+
+    def _end_at(self, int64_t log_position, str reason):
+        """End this member where its services have ended. The next start finds the end without the recording log too."""
+        cdef bint is_noted = True
+        try:
+            self._recording_log.commit_log_position(self._leadership_term_id, log_position)
+            self._recording_log.force()
+        except OSError as error:                # another try in each turn would do no better
+            is_noted = False
+            self._on_error(error)
+        self._terminate(is_noted, reason)
 
     cdef int _terminate(self, bint is_expected, str reason) except -1:
         """End this member: raises ClusterTermination."""
