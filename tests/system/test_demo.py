@@ -30,7 +30,11 @@ def assert_nothing_is_left(output: str) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    "arguments", [pytest.param([], marks=pytest.mark.smoke, id="native"), pytest.param(["--java"], id="java")]
+    "arguments",
+    [
+        pytest.param([], marks=pytest.mark.smoke, id="native"),
+        pytest.param(["--java"], id="java", marks=pytest.mark.slow),
+    ],
 )
 def test_the_demo_ends_with_demo_ok_and_leaves_nothing(arguments: list[str], tmp_path: Path) -> None:
     command, environment = [*DEMO, *arguments], dict(os.environ)
