@@ -8,14 +8,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.sim.archive_oracle import Violation
-from tests.sim.archive_world import Result, expand, run
+from tests.sim import disk_world
+from tests.sim.archive_world import Plan, expand, run
+from tests.sim.disk_world import Result
 
 SHRINK_RUNS = 400
 SHRINK_S = 40.0
 
 
-def run_seed(seed: int, keep: Sequence[int] | None = None) -> Result:
+def run_seed(seed: int, keep: Sequence[int] | None = None) -> Result[Plan]:
     """Run a seed, or those of its operations alone."""
     plan = expand(seed)
     return run(plan if keep is None else plan.only(keep))
@@ -55,19 +56,11 @@ def _try(run: Callable[[Any], Any], plan: Any) -> Any:
         return None
 
 
-def report(result: Result, seed: int) -> str:
+def report(result: Result[Plan], seed: int) -> str:
     """What was found, how to see it again, and what had happened."""
-    violation = result.violation
-    assert isinstance(violation, Violation)
     plan = result.plan
-    keep = ",".join(str(each.number) for each in plan.operations if each.number <= result.last)
-    lines = [
-        str(violation),
-        f"level {plan.level}, segments of {plan.segment_length}, checksum {plan.checksum}, window {plan.window}",
-        f"run it again: ./run sim --archive --first {seed} --seeds 1 --keep {keep}",
-        *(f"  {line}" for line in result.log[-60:]),
-    ]
-    return "\n".join(lines)
+    settings = f"segments of {plan.segment_length}, checksum {plan.checksum}, window {plan.window}"
+    return disk_world.report(result, seed, word="--archive", settings=settings)
 
 
 def work(

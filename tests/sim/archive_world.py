@@ -11,9 +11,8 @@ import errno
 import io
 import random
 import zlib
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from container.archive.archive_context import ArchiveContext
@@ -21,10 +20,9 @@ from container.archive.archive_mark_file import MARK_FILE_NAME
 from container.codecs import messages as codecs
 from container.errors import AgentTermination, ArchiveError, ArchiveEvent, MarkFileError, RecordingError
 from container.testing import transport_probe as seam
-from container.testing.manual_time import ManualClock, SteppingIdleStrategy
+from container.testing.manual_time import SteppingIdleStrategy
 from container.testing.memory_transport import MemoryClient, MemoryDriver
-from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
-from container.testing.simulation.virtual_time import Draws
+from container.testing.simulation.disk import SimulatedStorage
 from container.transport.seam import Image, Publication, Subscription
 from tests.sim.archive_oracle import (
     HEADER_LENGTH,
@@ -38,12 +36,13 @@ from tests.sim.archive_oracle import (
     with_checksum,
     without_ids,
 )
+from tests.sim.disk_world import DiskPlan, DiskWorld, Operation, Result
 
 DIRECTORY = "/archive"
 ARCHIVE_ID = 42
 INITIAL_TERM_ID = 7
 MS = 1_000_000
-PAGE, SECTOR = 4096, 512
+PAGE = 4096
 CAPACITY = 1 << 40
 IPC = "aeron:ipc?term-length=64k|mtu=1408"
 VERSION = 1 << 16 | 12 << 8
@@ -95,33 +94,15 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class Operation:
-    """One step of a plan."""
-
-    number: int
-    kind: str
-    seed: int
-
-
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True)
+class Plan(DiskPlan):
     """All that a run depends on."""
 
-    seed: int
-    level: int
     segment_length: int
     checksum: str | None
     window: int
     threshold: int
     """Of the low storage space."""
-    operations: tuple[Operation, ...]
-
-    def only(self, numbers: Sequence[int]) -> Plan:
-        """The plan without the other operations."""
-        wanted = set(numbers)
-        kept = tuple(each for each in self.operations if each.number in wanted)
-        return replace(self, operations=kept)
 
 
 def expand(seed: int) -> Plan:
@@ -141,7 +122,15 @@ def expand(seed: int) -> Plan:
         weights["cut"] /= 4
     kinds = draw.choices(list(weights), list(weights.values()), k=draw.randint(20, 160))
     operations = (Operation(number, kind, draw.getrandbits(48)) for number, kind in enumerate(["record", *kinds]))
-    return Plan(seed, level, segment_length, checksum, window, threshold, tuple(operations))
+    return Plan(
+        seed=seed,
+        level=level,
+        segment_length=segment_length,
+        checksum=checksum,
+        window=window,
+        threshold=threshold,
+        operations=tuple(operations),
+    )
 
 
 @dataclass
@@ -210,32 +199,20 @@ class Client:
     deleting: dict[int, Recording] = field(default_factory=dict)
 
 
-class World:
+class World(DiskWorld[Plan]):
     """One plan's run."""
 
+    CAPACITY, FAULTS, MOST_CALLS = CAPACITY, FAULTS, 4
+
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.random = random.Random(plan.seed)
-        self.draws = Draws(plan.seed)
-        self.clock = ManualClock()
-        self.disk = SimulatedDisk(on_latency=self._on_latency, capacity=CAPACITY, stream=plan.seed)
+        super().__init__(plan)
         self.recordings: dict[int, Recording] = {}
-        self.log: list[str] = []
-        self.stats: Counter[str] = Counter()
-        self.errors: list[BaseException] = []
-        self.is_over = False
-        self.calls_left = -1
-        self.is_power_cut = False
-        self.is_faulty = False
-        self.is_uncertain = False
-        self.fault: tuple[str, int, int, int] | None = None
         self.storage: SimulatedStorage = self.disk.process()
         self.storage.make_directory(DIRECTORY)
         self.storage.force_directory("/")
         self.storage.kill(self.draws)
         self.next_stream_id, self.next_correlation_id, self.next_replay_stream_id = 1000, 1, 20_000
-        self.tokens = self.processes = 0
-        self.failed_force_of: int | None = None
+        self.tokens = 0
 
     def boot(self) -> None:
         """The first start."""
@@ -254,39 +231,13 @@ class World:
         )
         self.former_client: MemoryClient | None = None
 
-    def _on_latency(self, kind: str, length: int) -> None:
-        if self.calls_left > 0:
-            self.calls_left -= 1
-            if self.calls_left == 0:
-                self._crash()
-                return
-        if self.fault is not None and self.fault[0] == kind:
-            name, error, before, written = self.fault
-            self.fault = (name, error, before - 1, written)
-            if before == 0:
-                self.log.append(f"  {kind} fails: {errno.errorcode[error]}")
-                self.disk.fail(kind, error, written=written, whole_sectors=True)
-                self.fault, self.is_faulty = None, True
-                if "force" in kind:
-                    self.failed_force_of = self.processes
-                self.stats["faults"] += 1
-
     def _crash(self) -> None:
         """The process ends here, whatever it is about to do; what it does yet has no effect."""
         self.calls_left = -1
         if self.storage.is_dead:
             return
         self._observe_counters()
-        self.log.append("cut power" if self.is_power_cut else "kill")
-        self.stats["power cuts" if self.is_power_cut else "kills"] += 1
-        if self.is_power_cut:
-            self.disk.cut_power(self.draws)
-            # What a force that failed has left in the system's memory, the next process takes for what is on the disk.
-            is_cache_wrong = self.failed_force_of not in (None, self.processes)
-            self.is_uncertain = self.is_uncertain or self.plan.level == 0 or is_cache_wrong
-            self.failed_force_of = None
-        else:
-            self.storage.kill(self.draws)
+        self._end_process(self.storage)
         self.client.sever()
 
     def _context(self) -> ArchiveContext:
@@ -1128,15 +1079,6 @@ class World:
             self.control.client.expire()
             self.control = None
 
-    def _arm_fault(self, draw: random.Random) -> None:
-        kind, error = draw.choice(FAULTS)
-        # A system writes whole sectors of what it does not write whole.
-        self.fault = (kind, error, draw.randrange(4), draw.randrange(7) * SECTOR)
-
-    def _do_fault(self, draw: random.Random) -> None:
-        if self.fault is None:
-            self._arm_fault(draw)
-
     def _do_fill_disk(self, draw: random.Random) -> None:
         calls_left, self.calls_left = self.calls_left, -1
         used = self.disk.capacity - self.storage.usable_space("/")
@@ -1145,12 +1087,6 @@ class World:
 
     def _do_free_disk(self, draw: random.Random) -> None:
         self.disk.capacity = CAPACITY
-
-    def _do_kill(self, draw: random.Random) -> None:
-        self._do_crash(draw, is_power_cut=False)
-
-    def _do_cut(self, draw: random.Random) -> None:
-        self._do_crash(draw, is_power_cut=True)
 
     def _do_crash(self, draw: random.Random, *, is_power_cut: bool) -> None:
         """A crash some calls of the disk from now, or at once if there was an earlier one to come."""
@@ -1206,39 +1142,10 @@ class World:
         return zlib.crc32(text.encode(), Disk(self.disk.contents(), DIRECTORY).digest())
 
 
-@dataclass
-class Result:
-    """What came of a plan."""
-
-    plan: Plan
-    stats: Counter[str]
-    log: list[str]
-    violation: Violation | None = None
-    last: int = -1
-    """The operation that it ended with."""
-    digest: int = 0
-
-
-def run(plan: Plan) -> Result:
+def run(plan: Plan) -> Result[Plan]:
     """Run a plan; an error of the simulation itself is raised."""
     with contextlib.redirect_stderr(io.StringIO()):  # where an archive reports what its error log cannot take
-        return _run(plan)
-
-
-def _run(plan: Plan) -> Result:
-    world = World(plan)
-    last = -1
-    try:
-        world.boot()
-        for operation in plan.operations:
-            last = operation.number
-            world.do(operation)
-            if world.is_over:
-                break
-        world.finish()
-    except Violation as violation:
-        return Result(plan, world.stats, world.log, violation, last)
-    return Result(plan, world.stats, world.log, last=last, digest=world.digest)
+        return World(plan).run()
 
 
 __all__ = ["HEADER_LENGTH", "Operation", "Plan", "Result", "World", "expand", "run", "with_checksum"]

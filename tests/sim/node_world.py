@@ -13,9 +13,8 @@ import itertools
 import logging
 import random
 import zlib
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from container.api import (
@@ -48,14 +47,14 @@ from container.errors import (
 )
 from container.snapshots import read_snapshot, write_snapshot
 from container.testing import transport_probe as seam
-from container.testing.manual_time import ManualClock, SteppingIdleStrategy
+from container.testing.manual_time import SteppingIdleStrategy
 from container.testing.memory_transport import MemoryClient, MemoryDriver
-from container.testing.simulation.disk import SimulatedDisk, SimulatedStorage
-from container.testing.simulation.virtual_time import Draws
+from container.testing.simulation.disk import SimulatedStorage
+from tests.sim.disk_world import DiskPlan, DiskWorld, Operation, Result
 from tests.sim.node_oracle import ARCHIVE_DIR, CLUSTER_DIR, TERM_LENGTH, Log, State, Violation, apply, check_disk
 
 MS = 1_000_000
-PAGE, SECTOR = 4096, 512
+PAGE = 4096
 CAPACITY = 1 << 40
 ARCHIVE_ID = 42
 LIVENESS_MS = 10_001
@@ -102,21 +101,10 @@ KINDS = {
 MOST_CLIENTS = 4
 
 
-@dataclass(frozen=True)
-class Operation:
-    """One step of a plan."""
-
-    number: int
-    kind: str
-    seed: int
-
-
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True)
+class Plan(DiskPlan):
     """All that a run depends on."""
 
-    seed: int
-    level: int
     services: int
     window: int
     segment_length: int
@@ -125,13 +113,6 @@ class Plan:
     """Bytes of the longest message."""
     step_ms: int
     """The longest step of the clock between two turns."""
-    operations: tuple[Operation, ...]
-
-    def only(self, numbers: Sequence[int]) -> Plan:
-        """The plan without the other operations."""
-        wanted = set(numbers)
-        kept = tuple(each for each in self.operations if each.number in wanted)
-        return replace(self, operations=kept)
 
 
 def expand(seed: int) -> Plan:
@@ -148,15 +129,15 @@ def expand(seed: int) -> Plan:
     kinds = draw.choices(list(weights), list(weights.values()), k=draw.randint(10, 60))
     operations = (Operation(number, kind, draw.getrandbits(48)) for number, kind in enumerate(["connect", *kinds]))
     return Plan(
-        seed,
-        level,
-        draw.choice([1, 1, 2]),
-        draw.choice([0, 0, 8192, 32768]),
-        TERM_LENGTH * draw.choice([1, 2]),
-        draw.choice(["wheel", "priority_heap"]),
-        draw.choice([30, 30, 500, 3000, 9000]),
-        draw.choice([1, 5, 20]),
-        tuple(operations),
+        seed=seed,
+        level=level,
+        services=draw.choice([1, 1, 2]),
+        window=draw.choice([0, 0, 8192, 32768]),
+        segment_length=TERM_LENGTH * draw.choice([1, 2]),
+        timer_service=draw.choice(["wheel", "priority_heap"]),
+        longest=draw.choice([30, 30, 500, 3000, 9000]),
+        step_ms=draw.choice([1, 5, 20]),
+        operations=tuple(operations),
     )
 
 
@@ -316,19 +297,14 @@ class Life:
         return self.orders[0]
 
 
-class World:
+class World(DiskWorld[Plan]):
     """One plan's run."""
 
+    CAPACITY, FAULTS, MOST_CALLS = CAPACITY, FAULTS, 6
+
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.random = random.Random(plan.seed)
-        self.draws = Draws(plan.seed)
-        self.clock = ManualClock()
-        self.disk = SimulatedDisk(on_latency=self._on_latency, capacity=CAPACITY, stream=plan.seed)
+        super().__init__(plan)
         self.final = Log(plan.services)
-        self.log: list[str] = []
-        self.stats: Counter[str] = Counter()
-        self.errors: list[BaseException] = []
         self.clients: list[Client] = []
         self.former: list[MemoryClient] = []
         self.answers: dict[int, int] = {}
@@ -339,14 +315,7 @@ class World:
         self.tokens = itertools.count(1)
         self.numbers = itertools.count(1)
         self.client_numbers = itertools.count(1)
-        self.is_over = False
-        self.calls_left = self.turns_left = -1
-        self.is_power_cut = False
-        self.is_faulty = False
-        self.is_uncertain = False
-        self.fault: tuple[str, int, int, int] | None = None
-        self.processes = 0
-        self.failed_force_of: int | None = None
+        self.turns_left = -1
         storage = self.disk.process()
         storage.make_directory("/node")
         storage.force_directory("/")
@@ -369,23 +338,6 @@ class World:
         )
         self.former = []
 
-    def _on_latency(self, kind: str, length: int) -> None:
-        if self.calls_left > 0:
-            self.calls_left -= 1
-            if self.calls_left == 0:
-                self._crash()
-                return
-        if self.fault is not None and self.fault[0] == kind:
-            name, error, before, written = self.fault
-            self.fault = (name, error, before - 1, written)
-            if before == 0:
-                self.log.append(f"  {kind} fails: {errno.errorcode[error]}")
-                self.disk.fail(kind, error, written=written, whole_sectors=True)
-                self.fault, self.is_faulty = None, True
-                if "force" in kind:
-                    self.failed_force_of = self.processes
-                self.stats["faults"] += 1
-
     def _crash(self) -> None:
         """The node ends here, whatever it is about to do; what it does yet has no effect."""
         self.calls_left = self.turns_left = -1
@@ -393,16 +345,7 @@ class World:
         if life.storage.is_dead:
             return
         self._observe()
-        self.log.append("cut power" if self.is_power_cut else "kill")
-        self.stats["power cuts" if self.is_power_cut else "kills"] += 1
-        if self.is_power_cut:
-            self.disk.cut_power(self.draws)
-            # What a force that failed has left in the system's memory, the next process takes for what is on the disk.
-            is_cache_wrong = self.failed_force_of not in (None, self.processes)
-            self.is_uncertain = self.is_uncertain or self.plan.level == 0 or is_cache_wrong
-            self.failed_force_of = None
-        else:
-            life.storage.kill(self.draws)
+        self._end_process(life.storage)
         for client in life.clients:
             client.sever()
 
@@ -870,26 +813,11 @@ class World:
         limit_ms = LOSS_LIMIT_MS if state != INIT else 6 * LOSS_LIMIT_MS
         self._await(lambda: not module.is_running, limit_ms, "the consensus module's end")
 
-    def _arm_fault(self, draw: random.Random) -> None:
-        kind, error = draw.choice(FAULTS)
-        # A system writes whole sectors of what it does not write whole.
-        self.fault = (kind, error, draw.randrange(6), draw.randrange(7) * SECTOR)
-
-    def _do_fault(self, draw: random.Random) -> None:
-        if self.fault is None:
-            self._arm_fault(draw)
-
     def _do_fill_disk(self, draw: random.Random) -> None:
         on_latency, self.disk.on_latency = self.disk.on_latency, None
         used = self.disk.capacity - self.life.storage.usable_space("/")
         self.disk.on_latency = on_latency
         self.disk.capacity, self.is_faulty = used + draw.randrange(8) * PAGE, True
-
-    def _do_kill(self, draw: random.Random) -> None:
-        self._do_crash(draw, is_power_cut=False)
-
-    def _do_cut(self, draw: random.Random) -> None:
-        self._do_crash(draw, is_power_cut=True)
 
     def _do_crash(self, draw: random.Random, *, is_power_cut: bool) -> None:
         """A crash some calls of the disk or turns from now, or at once if there was an earlier one to come."""
@@ -969,41 +897,12 @@ class World:
         return zlib.crc32(text.encode(), zlib.crc32(self.final.content))
 
 
-@dataclass
-class Result:
-    """What came of a plan."""
-
-    plan: Plan
-    stats: Counter[str]
-    log: list[str]
-    violation: Violation | None = None
-    last: int = -1
-    """The operation that it ended with."""
-    digest: int = 0
-
-
-def run(plan: Plan) -> Result:
+def run(plan: Plan) -> Result[Plan]:
     """Run a plan; an error of the simulation itself is raised."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # where parts report what their error logs cannot take
-            return _run(plan)
+            return World(plan).run()
     finally:
         logging.disable(disabled)
-
-
-def _run(plan: Plan) -> Result:
-    world = World(plan)
-    last = -1
-    try:
-        world.boot()
-        for operation in plan.operations:
-            last = operation.number
-            world.do(operation)
-            if world.is_over:
-                break
-        world.finish()
-    except Violation as violation:
-        return Result(plan, world.stats, world.log, violation, last)
-    return Result(plan, world.stats, world.log, last=last, digest=world.digest)
