@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 TESTS = Path(__file__).parent
+UNIT, SYSTEM, OPEN = "unit", "system", "open: "
 
 
 class Row(NamedTuple):
@@ -40,3 +41,19 @@ def read_table(name: str) -> list[Row]:
             number, statement, tests, shown_by = found.groups()
             rows.append(Row(int(number), statement, re.findall(r"`([^`]+)`", tests), shown_by))
     return rows
+
+
+def check_has_tests_or_is_open(row: Row, table: str, *, may_name_cases: bool = False) -> None:
+    """A row names tests that are there, each once, or says that it is open; ``test[case]`` where it may."""
+    names = [test.partition("[")[0] if may_name_cases else test for test in row.tests]
+    missing = [name for name in names if name not in names_of_tests()]
+    assert not missing, f"{row.statement}: {table} names tests that are not there: {missing}"
+    assert bool(row.tests) != row.shown_by.startswith(OPEN), row.statement
+    assert len(row.tests) == len(set(row.tests)), row.statement
+
+
+def check_is_shown_where_it_says(row: Row) -> None:
+    """What a row says of where it is shown, up to a remark behind ``;``, is what its tests are."""
+    is_system = {test.startswith("system/") for test in row.tests}
+    expected = " + ".join([UNIT] * (False in is_system) + [SYSTEM] * (True in is_system))
+    assert row.shown_by.partition(";")[0] == expected, row

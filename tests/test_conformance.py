@@ -6,11 +6,10 @@ import re
 
 import pytest
 
-from tests.conformance_table import Row, names_of_tests, read_table
+from tests.conformance_table import Row, check_is_shown_where_it_says, names_of_tests, read_table
 
 STATEMENT_COUNT = 60
 STATEMENT_IN_NAME = re.compile(r"(?<=_s)\d+(?=_)")
-UNIT, SYSTEM = "unit", "system"
 
 
 def table() -> list[Row]:
@@ -50,6 +49,4 @@ def test_every_test_with_a_statements_number_is_in_its_row() -> None:
 
 def test_the_table_says_where_each_statement_is_shown() -> None:
     for row in table():
-        is_system = {test.startswith("system/") for test in row.tests}
-        expected = " + ".join([UNIT] * (False in is_system) + [SYSTEM] * (True in is_system))
-        assert row.shown_by.partition(";")[0] == expected, row
+        check_is_shown_where_it_says(row)

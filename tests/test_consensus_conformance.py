@@ -6,10 +6,15 @@ import re
 
 import pytest
 
-from tests.conformance_table import Row, names_of_tests, read_table
+from tests.conformance_table import (
+    Row,
+    check_has_tests_or_is_open,
+    check_is_shown_where_it_says,
+    names_of_tests,
+    read_table,
+)
 
 STATEMENT_COUNT = 53
-UNIT, SYSTEM, OPEN = "unit", "system", "open: "
 SEVERAL = "; more than one member"
 STATEMENT_IN_NAME = re.compile(r"_cm(\d+)_")
 
@@ -25,11 +30,7 @@ def test_every_statement_has_a_row() -> None:
 
 @pytest.mark.parametrize("number", range(1, STATEMENT_COUNT + 1))
 def test_every_statement_has_tests_that_exist(number: int) -> None:
-    row = table()[number - 1]
-    missing = [test for test in row.tests if test not in names_of_tests()]
-    assert not missing, f"{row.statement}: consensus_conformance.md names tests that are not there"
-    assert bool(row.tests) != row.shown_by.startswith(OPEN), row.statement
-    assert len(row.tests) == len(set(row.tests)), row.statement
+    check_has_tests_or_is_open(table()[number - 1], "consensus_conformance.md")
 
 
 def test_every_test_with_a_statements_number_is_in_its_row() -> None:
@@ -46,9 +47,7 @@ def test_every_test_with_a_statements_number_is_in_its_row() -> None:
 def test_the_table_says_where_each_statement_is_shown() -> None:
     for row in table():
         if row.tests:
-            is_system = {test.startswith("system/") for test in row.tests}
-            expected = " + ".join([UNIT] * (False in is_system) + [SYSTEM] * (True in is_system))
-            assert row.shown_by.partition(";")[0] == expected, row
+            check_is_shown_where_it_says(row)
 
 
 def test_what_needs_several_members_is_shown_by_elections() -> None:
