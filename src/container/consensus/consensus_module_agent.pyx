@@ -94,6 +94,19 @@ cdef int32_t RECOVERY_STATE_TYPE_ID = CounterType.RECOVERY_STATE
 STATES = ("INIT", "ACTIVE", "SUSPENDED", "SNAPSHOT", "QUITTING", "TERMINATING", "CLOSED")
 
 
+cdef bint _is_done(object step, object on_failure) except -1:
+    """Take a generator one step on; whether it has ended, after a failure as well, which ``on_failure`` is given."""
+    cdef bint is_done = True
+    try:
+        next(step)
+        is_done = False
+    except StopIteration:
+        pass
+    except Exception as error:
+        on_failure(error)
+    return is_done
+
+
 cdef class Listener(ClientListener):
     """Remembers that a service, or the counter of the log's recording, is gone."""
 
@@ -1275,14 +1288,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return 1
 
     cdef int _poll_validation(self) except -1:
-        cdef bint is_done = False
-        try:
-            next(self._validation)
-        except StopIteration:
-            is_done = True
-        except Exception as error:
-            is_done = True
-            self._on_error(error)
+        cdef bint is_done = _is_done(self._validation, self._on_error)
         if is_done:
             self._validation = None
         return is_done
@@ -1351,14 +1357,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._counters.snapshot_count.increment()
 
     cdef int _poll_snapshot(self) except -1:
-        cdef bint is_done = False
-        try:
-            next(self._snapshot)
-        except StopIteration:
-            is_done = True
-        except Exception as error:
-            is_done = True
-            self._on_failed_snapshot(error)
+        cdef bint is_done = _is_done(self._snapshot, self._on_failed_snapshot)
         if is_done:
             self._snapshot = None
             self._end_snapshot()
