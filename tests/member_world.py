@@ -74,7 +74,7 @@ class Echo(ClusteredService):
 
 
 class WorldClient:
-    """A client that sends whatever it is told, on an ingress stream of its own, and keeps what comes back."""
+    """A client that sends whatever a test says, on an ingress stream of its own, and keeps what comes back."""
 
     def __init__(self, world: MemberWorld, response_stream_id: int, *, is_ipc: bool) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""A whole native node as one process: it serves Java's client, lives through a kill, and ends when it is told to."""
+"""A whole native node as one process: it serves Java's client, lives through a kill, and ends when it is asked to."""
 
 from __future__ import annotations
 

@@ -19,14 +19,10 @@ from container.settings.archive_table import ArchiveSettings
 from container.settings.consensus_module_table import ConsensusModuleSettings
 from container.settings.driver_table import DriverSettings
 from container.settings.setting import table_of
-from container.testing.java import java_command, resolve_jar
+from container.testing.java import AERON_FLAGS, java_command, resolve_jar
 from container.testing.process import Process
 
 _MAIN_CLASS = "io.aeron.cluster.ClusteredMediaDriver"
-_JVM_FLAGS = (
-    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
-    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
-)
 _NATIVE_ONLY = ("library",)
 _IDLE_STRATEGIES = {"noop": "noop", "busy_spin": "spin", "yield": "yield", "backoff": "backoff"}
 _HELP = "docs/consensus-module.md"
@@ -109,7 +105,7 @@ class JavaNode:
             **_properties("consensus_module", settings, _names(ConsensusModuleSettings)),
         }
         self.directory.mkdir(parents=True, exist_ok=True)
-        command = java_command(_MAIN_CLASS, [resolve_jar()], properties=properties, flags=_JVM_FLAGS)
+        command = java_command(_MAIN_CLASS, [resolve_jar()], properties=properties, flags=AERON_FLAGS)
         self._jvm = Process("java-node", command, directory=self.directory)
         self._closing.callback(self._end_jvm)
         self._jvm.start()

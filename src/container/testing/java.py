@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from container.common.java import INSTALL_HINT, JAVA_VERSION_MIN, JavaError, find_java, java_version
 
 __all__ = [
+    "AERON_FLAGS",
     "AERON_VERSION",
     "INSTALL_HINT",
     "JAVA_VERSION_MIN",
@@ -36,10 +37,15 @@ _log = logging.getLogger(__name__)
 
 AERON_VERSION = "1.51.0"
 
-JVM_FLAGS: tuple[str, ...] = (
+AERON_FLAGS: tuple[str, ...] = (
     # Agrona uses jdk.internal.misc.Unsafe, the driver the inner sets of a selector.
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+)
+"""Options that a JVM needs to run Aeron; they precede the class path."""
+
+JVM_FLAGS: tuple[str, ...] = (
+    *AERON_FLAGS,
     # One collector thread and a bounded heap: several JVMs share a test machine.
     "-XX:+UseSerialGC",
     "-Xmx512m",

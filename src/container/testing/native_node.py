@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -84,24 +85,14 @@ class NativeNode(Node):
             },
             "container": self._settings.get("container", {}),
         }
-        lines = [f"{name} = {_toml(value)}" for name, value in node.items()]
+        # A value in JSON is one in TOML.
+        encode = json.JSONEncoder(default=str, ensure_ascii=False).encode
+        lines = [f"{name} = {encode(value)}" for name, value in node.items()]
         for part, values in parts.items():
-            lines += [f"[{part}]", *(f"{name} = {_toml(value)}" for name, value in values.items())]
+            lines += [f"[{part}]", *(f"{name} = {encode(value)}" for name, value in values.items())]
         return "\n".join(lines)
 
     def close(self) -> None:
         """End the process, remove the directories that are the node's own, and give the ports back."""
         super().close()
         self._row.close()
-
-
-def _toml(value: object) -> str:
-    """A value as TOML has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, int | float):
-        return str(value)
-    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{text}"'
