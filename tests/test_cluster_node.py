@@ -316,6 +316,114 @@ def test_a_callback_may_close_the_node_and_returns_in_order(port: int) -> None:
     assert not Path(node.aeron_dir).exists()
 
 
+class Idling(Counter):
+    """Idles half a second in the callback of b"0" and in on_terminate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered = threading.Event()
+        self.ends: list[str] = []
+
+    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+        super().on_start(cluster, snapshot_image)
+        self.cluster = cluster
+
+    def idle(self, callback: str) -> None:
+        """Idle, and note that nothing ended it."""
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            self.cluster.idle()
+        self.ends.append(callback)
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        super().on_session_message(session, timestamp, buffer, header)
+        if bytes(buffer) == b"0":
+            self.entered.set()
+            self.idle("callback")
+
+    def on_terminate(self, cluster: Cluster) -> None:
+        self.idle("on_terminate")
+
+
+@pytest.mark.parametrize("mode", ["SHARED", "DEDICATED"])
+def test_close_lets_callbacks_that_idle_return(port: int, mode: str) -> None:
+    """They have the other parts, and nobody misses a service that has ended before another one."""
+    services = Idling(), Idling()
+    errors: list[BaseException] = []
+    reporting = {"error_handler": errors.append}
+    with container.launch_node(
+        *services,
+        host=HOST,
+        port=port,
+        threading_mode=mode,
+        driver={"timer_interval_ns": 50_000_000},  # soon after a service has ended, its client's counter is gone
+        consensus_module=reporting,
+        container=reporting,
+    ) as node:
+        assert ask(node, b"0") == b"0"
+        assert services[0].entered.wait(LIMIT_S)
+    assert errors == []
+    assert [each.ends for each in services] == [["callback", "on_terminate"]] * 2
+    assert node.failure is None
+
+
+@pytest.mark.parametrize("mode", ["SHARED", "DEDICATED"])
+def test_a_second_thread_that_closes_waits_and_cuts_nothing(port: int, mode: str) -> None:
+    service = Idling()
+    node = container.launch_node(service, host=HOST, port=port, threading_mode=mode)
+    assert ask(node, b"0") == b"0"
+    assert service.entered.wait(LIMIT_S)
+    other = threading.Thread(target=node.close)
+    other.start()
+    node.close()
+    assert service.ends == ["callback", "on_terminate"]
+    assert not Path(node.aeron_dir).exists()
+    other.join(LIMIT_S)
+    assert not other.is_alive()
+
+
+@pytest.mark.parametrize("mode", ["SHARED", "DEDICATED"])
+def test_a_callback_that_idles_for_ever_is_ended(port: int, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("container.common.agent_owner._CLOSE_REPORT_INTERVAL_S", 0.1)
+    monkeypatch.setattr("container.clustered_service_container._CLOSE_RETRY_TIMEOUT_S", 0.1)
+
+    class Endless(Idling):
+        def idle(self, callback: str) -> None:
+            while callback == "callback":
+                self.cluster.idle()
+
+    service = Endless()
+    with container.launch_node(service, host=HOST, port=port, threading_mode=mode) as node:
+        assert ask(node, b"0") == b"0"
+        assert service.entered.wait(LIMIT_S)
+    assert not Path(node.aeron_dir).exists()
+
+
+def test_a_signal_handler_may_close_while_its_thread_does(port: int) -> None:
+    service = Idling()
+    node = container.launch_node(service, host=HOST, port=port)
+    found: list[bool] = []
+
+    def on_signal(number: int, frame: object) -> None:
+        node.close()
+        found.append(Path(node.aeron_dir).exists())
+
+    before = signal.signal(signal.SIGUSR1, on_signal)
+    try:
+        assert ask(node, b"0") == b"0"
+        assert service.entered.wait(LIMIT_S)
+        timer = threading.Timer(0.2, signal.pthread_kill, [threading.get_ident(), signal.SIGUSR1])
+        timer.start()
+        node.close()
+        timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert service.ends == ["callback", "on_terminate"]
+    assert found == [True]  # it did not wait
+
+
 SLOW = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 

@@ -349,7 +349,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._ingress.try_again()
             self._consensus.forget_lost()
         lost_service_id = self._listener.lost_service_id
-        if lost_service_id != NULL_VALUE and self._state != STATE_TERMINATING:
+        if lost_service_id != NULL_VALUE and self._state != STATE_TERMINATING and not self._are_services_ending:
             self._listener.lost_service_id = NULL_VALUE
             self._on_error(ClusterEvent(f"Aeron client in service closed unexpectedly: serviceId={lost_service_id}"))
             self._terminate(False, f"service {lost_service_id} is gone")
@@ -1472,6 +1472,10 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     def stop(self):
         """Have :meth:`run` end after the duty cycle in progress. For any thread."""
         self._is_stopping = True
+
+    def expect_services_to_end(self):
+        """A node that closes ends its services first: from now on it is in order that one goes away. For any thread."""
+        self._are_services_ending = True
 
     def terminate(self, error not None):
         """End it because of an error (BaseException), which is handed to ``counted_error_handler``."""

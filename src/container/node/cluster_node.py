@@ -83,6 +83,7 @@ class ClusterNode:
         self._on_end = on_end
         self._has_ended = threading.Event()
         self._is_closed = False
+        self._close_guard = threading.RLock()  # a signal handler may close it while its thread does
         self._lock: int | None = None
         self._parent_id = 0
         forks.own(self)
@@ -333,32 +334,41 @@ class ClusterNode:
     def close(self) -> None:
         """End services, consensus module, archive and driver, and wait for that; remove a temporary directory.
 
-        For any thread, also twice. From inside a callback of a part, and from ``on_end``, the end is only asked for:
-        close it on another thread as well. In a forked child nothing happens.
+        For any thread, also twice: who comes second waits for the first, but for a signal handler on its thread. From
+        inside a callback of a part, and from ``on_end``, the end is only asked for: close it on another thread as well.
+        In a forked child nothing happens.
+
+        A callback in progress is finished; one that still idles after 5 seconds is ended.
         """
-        if self._parent_id or self._is_closed:
+        if self._parent_id:
             return
         if any(part.is_on_this_thread for part in self._parts) or (
             self._thread is not None and self._thread.is_on_this_thread
         ):
             self._ask_to_end()
             return
-        self._is_closed = True
-        with self._closing:
-            if self._thread is not None:
-                self._closing.callback(self._thread.close)  # closes its parts
+        with self._close_guard:
+            if self._is_closed:
                 return
-            self._ask_to_end()
-            for part in self._parts:
-                self._closing.callback(part.close)
+            self._is_closed = True
+            with self._closing:
+                if self._thread is not None:
+                    self._closing.callback(self._thread.close)  # closes its parts
+                    return
+                self._ask_to_end()
+                for part in self._parts:
+                    self._closing.callback(part.close)
 
     def _ask_to_end(self) -> None:
-        """Ask all threads but the archive's at once: before one sees that another is gone."""
+        """Ask the services alone: the other parts stay while a callback idles, and are closed after all services."""
         if self._thread is not None:
             self._thread.ask_to_end()
         elif self._shared is None:
-            for part in self._parts[1:]:
-                part.ask_to_end()
+            for part in self._parts:
+                if isinstance(part, ConsensusModule):
+                    part.expect_services_to_end()
+                elif isinstance(part, ClusteredServiceContainer):
+                    part.ask_to_end()
 
     def __enter__(self) -> Self:
         return self
