@@ -183,6 +183,19 @@ def test_a_port_that_is_in_use_is_named_and_nothing_is_left(tmp_path: Path, port
         ({"archive": {"threading_mode": "INVOKER"}}, "archive: leave out threading_mode='INVOKER'"),
         ({"consensus_module": {"threading_mode": "SHARED"}}, "consensus_module: leave out threading_mode='SHARED'"),
         ({"container": {"use_agent_invoker": True}}, "container: leave out use_agent_invoker=True"),
+        ({"archive": {"archive_dir": "/a"}}, "archive: leave out archive_dir='/a': the node's directory decides"),
+        ({"archive": {"control_channel": "aeron:ipc"}}, "archive: leave out control_channel='aeron:ipc': the node's h"),
+        ({"archive": {"aeron_dir": "/a"}}, "archive: leave out aeron_dir='/a': the node's aeron_dir decides"),
+        ({"consensus_module": {"cluster_members": "0,a"}}, "leave out cluster_members='0,a': the node's host and port"),
+        ({"consensus_module": {"cluster_member_id": 1}}, "consensus_module: leave out cluster_member_id=1: the node's"),
+        ({"consensus_module": {"cluster_dir": "/a"}}, "consensus_module: leave out cluster_dir='/a'"),
+        (
+            {"consensus_module": {"service_count": 2}},
+            "consensus_module: leave out service_count=2: the node's services",
+        ),
+        ({"container": {"cluster_dir": "/a"}}, "container: leave out cluster_dir='/a'"),
+        ({"container": {"service_id": 1}}, "container: leave out service_id=1: the node's order of services decides"),
+        ({"container": {"cluster_id": 7}}, "container: leave out cluster_id=7, and set it for consensus_module"),
         ({"threading_mode": "shared"}, "threading_mode='shared': must be SHARED or DEDICATED"),
         ({"threading_mode": "DEDICATED", "driver": {"threading": "INVOKER"}}, "driver: threading=.* must have threads"),
         ({"driver": {"term_bufer_length": 1}}, "driver: unknown setting 'term_bufer_length': did you mean 'term_buf"),
@@ -201,6 +214,13 @@ def test_what_cannot_be_is_refused_and_everything_closed(
         container.launch_node(Counter(), **dict[str, Any](directory=tmp_path, host=HOST, port=port) | given)
     assert threading.active_count() == threads
     with container.launch_node(Counter(), directory=tmp_path, host=HOST, port=port) as node:
+        assert ask(node, b"1") == b"1"
+
+
+def test_containers_are_of_the_consensus_module_s_cluster(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AERON_CLUSTER_MEMBER_ID", "3")  # of another program: a node has the member 0
+    settings = {"cluster_id": 7, "control_channel": "aeron:ipc?term-length=128k"}
+    with container.launch_node(Counter(), host=HOST, port=port, consensus_module=settings) as node:
         assert ask(node, b"1") == b"1"
 
 
