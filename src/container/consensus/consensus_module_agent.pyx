@@ -378,7 +378,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if self._state == STATE_ACTIVE:
             for image in self._ingress.take_lost_images():
                 self.sessions.on_unavailable_ingress_image(image.correlation_id)
-            work_count += self.sessions.process_pending(self._leadership_term_id, self._leader.id)
+            work_count += self.sessions.process_pending(self._leadership_term_id)
             work_count += self.sessions.check_sessions(
                 self._leadership_term_id, self._leader.id, self._ingress_endpoints)
             if self.members.count() > 1 and not self.members.has_active_quorum(
@@ -858,7 +858,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         try:
             self._check_time_unit(time_unit, "log")
             self._check_app_version(app_version, "log")
-        except ClusterError as error:
+        except Exception as error:              # of a validator of the user's as well: this event does not come again
             self._on_error(error)
             self._terminate(False, message_of(error))
         self._set_leadership_term(leadership_term_id)
