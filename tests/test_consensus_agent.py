@@ -18,7 +18,13 @@ from container.archive.authentication import AllowAll, DenyAll
 from container.codecs import messages as codecs
 from container.consensus.consensus_module_context import BackupRequests
 from container.consensus.timer_service import PriorityHeapTimerService, TimerHandler, WheelTimerService
-from container.errors import AgentTermination, ClusterTermination, ConfigurationError, RegistrationError
+from container.errors import (
+    AgentTermination,
+    ArchiveError,
+    ClusterTermination,
+    ConfigurationError,
+    RegistrationError,
+)
 from container.storage.seam import NO_FOLLOW
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import MemoryPublication
@@ -706,6 +712,25 @@ def test_cm23_services_join_the_leader_s_log_and_before_it_what_is_replayed(worl
     assert world.services[0].ack_id == 3
     lose_recording(world)
     assert (world.services[0].joins[-1]["is_startup"], world.services[0].ack_id) == (0, 4)
+
+
+def test_acks_of_a_join_that_an_election_cuts_short_are_waited_for(world: ConsensusWorld) -> None:
+    """Else each later one would have an id that the consensus module does not expect."""
+    service = world.services[0]
+    service.is_quiet = True
+    world.stop_log_recording()
+    world.until(lambda: len(service.joins) == 2)
+    world.agent._on_archive_error(ArchiveError("the archive cannot go on"))
+    world.tick(20)
+    service.is_quiet = False
+    world.lead()
+    assert len(service.joins) == 3
+    assert not world.report_of("out of sequence")
+    client = world.client_of()
+    client.message(b"a message")
+    world.settle()
+    take_snapshot(world)
+    assert not world.report_of("out of sequence")
 
 
 def test_cm23_a_log_over_ipc_is_joined_over_ipc() -> None:

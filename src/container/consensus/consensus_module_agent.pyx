@@ -253,7 +253,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._uncommitted_states = deque()
         self._leadership_term_id = self._log_recording_id = self._log_subscription_id = NULL_VALUE
         self._append_counter_id = NULL_COUNTER_ID
-        self._termination_position = NULL_POSITION
+        self._termination_position = self._joining_position = NULL_POSITION
         self._ingress_endpoints = self.members.ingress_endpoints()
         self._control = ConsensusModuleAdapter(
             self._client.add_subscription(settings.control_channel, settings.consensus_module_stream_id), self)
@@ -1004,6 +1004,10 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if self._join is not None:
             self._join.close()
             self._join = None
+        if self._joining_position != NULL_POSITION:
+            # Upstream waits in one turn. Here an error may come first: the log stays until the services have joined it,
+            # else their acks would be out of sequence from here on.
+            yield from self._await_joined_services()
         if self._snapshot is not None:          # the other members may have theirs
             self._snapshot.close()
             self._snapshot = None
@@ -1088,9 +1092,18 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     def _join_services(self, int64_t log_position, int64_t max_log_position, int32_t session_id, int32_t stream_id,
                        bint is_startup, int role, str channel):
         yield from join_services(
-            self._services, self._acks, self._deadline, ack_id=self._service_ack_id, log_position=log_position,
-            max_log_position=max_log_position, member_id=self._settings.cluster_member_id, log_session_id=session_id,
-            log_stream_id=stream_id, is_startup=is_startup, role=role, channel=channel)
+            self._services, self._deadline, log_position=log_position, max_log_position=max_log_position,
+            member_id=self._settings.cluster_member_id, log_session_id=session_id, log_stream_id=stream_id,
+            is_startup=is_startup, role=role, channel=channel)
+        self._joining_position = log_position
+        yield from self._await_joined_services()
+
+    def _await_joined_services(self):
+        """Wait for the acks of a join, however long that takes. They come also when an election begins meanwhile."""
+        while not self._acks.has_reached(self._joining_position, self._service_ack_id):
+            yield
+        self._acks.remove_heads()
+        self._joining_position = NULL_POSITION
         self._service_ack_id += 1
 
     def begin_join_as_leader(

@@ -4,7 +4,6 @@ from collections.abc import Generator
 from typing import Any, final
 
 from container.archive.sessions.async_archive import AsyncArchive
-from container.consensus.service_acks import ServiceAckQueues
 from container.consensus.service_proxy import ServiceProxy
 from container.transport.seam import Client, Clock, Counters, Image, PendingAdd, Subscription
 
@@ -35,10 +34,8 @@ def answer(archive: AsyncArchive) -> Generator[None]: ...
 def added(pending: PendingAdd) -> Generator[None, None, Any]: ...
 def join_services(
     proxy: ServiceProxy,
-    acks: ServiceAckQueues,
     deadline: Deadline,
     *,
-    ack_id: int,
     log_position: int,
     max_log_position: int,
     member_id: int,

@@ -71,16 +71,14 @@ def added(PendingAdd pending not None):
 
 
 def join_services(
-        ServiceProxy proxy not None, acks, Deadline deadline not None, *, int64_t ack_id, int64_t log_position,
-        int64_t max_log_position, int32_t member_id, int32_t log_session_id, int32_t log_stream_id, bint is_startup,
-        int32_t role, str channel not None):
-    """Have the services join a log, and wait until each has acked its first position, however long that takes.
+        ServiceProxy proxy not None, Deadline deadline not None, *, int64_t log_position, int64_t max_log_position,
+        int32_t member_id, int32_t log_session_id, int32_t log_stream_id, bint is_startup, int32_t role,
+        str channel not None):
+    """Have the services join a log. Each acks its first position.
 
     Args:
         proxy: to the services.
-        acks: what comes from them (container.consensus.service_acks.ServiceAckQueues).
         deadline: for the message to be sent.
-        ack_id: the number of the ack that is expected (int).
         log_position, max_log_position: from where and up to where the log is read (int).
         member_id, log_session_id, log_stream_id, is_startup, role, channel: what JoinLog has of the log.
     """
@@ -89,9 +87,6 @@ def join_services(
                              channel):
         deadline.check()
         yield
-    while not acks.has_reached(log_position, ack_id):
-        yield
-    acks.remove_heads()
 
 
 def start_recording(
