@@ -215,7 +215,7 @@ def test_a_live_mark_file_is_one_line_with_file_process_and_what_to_do(tmp_path:
     assert line.startswith(
         f"container.run: error: active mark file detected: {path}: its owner, pid {os.getpid()}, was"
     )
-    assert " ms ago: another container is running here. Stop it, or give this one a cluster_dir or a service_id" in line
+    assert " ms ago. If this container runs, stop it, or give the new one a cluster_dir or a service_id" in line
 
 
 @pytest.mark.parametrize(

@@ -263,8 +263,8 @@ def _refuse_live_driver(aeron_dir):
     age_ms = time.time_ns() // 1_000_000 - heartbeat
     if heartbeat > 0 and age_ms < LIVENESS_MS:
         raise AeronError(
-            f"a media driver (process {metadata[8]}) is alive in {aeron_dir}: its heartbeat is {age_ms} ms "
-            f"old; use another directory, or end it and wait until that is {LIVENESS_MS} ms")
+            f"the media driver of {aeron_dir}, process {metadata[8]}, was alive {age_ms} ms ago. If it runs, end it, or "
+            f"use another directory; if it was killed, start again in {LIVENESS_MS - age_ms} ms")
 
 
 cdef class MediaDriver:

@@ -183,9 +183,9 @@ cdef class OwnedMarkFile(MarkFile):
         if timestamp == ACTIVATION_IN_PROGRESS:
             return (f"a start is in progress, or was killed (pid {pid} wrote the file last); delete the file if no "
                     "such process is starting")
-        return (f"its owner, pid {pid}, was alive at {timestamp} (epoch ms), {now_ms - timestamp} ms ago: another "
-                f"{self._kind.holder} is running here. Stop it, or give this one {self._kind.own_place}; the file "
-                f"of an owner that is dead is free {LIVENESS_TIMEOUT_MS} ms after that time")
+        return (f"its owner, pid {pid}, was alive at {timestamp} (epoch ms), {now_ms - timestamp} ms ago. If this "
+                f"{self._kind.holder} runs, stop it, or give the new one {self._kind.own_place}; if it was killed, "
+                f"start again in {timestamp + LIVENESS_TIMEOUT_MS - now_ms} ms")
 
     def _claim(self, int64_t block, int64_t found_timestamp):
         # Whoever else starts in the same moment, Java's or ours, does the same.
@@ -454,6 +454,22 @@ cdef class OwnedMarkFile(MarkFile):
     cdef int64_t _field64(self, int64_t offset) except? -2:
         with self._guard:
             return NULL_VALUE if self._file is None else self._get64(SBE_HEADER_LENGTH + offset)
+
+
+def release_mark_file(Storage storage not None, path, int64_t timestamp):
+    """Free the file of an owner that is known to be dead, if this (epoch ms) still is what it has shown last.
+
+    Whoever starts there in the same moment has it already, or finds it free. Raises OSError.
+    """
+    cdef StorageFile file = storage.open_file(os.fspath(path), OPEN_NO_FOLLOW)
+    cdef StorageMap page
+    try:
+        if file.length() >= PAGE_LENGTH:
+            page = file.map_range(0, PAGE_LENGTH)
+            mark_compare_and_set64(page.data + SBE_HEADER_LENGTH + ACTIVITY_TIMESTAMP_OFFSET, timestamp, NULL_VALUE)
+            page.close()
+    finally:
+        file.close()
 
 
 def _file_length(error_buffer_length, page_size):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -27,7 +26,9 @@ from container.common.values import shown
 from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.context import Context
-from container.errors import ClusterError, ConfigurationError, MarkFileError, TimedOutError
+from container.errors import ClusterError, ConfigurationError, TimedOutError
+from container.files.cnc_file import CNC_FILE_NAME
+from container.node.directory_lock import DirectoryLock
 from container.node.shared_thread import Part, SharedContext, SharedThread
 from container.service.service_handler import ServiceHandler
 from container.settings.sources import validate_driver_settings
@@ -115,7 +116,7 @@ class ClusterNode:
         self._has_ended = threading.Event()
         self._is_closed = False
         self._close_guard = threading.RLock()  # a signal handler may close it while its thread does
-        self._lock: int | None = None
+        self._lock: DirectoryLock | None = None
         self._parent_id = 0
         forks.own(self)
 
@@ -156,7 +157,8 @@ class ClusterNode:
 
         Raises:
             ConfigurationError: a bad setting, no service, or a port that is in use.
-            AeronError, MarkFileError: another node runs on the directory, or was killed there less than 10 seconds ago.
+            AeronError, MarkFileError: another node runs on the directory; or something was killed there less than 10
+                seconds ago that was no node of this machine.
             ClusterError: a part ended while it started; the cause is the failure of the first that did.
             TimedOutError: it does not lead in time.
             ContainerError, OSError: a part cannot be made, see their ``launch()``.
@@ -184,23 +186,10 @@ class ClusterNode:
         return node
 
     def _lock_directory(self) -> None:
-        """Keep other nodes out, also while a long callback keeps the mark files from being refreshed."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._closing.callback(self._unlock_directory)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise MarkFileError(
-                f"another node runs on {self.directory}: end it first, or give this one another directory"
-            ) from None
-        except OSError:  # a file system without locks: mark files alone keep others out
-            pass
-
-    def _unlock_directory(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        """Keep other nodes out, and free at once what a node holds that was killed here."""
+        self._lock = DirectoryLock(self.directory)
+        self._closing.callback(self._lock.close)
+        self._lock.free_files_of_the_dead()
 
     def _launch(
         self,
@@ -272,16 +261,22 @@ class ClusterNode:
             raise ConfigurationError('threading="INVOKER": must have threads, unless threading_mode is SHARED')
         driver = MediaDriver.launch_embedded(self.aeron_dir, **settings)
         self._closing.callback(driver.close)
+        self._note(Path(self.aeron_dir, CNC_FILE_NAME))
         if is_shared:
             self._shared = SharedContext(driver if threading == "INVOKER" else None)
 
     def _start(self, make: type[Part], context: Any) -> None:
         part: Part = make(context, on_end=lambda: self._part_ended(part))
         self._parts.append(part)
+        self._note(getattr(context.mark_file, "path", None))  # a container may have one of another kind
         if self._shared is None:
             part.start()
         else:
             self._shared.add(part)
+
+    def _note(self, path: str | os.PathLike[str] | None) -> None:
+        if self._lock is not None and path is not None:
+            self._lock.note(path)
 
     def _part_ended(self, part: Part) -> None:
         self._ended.append(part)
@@ -335,7 +330,8 @@ class ClusterNode:
 
     def _disown(self, process_id: int) -> None:
         self._parent_id = process_id
-        self._unlock_directory()  # the parent keeps the lock
+        if self._lock is not None:
+            self._lock.disown()
         self._has_ended = threading.Event()  # a thread that no longer exists may hold the lock of the other
         self._has_ended.set()
 

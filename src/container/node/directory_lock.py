@@ -1,0 +1,133 @@
+"""The lock of a node's directory, and what it proves: that the node which held it before is dead.
+
+A mark file and a media driver's CnC file are free once their owner has shown no life for 10 seconds, as nobody knows
+whether it lives. The kernel does: it gives the lock back when the last thread of the process is gone, and no sooner. So
+the holder notes which files it owns. Whoever gets the lock next frees them, if they still are what the holder has left.
+
+The note counts only where the lock was one of this kernel on this directory: it has the kernel's boot id, and device
+and inode of the directory. So it proves nothing about another machine that has the same network file system, about a
+copy of the directory, or behind another mount. Process ids prove nothing: containers that share a volume have their own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from container.common.regular_files import read_regular
+from container.errors import MarkFileError
+from container.files.cnc_file import CNC_FILE_NAME, MARK_FILE_ACTIVATING, CncFile, FileFormatError, read_mark_file
+from container.files.mark_file import release_mark_file
+from container.storage.file_storage import FileStorage
+
+NOTE_NAME = "node-owner.json"
+_NOTE_LENGTH_MAX = 64 * 1024
+_NOTE_MODE = 0o640
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Owner(NamedTuple):
+    """Who owns a file, by what it says."""
+
+    start_timestamp_ms: int
+    pid: int
+
+
+class DirectoryLock:
+    """Keeps other nodes out of a directory, also while a long callback keeps the mark files from being refreshed.
+
+    Raises MarkFileError when another node has it. On a file system without locks, mark files alone keep others out.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._note = directory / NOTE_NAME
+        self._owners: dict[str, Owner] = {}
+        self._place: list[object] | None = None
+        """What the note must have to count; None: this lock proves nothing."""
+        self._file: int | None = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.disown()
+            raise MarkFileError(
+                f"another node runs on {directory}, or a process that it has forked: end it first, or give this one "
+                "another directory"
+            ) from None
+        except OSError:
+            return
+        with suppress(OSError):
+            status = os.fstat(self._file)
+            self._place = [_BOOT_ID.read_text(encoding="ascii").strip(), status.st_dev, status.st_ino]
+
+    def free_files_of_the_dead(self) -> None:
+        """Free what the last holder of the lock has noted, if all of it is as it has left it."""
+        found: dict[Path, int] = {}
+        for name, noted in self._read().items():
+            try:
+                owner, timestamp = _owner_of(Path(name))
+            except FileNotFoundError:
+                continue
+            except (OSError, FileFormatError):
+                return
+            if owner != noted:  # somebody was here since, who knows nothing of this lock
+                return
+            found[Path(name)] = timestamp
+        for path, timestamp in found.items():
+            if path.name == CNC_FILE_NAME:
+                path.unlink(missing_ok=True)
+            elif 0 < timestamp < MARK_FILE_ACTIVATING:
+                release_mark_file(FileStorage(), path, timestamp)
+
+    def note(self, path: str | os.PathLike[str]) -> None:
+        """Note that this process owns a mark file, or the CnC file of a driver that it runs."""
+        if self._place is None:
+            return
+        with suppress(OSError, FileFormatError):  # without a note, the next start waits
+            self._owners[os.fspath(path)] = _owner_of(Path(path))[0]
+            self._write()
+
+    def _read(self) -> dict[str, Owner]:
+        """What is noted; nothing where that proves nothing."""
+        try:
+            found = json.loads(read_regular(self._note, _NOTE_LENGTH_MAX))
+            owners = {str(name): Owner(*map(int, owner)) for name, owner in found["owners"].items()}
+        except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            return {}
+        return owners if self._place is not None and found["place"] == self._place else {}
+
+    def _write(self) -> None:
+        content = json.dumps({"place": self._place, "owners": self._owners}).encode()
+        file = os.open(self._note, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _NOTE_MODE)
+        try:
+            os.ftruncate(file, 0)
+            os.pwrite(file, content, 0)
+        finally:
+            os.close(file)
+
+    def close(self) -> None:
+        """Give the lock back, and leave no note: all that this process owned was closed, or may be in use yet."""
+        if self._file is not None and self._place is not None:
+            with suppress(OSError):
+                self._note.unlink()
+        self.disown()
+
+    def disown(self) -> None:
+        """In a forked child: the parent keeps the lock."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _owner_of(path: Path) -> tuple[Owner, int]:
+    """Owner and activity timestamp; 0 where there is none."""
+    if path.name == CNC_FILE_NAME:
+        file = CncFile(path)
+        file.close()
+        return Owner(file.start_timestamp_ms, file.pid), 0
+    status = read_mark_file(path)
+    return Owner(status.start_timestamp_ms, status.pid), status.activity_timestamp_ms

@@ -1,0 +1,227 @@
+"""A node's directory after a kill: free at once where the lock proves that its owner is dead, and only there."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import container
+from container.errors import AeronError, MarkFileError
+from container.files.cluster_mark_file import ClusterMarkFile
+from container.files.cnc_file import CncFile, read_mark_file
+from container.node.cluster_node import aeron_dir_of
+from container.node.directory_lock import NOTE_NAME, DirectoryLock
+from container.storage.file_storage import FileStorage
+from container.testing.endpoints import PortReservation
+from container.transport.seam import SystemClock
+from tests.test_cluster_node import COMMAND, HOST, ROOT, SERVICE, Counter, ask
+
+LIMIT_S = 30.0
+ACTIVITY, START, PID = 16, 24, 32
+"""Offsets in a mark file."""
+CNC_PID = 40
+CLAIMED = 2**63 - 1
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    ports = PortReservation(HOST)
+    yield ports.take_row(5)
+    ports.close()
+
+
+def mark_file(directory: Path) -> ClusterMarkFile:
+    """A mark file whose owner lives."""
+    made = ClusterMarkFile(
+        directory / "cluster-mark-service-0.dat", storage=FileStorage(), clock=SystemClock(), error_buffer_length=2**20
+    )
+    made.signal_ready()
+    return made
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """The mark file of a node that was killed a moment ago, in its directory."""
+    lock = DirectoryLock(tmp_path)
+    made = mark_file(tmp_path)
+    lock.note(made.path)
+    made.close()
+    lock.disown()  # as the kernel does
+    return Path(made.path)
+
+
+def is_freed(path: Path) -> bool:
+    """Whether the next node frees it."""
+    lock = DirectoryLock(path.parent)
+    lock.free_files_of_the_dead()
+    lock.disown()
+    return read_mark_file(path).activity_timestamp_ms == -1
+
+
+def patch(path: Path, offset: int, value: int) -> None:
+    """Write a number into a mark file, as another owner does."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(struct.pack("<q", value))
+
+
+def test_what_a_dead_holder_of_the_lock_has_left_is_free(killed: Path) -> None:
+    assert read_mark_file(killed).is_active
+    assert is_freed(killed)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda path: patch(path, PID, 4711), id="another process"),
+        pytest.param(lambda path: patch(path, START, 4711), id="another process with the same id"),
+        pytest.param(lambda path: patch(path, ACTIVITY, CLAIMED), id="a start in progress"),
+        pytest.param(lambda path: path.write_bytes(b""), id="a file that is just made"),
+        pytest.param(lambda path: path.with_name(NOTE_NAME).unlink(), id="no note"),
+        pytest.param(lambda path: path.with_name(NOTE_NAME).write_text("[]"), id="a note of something else"),
+        pytest.param(lambda path: path.with_name(NOTE_NAME).write_text('{"owners": {"a": [1]}}'), id="a damaged note"),
+        pytest.param(lambda path: path.with_name(NOTE_NAME).write_bytes(b"\xff"), id="a note that is no text"),
+    ],
+)
+def test_what_is_not_as_it_was_left_is_not_freed(killed: Path, change: Callable[[Path], object]) -> None:
+    change(killed)
+    before = killed.read_bytes()[:PID]
+    lock = DirectoryLock(killed.parent)
+    lock.free_files_of_the_dead()
+    lock.disown()
+    assert killed.read_bytes()[:PID] == before
+
+
+@pytest.mark.parametrize("index", range(3), ids=["another kernel", "another device", "another directory"])
+def test_a_note_of_another_place_proves_nothing(killed: Path, index: int) -> None:
+    note = killed.with_name(NOTE_NAME)
+    content = json.loads(note.read_text())
+    content["place"][index] = "another" if index == 0 else content["place"][index] + 1
+    note.write_text(json.dumps(content))
+    assert not is_freed(killed)
+
+
+def test_one_file_of_another_owner_keeps_all_from_being_freed(tmp_path: Path, killed: Path) -> None:
+    lock = DirectoryLock(tmp_path)
+    lock.note(killed)
+    copy = tmp_path / "cluster-mark.dat"
+    copy.write_bytes(killed.read_bytes())
+    lock.note(copy)
+    lock.disown()
+    patch(copy, PID, 4711)
+    assert not is_freed(killed)
+
+
+def test_a_file_that_is_gone_does_not_matter(tmp_path: Path, killed: Path) -> None:
+    lock = DirectoryLock(tmp_path)
+    lock.note(killed)
+    copy = tmp_path / "cluster-mark.dat"
+    copy.write_bytes(killed.read_bytes())
+    lock.note(copy)
+    lock.disown()
+    copy.unlink()
+    assert is_freed(killed)
+
+
+def test_a_child_that_has_the_lock_keeps_others_out(tmp_path: Path) -> None:
+    """One that was forked past Python, and shares what its parent has open."""
+    lock = DirectoryLock(tmp_path)
+    assert lock._file is not None
+    shared = os.dup(lock._file)
+    lock.disown()
+    with pytest.raises(MarkFileError, match=f"another node runs on {tmp_path}, or a process that it has forked"):
+        DirectoryLock(tmp_path)
+    os.close(shared)
+    DirectoryLock(tmp_path).close()
+
+
+def test_who_ends_in_order_leaves_no_note(killed: Path) -> None:
+    lock = DirectoryLock(killed.parent)
+    lock.note(killed)
+    lock.close()
+    assert not killed.with_name(NOTE_NAME).exists()
+    assert not is_freed(killed)
+
+
+def test_a_file_system_without_locks_proves_nothing(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_file: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert not is_freed(killed)
+
+
+def start(directory: Path, port: int) -> subprocess.Popen[str]:
+    """A node in a process of its own."""
+    return subprocess.Popen(
+        [*COMMAND, "dev", SERVICE, "--dir", str(directory), "--host", HOST, "--port", str(port)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def is_ready(node: subprocess.Popen[str]) -> bool:
+    assert node.stdout is not None
+    return node.stdout.readline() == "A cluster of one member is ready.\n"
+
+
+def kill(node: subprocess.Popen[str]) -> None:
+    node.send_signal(signal.SIGKILL)
+    node.communicate(timeout=LIMIT_S)
+
+
+@pytest.fixture
+def dead(tmp_path: Path, port: int) -> Path:
+    """The directory of a node that has acknowledged a message, and was killed a moment ago."""
+    client = [*COMMAND, "client", "--ingress", f"0={HOST}:{port}", "--embedded-driver", "send", "7"]
+    node = start(tmp_path, port)
+    try:
+        assert is_ready(node)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        sent = subprocess.run(client, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment)
+        assert sent.stdout == "7\n", sent.stderr
+    finally:
+        kill(node)
+    return tmp_path
+
+
+def test_a_node_starts_at_once_after_a_kill_and_has_all_that_was_acknowledged(dead: Path, port: int) -> None:
+    assert CncFile(Path(aeron_dir_of(dead), "cnc.dat")).pid == read_mark_file(dead / "cluster" / "cluster-mark.dat").pid
+    with container.launch_node(Counter(), directory=dead, host=HOST, port=port) as node:
+        assert ask(node, b"5") == b"12"
+    assert not (dead / NOTE_NAME).exists()
+
+
+@pytest.mark.parametrize("name", ["archive/archive-mark.dat", "cluster/cluster-mark.dat", "cnc.dat"])
+def test_after_a_kill_a_part_of_another_owner_keeps_the_node_out(dead: Path, port: int, name: str) -> None:
+    """Such as Java's, which knows nothing of the lock."""
+    if name == "cnc.dat":
+        patch(Path(aeron_dir_of(dead), name), CNC_PID, 4711)
+    else:
+        patch(dead / name, PID, 4711)
+    with pytest.raises((AeronError, MarkFileError), match=r"if it was killed, start again in \d+ ms"):
+        container.launch_node(Counter(), directory=dead, host=HOST, port=port)
+
+
+def test_of_two_nodes_that_start_after_a_kill_one_does(dead: Path, port: int) -> None:
+    ports = PortReservation(HOST)
+    nodes = [start(dead, each) for each in (port, ports.take_row(5))]
+    try:
+        found = {is_ready(each): each for each in nodes}
+        assert sorted(found) == [False, True]
+        assert "another node runs on" in found[False].communicate(timeout=LIMIT_S)[1]
+    finally:
+        for each in nodes:
+            kill(each)
+        ports.close()
