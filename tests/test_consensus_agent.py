@@ -720,7 +720,7 @@ def test_acks_of_a_join_that_an_election_cuts_short_are_waited_for(world: Consen
     service.is_quiet = True
     world.stop_log_recording()
     world.until(lambda: len(service.joins) == 2)
-    world.agent._on_archive_error(ArchiveError("the archive cannot go on"))
+    world.agent._on_archive_error(ArchiveError("the archive cannot go on"))  # type: ignore[attr-defined]
     world.tick(20)
     service.is_quiet = False
     world.lead()

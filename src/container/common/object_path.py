@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from container.common.values import shown
 from container.errors import ConfigurationError
 
 _MESSAGE_LENGTH = 500
+_PATH_LENGTH = 200
+_LIBRARY = str(Path(importlib.__file__).parents[1])
+_OURS = (__name__, "importlib")
 
 
 def search_current_directory() -> None:
@@ -40,7 +44,7 @@ def load_object(path: str, setting: str) -> Any:
         hint = _hint(module_name) if isinstance(error, ModuleNotFoundError) else ""
         raise ConfigurationError(
             f"{setting}={shown(path)}: module {shown(module_name)[1:-1]} cannot be imported: "
-            f"{type(error).__name__}: {_plain(error)}{hint}"
+            f"{type(error).__name__}: {_plain(error)}{_place(error)}{hint}"
         ) from error
     for name in names.split("."):
         try:
@@ -65,12 +69,26 @@ def create_object(path: str, setting: str) -> Any:
     except Exception as error:
         raise ConfigurationError(
             f"{setting}={shown(path)}: {found.__qualname__}() failed: {type(error).__name__}: {_plain(error)}"
+            f"{_place(error)}"
         ) from error
 
 
 def _hint(module_name: str) -> str:
     is_ours = module_name.partition(".")[0] == "container"
     return ": container is this package, which hides a module or folder of yours: rename that" if is_ours else ""
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised: the last line that is of no library, else the last one but the importer's."""
+    frames = [
+        (frame.f_code.co_filename, line, frame.f_code.co_qualname)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__") not in _OURS and not frame.f_code.co_filename.startswith("<frozen importlib")
+    ]
+    own = [each for each in frames if not each[0].startswith(_LIBRARY) and "site-packages" not in each[0]]
+    for name, line, function in (own or frames)[-1:]:
+        return f' (File "{shown(name, _PATH_LENGTH)[1:-1]}", line {line}, in {function})'
+    return ""
 
 
 def _plain(error: BaseException) -> str:

@@ -6,7 +6,7 @@ the holder notes which files it owns. Whoever gets the lock next frees them, if 
 
 The note counts only where the lock was one of this kernel on this directory: it has the kernel's boot id, and device
 and inode of the directory. So it proves nothing about another machine that has the same network file system, about a
-copy of the directory, or behind another mount. Process ids prove nothing: containers that share a volume have their own.
+copy of the directory, or behind another mount. Process ids prove nothing: containers may share a volume, but no ids.
 """
 
 from __future__ import annotations

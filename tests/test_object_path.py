@@ -1,0 +1,36 @@
+"""Classes by their path: what cannot be imported or made is reported with the line of the user's that failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from container.common.object_path import create_object
+from container.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "line", "function"),
+    [
+        ("class A:\n    def __init__(self):\n        open('/no/such/file')", "FileNotFoundError", 3, "A.__init__"),
+        ("import json\nclass A:\n    def __init__(self):\n        json.loads('{')", "JSONDecodeError", 4, "A.__init__"),
+        ("value = 1\nvalue / 0", "ZeroDivisionError", 2, "<module>"),
+    ],
+)
+def test_the_line_of_the_user_s_that_failed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str, line: int, function: str
+) -> None:
+    name = f"failing_{reason.lower()}"
+    file = tmp_path / f"{name}.py"
+    file.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigurationError) as refused:
+        create_object(f"{name}:A", "service")
+    assert f": {reason}: " in str(refused.value)
+    assert str(refused.value).endswith(f' (File "{file}", line {line}, in {function})')
+
+
+def test_a_module_that_is_missing_has_no_line() -> None:
+    with pytest.raises(ConfigurationError, match="No module named 'no_such_module'$"):
+        create_object("no_such_module:A", "service")
