@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from container.errors import ContainerError
@@ -36,3 +37,8 @@ def known(value: int) -> int | None:
 def text(value: bytes | None) -> str:
     """Return a text of a message, which is ASCII; empty without one."""
     return "" if value is None else bytes(value).decode("ascii", "replace")
+
+
+def named(names: Sequence[str], number: int) -> str:
+    """Return what a number stands for; the number itself when that is not known."""
+    return names[number] if 0 <= number < len(names) else str(number)

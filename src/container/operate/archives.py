@@ -8,7 +8,7 @@ from pathlib import Path
 
 from container.errors import RecordingError
 from container.files.catalog import NULL_POSITION, STATE_DELETED, RecordingDescriptor, read_entries
-from container.operate.answers import Answer, NoFactsError, known
+from container.operate.answers import Answer, NoFactsError, known, named
 from container.operate.facts import Frame, Recording, Recordings, Verification, VerifiedRecording
 from container.operate.frames import frame_border, read_frames
 from container.operate.marks import state_of
@@ -75,7 +75,9 @@ def _recording(
             recorded = recorded_position(archive_dir, descriptor, counters, segments)
     return Recording(
         recording_id=descriptor.recording_id,
-        state=_STATES[state],
+        state=named(_STATES, state),
+        control_session_id=descriptor.control_session_id,
+        correlation_id=descriptor.correlation_id,
         start_timestamp_ms=descriptor.start_timestamp,
         stop_timestamp_ms=known(descriptor.stop_timestamp),
         start_position=descriptor.start_position,

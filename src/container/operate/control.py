@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from container.common.aeron_defaults import CounterType
 from container.files.recording_log import RecordingLogEntry
-from container.operate.answers import Answer, NoFactsError, RefusedError, known, text
+from container.operate.answers import Answer, NoFactsError, RefusedError, known, named, text
 from container.operate.counters import (
     MODULE_STATES,
     NODE_TOGGLES,
@@ -217,8 +217,9 @@ def _set_toggle(mark: MarkFile, counters: ClusterCounters, type_id: int, expecte
         except ValueError as error:
             raise RefusedError(f"the consensus module has just ended: {error}") from error
     if not is_set:
-        name = names[found] if 0 <= found < len(names) else found
-        raise RefusedError(f"the control toggle is {name}: something else is being done, or nothing can be now")
+        raise RefusedError(
+            f"the control toggle is {named(names, found)}: something else is being done, or nothing can be now"
+        )
 
 
 class _Wait:

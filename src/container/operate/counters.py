@@ -8,7 +8,7 @@ from pathlib import Path
 
 from container.common.aeron_defaults import CounterType
 from container.files.cnc_file import CNC_FILE_NAME, CncFile, CounterRecord, FileFormatError
-from container.operate.answers import Answer, NoFactsError
+from container.operate.answers import Answer, NoFactsError, named
 from container.operate.facts import Counter, Counters
 from container.operate.marks import now_ms, read_cluster_mark
 from container.operate.places import find_cluster_dir, unreadable
@@ -91,9 +91,7 @@ def open_cnc(aeron_dir: Path) -> Iterator[CncFile]:
 def meaning_of(type_id: int, value: int) -> str | None:
     """Return what the value of a counter stands for; None for a plain number."""
     names = _MEANINGS.get(type_id)
-    if names is None:
-        return None
-    return names[value] if 0 <= value < len(names) else "unknown"
+    return None if names is None else named(names, value)
 
 
 class ClusterCounters:

@@ -645,6 +645,10 @@ class Recording(Facts):
     """Its id."""
     state: str
     """VALID, INVALID or DELETED."""
+    control_session_id: int
+    """The client that extended it; 0 until then."""
+    correlation_id: int
+    """That client's request."""
     start_timestamp_ms: int
     """When it began."""
     stop_timestamp_ms: int | None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from container.codecs.messages import decode
 from container.errors import CodecError, RecordingError
-from container.operate.answers import NoFactsError, text
+from container.operate.answers import NoFactsError, named, text
 from container.operate.facts import LogMessage
 from container.operate.frames import RawMessage, frame_border, read_messages
 from container.operate.log_names import UNKNOWN
@@ -131,6 +131,6 @@ def _value(name: str, value: Any) -> int | str | None:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex() if name == "encoded_principal" else text(bytes(value))
     names = {"close_reason": _CLOSE_REASONS, "action": _ACTIONS}.get(name)
-    if names is not None and isinstance(value, int) and 0 <= value < len(names):
-        return names[value]
+    if names is not None and isinstance(value, int):
+        return named(names, value)
     return value if isinstance(value, int | str) or value is None else str(value)

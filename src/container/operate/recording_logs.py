@@ -213,7 +213,7 @@ def invalidate_latest_snapshot(path: Path, confirm: Confirm) -> Answer:
     with _CopyOf(cluster_dir) as copy:
         _invalidate_latest(copy)
         after = {entry.entry_index: entry for entry in read_log(copy)}
-    invalidated = [entry for entry in entries if entry.is_valid and not after[entry.entry_index].is_valid]
+    invalidated = [entry for entry in entries if entry.is_valid and not after.get(entry.entry_index, entry).is_valid]
     if not invalidated:
         return _unchanged(cluster_dir, len(entries), exit_code=1)
     confirm(f"invalidate the snapshot at log position {invalidated[0].log_position} ({len(invalidated)} entries)")

@@ -11,7 +11,7 @@ from container.codecs.messages import decode
 from container.common.semantic_version import format_version
 from container.errors import CodecError, RecordingError
 from container.files.recording_log import RecordingLogEntry
-from container.operate.answers import Answer, NoFactsError, text
+from container.operate.answers import Answer, NoFactsError, named, text
 from container.operate.facts import (
     ConsensusModuleSnapshot,
     PendingMessages,
@@ -28,7 +28,6 @@ _BEGIN, _END = 0, 2
 _CONSENSUS_MODULE, _SERVICE = 1, 2
 _TIME_UNITS = ("MILLIS", "MICROS", "NANOS")
 _CLOSE_REASONS = ("CLIENT_ACTION", "SERVICE_ACTION", "TIMEOUT")
-_NULL_INT32 = -(2**31)
 _BEFORE_FIRST_SESSION_ID = -(2**63)
 
 
@@ -175,13 +174,13 @@ def _is_cut(entry: RecordingLogEntry) -> NoFactsError:
 
 
 def _session(fields: dict[str, Any]) -> SnapshotSession:
-    reason = fields.get("close_reason", _NULL_INT32)
+    reason = fields.get("close_reason")
     principal = fields.get("encoded_principal")
     return SnapshotSession(
         cluster_session_id=fields["cluster_session_id"],
         correlation_id=fields.get("correlation_id"),
         opened_log_position=fields.get("opened_log_position"),
-        close_reason=_CLOSE_REASONS[reason] if 0 <= reason < len(_CLOSE_REASONS) else None,
+        close_reason=None if reason is None else named(_CLOSE_REASONS, reason),
         response_stream_id=fields["response_stream_id"],
         response_channel=text(fields["response_channel"]),
         principal=None if principal is None else bytes(principal).hex(),
@@ -195,7 +194,7 @@ def _session_id(value: int | None) -> int:
 
 def _time_unit(marker: dict[str, Any]) -> str | None:
     unit = marker.get("time_unit")
-    return _TIME_UNITS[unit] if unit is not None and 0 <= unit < len(_TIME_UNITS) else None
+    return None if unit is None else named(_TIME_UNITS, unit)
 
 
 def _app_version(marker: dict[str, Any]) -> str | None:
