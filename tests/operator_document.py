@@ -29,6 +29,7 @@ def _table(node: ast.ClassDef) -> str:
         if isinstance(field, ast.AnnAssign) and isinstance(comment, ast.Expr):
             assert isinstance(field.target, ast.Name), node.name
             assert isinstance(comment.value, ast.Constant), node.name
+            assert isinstance(comment.value.value, str), node.name
             kind = ast.unparse(field.annotation).replace(" | None", " or null").replace(" | ", " or ")
             rows.append(f"| `{field.target.id}` | {kind} | {comment.value.value} |\n")
     doc = ast.get_docstring(node)

@@ -39,7 +39,8 @@ class Words:
 
     def __call__(self, line: str, directory: Path | None, *arguments: str, answer: str | None = None) -> Result:
         """Run a word on a directory; ``answer`` is what is typed on a terminal."""
-        output, error = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+        page, error = io.BytesIO(), io.StringIO()
+        output = io.TextIOWrapper(page, "utf-8")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "stdout", output)
             patch.setattr(sys, "stderr", error)
@@ -50,8 +51,7 @@ class Words:
             except SystemExit as end:
                 code = int(str(end.code))
         output.flush()
-        content = output.buffer.getvalue()  # type: ignore[attr-defined]
-        return Result(code, content.decode(), error.getvalue())
+        return Result(code, page.getvalue().decode(), error.getvalue())
 
     def facts(self, line: str, directory: Path, *arguments: str, code: int = 0) -> Any:
         """Return the facts of a word that ends with this code."""

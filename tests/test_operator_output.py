@@ -170,3 +170,20 @@ def test_a_media_driver_is_shown_and_its_end_noticed(words: Words, tmp_path: Pat
             assert words.facts(word, aeron_dir)[name] == []
         assert [log["source"] for log in words.facts("errors", aeron_dir)["logs"]] == ["media driver"]
     assert words.facts("counters", aeron_dir, code=1)["is_driver_alive"] is False
+
+
+@pytest.mark.parametrize("line", ["status", "pid", "is-leader", "recording-log", "health", "archive list", "log"])
+def test_a_word_loads_what_it_needs_and_no_more(member: World, line: str) -> None:
+    """What is left out here is what makes a start slow: the settings, a client of Aeron, tables, Arrow."""
+    directory = member.archive_dir if line.startswith("archive") else member.base_dir
+    program = (
+        "import sys\nfrom container.__main__ import main\n"
+        f"try:\n    main({[*line.split(), str(directory), '--json']!r})\nexcept SystemExit:\n    pass\n"
+        "print(*sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    loaded = set(done.stderr.split())
+    assert "container.operate.show" in loaded
+    slow = {"rich", "pyarrow", "numpy", "asyncio", "tomllib", "ctypes", "subprocess", "socket", "http"}
+    slow |= {"container.settings.table", "container.aeron.client", "container.context", "container.testing"}
+    assert not loaded & slow

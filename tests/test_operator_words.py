@@ -290,9 +290,11 @@ def test_a_pid_that_was_given_again_is_noticed(words: Words, tmp_path: Path) -> 
     assert words("pid", world.base_dir).code == 0
     put_process(world, os.getpid(), 5)
     assert words.facts("pid", world.base_dir, code=1)["process"] == "reused"
-    assert "another process" in words.refusal("snapshot", world.base_dir)
+    assert words.facts("describe", world.base_dir)["consensus_module"]["process"] == "reused"
+    # Its mark file looks alive, and nothing else does.
+    words.refusal("snapshot", world.base_dir, code=3)
     reasons = words.facts("health", world.base_dir, code=1)["reasons"]
-    assert any("another process" in reason for reason in reasons)
+    assert any("has no counters" in reason for reason in reasons)
 
 
 def test_processes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

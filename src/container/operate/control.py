@@ -16,7 +16,6 @@ from container.common.aeron_defaults import CounterType
 from container.files.recording_log import RecordingLogEntry
 from container.operate.answers import Answer, NoFactsError, RefusedError, known, named, text
 from container.operate.counters import (
-    MODULE_STATES,
     NODE_TOGGLES,
     TOGGLES,
     ClusterCounters,
@@ -77,13 +76,25 @@ def _connected(mark: MarkFile) -> Iterator[ClusterControl]:
 
 
 def _running(path: Path) -> tuple[Path, MarkFile]:
+    """The directory and mark file of a node that runs. Raises RefusedError for another one."""
     cluster_dir = find_cluster_dir(path)
     mark = read_cluster_mark(cluster_dir)
     if mark.state != "running":
         raise RefusedError(f"the node of {cluster_dir} is {mark.state}")
-    if mark.process == "reused":
-        raise RefusedError(f"the node of {cluster_dir} has ended: its pid {mark.pid} is another process now")
     return cluster_dir, mark
+
+
+def _counters_of(mark: MarkFile) -> ClusterCounters:
+    """The counters of a consensus module. Raises RefusedError when it has none: its mark file may look alive for 10 s.
+
+    They, and not the pid, say that it runs: it may have been started in another namespace of pids.
+    """
+    counters = read_cluster_counters(Path(mark.aeron_directory), mark.cluster_id)
+    if counters.record(CounterType.CONSENSUS_MODULE_STATE) is None:
+        raise RefusedError(
+            f"the consensus module of member {mark.member_id} has no counters: it has just ended, or is just starting"
+        )
+    return counters
 
 
 # The members.
@@ -92,6 +103,7 @@ def _running(path: Path) -> tuple[Path, MarkFile]:
 def list_members(path: Path, limit_s: float) -> Answer:
     """Answer the members of a cluster, as a running node knows them; 1 when it does not answer in time."""
     _, mark = _running(path)
+    _counters_of(mark)
     with _connected(mark) as control:
         found = control.query_members(
             mark.control_channel, mark.service_stream_id, mark.consensus_module_stream_id, limit_s
@@ -160,7 +172,7 @@ def act(path: Path, word: str, limit_s: float) -> Answer:
     begin = time.monotonic()
     action = _ACTIONS[word]
     cluster_dir, mark = _running(path)
-    counters = read_cluster_counters(Path(mark.aeron_directory), mark.cluster_id)
+    counters = _counters_of(mark)
     _check(mark, counters, action)
     entries_before = _entries(cluster_dir)
     errors_before = _error_counts(cluster_dir)
@@ -190,8 +202,6 @@ def act(path: Path, word: str, limit_s: float) -> Answer:
 def _check(mark: MarkFile, counters: ClusterCounters, action: _Action) -> None:
     """Refuse what the leader would not do."""
     role, state = counters.name(CounterType.NODE_ROLE), counters.name(CounterType.CONSENSUS_MODULE_STATE)
-    if state is None:
-        raise RefusedError("the consensus module has no counters: it has just ended, or is just starting")
     if role != "LEADER":
         raise RefusedError(f"member {mark.member_id} is a {role}: ask the leader")
     if state != action.needed_state:
@@ -238,22 +248,18 @@ class _Wait:
     def until_done(self, action: _Action) -> str | None:
         """Return None when it is done, or why it is not."""
         ends = action.toggle in ("SHUTDOWN", "ABORT")
-        last = None
         while True:
-            if ends:
-                done = self._has_ended()
-            else:
-                counters = self.counters()
-                last = counters.name(CounterType.CONTROL_TOGGLE)
-                done = self._is_done(action.toggle, counters)
-                if not done and self._has_ended():
-                    return "the node has ended meanwhile"
-                if last == "INACTIVE":
-                    return "the node leads no longer: an election came in between"
-            if done:
+            end = self._end()
+            if end is not None:
+                return None if ends and end == "stopped" else f"the node has ended meanwhile: it is {end}"
+            counters = self.counters()
+            toggle = counters.name(CounterType.CONTROL_TOGGLE)
+            if not ends and self._is_done(action.toggle, counters):
                 return None
+            if not ends and toggle == "INACTIVE":
+                return "the node leads no longer: an election came in between"
             if time.monotonic() > self._deadline_s:
-                return "it was not done in time" + (f": the control toggle is {last}" if last else "")
+                return "it was not done in time" + (f": the control toggle is {toggle}" if toggle else "")
             time.sleep(_PAUSE_S)
 
     def _is_done(self, toggle: str, counters: ClusterCounters) -> bool:
@@ -263,12 +269,17 @@ class _Wait:
         is_neutral = counters.value(CounterType.CONTROL_TOGGLE) == _NEUTRAL
         return is_neutral and state == "ACTIVE"
 
-    def _has_ended(self) -> bool:
+    def _end(self) -> str | None:
+        """How the node has ended: stopped in order, dead, or gone; None while it runs."""
         try:
             found = read_cluster_mark(self._cluster_dir)
         except NoFactsError:
-            return False  # its file is being read while it changes
-        return found.state == "stopped" or found.process == "gone" or found.pid != self._mark.pid
+            return None  # its file is being read while it changes
+        if found.state == "stopped" or found.start_timestamp_ms != self._mark.start_timestamp_ms:
+            return "stopped"  # or started again since
+        if self._mark.process == "alive" and found.process == "gone":
+            return "gone"
+        return "dead" if found.state == "dead" else None
 
 
 def _entries(cluster_dir: Path) -> list[RecordingLogEntry]:
@@ -309,12 +320,11 @@ def _new_errors(cluster_dir: Path, before: dict[tuple[str, str, int], int]) -> l
 def validate_running(path: Path, limit_s: float) -> Answer:
     """Let a running node validate its recording log, and answer what it has invalidated."""
     cluster_dir, mark = _running(path)
-    counters = read_cluster_counters(Path(mark.aeron_directory), mark.cluster_id)
+    counters = _counters_of(mark)
     before = _entries(cluster_dir)
-    state = counters.value(CounterType.CONSENSUS_MODULE_STATE)
-    if state != MODULE_STATES.index("ACTIVE"):
-        name = counters.name(CounterType.CONSENSUS_MODULE_STATE)
-        raise RefusedError(f"the state of the consensus module is {name}, and must be ACTIVE")
+    state = counters.name(CounterType.CONSENSUS_MODULE_STATE)
+    if state != "ACTIVE":
+        raise RefusedError(f"the state of the consensus module is {state}, and must be ACTIVE")
     _set_toggle(mark, counters, CounterType.NODE_CONTROL_TOGGLE, _NEUTRAL, "VALIDATE_RECORDING_LOG")
     wait = _Wait(cluster_dir, mark, 0.0)
     deadline_s = time.monotonic() + limit_s

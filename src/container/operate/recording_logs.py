@@ -261,7 +261,7 @@ def _check_stopped(cluster_dir: Path) -> None:
     if mark.state == "running" or (mark.state == "starting" and mark.process in ("alive", "unknown")):
         raise RefusedError(
             f"the node of {cluster_dir} is {mark.state} (pid {mark.pid}): stop it first, as it does not read the file "
-            "again while it runs"
+            "again while it runs; one that was killed looks so for 10 s"
         )
 
 

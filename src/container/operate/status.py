@@ -162,6 +162,8 @@ def _look(path: Path, check: str) -> tuple[tuple[MarkFile, ClusterCounters] | No
     if mark.component != "CONSENSUS_MODULE":
         reasons.append(f"this is the directory of a {mark.component}, not of a consensus module")
     _check_process("the consensus module", mark, reasons)
+    if counters.record(CounterType.CONSENSUS_MODULE_STATE) is None:
+        reasons.append("the consensus module has no counters in its media driver")
     services = read_service_marks(mark, cluster_dir, reasons)
     for service in services:
         _check_process(f"service {service.service_id}", service, reasons)
@@ -176,8 +178,6 @@ def _look(path: Path, check: str) -> tuple[tuple[MarkFile, ClusterCounters] | No
 def _check_process(name: str, mark: MarkFile, reasons: list[str]) -> None:
     if mark.state != "running":
         reasons.append(f"{name} is {mark.state} (pid {mark.pid})")
-    elif mark.process == "reused":
-        reasons.append(f"{name} has ended: its pid {mark.pid} is another process now")
 
 
 def _check_ready(counters: ClusterCounters, services: list[MarkFile], reasons: list[str]) -> None:
