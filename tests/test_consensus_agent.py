@@ -1184,6 +1184,19 @@ def test_cm53_another_major_version_of_the_application_ends_it(world: ConsensusW
     assert world.report_of(f"incompatible version: 1.0.0 {where}=0.0.1") or "1.0.0" in str(world.failure)
 
 
+def test_a_validator_of_versions_that_raises_ends_it(world: ConsensusWorld) -> None:
+    """The event of the term does not come a second time: nobody would have the term."""
+
+    def broken(_own: int, _other: int) -> bool:
+        raise ValueError("no such version")
+
+    world.settle()
+    world.restart(app_version_validator=broken)
+    world.until(lambda: world.failure)
+    assert isinstance(world.failure, AgentTermination)
+    assert world.report_of("no such version")
+
+
 def test_cm53_another_time_unit_in_the_log_ends_it(world: ConsensusWorld) -> None:
     world.settle()
     content = bytearray(world.recorded(world.log_recording_id))

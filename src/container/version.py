@@ -8,6 +8,9 @@ from pathlib import Path
 # The build reads it from here.
 VERSION = "0.1.0"
 
+AERON_VERSION = "1.51.0"
+"""The release of Aeron whose files and messages are read and written."""
+
 
 def client_info(name: str) -> str:
     """What a client sends about itself when it connects: ``name=<name> version=<version>``."""

@@ -118,6 +118,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef bint _is_busy
     cdef bint _is_closed
     cdef bint _is_stopping
+    cdef bint _are_services_ending
     cdef long _parent_id                        # of the process of which this one is a fork; 0 where it was made
     cdef object __weakref__
     cdef readonly object termination            # what ended it (BaseException), or None

@@ -359,7 +359,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._ingress.try_again()
             self._consensus.forget_lost()
         lost_service_id = self._listener.lost_service_id
-        if lost_service_id != NULL_VALUE and self._state != STATE_TERMINATING:
+        if lost_service_id != NULL_VALUE and self._state != STATE_TERMINATING and not self._are_services_ending:
             self._listener.lost_service_id = NULL_VALUE
             self._on_error(ClusterEvent(f"Aeron client in service closed unexpectedly: serviceId={lost_service_id}"))
             self._terminate(False, f"service {lost_service_id} is gone")
@@ -388,7 +388,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if self._state == STATE_ACTIVE:
             for image in self._ingress.take_lost_images():
                 self.sessions.on_unavailable_ingress_image(image.correlation_id)
-            work_count += self.sessions.process_pending(self._leadership_term_id, self._leader.id)
+            work_count += self.sessions.process_pending(self._leadership_term_id)
             work_count += self.sessions.check_sessions(
                 self._leadership_term_id, self._leader.id, self._ingress_endpoints)
             if self.members.count() > 1 and not self.members.has_active_quorum(
@@ -884,7 +884,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         try:
             self._check_time_unit(time_unit, "log")
             self._check_app_version(app_version, "log")
-        except ClusterError as error:
+        except Exception as error:              # of a validator of the user's as well: this event does not come again
             self._on_error(error)
             self._terminate(False, message_of(error))
         self._set_leadership_term(leadership_term_id)
@@ -1516,6 +1516,10 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     def stop(self):
         """Have :meth:`run` end after the duty cycle in progress. For any thread."""
         self._is_stopping = True
+
+    def expect_services_to_end(self):
+        """A node that closes ends its services first: from now on it is in order that one goes away. For any thread."""
+        self._are_services_ending = True
 
     def terminate(self, error not None):
         """End it because of an error (BaseException), which is handed to ``counted_error_handler``."""
