@@ -12,8 +12,9 @@ from container.aeron.client import AeronClient
 from container.archive.authentication import Authenticator, SessionProxy
 from container.codecs import messages as codecs
 from container.common.aeron_defaults import CONSENSUS_STREAM_ID, CounterType
-from container.consensus.backup_requests import StandbySnapshotEntry, StandbySnapshots
+from container.consensus.backup_requests import BackupQuery, StandbySnapshotEntry, StandbySnapshots
 from container.errors import ClusterError
+from container.files.cnc_file import read_mark_file
 from container.files.recording_log import RecordingLog, read_recording_log
 from container.node.cluster_node import ClusterNode
 from container.storage.file_storage import FileStorage
@@ -223,6 +224,26 @@ def test_a_backup_answers_a_challenge(world: World) -> None:
 def test_a_standby_hears_that_the_node_is_there(world: World) -> None:
     correlation_id = world.backup.send("HeartbeatRequest")
     assert world.backup.answer() == ("HeartbeatResponse", {"correlation_id": correlation_id})
+
+
+def test_a_request_that_cannot_be_answered_ends_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before others, which are answered in the same turn."""
+    answer = BackupQuery.answer
+
+    def broken(request: BackupQuery, correlation_id: int) -> bytes | None:
+        if correlation_id == failing:
+            raise OSError("disk")
+        return answer(request, correlation_id)
+
+    monkeypatch.setattr(BackupQuery, "answer", broken)
+    failing = world.backup.query()
+    served = world.backup.query()
+    answers = dict(world.backup.answer() for _ in range(2))
+    event = answers["SessionEvent"]
+    assert (event["correlation_id"], event["code"]) == (failing, ERROR)
+    assert event["detail"] == b"the cluster failed to serve this request: see the error log of the member"
+    assert answers["BackupResponse"]["correlation_id"] == served
+    assert "disk" in str(read_mark_file(world.node.directory / "cluster" / "cluster-mark.dat").errors)
 
 
 def test_what_is_no_request_disturbs_nobody(world: World) -> None:

@@ -183,6 +183,19 @@ def test_a_port_that_is_in_use_is_named_and_nothing_is_left(tmp_path: Path, port
         ({"archive": {"threading_mode": "INVOKER"}}, "archive: leave out threading_mode='INVOKER'"),
         ({"consensus_module": {"threading_mode": "SHARED"}}, "consensus_module: leave out threading_mode='SHARED'"),
         ({"container": {"use_agent_invoker": True}}, "container: leave out use_agent_invoker=True"),
+        ({"archive": {"archive_dir": "/a"}}, "archive: leave out archive_dir='/a': the node's directory decides"),
+        ({"archive": {"control_channel": "aeron:ipc"}}, "archive: leave out control_channel='aeron:ipc': the node's h"),
+        ({"archive": {"aeron_dir": "/a"}}, "archive: leave out aeron_dir='/a': the node's aeron_dir decides"),
+        ({"consensus_module": {"cluster_members": "0,a"}}, "leave out cluster_members='0,a': the node's host and port"),
+        ({"consensus_module": {"cluster_member_id": 1}}, "consensus_module: leave out cluster_member_id=1: the node's"),
+        ({"consensus_module": {"cluster_dir": "/a"}}, "consensus_module: leave out cluster_dir='/a'"),
+        (
+            {"consensus_module": {"service_count": 2}},
+            "consensus_module: leave out service_count=2: the node's services",
+        ),
+        ({"container": {"cluster_dir": "/a"}}, "container: leave out cluster_dir='/a'"),
+        ({"container": {"service_id": 1}}, "container: leave out service_id=1: the node's order of services decides"),
+        ({"container": {"cluster_id": 7}}, "container: leave out cluster_id=7, and set it for consensus_module"),
         ({"threading_mode": "shared"}, "threading_mode='shared': must be SHARED or DEDICATED"),
         ({"threading_mode": "DEDICATED", "driver": {"threading": "INVOKER"}}, "driver: threading=.* must have threads"),
         ({"driver": {"term_bufer_length": 1}}, "driver: unknown setting 'term_bufer_length': did you mean 'term_buf"),
@@ -201,6 +214,13 @@ def test_what_cannot_be_is_refused_and_everything_closed(
         container.launch_node(Counter(), **dict[str, Any](directory=tmp_path, host=HOST, port=port) | given)
     assert threading.active_count() == threads
     with container.launch_node(Counter(), directory=tmp_path, host=HOST, port=port) as node:
+        assert ask(node, b"1") == b"1"
+
+
+def test_containers_are_of_the_consensus_module_s_cluster(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AERON_CLUSTER_MEMBER_ID", "3")  # of another program: a node has the member 0
+    settings = {"cluster_id": 7, "control_channel": "aeron:ipc?term-length=128k"}
+    with container.launch_node(Counter(), host=HOST, port=port, consensus_module=settings) as node:
         assert ask(node, b"1") == b"1"
 
 
@@ -314,6 +334,114 @@ def test_a_callback_may_close_the_node_and_returns_in_order(port: int) -> None:
     assert service.ends == ["callback", "on_terminate"]
     assert node.failure is None
     assert not Path(node.aeron_dir).exists()
+
+
+class Idling(Counter):
+    """Idles half a second in the callback of b"0" and in on_terminate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered = threading.Event()
+        self.ends: list[str] = []
+
+    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+        super().on_start(cluster, snapshot_image)
+        self.cluster = cluster
+
+    def idle(self, callback: str) -> None:
+        """Idle, and note that nothing ended it."""
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            self.cluster.idle()
+        self.ends.append(callback)
+
+    def on_session_message(
+        self, session: ClientSession | None, timestamp: int, buffer: MessageBuffer, header: Header
+    ) -> None:
+        super().on_session_message(session, timestamp, buffer, header)
+        if bytes(buffer) == b"0":
+            self.entered.set()
+            self.idle("callback")
+
+    def on_terminate(self, cluster: Cluster) -> None:
+        self.idle("on_terminate")
+
+
+@pytest.mark.parametrize("mode", ["SHARED", "DEDICATED"])
+def test_close_lets_callbacks_that_idle_return(port: int, mode: str) -> None:
+    """They have the other parts, and nobody misses a service that has ended before another one."""
+    services = Idling(), Idling()
+    errors: list[BaseException] = []
+    reporting = {"error_handler": errors.append}
+    with container.launch_node(
+        *services,
+        host=HOST,
+        port=port,
+        threading_mode=mode,
+        driver={"timer_interval_ns": 50_000_000},  # soon after a service has ended, its client's counter is gone
+        consensus_module=reporting,
+        container=reporting,
+    ) as node:
+        assert ask(node, b"0") == b"0"
+        assert services[0].entered.wait(LIMIT_S)
+    assert errors == []
+    assert [each.ends for each in services] == [["callback", "on_terminate"]] * 2
+    assert node.failure is None
+
+
+@pytest.mark.parametrize("mode", ["SHARED", "DEDICATED"])
+def test_a_second_thread_that_closes_waits_and_cuts_nothing(port: int, mode: str) -> None:
+    service = Idling()
+    node = container.launch_node(service, host=HOST, port=port, threading_mode=mode)
+    assert ask(node, b"0") == b"0"
+    assert service.entered.wait(LIMIT_S)
+    other = threading.Thread(target=node.close)
+    other.start()
+    node.close()
+    assert service.ends == ["callback", "on_terminate"]
+    assert not Path(node.aeron_dir).exists()
+    other.join(LIMIT_S)
+    assert not other.is_alive()
+
+
+@pytest.mark.parametrize("mode", ["SHARED", "DEDICATED"])
+def test_a_callback_that_idles_for_ever_is_ended(port: int, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("container.common.agent_owner._CLOSE_REPORT_INTERVAL_S", 0.1)
+    monkeypatch.setattr("container.clustered_service_container._CLOSE_RETRY_TIMEOUT_S", 0.1)
+
+    class Endless(Idling):
+        def idle(self, callback: str) -> None:
+            while callback == "callback":
+                self.cluster.idle()
+
+    service = Endless()
+    with container.launch_node(service, host=HOST, port=port, threading_mode=mode) as node:
+        assert ask(node, b"0") == b"0"
+        assert service.entered.wait(LIMIT_S)
+    assert not Path(node.aeron_dir).exists()
+
+
+def test_a_signal_handler_may_close_while_its_thread_does(port: int) -> None:
+    service = Idling()
+    node = container.launch_node(service, host=HOST, port=port)
+    found: list[bool] = []
+
+    def on_signal(number: int, frame: object) -> None:
+        node.close()
+        found.append(Path(node.aeron_dir).exists())
+
+    before = signal.signal(signal.SIGUSR1, on_signal)
+    try:
+        assert ask(node, b"0") == b"0"
+        assert service.entered.wait(LIMIT_S)
+        timer = threading.Timer(0.2, signal.pthread_kill, [threading.get_ident(), signal.SIGUSR1])
+        timer.start()
+        node.close()
+        timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert service.ends == ["callback", "on_terminate"]
+    assert found == [True]  # it did not wait
 
 
 SLOW = [pytest.mark.slow, pytest.mark.timeout(120)]

@@ -32,7 +32,12 @@ class Part:
 
 
 def agent(told: list[str], driver: MediaDriver | None = None) -> CompositeAgent:
-    return CompositeAgent(driver, told.append, lambda: told.append("prepared"))  # type: ignore[arg-type]
+    return CompositeAgent(
+        driver,
+        told.append,  # type: ignore[arg-type]
+        lambda: told.append("prepared"),
+        lambda: told.append("the end"),
+    )
 
 
 def test_a_turn_is_one_of_each_part_in_order_and_adds_up_what_they_did() -> None:
@@ -70,11 +75,11 @@ def test_it_closes_services_first_and_the_archive_last_whatever_they_raise() -> 
     made.add_service(Failing("service", told))
     made.close()
     made.close()
-    assert told == ["service closed", "consensus module closed", "archive closed"]
+    assert told == ["the end", "service closed", "consensus module closed", "archive closed"]
     assert isinstance(made.termination, OSError)
 
 
-def test_stop_ends_a_run_and_a_second_one_interrupts_what_idles() -> None:
+def test_stop_ends_a_run_and_interrupt_ends_what_idles() -> None:
     told: list[str] = []
     made = agent(told)
     entered, release = threading.Event(), threading.Event()
@@ -90,10 +95,12 @@ def test_stop_ends_a_run_and_a_second_one_interrupts_what_idles() -> None:
     assert entered.wait(LIMIT_S)
     made.stop()
     made.stop()
+    assert told == ["prepared", "service"]
+    made.interrupt()
     release.set()
     thread.join(LIMIT_S)
     assert not thread.is_alive()
-    assert told == ["prepared", "service", "service interrupted", "service closed"]
+    assert told == ["prepared", "service", "service interrupted", "the end", "service closed"]
     assert made.termination is None
 
 
@@ -107,7 +114,7 @@ def test_what_ends_the_program_ends_the_run() -> None:
     made.add_service(Part("service", told, callback))
     made.run(NoOpIdleStrategy())
     assert isinstance(made.termination, SystemExit)
-    assert told == ["prepared", "service", "service closed"]
+    assert told == ["prepared", "service", "the end", "service closed"]
 
 
 def test_a_driver_with_work_has_more_turns_than_one_but_no_more_than_it_may() -> None:
@@ -122,4 +129,4 @@ def test_a_driver_with_work_has_more_turns_than_one_but_no_more_than_it_may() ->
 
 def test_without_what_it_needs_it_is_refused() -> None:
     with pytest.raises(TypeError):
-        CompositeAgent(None, None, print)  # type: ignore[arg-type]
+        CompositeAgent(None, None, print, print)  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from container.errors import AgentTermination, ClusterTermination, Configuration
 from container.storage.seam import NO_FOLLOW
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import MemoryPublication
+from container.testing.simulation.disk import SimulatedDisk
 from container.transport.fragment_assembler import FragmentAssembler
 from tests.archive_world import ArchiveWorld
 from tests.consensus_world import (
@@ -37,6 +38,7 @@ from tests.consensus_world import (
     LEADER,
     NEUTRAL,
     OK,
+    RECORDING_IDS,
     RECOVERY_STATE,
     RESUME,
     SERVICE_ACTION,
@@ -708,6 +710,71 @@ def test_cm23_services_join_the_leader_s_log_and_before_it_what_is_replayed(worl
     assert (world.services[0].joins[-1]["is_startup"], world.services[0].ack_id) == (0, 4)
 
 
+def rot_log(world: ConsensusWorld, offset: int) -> None:
+    """Flip a bit of a frame's version in the log, of which no replay gets past; a second time repairs it."""
+    world.disk.rot("/archive/0-0.rec", offset + 4)
+
+
+def begin_with_rot(world: ConsensusWorld, messages: int) -> int:
+    """Append messages, of which the last one is damaged, and start again; where that one begins."""
+    client = world.client_of()
+    for _ in range(messages):
+        client.message(bytes(900))
+        world.tick()
+    world.settle()
+    begin = world.commit_position
+    client.message(b"last")
+    world.tick()
+    world.settle()
+    world.stop()
+    rot_log(world, begin)
+    world.begin()
+    return begin
+
+
+def test_cm23_a_join_that_a_failed_replay_leaves_is_acked_before_the_next_one(world: ConsensusWorld) -> None:
+    begin = begin_with_rot(world, 1)
+    [service] = world.services
+    world.until(lambda: service.ack_id == 1)
+    service.is_quiet = True
+    world.until(lambda: world.report_of("the log cannot be replayed up to"))
+    world.wait(2_000, 10)
+    assert len(service.joins) == 1
+    rot_log(world, begin)
+    service.is_quiet = False
+    world.lead()
+    assert not world.report_of("ack out of sequence")
+    assert service.acks[1:3] == [(0, -1), (0, -1)]
+    assert service.messages[-3][1]["payload"] == b"last"
+
+
+def test_cm23_a_snapshot_in_a_replay_that_fails_is_acked_before_the_next_join() -> None:
+    world = ConsensusWorld(archive={"window": 8192}).lead()
+    [service] = world.services
+    client = world.client_of()
+    for _ in range(20):
+        client.message(bytes(900))
+        world.tick()
+    service.fails_snapshots = True
+    world.set_toggle(SNAPSHOT)
+    world.until(lambda: world.toggle == NEUTRAL)
+    begin = begin_with_rot(world, 1)
+    [service] = world.services
+    world.until(lambda: service.ack_id == 2)
+    service.is_quiet = True
+    world.until(lambda: world.report_of("the log cannot be replayed up to"))
+    assert world.state == "SNAPSHOT"
+    rot_log(world, begin)
+    world.wait(1_000, 10)
+    service.is_quiet = False
+    world.lead()
+    assert not world.report_of("ack out of sequence")
+    [position] = [
+        each.log_position for each in world.entries() if each.is_of_consensus_module and each.is_valid_snapshot
+    ]
+    assert service.acks[2:4] == [(position, RECORDING_IDS), (position, -1)]
+
+
 def test_cm23_a_log_over_ipc_is_joined_over_ipc() -> None:
     world = ConsensusWorld(log_channel=f"aeron:ipc?term-length={TERM_LENGTH}").lead()
     world.client_of().message(b"a message")
@@ -977,6 +1044,32 @@ def test_cm43_services_read_nothing_that_is_not_committed(world: ConsensusWorld)
     assert service.names().count("SessionMessageHeader") == 50
 
 
+def test_cm47_a_start_from_a_damaged_snapshot_ends_and_names_the_way_out(world: ConsensusWorld) -> None:
+    take_snapshot(world)
+    entry = world.context.recording_log.get_latest_snapshot(-1)
+    assert entry is not None
+    end_mark = len(world.recorded(entry.recording_id)) - 96 + 32 + 8 + 28
+    world.stop()
+    world.disk.rot(f"/archive/{entry.recording_id}-0.rec", end_mark, mask=2)  # it is another begin now
+    world.begin()
+    world.until(lambda: world.failure)
+    text = f"snapshot at logPosition={entry.log_position}, recording {entry.recording_id}: already in snapshot; if the "
+    assert text in str(world.failure)
+    assert "`ClusterTool invalidate-latest-snapshot` has the node start from the snapshot before it" in str(
+        world.failure
+    )
+
+
+def test_cm47_a_start_beside_the_archive_of_another_cluster_ends_and_says_so(world: ConsensusWorld) -> None:
+    world.stop()
+    world.close()
+    world.disk = SimulatedDisk()
+    world.open()
+    world.begin()
+    world.until(lambda: world.failure)
+    assert "start it with the archive directory that belongs to this cluster directory" in str(world.failure)
+
+
 @pytest.mark.parametrize("begin", ["nothing", "log", "snapshot", "snapshot and log"])
 def test_cm47_a_start_goes_on_from_what_there_is(begin: str) -> None:
     world = ConsensusWorld().lead()
@@ -1089,6 +1182,19 @@ def test_cm53_another_major_version_of_the_application_ends_it(world: ConsensusW
     world.until(lambda: world.failure)
     assert isinstance(world.failure, AgentTermination)
     assert world.report_of(f"incompatible version: 1.0.0 {where}=0.0.1") or "1.0.0" in str(world.failure)
+
+
+def test_a_validator_of_versions_that_raises_ends_it(world: ConsensusWorld) -> None:
+    """The event of the term does not come a second time: nobody would have the term."""
+
+    def broken(_own: int, _other: int) -> bool:
+        raise ValueError("no such version")
+
+    world.settle()
+    world.restart(app_version_validator=broken)
+    world.until(lambda: world.failure)
+    assert isinstance(world.failure, AgentTermination)
+    assert world.report_of("no such version")
 
 
 def test_cm53_another_time_unit_in_the_log_ends_it(world: ConsensusWorld) -> None:

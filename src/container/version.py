@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 # The build reads it from here.
@@ -21,8 +22,9 @@ def version_info() -> str:
     return f"version={VERSION} commit={_source_commit()}"
 
 
+@cache
 def _source_commit() -> str:
-    """Hash of the commit that is checked out where this file lies; ``unknown`` outside of a clone."""
+    """Hash of the commit that was checked out where this file lies; ``unknown`` outside of a clone."""
     git = Path(__file__).resolve().parents[2] / ".git"
     try:
         head = _read_line(git, "HEAD")

@@ -132,7 +132,7 @@ class AgentOwner:
     def close(self, timeout: float | None = None) -> None:
         """End recordings, replays and sessions, close the files, and wait for that. For any thread, also twice.
 
-        A duty cycle in progress is finished, and asked to end again every 5 seconds. From inside a callback (of an
+        A duty cycle in progress is finished, however long it takes. From inside a callback (of an
         authenticator) the end is only asked for. One that is driven by :meth:`invoke` is closed on the thread that
         drives it. In a forked child nothing happens.
 
@@ -176,7 +176,10 @@ class AgentOwner:
             if timeout is not None and elapsed >= timeout:
                 raise TimedOutError(what)
             report("warning", "%s", what)
-            self._agent.stop()
+            self._press()
+
+    def _press(self) -> None:
+        """Its end was asked for 5 seconds ago, or longer: end what can be ended."""
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until it has ended; True when it has within ``timeout`` seconds (None: without a limit).

@@ -56,3 +56,7 @@ class ConsensusModule(AgentOwner):
         """The context that was concluded."""
         context: ConsensusModuleContext = self._context
         return context
+
+    def expect_services_to_end(self) -> None:
+        """A node that closes ends its services first: from now on it is in order that one goes away. For any thread."""
+        self._agent.expect_services_to_end()

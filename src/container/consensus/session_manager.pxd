@@ -54,7 +54,7 @@ cdef class SessionManager:
     cdef int load_next_session_id(self, int64_t next_session_id) except -1
     cdef int on_unavailable_ingress_image(self, int64_t image_correlation_id) except -1
     cdef int tell_the_refused(self, int64_t leadership_term_id, int32_t leader_member_id) except -1
-    cdef int process_pending(self, int64_t leadership_term_id, int32_t leader_member_id) except -1
+    cdef int process_pending(self, int64_t leadership_term_id) except -1
     cdef int process_pending_actions(self, int64_t leadership_term_id) except -1
     cdef int check_sessions(
         self, int64_t leadership_term_id, int32_t leader_member_id, str ingress_endpoints) except -1
@@ -71,7 +71,8 @@ cdef class SessionManager:
         str client_info, Image image, object action)
     cdef int _check_version(self, ClusterSession session, int32_t version) except -1
     cdef int _refuse(self, ClusterSession session, int32_t code, str detail, bint is_reported) except -1
-    cdef int _process(self, list pending, int64_t leadership_term_id, int32_t leader_member_id) except -1
+    cdef int _process(self, list pending, int64_t leadership_term_id) except -1
+    cdef bint _take_on(self, ClusterSession session, int64_t leadership_term_id, int64_t now_ns) except -1
     cdef int _authenticate(self, ClusterSession session, int64_t now_ns) except -1
     cdef bint _open(self, ClusterSession session, int64_t leadership_term_id, int64_t now_ns) except -1
     cdef bint may(self, int32_t template_id, object action_type, ClusterSession session) except -1

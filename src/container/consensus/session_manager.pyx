@@ -42,6 +42,7 @@ _CODE_NAMES = {EVENT_CODE_ERROR: "ERROR", EVENT_CODE_AUTHENTICATION_REJECTED: "A
 
 SESSION_LIMIT = "concurrent session limit"
 SESSION_REJECTED = "session failed authentication"
+_SESSION_FAILED = "the cluster failed to serve this request: see the error log of the member"
 _SESSION_TOO_LONG = "response channel and principal do not fit a message of the log"
 
 
@@ -336,48 +337,60 @@ cdef class SessionManager:
         self._refused = waiting
         return ended
 
-    cdef int process_pending(self, int64_t leadership_term_id, int32_t leader_member_id) except -1:
+    cdef int process_pending(self, int64_t leadership_term_id) except -1:
         """Take clients that connect one step on, as the leader; how much was done (int)."""
         cdef int work_count = 0
         if self._pending:
-            work_count += self._process(self._pending, leadership_term_id, leader_member_id)
+            work_count += self._process(self._pending, leadership_term_id)
         return work_count + self.process_pending_actions(leadership_term_id)
 
     cdef int process_pending_actions(self, int64_t leadership_term_id) except -1:
         """Take those that want an answer one step on; how much was done (int)."""
-        return self._process(self._pending_actions, leadership_term_id, self._member_id) if self._pending_actions else 0
+        return self._process(self._pending_actions, leadership_term_id) if self._pending_actions else 0
 
-    cdef int _process(self, list pending, int64_t leadership_term_id, int32_t leader_member_id) except -1:
+    cdef int _process(self, list pending, int64_t leadership_term_id) except -1:
         cdef ClusterSession session
         cdef int64_t now_ns = self._clock.nano_time()
-        cdef int work_count = 0
         cdef list left = []
+        cdef int count = len(pending)
         for session in pending:
-            if session.state == INVALID:
-                session.close()
-                work_count += 1
-                continue
-            if session.has_timed_out(now_ns, self._session_timeout_ns):
-                session.close()
-                self._timed_out_counter.increment()
-                work_count += 1
-                continue
-            self._authenticate(session, now_ns)
-            if session.state == AUTHENTICATED:
-                if session.action is None:
-                    if self._open(session, leadership_term_id, now_ns):
-                        work_count += 1
-                        continue
-                elif self._respond(session):
-                    work_count += 1
-                    continue
-            if session.state == REJECTED:
-                self._refused.append(session)
-                work_count += 1
-                continue
-            left.append(session)
+            try:
+                if not self._take_on(session, leadership_term_id, now_ns):
+                    left.append(session)
+            except MemoryError:                 # maybe of what is in the log already
+                raise
+            except Exception as error:
+                self._give_up(session, error)
         pending[:] = left
-        return work_count
+        return count - len(left)
+
+    cdef bint _take_on(self, ClusterSession session, int64_t leadership_term_id, int64_t now_ns) except -1:
+        """Take one client a step on; whether it is pending no more."""
+        if session.state == INVALID:
+            session.close()
+            return True
+        if session.has_timed_out(now_ns, self._session_timeout_ns):
+            session.close()
+            self._timed_out_counter.increment()
+            return True
+        self._authenticate(session, now_ns)
+        if session.state == AUTHENTICATED:
+            if session.action is None:
+                if self._open(session, leadership_term_id, now_ns):
+                    return True
+            elif self._respond(session):
+                return True
+        if session.state == REJECTED:
+            self._refused.append(session)
+            return True
+        return False
+
+    def _give_up(self, ClusterSession session, error):
+        """What failed concerns one client: the others are served on."""
+        self._on_error(error)
+        if session.state != OPEN:               # else it is in the log: its OK is sent later
+            session.refuse(EVENT_CODE_ERROR, _SESSION_FAILED)
+            self._refused.append(session)
 
     cdef int _authenticate(self, ClusterSession session, int64_t now_ns) except -1:
         cdef SessionDecision decision

@@ -45,6 +45,37 @@ _NOTHING: Mapping[str, Any] = {}
 
 SHARED, DEDICATED = "SHARED", "DEDICATED"
 
+COMMON_OWN_SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "archive": {
+        "aeron_dir": "aeron_dir decides",
+        "archive_dir": "directory decides",
+        "control_channel": "host and port decide",
+    },
+    "consensus_module": {
+        "aeron_dir": "aeron_dir decides",
+        "cluster_dir": "directory decides",
+        "cluster_member_id": "number of members, one, decides",
+        "cluster_members": "host and port decide",
+        "service_count": "services decide",
+    },
+    "container": {
+        "aeron_dir": "aeron_dir decides",
+        "cluster_dir": "directory decides",
+        "service_id": "order of services decides",
+        "use_agent_invoker": "threading_mode decides",
+    },
+}
+"""Settings of parts that follow from those of any node, and what of the node they follow from."""
+
+_OWN_SETTINGS = {
+    **COMMON_OWN_SETTINGS,
+    "archive": {**COMMON_OWN_SETTINGS["archive"], "threading_mode": "threading_mode decides"},
+    "consensus_module": {**COMMON_OWN_SETTINGS["consensus_module"], "threading_mode": "threading_mode decides"},
+}
+
+_OF_BOTH = ("cluster_id", "control_channel", "consensus_module_stream_id", "service_stream_id")
+"""Settings of the same name and meaning of consensus module and containers."""
+
 
 @contextmanager
 def _named(part: str) -> Iterator[None]:
@@ -83,6 +114,7 @@ class ClusterNode:
         self._on_end = on_end
         self._has_ended = threading.Event()
         self._is_closed = False
+        self._close_guard = threading.RLock()  # a signal handler may close it while its thread does
         self._lock: int | None = None
         self._parent_id = 0
         forks.own(self)
@@ -133,15 +165,7 @@ class ClusterNode:
             raise ConfigurationError("services: give at least one service")
         if threading_mode not in (SHARED, DEDICATED):
             raise ConfigurationError(f"threading_mode={shown(threading_mode)}: must be {SHARED} or {DEDICATED}")
-        for part, settings, name in (
-            ("archive", archive, "threading_mode"),
-            ("consensus_module", consensus_module, "threading_mode"),
-            ("container", container, "use_agent_invoker"),
-        ):
-            if name in settings:
-                raise ConfigurationError(
-                    f"{part}: leave out {name}={shown(settings[name])}: the node's threading_mode decides"
-                )
+        check_parts({"archive": archive, "consensus_module": consensus_module, "container": container}, _OWN_SETTINGS)
         check_ports(host, port)
         is_temporary = directory is None
         where = Path(tempfile.mkdtemp(prefix="aeron-node-") if directory is None else os.fspath(directory)).absolute()
@@ -213,6 +237,7 @@ class ClusterNode:
                 ConsensusModuleContext(
                     **{
                         "cluster_dir": cluster_dir,
+                        "cluster_member_id": 0,
                         "cluster_members": f"0,{ingress},{consensus},{log},{catchup},{control}",
                         "ingress_channel": "aeron:udp",
                         "replication_channel": f"aeron:udp?endpoint={self._host}:0",
@@ -226,7 +251,13 @@ class ClusterNode:
             )
         with _named("container"):
             for service_id, service in enumerate(services):
-                settings = {"cluster_dir": cluster_dir, "service_id": service_id, **where, **container}
+                settings = {
+                    "cluster_dir": cluster_dir,
+                    "service_id": service_id,
+                    **where,
+                    **of_both(consensus_module),
+                    **container,
+                }
                 context = Context(service, **settings, use_agent_invoker=is_shared)
                 if self._shared is not None:
                     self._shared.prepare(context)
@@ -333,32 +364,41 @@ class ClusterNode:
     def close(self) -> None:
         """End services, consensus module, archive and driver, and wait for that; remove a temporary directory.
 
-        For any thread, also twice. From inside a callback of a part, and from ``on_end``, the end is only asked for:
-        close it on another thread as well. In a forked child nothing happens.
+        For any thread, also twice: who comes second waits for the first, but for a signal handler on its thread. From
+        inside a callback of a part, and from ``on_end``, the end is only asked for: close it on another thread as well.
+        In a forked child nothing happens.
+
+        A callback in progress is finished; one that still idles after 5 seconds is ended.
         """
-        if self._parent_id or self._is_closed:
+        if self._parent_id:
             return
         if any(part.is_on_this_thread for part in self._parts) or (
             self._thread is not None and self._thread.is_on_this_thread
         ):
             self._ask_to_end()
             return
-        self._is_closed = True
-        with self._closing:
-            if self._thread is not None:
-                self._closing.callback(self._thread.close)  # closes its parts
+        with self._close_guard:
+            if self._is_closed:
                 return
-            self._ask_to_end()
-            for part in self._parts:
-                self._closing.callback(part.close)
+            self._is_closed = True
+            with self._closing:
+                if self._thread is not None:
+                    self._closing.callback(self._thread.close)  # closes its parts
+                    return
+                self._ask_to_end()
+                for part in self._parts:
+                    self._closing.callback(part.close)
 
     def _ask_to_end(self) -> None:
-        """Ask all threads but the archive's at once: before one sees that another is gone."""
+        """Ask the services alone: the other parts stay while a callback idles, and are closed after all services."""
         if self._thread is not None:
             self._thread.ask_to_end()
         elif self._shared is None:
-            for part in self._parts[1:]:
-                part.ask_to_end()
+            for part in self._parts:
+                if isinstance(part, ConsensusModule):
+                    part.expect_services_to_end()
+                elif isinstance(part, ClusteredServiceContainer):
+                    part.ask_to_end()
 
     def __enter__(self) -> Self:
         return self
@@ -379,6 +419,26 @@ def aeron_dir_of(directory: Path) -> str:
         return str(directory / "driver")
     digest = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:16]
     return str(_SHARED_MEMORY / f"aeron-node-{digest}")
+
+
+def check_parts(settings: Mapping[str, Mapping[str, Any]], own: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise ConfigurationError for settings of parts that the node decides, or that differ between its parts."""
+    for part, reasons in own.items():
+        for name, reason in reasons.items():
+            if name in settings.get(part, _NOTHING):
+                raise ConfigurationError(f"{part}: leave out {name}={shown(settings[part][name])}: the node's {reason}")
+    module, containers = (settings.get(part, _NOTHING) for part in ("consensus_module", "container"))
+    for name in _OF_BOTH:
+        if name in containers and containers[name] != module.get(name):
+            raise ConfigurationError(
+                f"container: leave out {name}={shown(containers[name])}, and set it for consensus_module: "
+                "the containers take it from there"
+            )
+
+
+def of_both(consensus_module: Mapping[str, Any]) -> dict[str, Any]:
+    """What the containers take from the settings of the consensus module."""
+    return {name: consensus_module[name] for name in _OF_BOTH if name in consensus_module}
 
 
 def check_ports(host: str, port: int) -> None:

@@ -30,10 +30,12 @@ cdef class CompositeAgent:
         driver: a :class:`~container.aeron.media_driver.MediaDriver` in invoker mode, or None for one with threads.
         on_error: called with an error (AeronError) of the driver's turn.
         prepare: called once, on the thread that runs the agent, before its first turn.
+        before_end: called once, before the services are closed, while the other parts still have turns.
     """
     cdef MediaDriver _driver
     cdef object _on_error
     cdef object _prepare
+    cdef object _before_end
     cdef list _parts                    # have invoke() and close()
     cdef list _services                 # have interrupt() as well
     cdef object _termination
@@ -42,8 +44,8 @@ cdef class CompositeAgent:
     cdef long _parent_id                # of the process of which this one is a fork; 0 where it was made
     cdef object __weakref__
 
-    def __init__(self, MediaDriver driver, on_error not None, prepare not None):
-        self._driver, self._on_error, self._prepare = driver, on_error, prepare
+    def __init__(self, MediaDriver driver, on_error not None, prepare not None, before_end not None):
+        self._driver, self._on_error, self._prepare, self._before_end = driver, on_error, prepare, before_end
         self._parts, self._services = [], []
         forks.own(self)
 
@@ -118,13 +120,14 @@ cdef class CompositeAgent:
             self.close()
 
     def stop(self):
-        """Have :meth:`run` end after the turn in progress. For any thread; the second call interrupts a callback that
-        idles.
-        """
-        if self._is_stopping:
-            for service in self._services:
-                service.interrupt()
+        """Have :meth:`run` end after the turn in progress. For any thread."""
         self._is_stopping = True
+
+    def interrupt(self):
+        """The same, and end a callback that idles: its next idling raises AgentTermination. For any thread."""
+        self._is_stopping = True
+        for service in self._services:
+            service.interrupt()
 
     def terminate(self, error not None):
         """End it because of an error (BaseException)."""
@@ -137,6 +140,7 @@ cdef class CompositeAgent:
         if self._is_closed or self._parent_id != 0:
             return
         self._is_closed = self._is_stopping = True
+        self._before_end()
         for part in [*self._services, *reversed(self._parts)]:
             try:
                 part.close()

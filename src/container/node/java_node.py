@@ -10,10 +10,19 @@ from typing import Any
 
 from container.api import ClusteredService
 from container.clustered_service_container import ClusteredServiceContainer
+from container.common.loggers import report
 from container.common.values import shown, suggestion
 from container.context import Context
 from container.errors import ClusterError, ConfigurationError
-from container.node.cluster_node import PORT, PORT_COUNT, aeron_dir_of, check_ports
+from container.node.cluster_node import (
+    COMMON_OWN_SETTINGS,
+    PORT,
+    PORT_COUNT,
+    aeron_dir_of,
+    check_parts,
+    check_ports,
+    of_both,
+)
 from container.service.service_handler import ServiceHandler
 from container.settings.archive_table import ArchiveSettings
 from container.settings.consensus_module_table import ConsensusModuleSettings
@@ -26,6 +35,7 @@ _MAIN_CLASS = "io.aeron.cluster.ClusteredMediaDriver"
 _NATIVE_ONLY = ("library",)
 _IDLE_STRATEGIES = {"noop": "noop", "busy_spin": "spin", "yield": "yield", "backoff": "backoff"}
 _HELP = "docs/consensus-module.md"
+_INVOKER = "INVOKER"
 _STOP_LIMIT_S = 30.0
 _POLL_S = 0.1
 
@@ -44,6 +54,8 @@ class JavaNode:
         self._containers: list[ClusteredServiceContainer] = []
         self._closing = ExitStack()
         self._is_closed = threading.Event()
+        self._close_guard = threading.RLock()  # a signal handler may close it while its thread does
+        self._is_jvm_told_to_end = False
 
     @classmethod
     def launch(
@@ -70,6 +82,12 @@ class JavaNode:
             JavaError: there is no Java, or no jar of Aeron; the environment variable AERON_JAR names one.
             ContainerError, OSError: a container cannot be made, see :meth:`ClusteredServiceContainer.launch`.
         """
+        check_parts(settings, COMMON_OWN_SETTINGS)
+        for part in ("archive", "consensus_module"):
+            if settings.get(part, {}).get("threading_mode") == _INVOKER:
+                raise ConfigurationError(
+                    f'{part}: leave out threading_mode="{_INVOKER}": nobody invokes the parts of Java\'s node'
+                )
         check_ports(host, port)
         where = Path(directory).absolute()
         name = f"[{host}]" if ":" in host else host
@@ -78,7 +96,7 @@ class JavaNode:
         try:
             node._start_jvm(len(services), settings)
             for service_id, service in enumerate(services):
-                node._start_container(service, service_id, settings.get("container", {}))
+                node._start_container(service, service_id, settings)
             on_ready()
         except BaseException:
             node.close()
@@ -112,15 +130,20 @@ class JavaNode:
         threading.Thread(target=self._watch, name="java-node", daemon=True).start()
 
     def _start_container(
-        self, service: ClusteredService | ServiceHandler, service_id: int, settings: Mapping[str, Any]
+        self,
+        service: ClusteredService | ServiceHandler,
+        service_id: int,
+        settings: Mapping[str, Mapping[str, Any]],
     ) -> None:
         where = {
             "aeron_dir": self.aeron_dir,
             "cluster_dir": self.directory / "cluster",
             "service_id": service_id,
             "driver_timeout_ms": 60_000,  # a JVM that starts on a busy machine takes longer than the usual 10 s
+            **of_both(settings.get("consensus_module", {})),
+            **settings.get("container", {}),
         }
-        container = ClusteredServiceContainer(Context(service, **{**where, **settings}), on_end=self._on_end)
+        container = ClusteredServiceContainer(Context(service, **where), on_end=self._on_end)
         self._closing.callback(container.close)
         self._containers.append(container)
         container.start()
@@ -140,23 +163,30 @@ class JavaNode:
     def failure(self) -> BaseException | None:
         """What has ended it; None while it runs, and when a tool or :meth:`close` did."""
         for each in self._containers:
-            if each.failure is not None:
-                return None if getattr(each.failure, "is_expected", False) else each.failure
-        if not self._jvm.is_running and self._jvm.return_code != 0:
+            if each.failure is not None and not getattr(each.failure, "is_expected", False):
+                return each.failure
+        if not (self._is_jvm_told_to_end or self._jvm.is_running) and self._jvm.return_code != 0:
             return ClusterError(f"Java's node ended with {self._jvm.return_code}: see {self._jvm.err_path}")
         return None
 
     def _end_jvm(self) -> None:
         try:
             if self._jvm.is_running:
+                self._is_jvm_told_to_end = True
                 self._jvm.stop(_STOP_LIMIT_S)
+        except TimeoutError as error:
+            report("warning", "%s: it is killed", error)
         finally:
             self._jvm.close()
 
     def close(self) -> None:
-        """End the containers and then the JVM, in order; kill it if it has not ended after 30 seconds."""
-        self._is_closed.set()
-        self._closing.close()
+        """End the containers and then the JVM, in order; kill it if it has not ended after 30 seconds.
+
+        For any thread, also twice: who comes second waits for the first, but for a signal handler on its thread.
+        """
+        with self._close_guard:
+            self._is_closed.set()
+            self._closing.close()
 
     def __enter__(self) -> JavaNode:
         return self

@@ -28,9 +28,10 @@ class SharedContext:
 
     def __init__(self, driver: MediaDriver | None) -> None:
         """A thread without parts yet."""
-        self.agent = CompositeAgent(driver, self.counted_error_handler, self._prepare_thread)
+        self.agent = CompositeAgent(driver, self.counted_error_handler, self._prepare_thread, self._before_end)
         self.runner_idle_strategy: IdleStrategy = NoOpIdleStrategy()
         self._containers: list[ClusteredServiceContainer] = []
+        self._module: ConsensusModule | None = None
 
     def prepare(self, context: Context) -> None:
         """Have a service that idles run the other parts; before its container is made."""
@@ -43,11 +44,17 @@ class SharedContext:
         if isinstance(part, ClusteredServiceContainer):
             self._containers.append(part)
             self.agent.add_service(part)
-        else:
-            self.agent.add(part)
+            return
+        if isinstance(part, ConsensusModule):
+            self._module = part
+        self.agent.add(part)
 
     def _prepare_thread(self) -> None:
         self._containers[0].prepare_thread()
+
+    def _before_end(self) -> None:
+        if self._module is not None:
+            self._module.expect_services_to_end()
 
     def conclude(self) -> None:
         """Do nothing: the parts conclude their own."""
@@ -68,3 +75,6 @@ class SharedThread(AgentOwner):
     """Runs the parts of a :class:`SharedContext`."""
 
     kind = "node"
+
+    def _press(self) -> None:
+        self._agent.interrupt()
