@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from container.common.regular_files import open_regular
 from container.errors import ClusterError, RecordingError
+from container.files.names import RECORDING_LOG_NAME
 from container.files.recording_log import (
     ENTRY_TYPE_NAMES,
-    RECORDING_LOG_NAME,
     RecordingLogEntry,
     encode_entry,
     in_order,
