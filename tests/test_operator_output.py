@@ -184,6 +184,6 @@ def test_a_word_loads_what_it_needs_and_no_more(member: World, line: str) -> Non
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT_S, check=True)
     loaded = set(done.stderr.split())
     assert "container.operate.show" in loaded
-    slow = {"logging", "rich", "pyarrow", "numpy", "asyncio", "tomllib", "ctypes", "subprocess", "socket", "http"}
+    slow = {"rich", "pyarrow", "numpy", "asyncio", "tomllib", "ctypes", "subprocess", "socket", "http"}
     slow |= {"container.settings.table", "container.aeron.client", "container.context", "container.testing"}
     assert not loaded & slow
