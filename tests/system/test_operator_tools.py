@@ -333,7 +333,9 @@ def test_a_recording_log_is_validated_by_the_node_or_without_it(node: NodeFactor
     states = {each["recording_id"]: each["state"] for each in ours(member.archive_dir, "archive list")["recordings"]}
     assert states[first["recording_id"]] == "INVALID"
     start_ledger(member, "python")
-    again = ours(member.cluster_dir, "recording-log validate")
+    assert "--yes" in ours(member.cluster_dir, "recording-log validate", code=1)
+    again = ours(member.cluster_dir, "recording-log validate", "--yes")
+    assert not ours(member.cluster_dir, "recording-log validate")["has_changed"]
     assert [entry["recording_id"] for entry in again["invalidated"]] == [first["recording_id"]]
 
 

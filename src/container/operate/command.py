@@ -358,7 +358,7 @@ def _validate(options: argparse.Namespace) -> Any:
     if read_cluster_mark(find_cluster_dir(options.dir)).state == "running":
         from container.operate.control import validate_running
 
-        return validate_running(options.dir, options.timeout)
+        return validate_running(options.dir, options.timeout, _confirmation(options))
     from container.operate.recording_logs import validate
 
     return validate(options.dir, _confirmation(options))
