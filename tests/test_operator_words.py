@@ -143,6 +143,16 @@ def test_the_log_is_filtered(words: Words, member: World) -> None:
     assert words("log", member.base_dir, "--term", "9", "--json").output == ""
 
 
+def test_the_log_ends_with_a_sentence_where_it_is_damaged(words: Words, member: World) -> None:
+    every = words.facts("log", member.base_dir)
+    member.damage(every[12]["begin_position"] + 8, b"\xff\xff\xff")
+    found = words("log", member.base_dir, "--json")
+    assert found.code == 3
+    assert found.facts == every[:12]
+    assert f"log position {every[12]['begin_position']}" in found.error
+    assert found.error.count("\n") == 1
+
+
 def test_an_archive_is_listed_verified_and_dumped(words: Words, member: World) -> None:
     listed = words.facts("archive list", member.base_dir)["recordings"]
     assert [each["stream_id"] for each in listed] == [100, 106, 107, 106, 107]

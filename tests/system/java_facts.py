@@ -15,6 +15,7 @@ _NULLS = {
     "candidate_term_id",
     "ingress_stream_id",
     "leader_member_id",
+    "leadership_term_id",
     "log_position",
     "member_id",
     "service_id",

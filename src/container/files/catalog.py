@@ -14,9 +14,9 @@ from pathlib import Path
 from container.common.regular_files import read_regular
 from container.common.semantic_version import format_version
 from container.errors import RecordingError
+from container.files.names import CATALOG_NAME
 from container.files.open_errors import unreadable
 
-CATALOG_NAME = "archive.catalog"
 NULL_POSITION = -1
 POSITION_MAX = 1 << 61
 """No log position is greater: of 1 GiB, the longest, there are 2^31 terms at most."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from container.common.regular_files import open_regular, read_at, read_regular, write_at
 from container.errors import ContainerError
 from container.files.error_log import ErrorRecord, read_error_log
+from container.files.names import CNC_FILE_NAME
 from container.transport.seam import (
     COUNTER_KEY,
     COUNTER_LABEL_LENGTH_OFFSET,
@@ -24,7 +25,6 @@ from container.transport.seam import (
     COUNTER_VALUE_LENGTH,
 )
 
-CNC_FILE_NAME = "cnc.dat"
 MARK_FILE_LIVENESS_TIMEOUT_MS = 10_000
 """A mark file younger than this has a live owner (upstream: ClusteredServiceContainer.java, Archive.java)."""
 MARK_FILE_TERMINATED = -1

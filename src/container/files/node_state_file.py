@@ -17,9 +17,9 @@ from typing import NamedTuple
 from container.common.regular_files import open_regular, read_at
 from container.common.semantic_version import format_version
 from container.errors import ClusterError, ConfigurationError, RecordingError
+from container.files.names import NODE_STATE_NAME
 from container.storage.seam import CREATE, EXCLUSIVE, NO_FOLLOW, Storage, StorageFile
 
-NODE_STATE_NAME = "node-state.dat"
 NULL_VALUE = -1
 
 _NEW_NAME = f"{NODE_STATE_NAME}.new"

@@ -19,10 +19,10 @@ from pathlib import Path
 from container.common.loggers import report
 from container.common.regular_files import read_regular
 from container.errors import ClusterError, ConfigurationError, RecordingError
+from container.files.names import RECORDING_LOG_NAME
 from container.files.open_errors import unreadable
 from container.storage.seam import CREATE, EXCLUSIVE, NO_FOLLOW, Storage, StorageFile
 
-RECORDING_LOG_NAME = "recording.log"
 CONSENSUS_MODULE_SERVICE_ID = -1
 NULL_POSITION = -1
 NULL_VALUE = -1

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from container.common.error_texts import message_of
-from container.common.line_printer import print_line
 from container.common.values import is_path, shown, whole_number
 from container.errors import ConfigurationError, ContainerError
 
@@ -57,7 +55,7 @@ def operator_parser(make: Callable[..., argparse.ArgumentParser], program: str, 
             help=f"look again each so many seconds (default: {_WATCH_S:g}), until Ctrl-C",
         )
     word.add(parser)
-    parser.set_defaults(command=lambda options: run_word(word, options), log_level="warning")
+    parser.set_defaults(command=lambda options: run_word(word, options), log_level=None)
     return parser
 
 
@@ -136,6 +134,9 @@ def _print(facts: Any, options: argparse.Namespace, *, is_one_line: bool) -> Non
 
 
 def _fail(error: BaseException, code: int) -> int:
+    from container.common.error_texts import message_of
+    from container.common.line_printer import print_line
+
     print_line(f"aeron-cluster: {' '.join(message_of(error).split())}", sys.stderr)
     return code
 
@@ -357,7 +358,7 @@ def _validate(options: argparse.Namespace) -> Any:
     if read_cluster_mark(find_cluster_dir(options.dir)).state == "running":
         from container.operate.control import validate_running
 
-        return validate_running(options.dir, options.timeout)
+        return validate_running(options.dir, options.timeout, _confirmation(options))
     from container.operate.recording_logs import validate
 
     return validate(options.dir, _confirmation(options))

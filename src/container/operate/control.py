@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from container.common.aeron_defaults import CounterType
+from container.files.names import RECORDING_LOG_NAME
 from container.files.recording_log import RecordingLogEntry
 from container.operate.answers import Answer, NoFactsError, RefusedError, known, named, text
 from container.operate.counters import (
@@ -34,7 +35,15 @@ from container.operate.facts import (
 )
 from container.operate.marks import now_ms, read_cluster_mark
 from container.operate.places import find_cluster_dir
-from container.operate.recording_logs import facts_of, latest_snapshot, read_log
+from container.operate.recording_logs import (
+    Confirm,
+    back_up,
+    facts_of,
+    latest_snapshot,
+    lost_snapshots,
+    read_log,
+    unchanged,
+)
 
 if TYPE_CHECKING:
     from container.operate.cluster_control import ClusterControl
@@ -317,29 +326,41 @@ def _new_errors(cluster_dir: Path, before: dict[tuple[str, str, int], int]) -> l
     return found
 
 
-def validate_running(path: Path, limit_s: float) -> Answer:
-    """Let a running node validate its recording log, and answer what it has invalidated."""
+def validate_running(path: Path, limit_s: float, confirm: Confirm) -> Answer:
+    """Let a running node invalidate the snapshots that its archive does not have, and wait until it has.
+
+    The node's toggle says only that it has begun, so what it has to invalidate is looked up here as well.
+    """
     cluster_dir, mark = _running(path)
     counters = _counters_of(mark)
-    before = _entries(cluster_dir)
+    entries = read_log(cluster_dir)
     state = counters.name(CounterType.CONSENSUS_MODULE_STATE)
     if state != "ACTIVE":
         raise RefusedError(f"the state of the consensus module is {state}, and must be ACTIVE")
+    lost = lost_snapshots(path, entries)
+    if not lost:
+        return unchanged(cluster_dir, len(entries))
+    confirm(f"let the node invalidate {len(lost)} entries of snapshots that its archive does not have")
+    backup = back_up(cluster_dir / RECORDING_LOG_NAME)
     _set_toggle(mark, counters, CounterType.NODE_CONTROL_TOGGLE, _NEUTRAL, "VALIDATE_RECORDING_LOG")
-    wait = _Wait(cluster_dir, mark, 0.0)
     deadline_s = time.monotonic() + limit_s
-    while wait.counters().value(CounterType.NODE_CONTROL_TOGGLE) != _NEUTRAL:
+    while True:
+        after = {entry.entry_index: entry for entry in _entries(cluster_dir)}
+        left = [entry for entry in lost if after.get(entry.entry_index, entry).is_valid]
+        if not left:
+            break
         if time.monotonic() > deadline_s:
-            raise RefusedError(f"the node has not validated its recording log within {limit_s:g} s")
+            raise RefusedError(
+                f"{len(left)} of {len(lost)} entries are still valid after {limit_s:g} s: see the errors"
+            )
         time.sleep(_PAUSE_S)
-    after = {entry.entry_index: entry for entry in _entries(cluster_dir)}
-    lost = [entry for entry in before if entry.is_valid and not after.get(entry.entry_index, entry).is_valid]
+    invalidated = [entry for entry in entries if entry.is_valid and not after.get(entry.entry_index, entry).is_valid]
     return Answer(
         RecordingLogChange(
-            path=str(cluster_dir / "recording.log"),
-            has_changed=bool(lost),
-            backup=None,
-            invalidated=[facts_of(entry) for entry in lost],
+            path=str(cluster_dir / RECORDING_LOG_NAME),
+            has_changed=True,
+            backup=str(backup),
+            invalidated=[facts_of(entry) for entry in invalidated],
             entry_count=len(after),
         )
     )

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from container.common.aeron_defaults import CounterType
-from container.files.cnc_file import CNC_FILE_NAME, CncFile, CounterRecord, FileFormatError
+from container.files.cnc_file import CncFile, CounterRecord, FileFormatError
+from container.files.names import CNC_FILE_NAME
 from container.operate.answers import Answer, NoFactsError, named
 from container.operate.facts import Counter, Counters
 from container.operate.marks import now_ms, read_cluster_mark

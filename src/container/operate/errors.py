@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from container.files.cnc_file import CNC_FILE_NAME, FileFormatError, read_mark_file
+from container.files.cnc_file import FileFormatError, read_mark_file
 from container.files.error_log import ErrorRecord as Record
+from container.files.names import CNC_FILE_NAME
 from container.operate.answers import Answer, NoFactsError
 from container.operate.counters import open_cnc
 from container.operate.facts import ErrorLog, ErrorRecord, Errors

@@ -149,7 +149,7 @@ class RecordingLogChange(Facts):
     has_changed: bool
     """False when there was nothing to change."""
     backup: str | None
-    """The file as it was before; null when nothing has changed, and for a change that the running node made."""
+    """The file as it was before; null when nothing has changed."""
     invalidated: list[LogEntry]
     """Entries that no longer count, as they were before."""
     entry_count: int

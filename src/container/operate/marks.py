@@ -14,7 +14,6 @@ from container.common.semantic_version import format_version
 from container.errors import CodecError, ContainerError
 from container.files.cnc_file import MARK_FILE_ACTIVATING, MARK_FILE_LIVENESS_TIMEOUT_MS, MARK_FILE_TERMINATED
 from container.files.error_log import ErrorRecord, read_error_log
-from container.files.node_state_file import read_node_state
 from container.operate.answers import Answer, NoFactsError, known, text
 from container.operate.facts import Description, MarkFile, NodeState
 from container.operate.facts import Process as ProcessFacts
@@ -189,6 +188,8 @@ def describe(path: Path) -> Answer:
 
 
 def _node_state(cluster_dir: Path, problems: list[str]) -> NodeState | None:
+    from container.files.node_state_file import read_node_state
+
     try:
         found = read_node_state(cluster_dir)
     except FileNotFoundError:

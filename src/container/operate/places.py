@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from container.common.regular_files import read_regular
-from container.files.catalog import CATALOG_NAME
-from container.files.node_state_file import NODE_STATE_NAME
-from container.files.recording_log import RECORDING_LOG_NAME
+from container.files.names import CATALOG_NAME, NODE_STATE_NAME, RECORDING_LOG_NAME
 from container.operate.answers import NoFactsError
 
 MARK_FILE = "cluster-mark.dat"

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from container.common.regular_files import open_regular
 from container.errors import ClusterError, RecordingError
+from container.files.names import RECORDING_LOG_NAME
 from container.files.recording_log import (
     ENTRY_TYPE_NAMES,
-    RECORDING_LOG_NAME,
     RecordingLogEntry,
     encode_entry,
     in_order,
@@ -177,7 +177,7 @@ def sort(path: Path, confirm: Confirm) -> Answer:
     entries = read_log(cluster_dir)
     ordered = in_order(entries)
     if ordered == entries:
-        return _unchanged(cluster_dir, len(entries))
+        return unchanged(cluster_dir, len(entries))
     _check_stopped(cluster_dir)
     confirm(f"sort the {len(entries)} entries of {cluster_dir / RECORDING_LOG_NAME}")
     return _changed(cluster_dir, [], lambda directory: _write_entries(directory, ordered))
@@ -215,7 +215,7 @@ def invalidate_latest_snapshot(path: Path, confirm: Confirm) -> Answer:
         after = {entry.entry_index: entry for entry in read_log(copy)}
     invalidated = [entry for entry in entries if entry.is_valid and not after.get(entry.entry_index, entry).is_valid]
     if not invalidated:
-        return _unchanged(cluster_dir, len(entries), exit_code=1)
+        return unchanged(cluster_dir, len(entries), exit_code=1)
     confirm(f"invalidate the snapshot at log position {invalidated[0].log_position} ({len(invalidated)} entries)")
     return _changed(cluster_dir, invalidated, _invalidate_latest)
 
@@ -236,21 +236,30 @@ def _invalidate_latest(cluster_dir: Path) -> None:
 
 def validate(path: Path, confirm: Confirm) -> Answer:
     """Invalidate the snapshots of a stopped member whose recordings its archive does not have."""
-    from container.recordings.member import open_member
-
     cluster_dir = find_cluster_dir(path)
     entries = read_log(cluster_dir)
     _check_stopped(cluster_dir)
+    lost = lost_snapshots(path, entries)
+    if not lost:
+        return unchanged(cluster_dir, len(entries))
+    confirm(f"invalidate {len(lost)} entries of snapshots that the archive does not have")
+    kept = [replace(entry, is_valid=entry.is_valid and entry not in lost) for entry in entries]
+    return _changed(cluster_dir, lost, lambda directory: _write_entries(directory, kept))
+
+
+def lost_snapshots(path: Path, entries: Iterable[RecordingLogEntry]) -> list[RecordingLogEntry]:
+    """Return the entries of valid snapshots whose recordings the archive of a member does not have.
+
+    Raises:
+        NoFactsError: the archive is not there, or its catalog cannot be read.
+    """
+    from container.recordings.member import open_member
+
     try:
         recordings = {each.recording_id for each in open_member(path).recordings()}
     except RecordingError as error:
         raise NoFactsError(str(error)) from error
-    lost = [entry for entry in entries if entry.is_valid_snapshot and entry.recording_id not in recordings]
-    if not lost:
-        return _unchanged(cluster_dir, len(entries))
-    confirm(f"invalidate {len(lost)} entries of snapshots that the archive does not have")
-    kept = [replace(entry, is_valid=entry.is_valid and entry not in lost) for entry in entries]
-    return _changed(cluster_dir, lost, lambda directory: _write_entries(directory, kept))
+    return [entry for entry in entries if entry.is_valid_snapshot and entry.recording_id not in recordings]
 
 
 def _check_stopped(cluster_dir: Path) -> None:
@@ -265,7 +274,8 @@ def _check_stopped(cluster_dir: Path) -> None:
         )
 
 
-def _unchanged(cluster_dir: Path, entry_count: int, exit_code: int = 0) -> Answer:
+def unchanged(cluster_dir: Path, entry_count: int, exit_code: int = 0) -> Answer:
+    """Return the answer of a word that has found nothing to change."""
     return Answer(
         RecordingLogChange(
             path=str(cluster_dir / RECORDING_LOG_NAME),
@@ -284,7 +294,7 @@ def _changed(cluster_dir: Path, invalidated: list[RecordingLogEntry], change: Ca
     try:
         with _CopyOf(cluster_dir) as copy:
             change(copy)
-            backup = _back_up(path)
+            backup = back_up(path)
             _force(copy / RECORDING_LOG_NAME)
             (copy / RECORDING_LOG_NAME).replace(path)
             _force(cluster_dir)
@@ -325,7 +335,7 @@ def _write_entries(directory: Path, entries: Iterable[RecordingLogEntry]) -> Non
     path.write_bytes(b"".join(encode_entry(entry) for entry in entries))
 
 
-def _back_up(path: Path) -> Path:
+def back_up(path: Path) -> Path:
     """Copy the file to a name that is free, and wait until the copy is on the disk."""
     for number in range(1, 10_000):
         backup = path.with_name(f"{path.name}.bak" if number == 1 else f"{path.name}.bak{number}")
