@@ -121,6 +121,7 @@ PLAN: dict[str, Plan] = {
     "README.md: Beside an existing node (sh)": Commands(),
     "README.md: A client (python)": Runs("cluster", prints="one="),
     "README.md: A client (python 2)": Runs("cluster", prints="b'two="),
+    "README.md: Operating a node (sh)": Commands(),
     "README.md: What the log says (sh)": Commands(),
     "README.md: What the log says (python)": Checked(_SPARK),
     "docs/architecture.md: How a message travels (plain)": NoCode("a diagram"),
@@ -137,6 +138,7 @@ PLAN: dict[str, Plan] = {
     "docs/consensus-module.md: In a program (python)": Checked(
         "tests/test_consensus_module.py launches one beside a driver and an archive"
     ),
+    "docs/operator-tools.md: Operator tools (sh)": Commands(),
     "docs/client.md: Blocking (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),
     "docs/client.md: Requests (python)": Runs("cluster"),
     "docs/client.md: asyncio (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),

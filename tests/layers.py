@@ -87,6 +87,11 @@ ROOMS = {
         "archive",
         "common transport storage settings aeron files archive archive-sessions archive-store archive-conductor",
     ),
+    "operate": Room(
+        "what operators ask of a node: facts from its files and counters, control of a running one, as text or JSON",
+        "operate",
+        "common codecs storage aeron transport files recordings archive-store consensus",
+    ),
     "replay": Room(
         "a recorded log, executed again by the real agent",
         "replay recordings.diff recordings.replay",
@@ -122,7 +127,7 @@ ROOMS = {
         "launching, running and closing a container; the command `aeron-cluster`",
         "__init__ __main__ cli clustered_service_container context node run_service setting_types",
         "interface common settings transport storage aeron files archive-client service client consensus "
-        "archive-front pipeline replay testing",
+        "archive-front operate pipeline replay testing",
     ),
 }
 

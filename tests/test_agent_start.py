@@ -205,6 +205,7 @@ def test_s16_an_exception_in_on_start_is_acked_with_minus_one_and_ends_the_agent
     termination = failing(member)
     assert isinstance(termination.__cause__, ZeroDivisionError)
     assert "failed to start service=clustered-service-0-0 leadershipTermId=-1 logPosition=0" in str(termination)
+    assert "ClusterTool" not in str(termination)
     assert member.cm.acks == [(0, 0, 0, NULL_VALUE, 0)]
     member.agent.on_close()
     assert member.hooks == 0
@@ -238,6 +239,7 @@ def test_s16_a_bad_snapshot_is_acked_with_minus_one(messages: list[bytes], kind:
     assert text in str(termination.__cause__)
     assert member.cm.acks == [(4096, 77, 0, NULL_VALUE, 0)]
     assert "snapshotRecordingId=7" in str(termination)
+    assert "; if the recording is damaged, `ClusterTool invalidate-latest-snapshot` has the node" in str(termination)
 
 
 @pytest.mark.parametrize("mark", [1, None])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from container.errors import ClusterError
 from container.files.recording_log import RecordingLog
 from container.storage.seam import CREATE, Storage
 from container.testing.simulation.disk import SimulatedDisk
@@ -24,7 +25,7 @@ from tests.sim.node_oracle import ARCHIVE_DIR, CLUSTER_DIR, LOG_STREAM_ID, Log, 
 from tests.sim.node_run import report, run_seed, shrink
 from tests.sim.node_world import KINDS, Client, World, expand, run
 
-SEEDS, CHUNK = 300, 10
+SEEDS, CHUNK = 1000, 20
 FRAMES = Frames(stream_id=LOG_STREAM_ID)
 
 
@@ -58,6 +59,12 @@ def test_more_seeds_find_nothing(first: int) -> None:
     for seed in range(first, first + CHUNK):
         result = run_seed(seed)
         assert result.violation is None, report(shrink(result), seed)
+
+
+@pytest.mark.parametrize("seed", [100166, 102114, 201273])
+def test_seeds_that_found_something_find_nothing(seed: int) -> None:
+    result = run_seed(seed)
+    assert result.violation is None, report(result, seed)
 
 
 def test_a_seed_does_the_same_again() -> None:
@@ -175,6 +182,7 @@ def test_the_log_is_a_service_s_state() -> None:
         ("timers", [timer(10, 8)]),
         ("timers", [sent(b"t 1 5 "), timer(10, 7)]),
         ("timers", [sent(b"t 1 5 "), timer(10, 8), timer(10, 9)]),
+        ("timers", [sent(b"t 1 5 "), sent(b"c 2 1 "), timer(10, 1004)]),
         ("time", [sent(b"p 1 0 ", timestamp=1)]),
         ("terms", [message(24, "qqqqiiii", (0, 0, 3, 0, 0, 7, 1, 1))]),
         ("service messages", [sent(b"S0 1 ", session_id=-5)]),
@@ -288,6 +296,27 @@ def test_an_error_of_a_part_is_seen(world: World) -> None:
     world.errors.append(TypeError("planted"))
     with pytest.raises(Violation, match="^reported: TypeError: planted"):
         world.turn()
+
+
+def test_after_a_loss_errors_are_expected_that_damage_explains(world: World) -> None:
+    world.is_uncertain = True
+    world.errors += [ClusterError("unknown leadershipTermId=4")]
+    world.turn()
+    assert world.reports == ["unknown leadershipTermId=4"]
+    world.errors += [ClusterError("ack out of sequence: expected …")]
+    with pytest.raises(Violation, match="^reported: ClusterError: ack out of sequence"):
+        world.turn()
+    world.errors[:] = [TypeError("planted")]
+    with pytest.raises(Violation, match="^reported: TypeError: planted"):
+        world.turn()
+
+
+def test_a_node_that_cannot_start_after_a_loss_and_names_no_way_out_is_seen(world: World) -> None:
+    with pytest.raises(Violation, match="^advice: no way out is named: it is gone"):
+        world._refuse(RuntimeError("it is gone"))
+    world.reports.append("take it from a backup")
+    world._refuse(RuntimeError("it is gone"))
+    assert world.stats["starts that damage refused"] == 1
 
 
 def test_the_end_of_a_part_is_seen(world: World) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from container.errors import ClusterError, ConfigurationError, RecordingError
-from container.files.node_state_file import NODE_STATE_NAME, NodeStateFile
+from container.files.names import NODE_STATE_NAME
+from container.files.node_state_file import NodeStateFile
 from container.storage.file_storage import FileStorage
 from container.storage.seam import CREATE, Storage
 from container.testing.simulation.disk import SimulatedDisk

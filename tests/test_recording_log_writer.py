@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from container.errors import ClusterError, ConfigurationError, RecordingError
+from container.files.names import RECORDING_LOG_NAME
 from container.files.recording_log import (
     ENDPOINT_LENGTH_MAX,
     ENTRY_TYPE_SNAPSHOT,
     ENTRY_TYPE_STANDBY_SNAPSHOT,
     ENTRY_TYPE_TERM,
-    RECORDING_LOG_NAME,
     RecordingLog,
     RecordingLogEntry,
     read_recording_log,

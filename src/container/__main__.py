@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from container.cli.failures import EXPECTED, print_failure, print_interruption
-from container.common.loggers import log_to_stderr
 
 PROGRAM = "aeron-cluster"
 
@@ -20,7 +19,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         options = _parse(sys.argv[1:] if arguments is None else arguments)
-        log_to_stderr(options.log_level)
+        if options.log_level is not None:  # words for operators log nothing
+            from container.common.loggers import log_to_stderr
+
+            log_to_stderr(options.log_level)
         options.command(options)
     except KeyboardInterrupt as error:
         return print_interruption(PROGRAM, error)
@@ -30,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> Any:
-    """The options of a command, with ``log_level``, and ``command`` that is to be called with them."""
+    """The options of a command, with ``log_level`` or None, and ``command`` that is to be called with them."""
     from container.cli.command_line import parse  # compiled modules, which may not be built
 
     return parse(PROGRAM, list(arguments), _run)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 # The build reads it from here.
 VERSION = "0.1.0"
+
+AERON_VERSION = "1.51.0"
+"""The release of Aeron whose files and messages are read and written."""
 
 
 def client_info(name: str) -> str:
@@ -18,8 +22,9 @@ def version_info() -> str:
     return f"version={VERSION} commit={_source_commit()}"
 
 
+@cache
 def _source_commit() -> str:
-    """Hash of the commit that is checked out where this file lies; ``unknown`` outside of a clone."""
+    """Hash of the commit that was checked out where this file lies; ``unknown`` outside of a clone."""
     git = Path(__file__).resolve().parents[2] / ".git"
     try:
         head = _read_line(git, "HEAD")

@@ -12,6 +12,7 @@ import io
 import itertools
 import logging
 import random
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -68,6 +69,10 @@ MEMBERS = "0,localhost:9010,localhost:9020,localhost:9030,localhost:9040,localho
 SUSPEND, RESUME, SNAPSHOT, SHUTDOWN, ABORT = 2, 3, 4, 5, 6
 NEUTRAL = 1
 INIT = 0
+ADVICE = re.compile("ClusterTool|ArchiveTool|backup|empty directories|archive directory|repair the service")
+"""What a node that cannot start after a loss has named, one of them."""
+NEVER_REPORTED = "ack out of sequence"
+"""Whatever a disk has lost."""
 PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, IndexError, KeyError, AssertionError)
 """What no failure of a disk excuses."""
 FAULTS = (
@@ -316,6 +321,7 @@ class World(DiskWorld[Plan]):
         self.numbers = itertools.count(1)
         self.client_numbers = itertools.count(1)
         self.turns_left = -1
+        self.reports: list[str] = []
         storage = self.disk.process()
         storage.make_directory("/node")
         storage.force_directory("/")
@@ -410,7 +416,7 @@ class World(DiskWorld[Plan]):
                     Context(
                         recorder,
                         client=self._connect(f"service {number}"),
-                        idle_strategy=lambda: SteppingIdleStrategy(self.step),
+                        idle_strategy=lambda: SteppingIdleStrategy(self.step, max_idles=1_000_000),
                         use_agent_invoker=True,
                         cluster_dir=CLUSTER_DIR,
                         service_id=number,
@@ -436,6 +442,7 @@ class World(DiskWorld[Plan]):
         while not self.is_over:
             self.is_faulty = False
             self.errors.clear()
+            self.reports.clear()
             self.life = life = Life(self.disk.process())
             self.processes += 1
             self.calls_left, self.is_power_cut = left.pop(0) if left else (-1, False)
@@ -463,8 +470,15 @@ class World(DiskWorld[Plan]):
 
     def _refuse(self, error: BaseException) -> None:
         self.log.append(f"  refused: {error}")
+        self._check_advice(str(error))
         self.stats["starts that damage refused"] += 1
         self.is_over = True
+
+    def _check_advice(self, text: str) -> None:
+        """A node that cannot start has named what to do."""
+        found = "; ".join([text, *self.reports])
+        if not ADVICE.search(found):
+            raise Violation("advice", f"no way out is named: {found}")
 
     def _free_mark_file(self, text: str) -> None:
         """What an operator does behind a start that was killed between its claim of a mark file and its first sign of
@@ -553,10 +567,10 @@ class World(DiskWorld[Plan]):
         if all(each.is_running for each in life.parts):
             return
         failures = [f"{each!r}: {each.failure}" for each in life.parts if not each.is_running]
-        if self.is_uncertain:
-            self._refuse(RuntimeError("; ".join(failures)))
-        elif self.is_faulty or life.is_ending:
+        if self.is_faulty or life.is_ending:
             self._finish_life()
+        elif self.is_uncertain:
+            self._refuse(RuntimeError("; ".join(failures)))
         else:
             raise Violation("end", "; ".join(failures))
 
@@ -644,7 +658,10 @@ class World(DiskWorld[Plan]):
         for error in self.errors:
             if isinstance(error, Violation):
                 raise error
+            self.reports.append(str(error))
             is_expected = isinstance(error, (Event, ArchiveError, AgentTermination, PublicationUnavailableError))
+            if self.is_uncertain and isinstance(error, ContainerError):
+                is_expected = not str(error).startswith(NEVER_REPORTED)
             if isinstance(error, PROGRAMMING_ERRORS) or not (is_expected or self.is_faulty or self.life.is_ending):
                 raise Violation("reported", f"{type(error).__name__}: {error}") from error
         self.errors.clear()
@@ -857,11 +874,7 @@ class World(DiskWorld[Plan]):
         assert module is not None
         agent = module.context.agent
         if self.is_uncertain:
-            # Whatever was lost, it starts or says why not.
-            with contextlib.suppress(Violation):
-                self._await(lambda: agent.has_leader or not module.is_running, LEADER_LIMIT_MS, "a leader")
-            self.stats["starts after a loss"] += 1
-            self.is_over = True
+            self._settle_after_loss(module)
             return
         self._await(lambda: agent.has_leader or not self._is_whole(), LEADER_LIMIT_MS, "a leader")
         self._set_toggle(RESUME)
@@ -886,6 +899,19 @@ class World(DiskWorld[Plan]):
         self._check_errors()
         self._check_parts()
         self.stats["settled"] += 1
+
+    def _settle_after_loss(self, module: ConsensusModule) -> None:
+        """Whatever was lost, it starts or says why not, and what to do."""
+        agent = module.context.agent
+        try:
+            self._await(lambda: agent.has_leader or not self._is_whole(), LEADER_LIMIT_MS, "a leader")
+        except Violation:
+            self._check_errors()
+            self._check_advice("no leader")
+        self._check_errors()
+        self._check_parts()
+        self.stats["starts after a loss"] += not self.is_over
+        self.is_over = True
 
     def _is_whole(self) -> bool:
         return all(each.is_running for each in self.life.parts)

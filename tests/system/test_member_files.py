@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from container.files.node_state_file import NODE_STATE_NAME, NodeStateFile
-from container.files.recording_log import RECORDING_LOG_NAME, RecordingLog, read_recording_log
+from container.files.names import NODE_STATE_NAME, RECORDING_LOG_NAME
+from container.files.node_state_file import NodeStateFile
+from container.files.recording_log import RecordingLog, read_recording_log
 from container.storage.file_storage import FileStorage
 from container.testing.java import java_command
 

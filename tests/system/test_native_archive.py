@@ -202,6 +202,13 @@ def test_java_s_backup_takes_everything_and_a_node_starts_from_it(
 
 def back_up(member: Node, tmp_path: Path, java_classes: Path) -> Path:
     """Have Java's ClusterBackup copy a member into an archive of ours; return the directory of the copy."""
+    with running_backup(member, tmp_path, java_classes) as backup_dir:
+        return backup_dir
+
+
+@contextmanager
+def running_backup(member: Node, tmp_path: Path, java_classes: Path) -> Iterator[Path]:
+    """Run Java's ClusterBackup for a ``with`` block, which begins when it has copied a member into this directory."""
     backup_dir = tmp_path / "backup"
     with (
         closing(PortReservation()) as ports,
@@ -233,8 +240,8 @@ def back_up(member: Node, tmp_path: Path, java_classes: Path) -> Path:
                 return messages_in(backup_dir) == messages_in(member.base_dir)
 
             backup.wait_until(has_everything, LIMIT_S, "the backup to have the log")
+            yield backup_dir
         archive.stop()
-    return backup_dir
 
 
 @pytest.mark.slow

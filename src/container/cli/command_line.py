@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from container.errors import ConfigurationError
-from container.settings.arguments import add_log_level, add_settings
-from container.settings.table import settings_table
+from container.operate.command import WORDS, find_word, operator_parser
 
 
 class _Parser(argparse.ArgumentParser):
@@ -29,6 +28,10 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
     Raises:
         SystemExit: after the help, or one line about what is wrong; with the exit code.
     """
+    word = find_word(arguments)
+    if word is not None:
+        name, found, rest = word
+        return operator_parser(_Parser, f"{program} {name}", found).parse_args(rest)
     if arguments[:1] == ["client"]:
         from container.client.command import client_parser  # loads what other words do not need
 
@@ -87,10 +90,19 @@ def _parser(program: str, run: Callable[[Any], None]) -> argparse.ArgumentParser
     words.add_parser("pipeline", help="tables, audits and replays of what clusters recorded, on Spark", add_help=False)
     words.add_parser("replay", help="run a service over a recorded log here, with a debugger", add_help=False)
     words.add_parser("check", help="find what would let replicas of a service diverge", add_help=False)
+    for name, word in WORDS.items():
+        if name.startswith("--"):
+            parser.add_argument(name, action="store_true", help=word.help)
+        else:
+            words.add_parser(name, help=word.help, add_help=False)
     return parser
 
 
 def _add_run(words: Any, run: Callable[[Any], None]) -> None:
+    # Many settings, which no other word needs.
+    from container.settings.arguments import add_log_level, add_settings
+    from container.settings.table import settings_table
+
     parser = words.add_parser(
         "run",
         help="run a service beside a consensus module",

@@ -5,9 +5,6 @@ from __future__ import annotations
 import sys
 
 from container import not_built_error
-from container.common.error_texts import message_of, stack_text
-from container.common.line_printer import print_line
-from container.common.loggers import report
 from container.errors import ConfigurationError, ContainerError
 
 EXIT_FAILURE = 1
@@ -20,6 +17,10 @@ EXPECTED = (ContainerError, ImportError, OSError)
 
 def print_failure(program: str, error: BaseException) -> int:
     """Print why a program ends, and log the traceback at level DEBUG; the exit code: 2 for a wrong setting, else 1."""
+    from container.common.error_texts import message_of, stack_text  # which a start without an error does not need
+    from container.common.line_printer import print_line
+    from container.common.loggers import report
+
     report("debug", "failed:\n%s", stack_text(error))
     if isinstance(error, ModuleNotFoundError):
         error = not_built_error(error) or error
@@ -29,6 +30,10 @@ def print_failure(program: str, error: BaseException) -> int:
 
 def print_interruption(program: str, error: KeyboardInterrupt) -> int:
     """Print that Ctrl-C ended a program, and log where at level DEBUG; the exit code, as a shell has it."""
+    from container.common.error_texts import stack_text
+    from container.common.line_printer import print_line
+    from container.common.loggers import report
+
     report("debug", "interrupted:\n%s", stack_text(error))
     print_line(f"{program}: interrupted", sys.stderr)
     return EXIT_INTERRUPTED

@@ -88,7 +88,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef bint _is_termination_sent              # to the services
     cdef int64_t _service_ack_id
     cdef int64_t _expected_ack_position
-    cdef int64_t _joining_position              # of a join that not all services have acked; NULL_POSITION: none
+    cdef int64_t _join_position                 # of the join that services have yet to ack; NULL_POSITION: none
+    cdef object _log_replay                     # AgentLogReplay; None: the log is not replayed
     cdef object _recovery_plan
     cdef str _ingress_endpoints
     cdef dict _expired_timers                   # correlation id -> how often it expired before it was scheduled

@@ -51,11 +51,11 @@ from container.consensus.service_proxy cimport ServiceProxy
 from container.consensus.session_manager cimport SessionManager
 from container.consensus.snapshot_messages cimport SnapshotAdapter, snapshot_messages
 from container.consensus.steps cimport ActiveRecording, Deadline, ReplayImage
-from container.consensus.steps import added, answer, begin_replay, join_services, record_snapshot, start_recording
+from container.consensus.steps import added, answer, begin_replay, record_snapshot, start_recording
 from container.consensus.timer_service cimport TimerHandler
 from container.errors import (
-    AgentTermination, ArchiveError, ClusterError, ClusterEvent, ClusterTermination, ContainerError,
-    PublicationUnavailableError,
+    AgentTermination, ArchiveError, ClusterError, ClusterEvent, ClusterTermination, CodecError, ContainerError,
+    PublicationUnavailableError, SnapshotError,
 )
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.seam cimport (
@@ -180,7 +180,16 @@ cdef class AgentLogReplay:
         except StopIteration:
             self._begin = None
             work_count = 1
+        except ArchiveError as error:
+            raise self.failure(error) from error
         return work_count
+
+    def failure(self, error):
+        """The error (ClusterError) that says what an error of the archive keeps from being done."""
+        return ClusterError(
+            f"the log cannot be replayed up to {self._stop_position}: {message_of(error)}; if its recording is "
+            "damaged, take the archive's and the cluster's directories from a backup, or, beside other members, let "
+            "this one begin with empty directories")
 
     def is_done(self):
         """Whether services and consensus module are at its end (bool)."""
@@ -193,6 +202,7 @@ cdef class AgentLogReplay:
 
     def close(self):
         """End it."""
+        self._agent._log_replay = None
         if self._begin is not None:
             self._begin.close()
         self._agent._log_adapter.leave()
@@ -253,7 +263,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._uncommitted_states = deque()
         self._leadership_term_id = self._log_recording_id = self._log_subscription_id = NULL_VALUE
         self._append_counter_id = NULL_COUNTER_ID
-        self._termination_position = self._joining_position = NULL_POSITION
+        self._termination_position = self._join_position = NULL_POSITION
         self._ingress_endpoints = self.members.ingress_endpoints()
         self._control = ConsensusModuleAdapter(
             self._client.add_subscription(settings.control_channel, settings.consensus_module_stream_id), self)
@@ -416,7 +426,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if error.code == ArchiveError.STORAGE_SPACE or not self._archive.is_alive():
             self._terminate(False, message_of(error))
         if self._election is not None and error.code != error_codes.UNKNOWN_REPLAY:
-            self._election.handle_error(self._clock.nano_time(), error)
+            self._election.handle_error(
+                self._clock.nano_time(), error if self._log_replay is None else self._log_replay.failure(error))
 
     cdef int _consensus_work(self, int64_t now_ns) except -1:
         cdef PendingServiceMessageTracker tracker
@@ -479,8 +490,12 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         yield from answer(self._archive)        # the connect
         recording_id = self._recording_log.find_last_term_recording_id()
         if recording_id != NULL_VALUE:
-            self._archive.stop_recording_by_identity(recording_id)
-            yield from answer(self._archive)
+            try:
+                self._archive.stop_recording_by_identity(recording_id)
+                yield from answer(self._archive)
+            except ArchiveError as error:       # that it has none is said better by the plan
+                if error.code != error_codes.UNKNOWN_RECORDING:
+                    raise
         plan = self._recovery_plan = yield from self._plan(NULL_VALUE)
         if plan.log is not None:
             self._log_recording_id = plan.log.recording_id
@@ -515,6 +530,22 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._recording_log, self._settings.service_count, replicated_recording_id, extent)
 
     def _load_snapshot(self, snapshot):
+        cdef SnapshotAdapter adapter
+        try:
+            adapter = yield from self._read_snapshot(snapshot)
+        except (ArchiveError, ClusterError, CodecError) as error:
+            raise SnapshotError(
+                f"cannot load the consensus module's snapshot at logPosition={snapshot.log_position}, recording "
+                f"{snapshot.recording_id}: {message_of(error)}; if the recording is damaged, `ClusterTool "
+                "invalidate-latest-snapshot` has the node start from the snapshot before it") from error
+        self._check_time_unit(adapter.time_unit, "snapshot")
+        self._check_app_version(adapter.app_version, "snapshot")
+        self._timers.set_current_time(self._cluster_clock.time())
+        self._counters.commit_position.set(snapshot.log_position)
+        self._set_leadership_term(snapshot.leadership_term_id)
+        self._expected_ack_position = snapshot.log_position
+
+    def _read_snapshot(self, snapshot):
         cdef PendingServiceMessageTracker tracker
         cdef ReplayImage replay
         cdef SnapshotAdapter adapter
@@ -530,15 +561,10 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                     yield
         finally:
             replay.subscription.close()
-        self._check_time_unit(adapter.time_unit, "snapshot")
-        self._check_app_version(adapter.app_version, "snapshot")
         for tracker in self._trackers:
             tracker.verify()
             tracker.reset()
-        self._timers.set_current_time(self._cluster_clock.time())
-        self._counters.commit_position.set(snapshot.log_position)
-        self._set_leadership_term(snapshot.leadership_term_id)
-        self._expected_ack_position = snapshot.log_position
+        return adapter
 
     def _await_started_services(self):
         while not self._acks.has_reached(self._expected_ack_position, self._service_ack_id):
@@ -1004,9 +1030,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if self._join is not None:
             self._join.close()
             self._join = None
-        if self._joining_position != NULL_POSITION:
-            # Upstream waits in one turn. Here an error may come first: the log stays until the services have joined it,
-            # else their acks would be out of sequence from here on.
+            # Services that are to join the log wait for it: it stays until they have. Upstream waits in one turn.
             yield from self._await_joined_services()
         if self._snapshot is not None:          # the other members may have theirs
             self._snapshot.close()
@@ -1075,6 +1099,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         """Replay the member's own recording of the log (AgentLogReplay)."""
         cdef AgentLogReplay replay = AgentLogReplay.__new__(AgentLogReplay)
         replay._agent, replay._stop_position = self, append_position
+        self._log_replay = replay
         replay._begin = self._begin_log_replay(replay, log_position, append_position)
         return replay
 
@@ -1091,20 +1116,28 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
 
     def _join_services(self, int64_t log_position, int64_t max_log_position, int32_t session_id, int32_t stream_id,
                        bint is_startup, int role, str channel):
-        yield from join_services(
-            self._services, self._deadline, log_position=log_position, max_log_position=max_log_position,
-            member_id=self._settings.cluster_member_id, log_session_id=session_id, log_stream_id=stream_id,
-            is_startup=is_startup, role=role, channel=channel)
-        self._joining_position = log_position
+        """Have the services join a log, and wait until each has acked its first position, however long that takes."""
+        # The acks of two joins may be equal: there is no second one before that of an election that failed is acked.
+        yield from self._await_joined_services()
+        self._deadline.begin("room on the control channel to the services")
+        while not self._services.join_log(
+                log_position, max_log_position, self._settings.cluster_member_id, session_id, stream_id, is_startup,
+                role, channel):
+            self._deadline.check()
+            yield
+        self._join_position = log_position
         yield from self._await_joined_services()
 
     def _await_joined_services(self):
-        """Wait for the acks of a join, however long that takes. They come also when an election begins meanwhile."""
-        while not self._acks.has_reached(self._joining_position, self._service_ack_id):
-            yield
-        self._acks.remove_heads()
-        self._joining_position = NULL_POSITION
-        self._service_ack_id += 1
+        while self._join_position != NULL_POSITION:
+            # Services that are to take a snapshot ack it before they join the next log.
+            if (self._state == STATE_SNAPSHOT and self._snapshot is None) or not self._acks.has_reached(
+                    self._join_position, self._service_ack_id):
+                yield
+            else:
+                self._acks.remove_heads()
+                self._service_ack_id += 1
+                self._join_position = NULL_POSITION
 
     def begin_join_as_leader(
             self, int64_t leadership_term_id, int64_t log_position, int32_t log_session_id, bint is_startup):

@@ -7,10 +7,25 @@ recording, and :func:`create_recovery_plan` takes the answer.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from container.errors import ClusterError, RecordingError
 from container.files.catalog import RecordingDescriptor
-from container.files.recording_log import NULL_POSITION, NULL_VALUE, RecordingLog, RecordingLogEntry
+from container.files.recording_log import NULL_POSITION, NULL_VALUE, RecordingLogEntry
+
+
+class Entries(Protocol):
+    """What is asked of a recording log, one that is open or one that was read."""
+
+    @property
+    def path(self) -> str:
+        """Where the file is."""
+        ...
+
+    @property
+    def entries(self) -> tuple[RecordingLogEntry, ...]:
+        """All entries, in the order in which they count."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +71,7 @@ class RecoveryPlan:
     log: Log | None
 
 
-def needed_recording_id(recording_log: RecordingLog, replicated_recording_id: int | None = None) -> int | None:
+def needed_recording_id(recording_log: Entries, replicated_recording_id: int | None = None) -> int | None:
     """Return the recording that the archive has to be asked for before a plan can be made, or None for none.
 
     Args:
@@ -71,7 +86,7 @@ def needed_recording_id(recording_log: RecordingLog, replicated_recording_id: in
 
 
 def create_recovery_plan(
-    recording_log: RecordingLog,
+    recording_log: Entries,
     service_count: int,
     replicated_recording_id: int | None = None,
     recording_extent: RecordingDescriptor | None = None,
@@ -104,7 +119,7 @@ def create_recovery_plan(
     return RecoveryPlan(term_id, base, appended, committed, snapshots, log)
 
 
-def _last_recorded_term(recording_log: RecordingLog) -> RecordingLogEntry | None:
+def _last_recorded_term(recording_log: Entries) -> RecordingLogEntry | None:
     """The last valid term that has a recording."""
     for entry in reversed(recording_log.entries):
         if entry.is_valid_term and entry.recording_id != NULL_VALUE:
@@ -139,7 +154,7 @@ def _log_of(term: RecordingLogEntry | None, snapshots: tuple[Snapshot, ...], ext
     )
 
 
-def _latest_snapshots(recording_log: RecordingLog, service_count: int) -> tuple[Snapshot, ...]:
+def _latest_snapshots(recording_log: Entries, service_count: int) -> tuple[Snapshot, ...]:
     """The latest valid snapshot of the consensus module, and those of its services, which stand in front of it."""
     entries = recording_log.entries
     for index in range(len(entries) - 1, -1, -1):
@@ -152,7 +167,7 @@ def _latest_snapshots(recording_log: RecordingLog, service_count: int) -> tuple[
     return ()
 
 
-def _service_snapshot(recording_log: RecordingLog, index: int, service_id: int) -> RecordingLogEntry:
+def _service_snapshot(recording_log: Entries, index: int, service_id: int) -> RecordingLogEntry:
     """The last snapshot of a service with the consensus module's at ``index``: a crash may have left an earlier one."""
     entries, last = recording_log.entries, recording_log.entries[index]
     for entry in reversed(entries[:index]):

@@ -4,7 +4,6 @@ from collections.abc import Generator
 from typing import Any, final
 
 from container.archive.sessions.async_archive import AsyncArchive
-from container.consensus.service_proxy import ServiceProxy
 from container.transport.seam import Client, Clock, Counters, Image, PendingAdd, Subscription
 
 @final
@@ -32,19 +31,6 @@ class ReplayImage:
 
 def answer(archive: AsyncArchive) -> Generator[None]: ...
 def added(pending: PendingAdd) -> Generator[None, None, Any]: ...
-def join_services(
-    proxy: ServiceProxy,
-    deadline: Deadline,
-    *,
-    log_position: int,
-    max_log_position: int,
-    member_id: int,
-    log_session_id: int,
-    log_stream_id: int,
-    is_startup: bool,
-    role: int,
-    channel: str,
-) -> Generator[None]: ...
 def start_recording(
     archive: AsyncArchive,
     counters: Counters,

@@ -12,7 +12,6 @@ from container.archive.client cimport recording_counters
 from container.archive.sessions.async_archive cimport AsyncArchive
 from container.common.channel_uri import add_session_id
 from container.common.sealed cimport hide, seal
-from container.consensus.service_proxy cimport ServiceProxy
 from container.errors import ClusterError, TimedOutError
 from container.transport.seam cimport (
     CLOSED, MAX_POSITION_EXCEEDED, NULL_VALUE, Client, Clock, Counters, PendingAdd, Publication, Subscription,
@@ -68,25 +67,6 @@ def added(PendingAdd pending not None):
         if thing is None:
             pending.close()
     return thing
-
-
-def join_services(
-        ServiceProxy proxy not None, Deadline deadline not None, *, int64_t log_position, int64_t max_log_position,
-        int32_t member_id, int32_t log_session_id, int32_t log_stream_id, bint is_startup, int32_t role,
-        str channel not None):
-    """Have the services join a log. Each acks its first position.
-
-    Args:
-        proxy: to the services.
-        deadline: for the message to be sent.
-        log_position, max_log_position: from where and up to where the log is read (int).
-        member_id, log_session_id, log_stream_id, is_startup, role, channel: what JoinLog has of the log.
-    """
-    deadline.begin("room on the control channel to the services")
-    while not proxy.join_log(log_position, max_log_position, member_id, log_session_id, log_stream_id, is_startup, role,
-                             channel):
-        deadline.check()
-        yield
 
 
 def start_recording(

@@ -14,9 +14,9 @@ from pathlib import Path
 from container.common.regular_files import read_regular
 from container.common.semantic_version import format_version
 from container.errors import RecordingError
+from container.files.names import CATALOG_NAME
 from container.files.open_errors import unreadable
 
-CATALOG_NAME = "archive.catalog"
 NULL_POSITION = -1
 POSITION_MAX = 1 << 61
 """No log position is greater: of 1 GiB, the longest, there are 2^31 terms at most."""
@@ -31,7 +31,7 @@ _ALIGNMENT_MAX = 1 << 20
 CATALOG_ALIGNMENT = 64
 ENTRY_HEADER = struct.Struct("<iiI20x")
 """Length of the descriptor, state, checksum."""
-STATE_VALID = 1
+STATE_INVALID, STATE_VALID, STATE_DELETED = 0, 1, 2
 DESCRIPTOR = struct.Struct("<7q6i")
 """The fixed fields of :class:`RecordingDescriptor`; three texts follow."""
 _TEXT_LENGTH = struct.Struct("<I")
@@ -82,6 +82,20 @@ def read_catalog(
         RecordingError: there is no catalog, it cannot be read, its version is unknown, or an entry is damaged: then
             those before it have been yielded.
     """
+    for _state, descriptor in read_entries(archive_dir, recording_ids, (STATE_VALID,)):
+        yield descriptor
+
+
+def read_entries(
+    archive_dir: str | Path,
+    recording_ids: Collection[int] | None = None,
+    states: Collection[int] = (STATE_INVALID, STATE_VALID, STATE_DELETED),
+) -> Iterator[tuple[int, RecordingDescriptor]]:
+    """Yield state and descriptor of the recordings in some states, or of some ids among them.
+
+    Raises:
+        RecordingError: as :func:`read_catalog`.
+    """
     path = Path(archive_dir, CATALOG_NAME)
     try:
         content = read_regular(path, _LENGTH_MAX)
@@ -99,8 +113,8 @@ def read_catalog(
                 file=str(path),
                 offset=offset,
             )
-        if state == STATE_VALID and _is_wanted(content, offset, length, recording_ids):
-            yield parse_descriptor(str(path), content, offset + ENTRY_HEADER.size, offset + entry_length)
+        if state in states and _is_wanted(content, offset, length, recording_ids):
+            yield state, parse_descriptor(str(path), content, offset + ENTRY_HEADER.size, offset + entry_length)
         offset += (entry_length + alignment - 1) // alignment * alignment
 
 

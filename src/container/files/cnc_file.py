@@ -15,6 +15,7 @@ from pathlib import Path
 from container.common.regular_files import open_regular, read_at, read_regular, write_at
 from container.errors import ContainerError
 from container.files.error_log import ErrorRecord, read_error_log
+from container.files.names import CNC_FILE_NAME
 from container.transport.seam import (
     COUNTER_KEY,
     COUNTER_LABEL_LENGTH_OFFSET,
@@ -24,7 +25,6 @@ from container.transport.seam import (
     COUNTER_VALUE_LENGTH,
 )
 
-CNC_FILE_NAME = "cnc.dat"
 MARK_FILE_LIVENESS_TIMEOUT_MS = 10_000
 """A mark file younger than this has a live owner (upstream: ClusteredServiceContainer.java, Archive.java)."""
 MARK_FILE_TERMINATED = -1
@@ -38,6 +38,10 @@ COMPONENT_BACKUP = 3
 _CNC_METADATA = struct.Struct("<6iqqqi")
 _CNC_METADATA_LENGTH = 128
 _CNC_MAJOR_VERSION = 0
+
+# In the ring buffer of requests, counted from its end (upstream: Agrona's RingBufferDescriptor.java).
+_HEARTBEAT_OFFSET_FROM_END = 128
+_DRIVER_LIVENESS_TIMEOUT_MS = 10_000
 
 _COUNTER_VALUES = struct.Struct("<qqqq")
 _COUNTER_UNUSED = 0
@@ -142,6 +146,7 @@ class CncFile:
         if major != _CNC_MAJOR_VERSION:
             raise FileFormatError(f"{self.path} has major version {major}, expected {_CNC_MAJOR_VERSION}")
         self.client_liveness_timeout_ns, self.start_timestamp_ms, self.pid, self.file_page_size = values[6:]
+        self._heartbeat_offset = _CNC_METADATA_LENGTH + to_driver - _HEARTBEAT_OFFSET_FROM_END
         self._metadata_offset = _CNC_METADATA_LENGTH + to_driver + to_clients
         self._values_offset = self._metadata_offset + counters_metadata
         self._error_log_offset = self._values_offset + counters_values
@@ -175,6 +180,11 @@ class CncFile:
             metadata[COUNTER_LABEL_OFFSET:label_end].decode("ascii", "replace"),
             *_COUNTER_VALUES.unpack(values),
         )
+
+    def is_driver_alive(self, now_ms: int) -> bool:
+        """Whether the driver has shown a sign of life within the last 10 s (epoch milliseconds)."""
+        (heartbeat_ms,) = struct.unpack("<q", self._read(max(0, self._heartbeat_offset), 8))
+        return bool(heartbeat_ms + _DRIVER_LIVENESS_TIMEOUT_MS > now_ms)
 
     def errors(self) -> list[ErrorRecord]:
         """Return the driver's distinct errors.

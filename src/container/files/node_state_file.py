@@ -8,14 +8,18 @@ of a file that has its name already; a crash leaves a file that it refuses.
 
 from __future__ import annotations
 
+import os
 import struct
 from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
 
+from container.common.regular_files import open_regular, read_at
 from container.common.semantic_version import format_version
 from container.errors import ClusterError, ConfigurationError, RecordingError
+from container.files.names import NODE_STATE_NAME
 from container.storage.seam import CREATE, EXCLUSIVE, NO_FOLLOW, Storage, StorageFile
 
-NODE_STATE_NAME = "node-state.dat"
 NULL_VALUE = -1
 
 _NEW_NAME = f"{NODE_STATE_NAME}.new"
@@ -36,6 +40,31 @@ _ADVICE = (
     "take it from a backup of this member, or stop the member until the others have a leader, delete the file and "
     "start it again: without the file it does not know in which terms it has voted"
 )
+
+
+class NodeState(NamedTuple):
+    """The highest term that a member has voted in or stood for, when, and how far its log went; -1 for none."""
+
+    candidate_term_id: int
+    timestamp: int
+    log_position: int
+
+
+def read_node_state(cluster_dir: Path) -> NodeState:
+    """Read the node state of a cluster directory, also of a running member.
+
+    Raises:
+        FileNotFoundError: there is none.
+        RecordingError: it is damaged, foreign or of another version.
+        OSError: it cannot be read.
+    """
+    path = cluster_dir / NODE_STATE_NAME
+    descriptor = open_regular(path)
+    try:
+        content = read_at(descriptor, 0, _LENGTH)
+    finally:
+        os.close(descriptor)
+    return NodeState(*_CANDIDATE.unpack_from(content, _find_candidate_term(str(path), content)))
 
 
 class NodeStateFile:

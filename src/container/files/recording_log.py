@@ -19,10 +19,10 @@ from pathlib import Path
 from container.common.loggers import report
 from container.common.regular_files import read_regular
 from container.errors import ClusterError, ConfigurationError, RecordingError
+from container.files.names import RECORDING_LOG_NAME
 from container.files.open_errors import unreadable
 from container.storage.seam import CREATE, EXCLUSIVE, NO_FOLLOW, Storage, StorageFile
 
-RECORDING_LOG_NAME = "recording.log"
 CONSENSUS_MODULE_SERVICE_ID = -1
 NULL_POSITION = -1
 NULL_VALUE = -1
@@ -535,7 +535,7 @@ class RecordingLog:
             )
             if found == wanted:
                 restored = replace(entry, recording_id=recording_id, timestamp=timestamp, is_valid=True)
-                self._write(_encoded(restored)[: LOG_ENTRY.size], self._places[entry.entry_index])
+                self._write(encode_entry(restored)[: LOG_ENTRY.size], self._places[entry.entry_index])
                 self._replace(entry, restored)
                 return
         self._append(entry_type, recording_id, term_id, base, log_position, timestamp, service_id, endpoint)
@@ -673,7 +673,7 @@ class RecordingLog:
                 length - end,
                 end,
             )
-        self._entries = sorted(entries, key=_order)
+        self._entries = in_order(entries)
         self._terms, self._places, self._end, self._next_entry_index = terms, places, end, next_index
         self._term_recording_id = recording_id
 
@@ -724,7 +724,7 @@ class RecordingLog:
         entry = RecordingLogEntry(
             index, recording_id, term_id, base, log_position, timestamp, service_id, entry_type, True, endpoint
         )
-        content, place = _encoded(entry), self._end
+        content, place = encode_entry(entry), self._end
         if self._file.length() > place:  # what is left of an append that failed
             self._file.set_length(place)
             self._is_unforced = True
@@ -785,6 +785,11 @@ class RecordingLog:
         return f"<RecordingLog {self.path} entries={len(self._entries)}>"
 
 
+def in_order(entries: Iterable[RecordingLogEntry]) -> list[RecordingLogEntry]:
+    """Return entries in the order in which they count; a set of snapshots ends with the consensus module's."""
+    return sorted(entries, key=_order)
+
+
 def _order(entry: RecordingLogEntry) -> tuple[int, ...]:
     """By term, base and type; then terms as in the file, and snapshots by position, the highest service first."""
     place = (entry.entry_index, 0) if entry.is_term else (entry.log_position, -entry.service_id)
@@ -795,7 +800,8 @@ def _is_endpoint(text: str) -> bool:
     return text != "" and text.isascii() and text.isprintable()
 
 
-def _encoded(entry: RecordingLogEntry) -> bytes:
+def encode_entry(entry: RecordingLogEntry) -> bytes:
+    """Return an entry as it lies in the file, with its bit when it is invalid, and zeros up to its length there."""
     content = LOG_ENTRY.pack(
         entry.recording_id,
         entry.leadership_term_id,

@@ -14,20 +14,10 @@ from container.common.aeron_defaults import (
     SERVICE_SNAPSHOT_STREAM_ID,
 )
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
-from container.files.catalog import (
-    CATALOG_NAME,
-    NULL_POSITION,
-    POSITION_MAX,
-    RecordingDescriptor,
-    read_catalog,
-)
+from container.files.catalog import NULL_POSITION, POSITION_MAX, RecordingDescriptor, read_catalog
+from container.files.names import CATALOG_NAME, RECORDING_LOG_NAME
 from container.files.open_errors import is_there, unreadable
-from container.files.recording_log import (
-    RECORDING_LOG_NAME,
-    RecordingLogEntry,
-    committed_position,
-    read_recording_log,
-)
+from container.files.recording_log import RecordingLogEntry, committed_position, read_recording_log
 from container.recordings import commit, live
 from container.recordings.frame_reader import segment_file_name, segment_position
 from container.recordings.message_reader import MessageReader

@@ -16,7 +16,7 @@ from container.common.sealed cimport seal
 from container.common.semantic_version import format_version
 from container.errors import (
     AeronEvent, AgentInterrupted, AgentTermination, ArchiveError, Category, ClusterError, ClusterEvent,
-    ClusterTermination, MarkFileError, MessageTooLongError, SnapshotError,
+    ClusterTermination, CodecError, MarkFileError, MessageTooLongError, SnapshotError,
 )
 from container.service.agent_events cimport ActiveLogEvent, AgentListener
 from container.service.batch_delivery cimport BatchDelivery
@@ -119,6 +119,13 @@ cdef class ClusterIdleStrategy(IdleStrategy):
 
     cdef void reset(self) noexcept:
         self._agent._idle_strategy.reset()
+
+
+cdef str _advice(int64_t recording_id, object failure):
+    if recording_id == NULL_VALUE or not isinstance(failure, (ArchiveError, ClusterError, CodecError)):
+        return ""
+    return ("; if the recording is damaged, `ClusterTool invalidate-latest-snapshot` has the node start from the "
+            "snapshot before it")
 
 
 cdef ClusteredServiceAgent new_agent(object context):
@@ -379,7 +386,8 @@ cdef class ClusteredServiceAgent(EventHandler):
             raise AgentTermination(
                 f"failed to start service={self._context.service_name} leadershipTermId={state.leadership_term_id} "
                 f"logPosition={state.log_position} clusterTime={state.timestamp} "
-                f"snapshotRecordingId={recording_id}: {type(failure).__name__}: {failure}") from failure
+                f"snapshotRecordingId={recording_id}: {type(failure).__name__}: {failure}"
+                f"{_advice(recording_id, failure)}") from failure
         return 0
 
     cdef int _load_snapshot(self, int64_t recording_id) except -1:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from container.common.java import INSTALL_HINT, JAVA_VERSION_MIN, JavaError, find_java, java_version
+from container.version import AERON_VERSION
 
 __all__ = [
     "AERON_FLAGS",
@@ -35,7 +36,6 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-AERON_VERSION = "1.51.0"
 
 AERON_FLAGS: tuple[str, ...] = (
     # Agrona uses jdk.internal.misc.Unsafe, the driver the inner sets of a selector.

@@ -16,7 +16,6 @@ from container.errors import ContainerError
 from container.files.catalog import (
     CATALOG_ALIGNMENT,
     CATALOG_HEADER,
-    CATALOG_NAME,
     CATALOG_VERSION,
     DESCRIPTOR,
     ENTRY_HEADER,
@@ -24,13 +23,13 @@ from container.files.catalog import (
     STATE_VALID,
     RecordingDescriptor,
 )
+from container.files.names import CATALOG_NAME, RECORDING_LOG_NAME
 from container.files.recording_log import (
     CONSENSUS_MODULE_SERVICE_ID,
     ENTRY_TYPE_SNAPSHOT,
     INVALID_FLAG,
     LOG_ENTRY,
     LOG_ENTRY_ALIGNMENT,
-    RECORDING_LOG_NAME,
     RecordingLogEntry,
     read_recording_log,
 )

@@ -154,6 +154,15 @@ cdef class _Inode:
         return 0
 
 
+cdef class _Writing:
+    # A write in progress, by a process that may die in it.
+    cdef SimulatedStorage storage
+    cdef _Inode inode
+    cdef int64_t offset
+    cdef const uint8_t* content         # the caller's, as long as the write lasts
+    cdef int64_t length
+
+
 cdef bytes _encoded(int64_t length):
     return length.to_bytes(8, "little")
 
@@ -202,7 +211,7 @@ cdef class SimulatedDisk:
     cdef dict _creations                # path -> how often it was created
     cdef dict _faults                   # kind -> list of [calls before it, error, bytes written, whole sectors]
     cdef list _processes                # SimulatedStorage of those that live
-    cdef list _writing                  # writes in progress: (storage, inode, offset, bytes)
+    cdef list _writing                  # _Writing of all that are in progress
     cdef int64_t _used_pages
 
     def __init__(self, *, int64_t capacity=1 << 40, on_latency=None, uint64_t stream=0):
@@ -462,17 +471,17 @@ cdef class SimulatedStorage(Storage):
         cdef SimulatedDisk disk = self.disk
         cdef _Inode inode
         cdef SimulatedMap each
-        cdef bytes content
-        cdef int64_t offset, end
+        cdef _Writing writing
+        cdef int64_t end
         self.is_dead = True
         disk._processes.remove(self)
-        for storage, inode, offset, content in disk._writing:
-            if storage is self:
-                end = offset + len(content)
-                cuts = [offset, *range((offset // PAGE + 1) * PAGE, end, PAGE), end]
-                end = cuts[disk._draw(draws, CUT, inode.key, offset) % len(cuts)]
-                disk._store(inode, offset, <const uint8_t*> <const char*> content, end - offset)
-        disk._writing = [writing for writing in disk._writing if writing[0] is not self]
+        for writing in disk._writing:
+            if writing.storage is self:
+                end = writing.offset + writing.length
+                cuts = [writing.offset, *range((writing.offset // PAGE + 1) * PAGE, end, PAGE), end]
+                end = cuts[disk._draw(draws, CUT, writing.inode.key, writing.offset) % len(cuts)]
+                disk._store(writing.inode, writing.offset, writing.content, end - writing.offset)
+        disk._writing = [writing for writing in disk._writing if writing.storage is not self]
         for inode in disk._inodes():
             inode.observe()
             dead = [each for each in inode.maps if each._file._storage is self]
@@ -660,8 +669,11 @@ cdef class SimulatedFile(StorageFile):
         cdef SimulatedDisk disk = self._storage.disk
         cdef int64_t stored
         cdef int error = ENOSPC
+        cdef _Writing writing
         if disk.on_latency is not None:
-            writing = (self._storage, self._inode, offset, <bytes> buffer[:length])
+            writing = _Writing.__new__(_Writing)
+            writing.storage, writing.inode, writing.offset = self._storage, self._inode, offset
+            writing.content, writing.length = buffer, length
             disk._writing.append(writing)
             try:
                 disk.on_latency("write", length)
@@ -817,4 +829,4 @@ cdef int _apply(dict names, tuple entries) except -1:
 
 
 seal((SimulatedDisk,))
-hide((_Memory, _Inode, SimulatedStorage, SimulatedFile, SimulatedMap))
+hide((_Memory, _Inode, _Writing, SimulatedStorage, SimulatedFile, SimulatedMap))

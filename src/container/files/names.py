@@ -1,0 +1,8 @@
+"""Names of files in the directories of a node, for whoever looks for them and reads none."""
+
+from __future__ import annotations
+
+CATALOG_NAME = "archive.catalog"
+CNC_FILE_NAME = "cnc.dat"
+NODE_STATE_NAME = "node-state.dat"
+RECORDING_LOG_NAME = "recording.log"

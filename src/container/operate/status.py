@@ -1,0 +1,191 @@
+"""A node on one page, and the answers for probes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from container.common.aeron_defaults import CounterType
+from container.files.cnc_file import FileFormatError
+from container.operate.answers import Answer, NoFactsError
+from container.operate.counters import ClusterCounters, open_cnc, read_cluster_counters
+from container.operate.facts import Health, Leadership, LogEntry, MarkFile, ServiceStatus, Status
+from container.operate.marks import now_ms, read_cluster_mark, read_service_marks, state_of
+from container.operate.places import find_archive_dir, find_cluster_dir
+from container.operate.recording_logs import facts_of, latest_snapshot, read_log
+
+_LOOK_AGAIN_S = 0.05
+_CHECKS_OF_READY = ("ACTIVE", "SUSPENDED", "SNAPSHOT")
+
+
+def status(path: Path) -> Answer:
+    """Answer how a node is; 1 when its consensus module does not run."""
+    found = read_status(find_cluster_dir(path))
+    return Answer(found, 0 if found.node == "running" else 1)
+
+
+def read_status(cluster_dir: Path) -> Status:
+    """Read all that `status` shows.
+
+    Raises:
+        NoFactsError: the mark file of the consensus module cannot be read.
+    """
+    mark = read_cluster_mark(cluster_dir)
+    problems: list[str] = []
+    is_driver_alive = False
+    counters = ClusterCounters([], mark.cluster_id)
+    try:
+        with open_cnc(Path(mark.aeron_directory)) as file:
+            is_driver_alive = file.is_driver_alive(now_ms())
+            if is_driver_alive:
+                counters = ClusterCounters(list(file.counters()), mark.cluster_id)
+    except NoFactsError as error:
+        problems.append(str(error))
+    archive, recorded = _archive(cluster_dir, problems)
+    return Status(
+        cluster_dir=str(cluster_dir),
+        member_id=mark.member_id,
+        cluster_id=mark.cluster_id,
+        node=mark.state,
+        pid=mark.pid,
+        is_driver_alive=is_driver_alive,
+        archive=archive,
+        module_state=counters.name(CounterType.CONSENSUS_MODULE_STATE),
+        role=counters.name(CounterType.NODE_ROLE),
+        election_state=counters.name(CounterType.ELECTION_STATE),
+        election_count=counters.value(CounterType.ELECTION_COUNT),
+        leadership_term_id=counters.value(CounterType.LEADERSHIP_TERM_ID),
+        commit_position=counters.value(CounterType.COMMIT_POSITION),
+        recorded_position=recorded,
+        control_toggle=counters.name(CounterType.CONTROL_TOGGLE),
+        snapshot_count=counters.value(CounterType.SNAPSHOT_COUNTER),
+        last_snapshot=_last_snapshot(cluster_dir, problems),
+        consensus_module_errors=counters.value(CounterType.CONSENSUS_MODULE_ERROR_COUNT),
+        timed_out_clients=counters.value(CounterType.CLIENT_TIMEOUT_COUNT),
+        services=[
+            ServiceStatus(service_id=each.service_id, state=each.state, pid=each.pid, error_count=each.error_count)
+            for each in read_service_marks(mark, cluster_dir, problems)
+        ],
+        problems=problems,
+    )
+
+
+def _archive(cluster_dir: Path, problems: list[str]) -> tuple[str, int | None]:
+    """The state of the archive, and up to where it has recorded the log."""
+    from container.errors import RecordingError
+    from container.recordings.live import read_archive_mark
+    from container.recordings.member import PERMISSIVE, open_member
+
+    archive_dir = next((found for place in (cluster_dir, cluster_dir.parent) if (found := _archive_at(place))), None)
+    if archive_dir is None:
+        return "unknown", None
+    mark = read_archive_mark(archive_dir)
+    state = "unknown" if mark is None else state_of(mark.activity_timestamp_ms)
+    try:
+        member = open_member(cluster_dir, archive_dir=archive_dir)
+        return state, member.recorded_position(member.log_descriptor(PERMISSIVE))
+    except (RecordingError, FileFormatError) as error:
+        problems.append(str(error))
+        return state, None
+
+
+def _archive_at(place: Path) -> Path | None:
+    try:
+        return find_archive_dir(place)
+    except NoFactsError:
+        return None
+
+
+def _last_snapshot(cluster_dir: Path, problems: list[str]) -> LogEntry | None:
+    try:
+        found = latest_snapshot(read_log(cluster_dir))
+    except NoFactsError as error:
+        problems.append(str(error))
+        return None
+    return facts_of(found[0]) if found else None
+
+
+def is_leader(path: Path) -> Answer:
+    """Answer whether a node leads its cluster, 1 when it does not; upstream looks at the counters of any cluster."""
+    mark = read_cluster_mark(find_cluster_dir(path))
+    counters = _counters_of(mark)
+    role, election = counters.name(CounterType.NODE_ROLE), counters.name(CounterType.ELECTION_STATE)
+    leads = mark.state == "running" and role == "LEADER" and election == "CLOSED"
+    facts = Leadership(is_leader=leads, member_id=mark.member_id, role=role, election_state=election)
+    return Answer(facts, 0 if leads else 1)
+
+
+def _counters_of(mark: MarkFile) -> ClusterCounters:
+    try:
+        return read_cluster_counters(Path(mark.aeron_directory), mark.cluster_id)
+    except NoFactsError:
+        return ClusterCounters([], mark.cluster_id)  # its driver has gone
+
+
+def health(path: Path, check: str, limit_s: float) -> Answer:
+    """Answer whether a node is live, ready or the leader; wait for it until the time limit, 1 when it is not then."""
+    begin = time.monotonic()
+    while True:
+        found, reasons = _look(path, check)
+        waited_s = time.monotonic() - begin
+        if not reasons or waited_s >= limit_s:
+            break
+        time.sleep(min(_LOOK_AGAIN_S, limit_s - waited_s))
+    facts = Health(
+        check=check,
+        is_healthy=not reasons,
+        reasons=reasons,
+        member_id=None if found is None else found[0].member_id,
+        module_state=None if found is None else found[1].name(CounterType.CONSENSUS_MODULE_STATE),
+        role=None if found is None else found[1].name(CounterType.NODE_ROLE),
+        waited_ms=round(waited_s * 1000),
+    )
+    return Answer(facts, 1 if reasons else 0)
+
+
+def _look(path: Path, check: str) -> tuple[tuple[MarkFile, ClusterCounters] | None, list[str]]:
+    try:
+        cluster_dir = find_cluster_dir(path)
+        mark = read_cluster_mark(cluster_dir)
+    except NoFactsError as error:
+        return None, [str(error)]
+    reasons: list[str] = []
+    counters = ClusterCounters([], mark.cluster_id)
+    try:
+        with open_cnc(Path(mark.aeron_directory)) as file:
+            if file.is_driver_alive(now_ms()):
+                counters = ClusterCounters(list(file.counters()), mark.cluster_id)
+            else:
+                reasons.append("the media driver shows no sign of life")
+    except NoFactsError as error:
+        reasons.append(str(error))
+    if mark.component != "CONSENSUS_MODULE":
+        reasons.append(f"this is the directory of a {mark.component}, not of a consensus module")
+    _check_process("the consensus module", mark, reasons)
+    if counters.record(CounterType.CONSENSUS_MODULE_STATE) is None:
+        reasons.append("the consensus module has no counters in its media driver")
+    services = read_service_marks(mark, cluster_dir, reasons)
+    for service in services:
+        _check_process(f"service {service.service_id}", service, reasons)
+    if check != "live":
+        _check_ready(counters, services, reasons)
+    role = counters.name(CounterType.NODE_ROLE)
+    if check == "leader" and role != "LEADER":
+        reasons.append(f"its role is {role}")
+    return (mark, counters), reasons
+
+
+def _check_process(name: str, mark: MarkFile, reasons: list[str]) -> None:
+    if mark.state != "running":
+        reasons.append(f"{name} is {mark.state} (pid {mark.pid})")
+
+
+def _check_ready(counters: ClusterCounters, services: list[MarkFile], reasons: list[str]) -> None:
+    state = counters.name(CounterType.CONSENSUS_MODULE_STATE)
+    if state not in _CHECKS_OF_READY:
+        reasons.append(f"the consensus module's state is {state}")
+    election = counters.name(CounterType.ELECTION_STATE)
+    if election != "CLOSED":
+        reasons.append(f"an election is in state {election}")
+    if not services:
+        reasons.append("no service has been started")

@@ -1,0 +1,349 @@
+"""The operators' words on the files of members: what they answer, and what they change."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import struct
+import time
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from container.files.recording_log import RecordingLogEntry, encode_entry, read_recording_log
+from container.operate import processes
+from container.operate.processes import process_state
+from container.testing.recordings import descriptor_of, write_catalog
+from tests.operator_world import STATE, Words, written
+from tests.recordings_world import World, rows_of, write_mark
+
+CHANGING = ("recording-log sort", "recording-log seed", "recording-log validate", "invalidate-latest-snapshot")
+PID_OFFSET, START_OFFSET = 32, 24
+
+
+@pytest.fixture
+def words() -> Words:
+    return Words()
+
+
+@pytest.fixture
+def member(tmp_path: Path) -> World:
+    return written(tmp_path / "member")
+
+
+def entries(world: World) -> list[RecordingLogEntry]:
+    return list(read_recording_log(world.cluster_dir))
+
+
+def content(world: World) -> bytes:
+    return (world.cluster_dir / "recording.log").read_bytes()
+
+
+def names(world: World) -> list[str]:
+    return sorted(path.name for path in world.cluster_dir.iterdir())
+
+
+def unsorted(world: World) -> list[RecordingLogEntry]:
+    """Write the entries in another order, the latest snapshot invalid."""
+    found = entries(world)
+    found[-2:] = [invalid(entry) for entry in found[-2:]]
+    (world.cluster_dir / "recording.log").write_bytes(b"".join(encode_entry(entry) for entry in reversed(found)))
+    return found
+
+
+def invalid(entry: RecordingLogEntry) -> RecordingLogEntry:
+    fields = {name: getattr(entry, name) for name in entry.__slots__}
+    return RecordingLogEntry(**{**fields, "is_valid": False})
+
+
+def shapes(found: list[RecordingLogEntry]) -> list[tuple[int, bool]]:
+    return [(entry.recording_id, entry.is_valid) for entry in found]
+
+
+# Reading.
+
+
+def test_a_node_that_was_killed_is_described(words: Words, member: World) -> None:
+    facts = words.facts("describe", member.base_dir)
+    mark = facts["consensus_module"]
+    assert (mark["component"], mark["state"], mark["member_id"]) == ("CONSENSUS_MODULE", "dead", 2)
+    assert mark["version"] == "0.3.0"
+    assert facts["services"] == []
+    assert facts["node_state"] is None
+    status = words.facts("status", member.cluster_dir, code=1)
+    assert (status["node"], status["role"], status["recorded_position"]) == ("dead", None, member.log.position)
+    assert status["last_snapshot"]["log_position"] == member.entries[-1].log_position
+
+
+def test_terms_and_snapshots_are_shown_in_the_order_of_recovery(words: Words, member: World) -> None:
+    unsorted(member)
+    facts = words.facts("recording-log", member.base_dir)
+    assert not facts["is_sorted"]
+    assert [entry["type"] for entry in facts["entries"]] == ["TERM"] + ["SNAPSHOT"] * 4
+    assert [entry["entry_index"] for entry in facts["entries"]] == [4, 3, 2, 1, 0]
+    assert [entry["is_valid"] for entry in facts["entries"]] == [True, True, True, False, False]
+    assert facts["entries"][0]["log_position"] is None
+
+
+def test_a_plan_goes_on_from_the_latest_snapshot(words: Words, member: World) -> None:
+    plan = words.facts("recovery-plan", member.base_dir)
+    position = member.entries[-1].log_position
+    assert plan["service_count"] == 1
+    assert [each["service_id"] for each in plan["snapshots"]] == [None, 0]
+    assert plan["log"]["start_position"] == plan["committed_log_position"] == position
+    assert plan["appended_log_position"] == member.log.position
+    assert "snapshot missing for service 1" in words.refusal(
+        "recovery-plan", member.base_dir, "--services", "2", code=3
+    )
+
+
+def test_snapshots_are_described_without_an_archive_that_runs(words: Words, member: World) -> None:
+    module = words.facts("describe-latest-consensus-module-snapshot", member.base_dir)
+    assert module["log_position"] == member.entries[-1].log_position
+    assert module["sessions"][0]["cluster_session_id"] == 7
+    assert module["sessions"][0]["close_reason"] is None
+    assert module["timers"] == [{"correlation_id": 3, "deadline": 1234}]
+    assert module["pending"][0]["message_count"] == 1
+    assert module["log_service_session_id"] == -(2**63) + 1
+    service = words.facts("describe-latest-service-snapshot", member.base_dir)
+    assert (service["state_message_count"], service["state_length"]) == (2, 2 * len(STATE))
+    assert service["sessions"][0]["principal"] == "0102"
+    assert "these services: 0" in words.refusal(
+        "describe-latest-service-snapshot", member.base_dir, "--service", "1", code=3
+    )
+
+
+def test_the_log_has_the_messages_of_the_recordings_reader(words: Words, member: World) -> None:
+    wanted = rows_of(member.base_dir, "messages", committed="recorded")
+    found = words.facts("log", member.base_dir, "--payload")
+    assert [each["log_position"] for each in found] == [row["log_position"] for row in wanted]
+    assert [each["begin_position"] for each in found] == [row["begin_position"] for row in wanted]
+    for each, row in zip(found, wanted, strict=True):
+        for name in ("template_id", "timestamp", "cluster_session_id", "correlation_id"):
+            if row["schema_id"] == 111 and each["message"] != "unknown":
+                assert each[name] == row.get(name), name
+        if each["message"] == "SessionMessageHeader":
+            assert bytes.fromhex(each["payload"]) == row.get("payload", b"")
+
+
+def test_the_log_is_filtered(words: Words, member: World) -> None:
+    every = words.facts("log", member.base_dir)
+    middle = every[10]["log_position"]
+    behind = words.facts("log", member.base_dir, "--from", str(middle))
+    assert behind == every[11:]
+    before = words.facts("log", member.base_dir, "--to", str(middle))
+    assert before == every[:11]
+    # A position within a message.
+    assert words.facts("log", member.base_dir, "--from", str(middle - 32)) == every[10:]
+    sessions = words.facts("log", member.base_dir, "--message", "session-message", "--session", "2", "--limit", "3")
+    assert [each["cluster_session_id"] for each in sessions] == [2, 2, 2]
+    assert all(each["payload"] is None for each in sessions)
+    assert words("log", member.base_dir, "--term", "9", "--json").output == ""
+
+
+def test_the_log_ends_with_a_sentence_where_it_is_damaged(words: Words, member: World) -> None:
+    every = words.facts("log", member.base_dir)
+    member.damage(every[12]["begin_position"] + 8, b"\xff\xff\xff")
+    found = words("log", member.base_dir, "--json")
+    assert found.code == 3
+    assert found.facts == every[:12]
+    assert f"log position {every[12]['begin_position']}" in found.error
+    assert found.error.count("\n") == 1
+
+
+def test_an_archive_is_listed_verified_and_dumped(words: Words, member: World) -> None:
+    listed = words.facts("archive list", member.base_dir)["recordings"]
+    assert [each["stream_id"] for each in listed] == [100, 106, 107, 106, 107]
+    assert words.facts("archive list", member.archive_dir, "--stream", "107")["recordings"][0] == listed[2]
+    assert words.facts("archive describe", member.archive_dir, "--recording", "1")["recordings"] == listed[1:2]
+    assert "no recording 77" in words.refusal("archive describe", member.archive_dir, "--recording", "77", code=3)
+    before = {path: path.read_bytes() for path in member.archive_dir.iterdir()}
+    assert words.facts("archive verify", member.archive_dir)["is_intact"]
+    frames = words.facts("archive dump", member.archive_dir, "--recording", "0")
+    assert sum((frame["frame_length"] + 31) // 32 * 32 for frame in frames) == member.log.position
+    some = words.facts("archive dump", member.archive_dir, "--recording", "0", "--from", "500", "--limit", "2")
+    assert some[0] in frames
+    assert some[0]["position"] <= 500 < some[1]["position"]
+    member.damage(frames[5]["position"] + 8, b"\xff")
+    broken = words.facts("archive verify", member.archive_dir, code=1)
+    assert [each["is_intact"] for each in broken["recordings"]] == [False, True, True, True, True]
+    assert broken["recordings"][0]["verified_to"] == frames[5]["position"]
+    assert "term offset" in broken["recordings"][0]["problems"][0]
+    member.damage(frames[5]["position"] + 8, before[member.segment()][frames[5]["position"] + 8 :][:1])
+    assert before == {path: path.read_bytes() for path in member.archive_dir.iterdir()}
+
+
+def test_a_missing_segment_is_found(words: Words, member: World) -> None:
+    member.segment(0).unlink()
+    broken = words.facts("archive verify", member.archive_dir, code=1)["recordings"][0]
+    assert "not found" in " ".join(broken["problems"])
+
+
+# Changing.
+
+
+def test_sorting_keeps_what_is_invalid(words: Words, member: World) -> None:
+    wanted = unsorted(member)
+    before = content(member)
+    facts = words.facts("recording-log sort", member.base_dir, "--yes")
+    assert facts["has_changed"]
+    assert shapes(entries(member)) == shapes(wanted)
+    assert Path(facts["backup"]).read_bytes() == before
+    again = words.facts("recording-log sort", member.base_dir, "--yes")
+    assert not again["has_changed"]
+    assert again["backup"] is None
+
+
+def test_invalidating_goes_from_the_latest_snapshot_to_the_one_before(words: Words, member: World) -> None:
+    backups = []
+    for valid in (3, 1):
+        facts = words.facts("invalidate-latest-snapshot", member.base_dir, "--yes")
+        assert len(facts["invalidated"]) == 2
+        assert sum(entry.is_valid for entry in entries(member)) == valid
+        backups.append(facts["backup"])
+    assert len(set(backups)) == 2  # a backup is never overwritten
+    assert not words.facts("invalidate-latest-snapshot", member.base_dir, "--yes", code=1)["has_changed"]
+
+
+def test_seeding_keeps_the_latest_snapshot_alone(words: Words, member: World) -> None:
+    latest = entries(member)[-2:]
+    words.facts("recording-log seed", member.base_dir, "--yes")
+    seeded = entries(member)
+    assert [entry.recording_id for entry in seeded] == [entry.recording_id for entry in latest]
+    assert {(entry.term_base_log_position, entry.log_position) for entry in seeded} == {(0, 0)}
+
+
+def test_seeding_without_a_snapshot_changes_nothing(words: Words, tmp_path: Path) -> None:
+    world = World(tmp_path / "member")
+    world.begin_term()
+    world.close()
+    write_mark(world.base_dir, 0)
+    before = content(world)
+    assert "no valid snapshot" in words.refusal("recording-log seed", world.base_dir, "--yes")
+    assert content(world) == before
+
+
+def test_validating_invalidates_what_the_archive_does_not_have(words: Words, member: World) -> None:
+    lost = member.entries[1].recording_id
+    member.descriptors = [each for each in member.descriptors if each.recording_id != lost]
+    member.close()
+    facts = words.facts("recording-log validate", member.base_dir, "--yes")
+    assert [entry["recording_id"] for entry in facts["invalidated"]] == [lost]
+    assert [entry.recording_id for entry in entries(member) if not entry.is_valid] == [lost]
+    assert not words.facts("recording-log validate", member.base_dir, "--yes")["has_changed"]
+
+
+@pytest.mark.parametrize("word", [word for word in CHANGING if word != "recording-log validate"])
+def test_a_node_that_runs_is_not_changed(words: Words, tmp_path: Path, word: str) -> None:
+    world = written(tmp_path / "member", age_ms=0)
+    unsorted(world)
+    before = content(world)
+    assert "is running" in words.refusal(word, world.base_dir, "--yes")
+    assert content(world) == before
+
+
+@pytest.mark.parametrize("word", CHANGING)
+def test_a_change_is_asked_for(words: Words, member: World, word: str) -> None:
+    unsorted(member)
+    shutil.rmtree(member.archive_dir)
+    member.descriptors = []
+    member.archive_dir.mkdir()
+    write_catalog(member.archive_dir, [descriptor_of(member.log)])
+    before = content(member), names(member)
+    assert "--yes" in words.refusal(word, member.base_dir)
+    assert (content(member), names(member)) == before
+    for no in ("n\n", "\n", ""):
+        asked = words(word, member.base_dir, answer=no)
+        assert asked.code == 1
+        assert "Go on? [y/N]" in asked.error
+        assert (content(member), names(member)) == before
+    assert words(word, member.base_dir, answer="y\n").code == 0
+    assert content(member) != before[0]
+    assert (member.cluster_dir / "recording.log.bak").read_bytes() == before[0]
+
+
+@pytest.mark.parametrize("word", CHANGING[:2])
+def test_a_change_that_fails_changes_nothing(
+    words: Words, member: World, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unsorted(member)
+    before = content(member)
+
+    def fail(self: Path, target: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device", str(target))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "replace", fail)
+        found = words(word, member.base_dir, "--yes")
+    assert found.code == 1
+    assert "No space left on device; nothing has changed" in found.error
+    assert content(member) == before
+    assert not [name for name in names(member) if name.startswith(".")]
+
+
+# Processes.
+
+
+def put_process(world: World, pid: int, start_ms: int) -> None:
+    path = world.cluster_dir / "cluster-mark.dat"
+    mark = bytearray(path.read_bytes())
+    struct.pack_into("<qq", mark, START_OFFSET, start_ms, pid)
+    path.write_bytes(mark)
+
+
+def test_a_pid_that_was_given_again_is_noticed(words: Words, tmp_path: Path) -> None:
+    world = written(tmp_path / "member", age_ms=0)
+    put_process(world, os.getpid(), time.time_ns() // 1_000_000)
+    assert words("pid", world.base_dir).output == f"{os.getpid()}\n"
+    assert words("pid", world.base_dir).code == 0
+    put_process(world, os.getpid(), 5)
+    assert words.facts("pid", world.base_dir, code=1)["process"] == "reused"
+    assert words.facts("describe", world.base_dir)["consensus_module"]["process"] == "reused"
+    # Its mark file looks alive, and nothing else does.
+    words.refusal("snapshot", world.base_dir, code=3)
+    reasons = words.facts("health", world.base_dir, code=1)["reasons"]
+    assert any("has no counters" in reason for reason in reasons)
+
+
+def test_processes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    assert process_state(os.getpid(), now_ms) == "alive"
+    assert process_state(os.getpid(), 5) == "reused"
+    for pid in (0, -1, 2**31, 2**40):
+        assert process_state(pid, now_ms) == "unknown"
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert process_state(child, now_ms) == "gone"  # nobody has waited for it yet
+    os.waitpid(child, 0)
+    assert process_state(child, now_ms) == "gone"
+    monkeypatch.setattr(processes, "_began_ms", lambda pid: None)
+    monkeypatch.setattr(processes, "_has_no_proc", lambda: True)
+    assert process_state(os.getpid(), 5) == "alive"  # the system does not say when it began
+
+
+# Probes.
+
+
+def test_a_probe_waits_until_its_time_limit(words: Words, member: World) -> None:
+    begin = time.monotonic()
+    facts = words.facts("health", member.base_dir, "--timeout", "0.3", code=1)
+    assert 0.25 < time.monotonic() - begin < 10
+    assert facts["waited_ms"] >= 300
+    assert not facts["is_healthy"]
+    text = words("health", member.base_dir)
+    assert text.output.startswith("ready: no\n")
+    assert "the consensus module is dead" in text.output
+
+
+def test_a_directory_is_named_or_comes_from_the_environment(
+    words: Words, member: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AERON_CLUSTER_DIR", raising=False)
+    found = words("recording-log", None)
+    assert (found.code, found.error) == (2, "aeron-cluster: error: name a directory, or set AERON_CLUSTER_DIR\n")
+    monkeypatch.setenv("AERON_CLUSTER_DIR", str(member.cluster_dir))
+    assert words("recording-log", None).code == 0
