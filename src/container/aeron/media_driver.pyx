@@ -263,7 +263,7 @@ def _refuse_live_driver(aeron_dir):
     age_ms = time.time_ns() // 1_000_000 - heartbeat
     if heartbeat > 0 and age_ms < LIVENESS_MS:
         raise AeronError(
-            f"the media driver of {aeron_dir}, process {metadata[8]}, was alive {age_ms} ms ago. If it runs, end it, or "
+            f"the media driver of {aeron_dir}, process {metadata[8]}, was alive {age_ms} ms ago. If it runs, end it or "
             f"use another directory; if it was killed, start again in {LIVENESS_MS - age_ms} ms")
 
 

@@ -27,7 +27,7 @@ from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.context import Context
 from container.errors import ClusterError, ConfigurationError, TimedOutError
-from container.files.cnc_file import CNC_FILE_NAME
+from container.files.names import CNC_FILE_NAME
 from container.node.directory_lock import DirectoryLock
 from container.node.shared_thread import Part, SharedContext, SharedThread
 from container.service.service_handler import ServiceHandler

@@ -20,8 +20,9 @@ from typing import NamedTuple
 
 from container.common.regular_files import read_regular
 from container.errors import MarkFileError
-from container.files.cnc_file import CNC_FILE_NAME, MARK_FILE_ACTIVATING, CncFile, FileFormatError, read_mark_file
+from container.files.cnc_file import MARK_FILE_ACTIVATING, CncFile, FileFormatError, read_mark_file
 from container.files.mark_file import release_mark_file
+from container.files.names import CNC_FILE_NAME
 from container.storage.file_storage import FileStorage
 
 NOTE_NAME = "node-owner.json"
