@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -182,7 +183,7 @@ def kill(node: subprocess.Popen[str]) -> None:
 
 
 @pytest.fixture
-def dead(tmp_path: Path, port: int) -> Path:
+def dead(tmp_path: Path, port: int) -> Iterator[Path]:
     """The directory of a node that has acknowledged a message, and was killed a moment ago."""
     client = [*COMMAND, "client", "--ingress", f"0={HOST}:{port}", "--embedded-driver", "send", "7"]
     node = start(tmp_path, port)
@@ -193,7 +194,8 @@ def dead(tmp_path: Path, port: int) -> Path:
         assert sent.stdout == "7\n", sent.stderr
     finally:
         kill(node)
-    return tmp_path
+    yield tmp_path
+    shutil.rmtree(aeron_dir_of(tmp_path), ignore_errors=True)
 
 
 def test_a_node_starts_at_once_after_a_kill_and_has_all_that_was_acknowledged(dead: Path, port: int) -> None:
