@@ -25,7 +25,7 @@ from tests.sim.node_oracle import ARCHIVE_DIR, CLUSTER_DIR, LOG_STREAM_ID, Log, 
 from tests.sim.node_run import report, run_seed, shrink
 from tests.sim.node_world import KINDS, Client, World, expand, run
 
-SEEDS, CHUNK = 300, 10
+SEEDS, CHUNK = 1000, 20
 FRAMES = Frames(stream_id=LOG_STREAM_ID)
 
 
@@ -182,6 +182,7 @@ def test_the_log_is_a_service_s_state() -> None:
         ("timers", [timer(10, 8)]),
         ("timers", [sent(b"t 1 5 "), timer(10, 7)]),
         ("timers", [sent(b"t 1 5 "), timer(10, 8), timer(10, 9)]),
+        ("timers", [sent(b"t 1 5 "), sent(b"c 2 1 "), timer(10, 1004)]),
         ("time", [sent(b"p 1 0 ", timestamp=1)]),
         ("terms", [message(24, "qqqqiiii", (0, 0, 3, 0, 0, 7, 1, 1))]),
         ("service messages", [sent(b"S0 1 ", session_id=-5)]),

@@ -19,6 +19,8 @@ from tests.sim.archive_oracle import TERM_LENGTH, Entry, Violation, read_catalog
 ARCHIVE_DIR, CLUSTER_DIR = "/node/archive", "/node/cluster"
 LOG_STREAM_ID = 100
 TIMERS_PER_NUMBER = 10
+CANCEL_LIMIT_MS = 1_000
+"""A timer may fire for so long after its end was asked for in the log, as services are behind the log."""
 SNAPSHOT_ACTION = 2
 _FRAME = struct.Struct("<iBBHiiiiq")
 _MESSAGE = struct.Struct("<HHHH")
@@ -174,6 +176,8 @@ class Log:
     deadlines: dict[int, int] = field(default_factory=dict)
     """Of all timers that were ever scheduled."""
     fired: set[int] = field(default_factory=set)
+    cancelled: dict[int, int] = field(default_factory=dict)
+    """When the services were told to cancel a timer."""
     terms: list[tuple[int, int]] = field(default_factory=list)
     """Leadership term id and base position."""
     snapshots: set[int] = field(default_factory=set)
@@ -229,6 +233,8 @@ class Log:
                     raise Violation("timers", f"timer {timer_id} fires: it has fired, or nobody has scheduled it")
                 if timestamp < self.deadlines[timer_id]:
                     raise Violation("timers", f"timer {timer_id} fires at {timestamp}: {self.deadlines[timer_id]}")
+                if timestamp > self.cancelled.get(timer_id, timestamp) + CANCEL_LIMIT_MS:
+                    raise Violation("timers", f"timer {timer_id} fires at {timestamp}, long after its cancel")
                 self.fired.add(timer_id)
             case ("message", None, _, bytes(payload)):
                 self._check_service_message(payload, struct.unpack_from("<q", message, 16)[0])
@@ -242,6 +248,8 @@ class Log:
         for what, number, argument in apply(state, event, self.services):
             if what == "timer":
                 self.deadlines.update({number + each: argument for each in range(self.services)})
+            elif what == "cancel":
+                self.cancelled.update({number + each: timestamp for each in range(self.services)})
         self.digests.append(state.digest)
 
     def _check_service_message(self, payload: bytes, service_session_id: int) -> None:
