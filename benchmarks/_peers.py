@@ -145,11 +145,15 @@ def other_peers(options: argparse.Namespace) -> dict[str, Start]:
 
 @contextmanager
 def running(
-    start: Start, idle_name: str, properties: Mapping[str, str] | None = None
+    start: Start, idle_name: str, properties: Mapping[str, str] | None = None, base_dir: Path | None = None
 ) -> Iterator[tuple[Node, Process]]:
-    """A node that leads, with one service; what dies or does not come in time is a RoundFailed."""
+    """A node that leads, with one service; what dies or does not come in time is a RoundFailed.
+
+    ``base_dir`` is where it goes on; a fresh one when not given.
+    """
     idle = IDLES[idle_name]
-    with Node(class_path=[java_classes()], idle_strategy=idle.java, properties={**TERMS, **(properties or {})}) as node:
+    settings = {**TERMS, **(properties or {})}
+    with Node(class_path=[java_classes()], idle_strategy=idle.java, properties=settings, base_dir=base_dir) as node:
         try:
             yield node, start_on(node, start, idle)
         except (ContainerError, TimeoutError) as error:

@@ -165,15 +165,19 @@ class Meter(AbstractContextManager["Meter"]):
         self.spent = Usage(*(now - then for now, then in zip(after, self._before, strict=True)))
 
 
+MANY = 100
+"""Sessions over IPC above which their log buffers are the shortest."""
+
+
 class LoadClient:
     """Java's client on a node."""
 
-    def __init__(self, node: Node, medium: str, egress_parameters: str = "") -> None:
+    def __init__(self, node: Node, medium: str, sessions: int = 1) -> None:
         properties = {}
-        if medium == "ipc":  # each session has an egress stream of its own: short terms
+        if medium == "ipc":  # each session has streams of its own: short terms
             properties["aeron.cluster.egress.channel"] = "aeron:ipc?term-length=1m"
-        elif egress_parameters:
-            properties["aeron.cluster.egress.channel"] = f"aeron:udp?endpoint=localhost:0|{egress_parameters}"
+        if sessions > MANY:
+            properties = {f"aeron.cluster.{way}.channel": "aeron:ipc?term-length=64k" for way in ("ingress", "egress")}
         self._process: Process = node.start_java_client(
             "container.benchmarks.EchoLoad", ipc=medium == "ipc", properties=properties, name="load"
         )

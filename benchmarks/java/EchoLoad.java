@@ -28,6 +28,7 @@ public final class EchoLoad
     private static final long LIMIT_NS = TimeUnit.SECONDS.toNanos(120);
     private static final long KEEP_ALIVE_INTERVAL_NS = TimeUnit.SECONDS.toNanos(1);
     private static final int BASE_EGRESS_STREAM_ID = 1000;
+    private static final int CONNECTS_AT_ONCE = 64;
     private static final int BUCKETS_PER_DECADE = 20;
 
     private final IdleStrategy idleStrategy = new BackoffIdleStrategy(10, 20, 1_000, 50_000);
@@ -43,8 +44,9 @@ public final class EchoLoad
     /** One session: its echoes come in the order in which its messages were sent. */
     private final class Session implements EgressListener
     {
-        private final AeronCluster cluster;
-        private final int[] inFlight = new int[1 << 16];
+        private final AeronCluster.AsyncConnect connecting;
+        private AeronCluster cluster;
+        private int[] inFlight;
         private int head;
         private int tail;
         private long lastSendNs;
@@ -57,8 +59,23 @@ public final class EchoLoad
                 .egressStreamId(BASE_EGRESS_STREAM_ID + number)
                 .messageTimeoutNs(LIMIT_NS)
                 .egressListener(this);
-            cluster = AeronCluster.connect(context);
+            connecting = AeronCluster.asyncConnect(context);
+        }
+
+        /** Goes on connecting; returns whether it has connected. */
+        boolean tryConnect()
+        {
+            cluster = connecting.poll();
             lastSendNs = System.nanoTime();
+            return cluster != null;
+        }
+
+        /** Nothing is in flight: forgets all numbers, and makes room for those of a window. */
+        void reset(final int window)
+        {
+            inFlight = new int[Integer.highestOneBit(window) << 1];
+            head = 0;
+            tail = 0;
         }
 
         boolean trySend(final int number)
@@ -196,8 +213,20 @@ public final class EchoLoad
         }
         while (sessions.size() < count)
         {
-            sessions.add(new Session(sessions.size()));
-            poll(System.nanoTime());
+            // Some at once: the rounds through all that are there, here and in the node, serve them together.
+            final List<Session> connecting = new ArrayList<>();
+            while (connecting.size() < CONNECTS_AT_ONCE && sessions.size() + connecting.size() < count)
+            {
+                connecting.add(new Session(sessions.size() + connecting.size()));
+            }
+            final List<Session> opened = new ArrayList<>(connecting);
+            while (!connecting.isEmpty())
+            {
+                connecting.removeIf(Session::tryConnect);
+                poll(System.nanoTime());
+                LockSupport.parkNanos(20_000);
+            }
+            sessions.addAll(opened);
         }
     }
 
@@ -205,6 +234,7 @@ public final class EchoLoad
         throws IOException
     {
         open(sessionCount);
+        sessions.forEach((session) -> session.reset(window));
         length = messageLength;
         sentNs = new long[messages];
         durationsNs = new long[messages];
