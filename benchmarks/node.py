@@ -59,9 +59,15 @@ MODES: dict[str, tuple[str, dict[str, str]]] = {
 }
 # The load polls all sessions that it has between two attempts to connect others.
 LIMITS = {"max_concurrent_sessions": 20_000, "session_timeout_ns": "60s"}
-JAVA_LIMITS = {"aeron.cluster.max.sessions": "20000", "aeron.cluster.session.timeout": "60s"}
-MOST_IN_A_LOAD = 1_000_000
 _MIB = 1024 * 1024
+COUNTERS_LENGTH = 16 * _MIB
+"""Room for the counters of a session, seven of 128 bytes over IPC."""
+JAVA_LIMITS = {
+    "aeron.cluster.max.sessions": "20000",
+    "aeron.cluster.session.timeout": "60s",
+    "aeron.counters.buffer.length": str(COUNTERS_LENGTH),
+}
+MOST_IN_A_LOAD = 1_000_000
 PEERS = (JAVA, *MODES)
 
 
@@ -104,7 +110,12 @@ def running(peer: str, service: str, base_dir: Path | None = None) -> Iterator[N
     mode, driver = MODES[peer]
     idle = {"idle_strategy": IDLES[STANDARD_IDLE].python}
     settings: dict[str, dict[str, Any]] = {
-        "driver": {"term_buffer_length": 8 * _MIB, "ipc_term_buffer_length": 8 * _MIB, **driver},
+        "driver": {
+            "term_buffer_length": 8 * _MIB,
+            "ipc_term_buffer_length": 8 * _MIB,
+            "counters_buffer_length": COUNTERS_LENGTH,
+            **driver,
+        },
         "archive": idle,
         "consensus_module": {
             **idle,

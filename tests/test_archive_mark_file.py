@@ -243,7 +243,7 @@ def test_t20_a_first_start_of_javas_is_refused_although_it_shows_no_life(world: 
     refused(world, "has neither version nor time: .* or a start was killed: delete the file if no archive is starting")
 
 
-@pytest.mark.parametrize("length", [0, 1, 135])
+@pytest.mark.parametrize("length", [0, 1, 23, 25, 135])
 def test_a_file_that_is_too_short_is_refused(world: World, length: int) -> None:
     world.put(left_file()[:length])
     refused(world, f"mark file too short: .* has {length} bytes; .*delete it")

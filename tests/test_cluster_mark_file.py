@@ -425,13 +425,21 @@ def test_file_of_an_unknown_component_is_taken(path: Path, take: Any) -> None:
     assert header_of(path)["component_type"] == CONTAINER
 
 
-@pytest.mark.parametrize("length", [0, 1, 8, 127, 135])
+@pytest.mark.parametrize("length", [0, 1, 8, 23, 25, 127, 135])
 def test_file_that_is_too_short_is_refused(path: Path, take: Any, length: int) -> None:
     content = left_file()[:length]
     path.write_bytes(content)
     with pytest.raises(MarkFileError, match=f"mark file too short: {path} has {length} bytes; .*delete it"):
         take()
     assert path.read_bytes() == content
+
+
+def test_file_of_an_owner_that_was_killed_after_its_first_write_is_free_after_10_s(path: Path, take: Any) -> None:
+    path.write_bytes(SBE_HEADER + struct.pack("<iiq", 0, CONTAINER, NOW_MS - 9_999))
+    with pytest.raises(MarkFileError, match="active mark file detected"):
+        take()
+    path.write_bytes(SBE_HEADER + struct.pack("<iiq", 0, CONTAINER, NOW_MS - 10_000))
+    assert take().candidate_term_id == -1
 
 
 def test_file_of_zeros_that_a_killed_creator_left_is_taken(path: Path, take: Any) -> None:

@@ -218,6 +218,8 @@ def test_a_crash_in_a_first_start_is_over_after_10_s_or_named(crash: str) -> Non
     assert {mark_file.former_owner for mark_file in taken if mark_file is not None} == {None}
     # Deleted by hand: an empty file that was just created, or whose length or content the power cut has lost.
     assert sum(mark_file is not None for mark_file in taken) > len(taken) // 3
+    if crash == "kill":
+        assert taken.count(None) <= 1
     disk = prepared(None)
     on_disk(disk).take()
     assert [after_crash(left) is not None for left in disk.crash_states()] == [True]
@@ -300,6 +302,26 @@ def test_the_clusters_mark_file_lives_on_a_simulated_disk() -> None:
     assert again.version == 768
     again.signal_failed_start()
     assert struct.unpack_from("<iiq", world.content(mark_file_name(0)), 8) == (-1, 2, -1)
+
+
+def test_a_kill_in_the_first_start_of_a_member_leaves_no_term_that_it_stood_for() -> None:
+    path = f"{DIRECTORY}/{mark_file_name(0)}"
+
+    def run(world: World) -> ClusterMarkFile:
+        return ClusterMarkFile(path, clock=world.clock, storage=world.storage, is_of_consensus_module=True)
+
+    found: list[int | None] = []
+    for disk in kills(None, run):
+        try:
+            found.append(run(on_disk(disk, NOW_MS + DEAD_MS)).candidate_term_id)
+        except MarkFileError as error:
+            if "has 0 bytes" not in str(error):
+                raise
+            found.append(None)
+    assert len(found) >= 7
+    assert found[0] == -1  # no file yet
+    assert found.count(None) <= 1
+    assert set(found) <= {-1, None}
 
 
 def test_a_member_that_took_a_file_over_sees_that_it_is_claimed() -> None:

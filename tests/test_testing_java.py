@@ -86,12 +86,15 @@ def test_javac_is_the_one_beside_java(machine: Path, tmp_path: Path) -> None:
     assert find_javac() == javac
 
 
-def test_a_command_line_has_flags_properties_class_path_and_arguments_in_order(machine: Path) -> None:
+def test_a_command_line_has_flags_properties_class_path_and_arguments_in_order(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = make_program(machine / "java", 'openjdk version "17.0.15" 2025-04-15')
+    monkeypatch.setenv("CONTAINER_JVM_FLAGS", "-Xss1m  -Xint")
     command = java_command(
         "a.Main", [Path("a.jar"), Path("classes")], properties={"x": "1"}, arguments=["go"], flags=["-Xmx1m"]
     )
-    assert command == [str(program), "-Xmx1m", "-Dx=1", "-cp", "a.jar:classes", "a.Main", "go"]
+    assert command == [str(program), "-Xmx1m", "-Xss1m", "-Xint", "-Dx=1", "-cp", "a.jar:classes", "a.Main", "go"]
 
 
 class Repository:

@@ -71,6 +71,8 @@ NEUTRAL = 1
 INIT = 0
 ADVICE = re.compile("ClusterTool|ArchiveTool|backup|empty directories|archive directory|repair the service")
 """What a node that cannot start after a loss has named, one of them."""
+RELEASABLE = re.compile("a start is in progress, or was killed|mark file too short: .* has 0 bytes")
+"""Why a start refuses a mark file that an operator is to free."""
 NEVER_REPORTED = "ack out of sequence"
 """Whatever a disk has lost."""
 PROGRAMMING_ERRORS = (TypeError, AttributeError, NameError, IndexError, KeyError, AssertionError)
@@ -455,7 +457,7 @@ class World(DiskWorld[Plan]):
                 elif self.is_faulty:
                     self.log.append(f"  the start failed: {type(error).__name__}: {error}")
                     self._abandon()
-                elif isinstance(error, MarkFileError) and "a start is in progress, or was killed" in str(error):
+                elif isinstance(error, MarkFileError) and RELEASABLE.search(str(error)):
                     self._abandon()
                     self._free_mark_file(str(error))
                 elif self.is_uncertain and isinstance(error, RecordingError):
@@ -482,11 +484,13 @@ class World(DiskWorld[Plan]):
 
     def _free_mark_file(self, text: str) -> None:
         """What an operator does behind a start that was killed between its claim of a mark file and its first sign of
-        life; there is no telling such a one from one that goes on."""
+        life, or that left an empty file; nobody can know such a one from one that goes on."""
         storage = self.disk.process()
         names = ("archive/archive-mark", "cluster/cluster-mark", "cluster/cluster-mark-service-0")
         for name in (*names, "cluster/cluster-mark-service-1"):
-            if f"{name}.dat" in text:
+            if f"{name}.dat has 0 bytes" in text:
+                storage.unlink(f"/node/{name}.dat")
+            elif f"{name}.dat" in text:
                 file = storage.open_file(f"/node/{name}.dat", 0)
                 file.write(bytes(8), 16)
                 file.force(with_metadata=True)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -9,12 +13,15 @@ from typing import Any
 
 import pytest
 
+from container.errors import ContainerError
 from container.testing.cluster import Node
-from container.testing.java import JavaError, compile_java, resolve_jar
+from container.testing.java import JVM_FLAGS, JavaError, compile_java, resolve_jar
 from tests.soak.scenario import Scenario
 from tests.system.harness import Scenarios
 
 JAVA_SOURCES = Path(__file__).parents[1] / "java"
+# A JVM that the archive of classes does not fit does without it and says nothing.
+SHORT_LIVED = ["-XX:TieredStopAtLevel=1", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
 IDLE_STRATEGY = "container.tests.ShortParkIdleStrategy"
 
 # A node without Java: a media driver, an archive and a consensus module, a process each.
@@ -30,6 +37,24 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if any("jar" in getattr(item, "fixturenames", ()) for item in session.items):
         with suppress(JavaError):
             resolve_jar()
+            _make_jvms_short_lived()
+
+
+def _make_jvms_short_lived() -> None:
+    """Have the JVMs of the tests, hundreds that live for seconds, spend half of the time on their start.
+
+    They do without the optimising compiler, and find Aeron's classes loaded in an archive that one node leaves here.
+    """
+    archive = Path(tempfile.mkdtemp(prefix="aeron-classes-"), "node.jsa")
+    atexit.register(shutil.rmtree, archive.parent, ignore_errors=True)
+    with (
+        suppress(ContainerError, TimeoutError),
+        Node(jvm_flags=[*JVM_FLAGS, f"-XX:ArchiveClassesAtExit={archive}"]) as node,
+    ):
+        node.start().await_started(30)
+        node.stop(30)
+    options = [*SHORT_LIVED, *([f"-XX:SharedArchiveFile={archive}"] if archive.exists() else [])]
+    os.environ["CONTAINER_JVM_FLAGS"] = " ".join([*options, os.environ.get("CONTAINER_JVM_FLAGS", "")]).strip()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

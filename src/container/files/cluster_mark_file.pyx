@@ -141,6 +141,8 @@ cdef class ClusterMarkFile(OwnedMarkFile):
     cdef int _adopt(self, int64_t block) except -1:
         """Make the claimed file ours: the header in today's layout; in today's layout the version stays as it was."""
         cdef int64_t candidate_term_id = self._get64(block + CANDIDATE_TERM_ID_OFFSET)
+        if self._get64(block + START_TIMESTAMP_OFFSET) == 0:    # it was killed before it wrote either
+            candidate_term_id = NULL_VALUE
         if block == 0:
             # The old layout's timestamp lies where today's version and component type do. It goes only when today's
             # timestamp and SBE header are there: at no moment may another process see a file that is free.

@@ -47,6 +47,7 @@ cdef enum:
     OTHERS_MAY_WRITE = 0o002
     FILE_NAME_ATTEMPTS = 100
     CLEARED_LENGTH = 1024 * 1024
+    START_LENGTH = SBE_HEADER_LENGTH + ACTIVITY_TIMESTAMP_OFFSET + 8     # what is written before anything else
 
 LIVENESS_TIMEOUT_MS = 10_000
 ERROR_BUFFER_MIN_LENGTH = 1024 * 1024
@@ -168,9 +169,11 @@ cdef class OwnedMarkFile(MarkFile):
         """Offset of the block, and the timestamp, of a file that may be claimed."""
         cdef bytes head = self._file.read(SBE_HEADER_LENGTH + BLOCK_LENGTH, 0)
         cdef int64_t now_ms = self._clock.epoch_ms()
-        if len(head) < SBE_HEADER_LENGTH + BLOCK_LENGTH:
+        if len(head) < SBE_HEADER_LENGTH + BLOCK_LENGTH and len(head) != START_LENGTH:
             raise MarkFileError(f"mark file too short: {self.path} has {len(head)} bytes; unless another process is "
                                 "just creating it, delete it and start again")
+        # An owner that was killed right behind its first write has left no more than that.
+        head = head.ljust(SBE_HEADER_LENGTH + BLOCK_LENGTH, b"\0")
         cdef int64_t block = self._block_offset(head)
         version, _type, timestamp, _start_timestamp, pid = struct.unpack_from("<iiqqq", head, block)
         self._check_version(version)

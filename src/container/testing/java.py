@@ -264,13 +264,15 @@ def java_command(
 ) -> list[str]:
     """Return the command line that runs ``main_class`` on the JVM of :func:`find_java`.
 
-    ``properties`` become system properties (``-Dname=value``); ``arguments`` follow the class.
+    ``properties`` become system properties (``-Dname=value``); ``arguments`` follow the class. Options in the
+    environment variable ``CONTAINER_JVM_FLAGS``, separated by spaces, follow ``flags``.
 
     Raises:
         JavaError: there is no JVM.
     """
     settings = [f"-D{name}={value}" for name, value in (properties or {}).items()]
-    return [str(find_java()), *flags, *settings, "-cp", _joined(class_path), main_class, *arguments]
+    more = os.environ.get("CONTAINER_JVM_FLAGS", "").split()
+    return [str(find_java()), *flags, *more, *settings, "-cp", _joined(class_path), main_class, *arguments]
 
 
 def as_environment(properties: Mapping[str, str]) -> dict[str, str]:
