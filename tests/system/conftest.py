@@ -22,6 +22,8 @@ from tests.system.harness import Scenarios
 JAVA_SOURCES = Path(__file__).parents[1] / "java"
 # A JVM that the archive of classes does not fit does without it and says nothing.
 SHORT_LIVED = ["-XX:TieredStopAtLevel=1", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+MANY_TESTS = 20
+"""With which preparing JVMs for a short life takes less time than it saves."""
 IDLE_STRATEGY = "container.tests.ShortParkIdleStrategy"
 
 # A node without Java: a media driver, an archive and a consensus module, a process each.
@@ -34,10 +36,12 @@ type NodeFactory = Callable[..., Node]
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Fetch the jar before the first test, whose time limit is not for that; a failure is the fixture's to tell."""
-    if any("jar" in getattr(item, "fixturenames", ()) for item in session.items):
+    count = sum("jar" in getattr(item, "fixturenames", ()) for item in session.items)
+    if count:
         with suppress(JavaError):
             resolve_jar()
-            _make_jvms_short_lived()
+            if count >= MANY_TESTS:
+                _make_jvms_short_lived()
 
 
 def _make_jvms_short_lived() -> None:
