@@ -138,6 +138,8 @@ PLAN: dict[str, Plan] = {
     "docs/consensus-module.md: In a program (python)": Checked(
         "tests/test_consensus_module.py launches one beside a driver and an archive"
     ),
+    "docs/logs.md: Logs of a member, as text and JSON (sh)": Commands(),
+    "docs/metrics.md: Metrics of nodes for Prometheus and OpenTelemetry (sh)": Commands(),
     "docs/operator-tools.md: Operator tools (sh)": Commands(),
     "docs/client.md: Blocking (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),
     "docs/client.md: Requests (python)": Runs("cluster"),

@@ -90,7 +90,7 @@ ROOMS = {
     "operate": Room(
         "what operators ask of a node: facts from its files and counters, control of a running one, as text or JSON",
         "operate",
-        "common codecs storage aeron transport files recordings archive-store consensus",
+        "common settings codecs storage aeron transport files recordings archive-store consensus",
     ),
     "replay": Room(
         "a recorded log, executed again by the real agent",

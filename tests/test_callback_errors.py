@@ -449,7 +449,7 @@ def test_a_snapshot_that_fails_is_given_up_and_the_log_goes_on(error: Exception)
 # --- what errors say of where they come from
 
 IDS = {
-    "on_session_message": "clusterSessionId=1",
+    "on_session_message": "clusterSessionId=1 messageLength=1",
     "on_timer_event": "correlationId=1",
     "on_session_open": "clusterSessionId=8",
     "on_session_close": "clusterSessionId=7",
@@ -493,11 +493,11 @@ def test_a_skipped_message_of_a_batch_is_named() -> None:
     member.work()
     assert len(member.remarks) == 1
     assert member.remarks[0].startswith(f"on_session_messages raised this in the event at logPosition={positions[1]} ")
-    assert member.remarks[0].endswith(" clusterSessionId=1, which this member skips")
+    assert member.remarks[0].endswith(" clusterSessionId=1 messageLength=1, which this member skips")
     member = ScriptedMember(Batches(), callback_error_policy=HALT).lead()
     member.service.failing[b"2"] = ValueError("a bug")
     logged(member, b"1", b"2", b"3")
-    assert " clusterSessionId=1: this member ends" in str(member.terminated())
+    assert " clusterSessionId=1 messageLength=1: this member ends" in str(member.terminated())
 
 
 UNKNOWN_SCHEMA = b"\x08\x00\x01\x00\x05\x00\x10\x00" + bytes(40)
@@ -582,7 +582,8 @@ def test_error_log_and_logger_name_the_skipped_event(tmp_path: Path, caplog: pyt
         work(node, container)
         (text,) = node.recorded()
     remark = (
-        r"on_session_message raised this in the event at logPosition=(\d+) clusterTime=\d+ clusterSessionId=1, which"
+        r"on_session_message raised this in the event at logPosition=(\d+) clusterTime=\d+ clusterSessionId=1 "
+        "messageLength=1, which"
     )
     first, second, *_ = text.splitlines()
     assert first == "ZeroDivisionError: <its message is left out>"

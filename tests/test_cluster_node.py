@@ -383,7 +383,7 @@ def test_close_lets_callbacks_that_idle_return(port: int, mode: str) -> None:
         container=reporting,
     ) as node:
         assert ask(node, b"0") == b"0"
-        assert services[0].entered.wait(LIMIT_S)
+        assert all(each.entered.wait(LIMIT_S) for each in services)
     assert errors == []
     assert [each.ends for each in services] == [["callback", "on_terminate"]] * 2
     assert node.failure is None

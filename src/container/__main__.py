@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.log_level is not None:  # words for operators log nothing
             from container.common.loggers import log_to_stderr
 
-            log_to_stderr(options.log_level)
+            log_to_stderr(options.log_level, getattr(options, "log_format", "text"))
         options.command(options)
     except KeyboardInterrupt as error:
         return print_interruption(PROGRAM, error)
@@ -41,6 +41,7 @@ def _parse(arguments: Sequence[str]) -> Any:
 def _run(options: Any) -> None:
     from container.common.object_path import search_current_directory
     from container.context import Context
+    from container.operate.metrics_server import serve_metrics
     from container.run_service import run_context
     from container.settings.table import settings_table
 
@@ -49,7 +50,8 @@ def _run(options: Any) -> None:
     context = Context(config_file=options.config, **settings)
     search_current_directory()
     context.service = context.create_service()  # before the wait for the driver: a mistake is reported at once
-    run_context(context)
+    with serve_metrics(options.metrics_port, context.settings.cluster_dir):
+        run_context(context)
 
 
 if __name__ == "__main__":

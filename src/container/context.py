@@ -359,7 +359,9 @@ class Context:
         has_messages = settings.record_error_messages
         self.error_log = DistinctErrorLog(region, self.clock, has_messages=has_messages)
         fallback = fallback_stream(settings.fallback_logger)
-        log = self._logging_error_handler = LoggingErrorHandler(self.error_log, fallback, has_messages=has_messages)
+        log = self._logging_error_handler = LoggingErrorHandler(
+            self.error_log, fallback, has_messages=has_messages, source=self.service_name
+        )
         try:
             self.error_handler = chain_error_handlers(log, self._user_error_handler, delegating)
         except Exception as error:  # of its next()

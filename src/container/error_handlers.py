@@ -10,12 +10,13 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 from container.common.error_texts import (
     LINE_LENGTH_MAX,
     category_of,
     error_text,
+    facts_on,
     has_stack,
     is_plain_end,
     kind_of,
@@ -122,6 +123,7 @@ class LoggingErrorHandler:
         error_log: where errors are recorded.
         fallback: where they go for which it has no room, or None.
         has_messages: False leaves the messages of exceptions out.
+        source: of whom the errors are, for programs that read the log.
         nano_time: a monotonic clock, in nanoseconds.
     """
 
@@ -131,11 +133,13 @@ class LoggingErrorHandler:
         fallback: TextIO | None,
         *,
         has_messages: bool = True,
+        source: str = "",
         nano_time: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._error_log = error_log
         self._fallback = fallback
         self._has_messages = has_messages
+        self._source = source
         self._logged = Throttle(nano_time)
         self._printed = Throttle(nano_time)
         self._lines = Throttle(nano_time, burst_length=_LINES_BURST_LENGTH, length_per_s=_LINES_LENGTH_PER_S)
@@ -205,7 +209,7 @@ class LoggingErrorHandler:
         line = self._line_for_want_of_room(error, self._logged)
         if line is not None:
             if line:
-                _log_record(level, line, None)
+                _log_record(level, line, None, self._fields_of(error))
             return
         self._log_left_out()
         message = message_of(error, is_shown=self._has_messages)
@@ -223,7 +227,10 @@ class LoggingErrorHandler:
         if remark:
             message += f"; {remark}"
         self._logged.take(len(message) + len(stack or ""))
-        _log_record(level, message, stack)
+        _log_record(level, message, stack, {**self._fields_of(error), "count": count})
+
+    def _fields_of(self, error: BaseException) -> dict[str, Any]:
+        return {"source": self._source, "error": type_name(error), **facts_on(error)}
 
     def _log_left_out(self) -> None:
         count = self._logged.take_left_out()
@@ -231,11 +238,12 @@ class LoggingErrorHandler:
             _log_record(logging.WARNING, f"{count} errors left out here: too many in too short a time", None)
 
 
-def _log_record(level: int, message: str, stack: str | None) -> None:
+def _log_record(level: int, message: str, stack: str | None, fields: dict[str, Any] | None = None) -> None:
     logger = logging.getLogger("container")
     if not logger.isEnabledFor(level):
         return
-    record = logger.makeRecord(logger.name, level, __file__, 0, "%s", (message,), None)
+    more = {"event": "error", "fields": fields} if fields is not None else None
+    record = logger.makeRecord(logger.name, level, __file__, 0, "%s", (message,), None, extra=more)
     record.exc_text = stack  # made already: a formatter would make it without any bound
     handle(record)
 

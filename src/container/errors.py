@@ -276,11 +276,16 @@ class ArchiveEvent(Event):
 
 
 class AgentTermination(BaseException):
-    """Ends the agent. It passes through user callbacks, so it is no ``Exception``: do not swallow it."""
+    """Ends the agent. It passes through user callbacks, so it is no ``Exception``: do not swallow it.
+
+    ``facts`` (dict of str to int or str) say where in the log it was, when a callback is the reason: ``callback``,
+    ``log_position``, ``cluster_time``, and what the event was of, as the log's fields name it.
+    """
 
     def __init__(self, message: str, *, category: Category = Category.ERROR) -> None:
         super().__init__(message)
         self.category = category
+        self.facts: dict[str, int | str] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         return _made_again, (type(self), self.args, self.__dict__)

@@ -8,7 +8,8 @@ from container.api import ClusteredService
 from container.cli.failures import EXPECTED, print_failure
 from container.clustered_service_container import ClusteredServiceContainer
 from container.common.error_texts import message_of, type_name
-from container.common.loggers import report
+from container.common.log_events import log_closing, log_ended, log_started
+from container.common.loggers import log_as_the_environment_says, report
 from container.common.main_program import Ending, report_crashes
 from container.context import Context
 from container.errors import AgentTermination
@@ -24,6 +25,8 @@ def run(
     An end that was asked for returns: by the consensus module (shutdown, abort) or by a signal. Then ``on_terminate``
     has run, and the mark file is free for the next start. On another thread than the main one, signals are left alone.
 
+    What happens is logged on standard error, unless the program has set up `logging`: docs/logs.md.
+
     A crash (SIGBUS, SIGSEGV…) prints on standard error where it came: `faulthandler` is enabled, unless it is already.
 
     Args:
@@ -38,6 +41,7 @@ def run(
     if isinstance(service, Context) and settings:
         raise TypeError(f"give settings to the Context, not beside it: {', '.join(settings)}")
     try:
+        log_as_the_environment_says()
         run_context(service if isinstance(service, Context) else Context(service, **settings))
     except EXPECTED as error:
         raise SystemExit(print_failure("container.run", error)) from error
@@ -60,22 +64,23 @@ def run_context(context: Context) -> None:
             report("info", "interrupted while starting")
             return
         member.start()
-        report("info", "%s: running until the consensus module ends it, Ctrl-C or SIGTERM", context.summary())
+        log_started(
+            context.service_name, f"{context.summary()}: running until the consensus module ends it, Ctrl-C or SIGTERM"
+        )
         caught = end.wait()
     # From here on a second signal has its usual effect, so that a callback which never returns can be got rid of.
     if caught is not None:
-        report("info", "%s: closing %s", caught.name, context.service_name)
+        log_closing(context.service_name, caught.name)
     member.close()
     _conclude(member, was_asked_for=caught is not None)
 
 
 def _conclude(member: ClusteredServiceContainer, *, was_asked_for: bool) -> None:
-    failure = member.failure
+    failure, name = member.failure, member.context.service_name
     if isinstance(failure, AgentTermination) and (was_asked_for or getattr(failure, "is_expected", False)):
         failure = None
     if failure is not None:
-        context = member.context
-        message = message_of(failure, is_shown=context.settings.record_error_messages)
-        report("error", "%s: ended by %s: %s", context.service_name, type_name(failure).rpartition(".")[2], message)
+        message = message_of(failure, is_shown=member.context.settings.record_error_messages)
+        log_ended(name, was_asked_for=was_asked_for, failure=(type_name(failure).rpartition(".")[2], message))
         raise SystemExit(1)
-    report("info", "%s: ended", member.context.service_name)
+    log_ended(name, was_asked_for=was_asked_for)

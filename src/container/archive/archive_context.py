@@ -393,7 +393,7 @@ class ArchiveContext:
 
     def _conclude_error_handlers(self) -> None:
         self.error_log = DistinctErrorLog(self.mark_file, self.clock)
-        self._logging_error_handler = LoggingErrorHandler(self.error_log, sys.stderr)
+        self._logging_error_handler = LoggingErrorHandler(self.error_log, sys.stderr, source=self.name)
         self.error_handler = chain_error_handlers(self._logging_error_handler, self._user_error_handler, None)
 
     def _conclude_client(self, settings: ArchiveSettings) -> None:

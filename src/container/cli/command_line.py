@@ -48,6 +48,10 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
         from container.node.command import dev_parser
 
         return dev_parser(_Parser, f"{program} dev").parse_args(arguments[1:])
+    if arguments[:1] == ["exporter"]:
+        from container.operate.exporter import exporter_parser
+
+        return exporter_parser(_Parser, f"{program} exporter").parse_args(arguments[1:])
     if arguments[:1] == ["node"]:
         from container.node.command import node_parser
 
@@ -84,6 +88,7 @@ def _parser(program: str, run: Callable[[Any], None]) -> argparse.ArgumentParser
     _add_run(words, run)
     words.add_parser("dev", help="run a cluster of one member for a service, all in this process", add_help=False)
     words.add_parser("node", help="the same for production, as a TOML file says", add_help=False)
+    words.add_parser("exporter", help="serve the metrics of nodes of this machine to Prometheus", add_help=False)
     words.add_parser("archive", help="run an archive beside a media driver", add_help=False)
     words.add_parser("consensus-module", help="run the consensus module of a cluster of one", add_help=False)
     words.add_parser("client", help="send to a cluster, measure it, show what it sends", add_help=False)
@@ -100,6 +105,7 @@ def _parser(program: str, run: Callable[[Any], None]) -> argparse.ArgumentParser
 
 def _add_run(words: Any, run: Callable[[Any], None]) -> None:
     # Many settings, which no other word needs.
+    from container.operate.metrics_server import add_metrics_port
     from container.settings.arguments import add_log_level, add_settings
     from container.settings.table import settings_table
 
@@ -118,6 +124,7 @@ def _add_run(words: Any, run: Callable[[Any], None]) -> None:
     parser.add_argument(
         "--config", metavar="FILE", help="TOML file with settings, by their names [AERON_CLUSTER_CONFIG_FILE]"
     )
+    add_metrics_port(parser)
     add_log_level(parser)
     add_settings(parser, settings_table(), without=("service_class_name",))  # the positional argument
     parser.set_defaults(command=run)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import enum
 
+MODULE_STATES = ("INIT", "ACTIVE", "SUSPENDED", "SNAPSHOT", "QUITTING", "TERMINATING", "CLOSED")
+"""States of a consensus module, as the counter of type 200 has them."""
+ROLES = ("FOLLOWER", "CANDIDATE", "LEADER")
+"""Roles of a member, as the counter of type 201 has them."""
+
 
 class CounterType(enum.IntEnum):
     """Type ids of the cluster's counters and of the archive's (upstream: AeronCounters.java)."""

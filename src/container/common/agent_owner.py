@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 
 from container.common import forks
 from container.common.error_texts import message_of, type_name
+from container.common.log_events import log_closing, log_ended, log_started
 from container.common.loggers import report
 from container.common.main_program import Ending, report_crashes
 from container.errors import AgentTermination, ConfigurationError, ContainerError, ForkedError, TimedOutError
@@ -278,17 +279,18 @@ def run_until_ended(make: type[AgentOwner], context: Any) -> None:
             report("info", "interrupted while starting")
             return
         owner.start()
-        report("info", "%s is ready: %s", context.name, context.summary())
+        log_started(context.name, f"{context.name} is ready: {context.summary()}")
         caught = end.wait()
     # From here on a second signal has its usual effect, so that a disk which never answers can be got rid of.
     if caught is not None:
-        report("info", "%s: closing %s", caught.name, context.name)
+        log_closing(context.name, caught.name)
     owner.close()
     failure = owner.failure
     if failure is not None and not getattr(failure, "is_expected", False):
-        report("error", "%s: ended by %s: %s", context.name, type_name(failure).rpartition(".")[2], message_of(failure))
+        found = type_name(failure).rpartition(".")[2], message_of(failure)
+        log_ended(context.name, was_asked_for=caught is not None, failure=found)
         raise SystemExit(1)
-    report("info", "%s: ended", context.name)
+    log_ended(context.name, was_asked_for=caught is not None)
 
 
 def _with_article(noun: str) -> str:

@@ -10,7 +10,9 @@ There may also be no memory. Python 3.13.0 frees code that is in use when it has
 from __future__ import annotations
 
 import linecache
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from container.common.regular_files import read_regular
@@ -50,25 +52,47 @@ _name_of_type = type.__dict__["__qualname__"].__get__
 _module_of_type = type.__dict__["__module__"].__get__
 
 _remarks: dict[int, str] = {}  # by id() of exceptions that are being reported
+_facts: dict[int, dict[str, Any]] = {}  # the same
+_OWN_DIRECTORY = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 _SOURCES_MAX = 64
 _sources: dict[str, list[str]] = {}  # lines by file name
 
 
-def report_with(remark: str, error: BaseException, handler: Callable[[BaseException], object]) -> None:
+def report_with(
+    remark: str,
+    error: BaseException,
+    handler: Callable[[BaseException], object],
+    facts: dict[str, Any] | None = None,
+) -> None:
     """Call a handler with an exception of which, until it returns, texts say more: where it came from, what it means.
 
-    The exception itself stays as it is: it may be raised again, or refuse to be changed.
+    The exception itself stays as it is: it may be raised again, or refuse to be changed. ``facts`` are what the remark
+    says, for programs.
     """
     _remarks[id(error)] = remark
+    if facts is not None:
+        _facts[id(error)] = facts
     try:
         handler(error)
     finally:
         _remarks.pop(id(error), None)
+        _facts.pop(id(error), None)
 
 
 def remark_on(error: BaseException) -> str:
     """The remark with which an exception is being reported, or an empty text."""
     return _remarks.get(id(error), "")
+
+
+def facts_on(error: BaseException) -> dict[str, Any]:
+    """The facts with which an exception is being reported, or that the end of an agent has: names and values."""
+    if not issubclass(type(error), AgentTermination):
+        return _facts.get(id(error), {})
+    try:
+        facts: Any = getattr(error, "facts", None)
+    except BaseException:  # as above
+        return {}
+    return facts if type(facts) is dict else {}
 
 
 def shorten(text: str, length_max: int) -> str:
@@ -209,7 +233,10 @@ def error_text(error: BaseException, *, has_message: bool = True) -> str:
 
 
 def stack_text(error: BaseException, *, has_message: bool = True) -> str:
-    """The traceback of an exception and of its causes, much as Python prints it."""
+    """The traceback of an exception and of its causes, much as Python prints it.
+
+    The container's frames that have called the user's code stand behind it.
+    """
     chain, left_out = _chain(error)
     parts = []
     for index in range(len(chain) - 1, -1, -1):
@@ -256,14 +283,15 @@ def _frames(error: BaseException) -> tuple[list[tuple[Any, int]], int]:
 
 def _one_text(error: BaseException, has_message: bool) -> str:
     frames, left_out = _frames(error)
+    own_count = 0
+    while own_count < len(frames) and _is_own(frames[own_count][0].co_filename):
+        own_count += 1
+    if own_count == len(frames):  # nobody else's
+        own_count = 0
+        if cause_of(error) is not None and issubclass(type(error), AgentTermination):
+            frames = []  # the cause says where
     lines = ["Traceback (most recent call last):"] if frames else []
-    for index, (code, line) in enumerate(frames):
-        if left_out > 0 and index == _FIRST_FRAMES:
-            lines.append(f"  ... {left_out} frames left out ...")
-        lines.append(f'  File "{shorten(code.co_filename, _NAME_LENGTH_MAX)}", line {line}, in {code.co_qualname}')
-        source = _source(code.co_filename, line)
-        if source:
-            lines.append(f"    {source}")
+    lines += _frame_lines(frames, own_count, len(frames), left_out)
     text = message_of(error, is_shown=has_message)
     lines.append(f"{type_name(error)}: {text}" if text else type_name(error))
     if has_message:
@@ -273,7 +301,28 @@ def _one_text(error: BaseException, has_message: bool) -> str:
         lines += [f"  + {headline(member, has_message=has_message)}" for member in members[:_MEMBERS_MAX]]
         if len(members) > _MEMBERS_MAX:
             lines.append(f"  + ... {len(members) - _MEMBERS_MAX} members left out ...")
+    if own_count > 0:
+        lines.append("Called by the container (most recent call last):")
+        lines += _frame_lines(frames, 0, own_count, left_out)
     return "\n".join(lines)
+
+
+def _frame_lines(frames: list[tuple[Any, int]], begin: int, end: int, left_out: int) -> list[str]:
+    lines = []
+    for index in range(begin, end):
+        code, line = frames[index]
+        if left_out > 0 and index == _FIRST_FRAMES:
+            lines.append(f"  ... {left_out} frames left out ...")
+        lines.append(f'  File "{shorten(code.co_filename, _NAME_LENGTH_MAX)}", line {line}, in {code.co_qualname}')
+        source = _source(code.co_filename, line)
+        if source:
+            lines.append(f"    {source}")
+    return lines
+
+
+def _is_own(file_name: str) -> bool:
+    """Whether a frame is of this package: compiled modules name their files from the root of the sources on."""
+    return file_name.startswith(("src/container/", "container/", _OWN_DIRECTORY))
 
 
 def _source(file_name: str, line: int) -> str:

@@ -20,9 +20,10 @@ from container.codecs.cluster cimport (
     CLUSTER_SCHEMA_ID, SESSION_MESSAGE_HEADER_ENCODED_LENGTH,
 )
 from container.codecs.messages import encode
-from container.common import forks
+from container.common import aeron_defaults, forks
 from container.common.aeron_defaults import CounterType
 from container.common.error_texts import message_of
+from container.common.log_events import log_event
 from container.common.sealed cimport hide, seal
 from container.common.semantic_version import format_version
 from container.consensus import channels
@@ -35,7 +36,7 @@ from container.consensus.cluster_session cimport ClusterSession
 from container.consensus.consensus_adapter cimport ConsensusAdapter
 from container.consensus.consensus_counters cimport recovery_state_key, recovery_state_label
 from container.consensus.consensus_module_adapter cimport ConsensusModuleAdapter
-from container.consensus.election import Election
+from container.consensus.election import Election, ElectionState
 from container.consensus.event_handler cimport ConsensusEventHandler
 from container.consensus.ingress_adapter cimport IngressAdapter
 from container.consensus.log_adapter cimport LogAdapter
@@ -63,6 +64,7 @@ from container.transport.seam cimport (
 )
 
 cdef enum:
+    NS_PER_MS = 1_000_000
     NULL_POSITION = -1
     SLOW_TICK_INTERVAL_NS = 10 * 1_000_000
     MARK_FILE_INTERVAL_NS = 1_000_000_000
@@ -286,7 +288,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     # The duty cycle
 
     def start(self):
-        """Begin: the first turns do it."""
+        """Begin: the first turns do the rest."""
+        self._counters.cycle.begin(self._clock.nano_time())
 
     cpdef int do_work(self) except? -1:
         """One turn; how much was done (int), 0 once it has ended.
@@ -486,6 +489,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
 
     def _start_up(self):
         cdef Counter counter
+        cdef int64_t begin_ns = self._clock.nano_time()
         settings = self._settings
         yield from answer(self._archive)        # the connect
         recording_id = self._recording_log.find_last_term_recording_id()
@@ -514,6 +518,11 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             yield from self._await_started_services()
         finally:
             counter.close()
+        log_event(
+            self.context.name, "recovered",
+            snapshot_recording_id=plan.snapshots[0].recording_id if plan.snapshots else NULL_VALUE,
+            log_position=position, leadership_term_id=term_id, cluster_time=timestamp,
+            append_position=plan.appended_log_position, duration_ms=(self._clock.nano_time() - begin_ns) // NS_PER_MS)
         self._begin_election(
             True, NULL_VALUE, plan.last_leadership_term_id, plan.last_term_base_log_position,
             self._counters.commit_position.get(), plan.appended_log_position)
@@ -957,11 +966,17 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
 
     def set_role(self, int role):
         """Take a role."""
+        if role != self._role:
+            log_event(self.context.name, "role_changed", role=aeron_defaults.ROLES[role],
+                      former_role=aeron_defaults.ROLES[self._role], leadership_term_id=self._leadership_term_id,
+                      log_position=self._counters.commit_position.get())
         self._role = role
         self._counters.node_role.set(role)
 
     def set_election_state(self, int state, str reason):
         """Show a state of the election."""
+        log_event(self.context.name, "election_state", state=ElectionState(state).name, reason=reason or "in order",
+                  leadership_term_id=self._leadership_term_id)
         self._counters.election_state.set(state)
 
     def now_ns(self):
@@ -1284,6 +1299,10 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return 0
 
     cdef int _set_state(self, ModuleState state, str reason) except -1:
+        if state != self._state:
+            log_event(self.context.name, "state_changed", state=aeron_defaults.MODULE_STATES[<int> state],
+                      former_state=aeron_defaults.MODULE_STATES[<int> self._state], reason=reason,
+                      log_position=self._counters.commit_position.get())
         self._state = state
         self._counters.module_state.set(<int64_t> state)
         return 0
@@ -1380,6 +1399,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return 0
 
     def _take_snapshot(self, int64_t log_position, int64_t timestamp, list acks):
+        cdef int64_t begin_ns = self._clock.nano_time()
         settings, log = self._settings, self._recording_log
         term_id = self._leadership_term_id
         for tracker in self._trackers:
@@ -1391,7 +1411,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         messages = snapshot_messages(
             self.sessions, self._timers, self._trackers, log_position, term_id, self._cluster_clock.time_unit,
             settings.app_version)
-        recording_id = yield from record_snapshot(
+        recording_id, length = yield from record_snapshot(
             self._archive, self._client, self._deadline, channel=settings.snapshot_channel,
             stream_id=settings.snapshot_stream_id, messages=messages)
         base = log.get_term_entry(term_id).term_base_log_position
@@ -1401,6 +1421,9 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         log.force()
         self._counters.snapshot_duration.end(self._clock.nano_time())
         self._counters.snapshot_count.increment()
+        log_event(
+            self.context.name, "snapshot_taken", log_position=log_position, leadership_term_id=term_id,
+            recording_id=recording_id, bytes=length, duration_ms=(self._clock.nano_time() - begin_ns) // NS_PER_MS)
 
     cdef int _poll_snapshot(self) except -1:
         cdef bint is_done = _is_done(self._snapshot, self._on_failed_snapshot)
@@ -1412,6 +1435,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     def _on_failed_snapshot(self, error):
         self._on_error(error)
         self._on_error(ClusterEvent(f"failed to take snapshot: {message_of(error)}"))
+        log_event(self.context.name, "snapshot_failed", leadership_term_id=self._leadership_term_id,
+                  reason=message_of(error))
         if isinstance(error, ArchiveError) and (
                 error.code == ArchiveError.STORAGE_SPACE or not self._archive.is_alive()):
             self._terminate(False, message_of(error))

@@ -398,7 +398,7 @@ class ConsensusModuleContext:
 
     def _conclude_files(self, settings: ConsensusModuleSettings) -> None:
         self.error_log = DistinctErrorLog(self.mark_file, self.clock)
-        self._logging_error_handler = LoggingErrorHandler(self.error_log, sys.stderr)
+        self._logging_error_handler = LoggingErrorHandler(self.error_log, sys.stderr, source=self.name)
         self.error_handler = chain_error_handlers(self._logging_error_handler, self._user_error_handler, None)
         level = settings.file_sync_level
         self.node_state_file = NodeStateFile.open(self._storage, self._cluster_dir, create=True, file_sync_level=level)

@@ -144,7 +144,7 @@ def begin_replay(
 def record_snapshot(
         AsyncArchive archive not None, Client client not None, Deadline deadline not None, *, str channel not None,
         int32_t stream_id, list messages not None):
-    """Publish messages and have the archive record them to the last byte; return the id of the recording (int).
+    """Publish messages and have the archive record them to the last byte; return the recording's id and bytes (int).
 
     Args:
         archive: where nothing else is asked for meanwhile.
@@ -189,7 +189,7 @@ def record_snapshot(
         # The counter is this recording's only if it still is after its value was read: ids are reused.
         if recording_counters.recording_id_of(counters, active.counter_id) != active.recording_id:
             raise ClusterError(f"recording has stopped unexpectedly: {active.recording_id}")
-        return active.recording_id
+        return active.recording_id, publication.position()
     finally:
         publication.close()
 

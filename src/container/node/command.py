@@ -8,16 +8,19 @@ from typing import Any
 
 from container.api import ClusteredService
 from container.common.error_texts import message_of, type_name
+from container.common.log_events import log_ended, log_started
 from container.common.loggers import report
 from container.common.main_program import Ending, report_crashes
 from container.common.object_path import create_object, search_current_directory
 from container.common.values import shown, suggestion
 from container.errors import ConfigurationError
 from container.node.cluster_node import PORT, ClusterNode
+from container.operate.metrics_server import add_metrics_port, serve_metrics
 from container.service.service_handler import ServiceHandler
 from container.settings.arguments import add_log_level, number, path
 from container.settings.sources import read_toml
 
+_SOURCE = "the node"
 _KINDS = {str: "a text", int: "a whole number", list: "a list of package.module:Class", dict: "a table of settings"}
 _NODE_KEYS: dict[str, type] = {
     "services": list,
@@ -26,6 +29,7 @@ _NODE_KEYS: dict[str, type] = {
     "port": int,
     "aeron_dir": str,
     "threading_mode": str,
+    "metrics_port": int,
     "driver": dict,
     "archive": dict,
     "consensus_module": dict,
@@ -63,6 +67,7 @@ def dev_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
         help=f"UDP port for clients; the four after it are used as well (default: {PORT})",
     )
     parser.add_argument("--aeron-dir", type=path, metavar="DIR", help="directory of the media driver that it starts")
+    add_metrics_port(parser)
     add_log_level(parser)
     parser.set_defaults(command=_run_dev)
     return parser
@@ -96,7 +101,8 @@ class _Start:
 
 
 def _run_dev(options: argparse.Namespace) -> None:
-    _run(options.services, {name: getattr(options, name) for name in ("directory", "host", "port", "aeron_dir")})
+    names = ("directory", "host", "port", "aeron_dir", "metrics_port")
+    _run(options.services, {name: getattr(options, name) for name in names})
 
 
 def _run_node(options: argparse.Namespace) -> None:
@@ -125,6 +131,7 @@ def _run_node(options: argparse.Namespace) -> None:
 
 
 def _run(paths: list[str], settings: dict[str, Any], launch: Callable[..., Any] = ClusterNode.launch) -> None:
+    metrics_port = settings.pop("metrics_port", None)
     search_current_directory()
     services: list[ClusteredService | ServiceHandler] = [create_object(each, "service") for each in paths]
     report_crashes()
@@ -136,17 +143,20 @@ def _run(paths: list[str], settings: dict[str, Any], launch: Callable[..., Any] 
         except KeyboardInterrupt:
             report("info", "interrupted while starting")
             return
-        with node:
+        with node, serve_metrics(metrics_port, node.directory):
             _print_connection(node)
+            log_started(_SOURCE, f"{_SOURCE} is ready in {node.directory}")
             caught = end.wait()
     if caught is not None:
         report("info", "%s: the node was closed", caught.name)
+        log_ended(_SOURCE, was_asked_for=True)
         return
     failure = node.failure
     if failure is not None:
-        report("error", "the node: ended by %s: %s", type_name(failure).rpartition(".")[2], message_of(failure))
+        found = type_name(failure).rpartition(".")[2], message_of(failure)
+        log_ended(_SOURCE, was_asked_for=False, failure=found)
         raise SystemExit(1)
-    report("info", "the node: ended")
+    log_ended(_SOURCE, was_asked_for=False)
 
 
 def _print_connection(node: Any) -> None:

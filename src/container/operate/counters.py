@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from container.common.aeron_defaults import CounterType
+from container.common.aeron_defaults import MODULE_STATES, ROLES, CounterType
 from container.files.cnc_file import CncFile, CounterRecord, FileFormatError
 from container.files.names import CNC_FILE_NAME
 from container.operate.answers import Answer, NoFactsError, named
@@ -14,8 +14,6 @@ from container.operate.facts import Counter, Counters
 from container.operate.marks import now_ms, read_cluster_mark
 from container.operate.places import find_cluster_dir, unreadable
 
-MODULE_STATES = ("INIT", "ACTIVE", "SUSPENDED", "SNAPSHOT", "QUITTING", "TERMINATING", "CLOSED")
-ROLES = ("FOLLOWER", "CANDIDATE", "LEADER")
 TOGGLES = ("INACTIVE", "NEUTRAL", "SUSPEND", "RESUME", "SNAPSHOT", "SHUTDOWN", "ABORT", "STANDBY_SNAPSHOT")
 NODE_TOGGLES = ("INACTIVE", "NEUTRAL", "REPLICATE_STANDBY_SNAPSHOT", "VALIDATE_RECORDING_LOG")
 ELECTION_STATES = (

@@ -15,7 +15,7 @@ from container.operate.places import find_archive_dir, find_cluster_dir
 from container.operate.recording_logs import facts_of, latest_snapshot, read_log
 
 _LOOK_AGAIN_S = 0.05
-_CHECKS_OF_READY = ("ACTIVE", "SUSPENDED", "SNAPSHOT")
+READY_STATES = ("ACTIVE", "SUSPENDED", "SNAPSHOT")
 
 
 def status(path: Path) -> Answer:
@@ -182,7 +182,7 @@ def _check_process(name: str, mark: MarkFile, reasons: list[str]) -> None:
 
 def _check_ready(counters: ClusterCounters, services: list[MarkFile], reasons: list[str]) -> None:
     state = counters.name(CounterType.CONSENSUS_MODULE_STATE)
-    if state not in _CHECKS_OF_READY:
+    if state not in READY_STATES:
         reasons.append(f"the consensus module's state is {state}")
     election = counters.name(CounterType.ELECTION_STATE)
     if election != "CLOSED":

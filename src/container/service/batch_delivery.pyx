@@ -62,7 +62,8 @@ cdef class BatchDelivery:
             raise AgentTermination(
                 f"on_session_messages raised {type_name(error)} outside of an iteration over its messages: "
                 "which one to skip cannot be known, and the members would diverge") from error
-        self._cluster.skip_message("on_session_messages", self._messages._current_session_id(), error)
+        self._cluster.skip_message(
+            "on_session_messages", self._messages._current_session_id(), self._messages._current_length(), error)
         if self._cluster._loose_ends is not None:
             self._cluster.report_loose_ends()
         self._messages = self._messages._rest()

@@ -19,10 +19,13 @@ cdef class BoundedLogAdapter(FragmentHandler):
     cdef int _fragment_limit
     cdef Clock _clock
     cdef int64_t _poll_end_ns
+    cdef bint is_slow                       # the last poll ended as its time was over
+    cdef int _slow_template_id              # of the message with which it was
     cdef void join(self, Subscription subscription, Image image, int64_t max_log_position) noexcept
     cdef bint is_joined(self) noexcept
     cdef bint is_done(self) noexcept
     cdef int64_t position(self) noexcept
+    cdef str slow_callback(self)            # with which the last poll came to its end; "" for one that may be slow
     cdef str event_name(self)               # what kind of message that was, as upstream names it
     cdef int poll(self, int64_t limit) except -1
     cdef Subscription leave(self)           # the subscription, for the caller to close

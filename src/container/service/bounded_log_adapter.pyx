@@ -34,6 +34,14 @@ cdef dict _NAMES = {
     codec.NEW_LEADERSHIP_TERM_EVENT_TEMPLATE_ID: "NewLeadershipTermEvent",
 }
 
+cdef dict _CALLBACKS = {
+    codec.SESSION_MESSAGE_HEADER_TEMPLATE_ID: "on_session_message",
+    codec.TIMER_EVENT_TEMPLATE_ID: "on_timer_event",
+    codec.SESSION_OPEN_EVENT_TEMPLATE_ID: "on_session_open",
+    codec.SESSION_CLOSE_EVENT_TEMPLATE_ID: "on_session_close",
+    codec.NEW_LEADERSHIP_TERM_EVENT_TEMPLATE_ID: "on_new_leadership_term_event",
+}
+
 
 cdef class BoundedLogAdapter(FragmentHandler):
     """Feeds the events of a log image to an :class:`EventHandler`."""
@@ -66,7 +74,11 @@ cdef class BoundedLogAdapter(FragmentHandler):
             return "unknown"
         return _NAMES.get(self._event_template_id, f"template {self._event_template_id}")
 
+    cdef str slow_callback(self):
+        return _CALLBACKS.get(self._slow_template_id, "")
+
     cdef int poll(self, int64_t limit) except -1:
+        self.is_slow = False
         self._poll_end_ns = self._clock.coarse_nano_time() + POLL_TIME_LIMIT_NS
         return self._image.bounded_controlled_poll(self, limit, self._fragment_limit)
 
@@ -99,7 +111,12 @@ cdef class BoundedLogAdapter(FragmentHandler):
             if message.template_id == codec.SESSION_MESSAGE_HEADER_TEMPLATE_ID:
                 check_codec(result, "SessionMessageHeader")
             self._on_event(message.template_id, buffer, length, header)
-        return ACTION_CONTINUE if self._clock.coarse_nano_time() < self._poll_end_ns else ACTION_BREAK
+        if self._clock.coarse_nano_time() < self._poll_end_ns:
+            return ACTION_CONTINUE
+        self.is_slow = True
+        self._slow_template_id = (
+            codec.SESSION_MESSAGE_HEADER_TEMPLATE_ID if result == sbe.SBE_OK else message.template_id)
+        return ACTION_BREAK
 
     cdef int _on_event(
             self, int template_id, const uint8_t* buffer, size_t length, const FrameHeader* header) except -1:

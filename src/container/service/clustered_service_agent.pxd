@@ -61,6 +61,12 @@ cdef class ClusteredServiceAgent(EventHandler):
     cdef int _lifecycle_callback                # the callback in progress from which nothing may be sent
     cdef int _event                             # the event of the log whose callback is in progress
     cdef int64_t _event_id                      # of its session, timer or term
+    cdef size_t _message_length                 # of the last session message
+    cdef str _name                              # of the service, for what is logged
+    cdef int64_t _opened_count                  # sessions, since they were logged last
+    cdef int64_t _closed_count
+    cdef int64_t _sessions_reported_ns
+    cdef int64_t _snapshot_length               # bytes of the last snapshot that was taken
     cdef bint _is_gap_late                      # nothing came of the gap in time, and it is looked once more
     cdef bint _halts_on_error                   # callback_error_policy
     cdef bint _is_service_active
@@ -81,7 +87,7 @@ cdef class ClusteredServiceAgent(EventHandler):
     cdef int _await_commit_position(self) except -1
     cdef int _recover_state(self) except -1
     cdef int32_t _await_recovery_state(self) except -1
-    cdef int _load_snapshot(self, int64_t recording_id) except -1
+    cdef int64_t _load_snapshot(self, int64_t recording_id) except -1
     cdef int _do_work(self) except? -1
     cdef bint _tick(self, int64_t now_ns) except -1
     cdef int _slow_tick(self) except -1
@@ -94,8 +100,8 @@ cdef class ClusteredServiceAgent(EventHandler):
     cdef int _background_work(self, int64_t now_ns) except -1
     cdef int _poll_log(self) except -1
     cdef int _skip_event(self, object error) except -1
-    cdef int _skip(self, str name, int64_t log_position, str what, object error) except -1
-    cdef int _report_with(self, str remark, object error) except -1
+    cdef int _skip(self, str name, int64_t log_position, str what, dict facts, object error) except -1
+    cdef int _report_with(self, str remark, object error, dict facts=*) except -1
     cdef int _report_at_end(self, object error, str remark=*) except -1
     cdef int _begin_event(self, int64_t log_position, int64_t timestamp) except -1
     cdef int _deliver_batch(self) except -1
@@ -117,6 +123,8 @@ cdef class ClusteredServiceAgent(EventHandler):
     cdef int _disconnect(self, ContainerClientSession session) except -1
     cdef int _disconnect_egress(self) except -1
     cdef int _close_resource(self, object resource) except -1
+    cdef int _report_sessions(self) except -1
+    cdef int _report_if_slow(self, str callback, int64_t begin_ns) except -1
     cdef int64_t _take_snapshot(self, int64_t log_position, int64_t leadership_term_id) except? -1
     cdef int _snapshot(self, int64_t log_position, int64_t leadership_term_id) except -1
     cdef int64_t _report_too_long(self, ContainerClientSession session, size_t length, int32_t limit) except? -6

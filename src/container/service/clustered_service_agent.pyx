@@ -10,7 +10,8 @@ from libc.string cimport memcpy
 
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
-from container.common import error_texts, forks, loggers
+from container.common import aeron_defaults, error_texts, forks, loggers
+from container.common.log_events import log_event
 from container.common.channel_uri import replace_alias
 from container.common.sealed cimport seal
 from container.common.semantic_version import format_version
@@ -68,6 +69,9 @@ cdef enum:
     TERMINATION_ACK_ATTEMPTS = 5
     LOG_IMAGE_TIMEOUT_S = 30
     CONNECT_WAIT_NS = 1_000_000_000         # how long the driver's answers to egress are waited for
+    SLOW_CALLBACK_NS = 100_000_000
+    SESSIONS_INTERVAL_S = 10                # between reports of how many came and went
+    NS_PER_MS = 1_000_000
     MAX_CONNECTING = 4                      # sessions whose egress the driver is asked for at a time
     CLUSTER_ACTION_FLAGS_DEFAULT = 0
     CLUSTER_ACTION_FLAGS_STANDBY_SNAPSHOT = 1
@@ -80,7 +84,7 @@ cdef enum:
     LIFECYCLE_DO_BACKGROUND_WORK = 4
     LIFECYCLE_ON_TAKE_SNAPSHOT = 5
 
-cdef tuple _ROLE_NAMES = ("FOLLOWER", "CANDIDATE", "LEADER")
+cdef tuple _ROLE_NAMES = aeron_defaults.ROLES
 cdef tuple _LIFECYCLE_NAMES = (
     "none", "on_start", "on_terminate", "on_role_change", "do_background_work", "on_take_snapshot")
 
@@ -97,6 +101,12 @@ cdef enum:
 cdef tuple _EVENT_CALLBACKS = (
     "the container", "on_session_message", "on_timer_event", "on_session_open", "on_session_close",
     "on_new_leadership_term_event", "on_take_snapshot",
+)
+
+# The same names as fields of what is logged.
+cdef tuple _EVENT_FIELDS = (
+    "", "cluster_session_id", "correlation_id", "cluster_session_id", "cluster_session_id", "leadership_term_id",
+    "leadership_term_id",
 )
 
 # What distinguishes an event from others.
@@ -172,6 +182,8 @@ cdef class ClusteredServiceAgent(EventHandler):
         self._requested_ack_position = NULL_VALUE
         self._last_commit_position = NULL_VALUE
         self._last_tick_ns = self._clock.nano_time() - SLOW_TICK_NS - 1
+        self._sessions_reported_ns = self._last_tick_ns - SESSIONS_INTERVAL_S * <int64_t> 1_000_000_000
+        self._name = context.service_name
         self._mark_file_ms = NULL_VALUE - MARK_FILE_UPDATE_INTERVAL_MS
         self._connecting = []
         self._standby_snapshot_flags = CLUSTER_ACTION_FLAGS_DEFAULT
@@ -256,6 +268,7 @@ cdef class ClusteredServiceAgent(EventHandler):
                 self._client.remove_listener(self._listener)
             except BaseException as error:
                 self._report_at_end(error)
+        self._report_sessions()
         if not self._is_aborted:
             if self._is_service_active:
                 self._is_service_active = False
@@ -353,7 +366,8 @@ cdef class ClusteredServiceAgent(EventHandler):
     cdef int _recover_state(self) except -1:
         cdef RecoveryState state
         cdef int32_t counter_id = self._await_recovery_state()
-        cdef int64_t recording_id = NULL_VALUE
+        cdef int64_t recording_id = NULL_VALUE, length = 0
+        cdef int64_t begin_ns = self._clock.nano_time()
         cdef object failure = None
         read_recovery_state(self._counters, counter_id, &state)
         self._log_position = state.log_position
@@ -366,7 +380,7 @@ cdef class ClusteredServiceAgent(EventHandler):
                 self._handler.on_start(self, None)
             else:
                 recording_id = snapshot_recording_id(self._counters, counter_id, self._service_id)
-                self._load_snapshot(recording_id)
+                length = self._load_snapshot(recording_id)
         except AgentTermination:
             raise
         except BaseException as error:
@@ -388,9 +402,15 @@ cdef class ClusteredServiceAgent(EventHandler):
                 f"logPosition={state.log_position} clusterTime={state.timestamp} "
                 f"snapshotRecordingId={recording_id}: {type(failure).__name__}: {failure}"
                 f"{_advice(recording_id, failure)}") from failure
+        log_event(
+            self._name, "recovered", snapshot_recording_id=recording_id, log_position=state.log_position,
+            leadership_term_id=state.leadership_term_id, cluster_time=state.timestamp, bytes=length,
+            duration_ms=(self._clock.nano_time() - begin_ns) // NS_PER_MS)
         return 0
 
-    cdef int _load_snapshot(self, int64_t recording_id) except -1:
+    cdef int64_t _load_snapshot(self, int64_t recording_id) except -1:
+        """How many bytes the recording has.
+        """
         cdef SnapshotReader reader = self._snapshot_store.open(recording_id, self._cluster_idle)
         cdef SnapshotLoader loader
         cdef SnapshotImage image
@@ -416,9 +436,9 @@ cdef class ClusteredServiceAgent(EventHandler):
                 image.report_unread()
             finally:
                 image._end()
+            return reader.stop_position
         finally:
             reader.close()
-        return 0
 
     cdef int on_snapshot_session(
             self, int64_t cluster_session_id, int32_t response_stream_id, str response_channel,
@@ -453,6 +473,9 @@ cdef class ClusteredServiceAgent(EventHandler):
             raise ClusterTermination(is_expected=True)
         if self._connecting:
             self._poll_connecting()
+        if ((self._opened_count or self._closed_count)
+                and self._last_tick_ns - self._sessions_reported_ns >= SESSIONS_INTERVAL_S * <int64_t> 1_000_000_000):
+            self._report_sessions()
         now_ms = self._clock.epoch_ms()
         # Others judge the owner by the time of day, so its jumps, back and forth, show immediately.
         if not 0 <= now_ms - self._mark_file_ms < MARK_FILE_UPDATE_INTERVAL_MS:
@@ -632,6 +655,9 @@ cdef class ClusteredServiceAgent(EventHandler):
 
         # From here on nothing may be raised: a leader that is left half joined answers nobody.
         self._member_id = event.member_id
+        log_event(self._name, "log_joined", log_position=event.log_position, member_id=event.member_id,
+                  role=_ROLE_NAMES[event.role] if 0 <= event.role <= ROLE_LEADER else event.role,
+                  log_session_id=event.session_id)
         try:
             self._mark_file.set_member_id(event.member_id)
         except Exception as error:
@@ -747,9 +773,13 @@ cdef class ClusteredServiceAgent(EventHandler):
 
     cdef int _set_role(self, int32_t role) except -1:
         cdef int callback = self._lifecycle_callback
+        cdef int64_t begin_ns
         if role == self._role:
             return 0
+        log_event(self._name, "role_changed", role=_ROLE_NAMES[role], former_role=_ROLE_NAMES[self._role],
+                  log_position=self._log_position)
         self._role = role
+        begin_ns = self._clock.nano_time()
         self._lifecycle_callback = LIFECYCLE_ON_ROLE_CHANGE
         try:
             self._handler.on_role_change(role)
@@ -759,6 +789,24 @@ cdef class ClusteredServiceAgent(EventHandler):
                 "anyway", error)
         finally:
             self._lifecycle_callback = callback
+        self._report_if_slow(_LIFECYCLE_NAMES[LIFECYCLE_ON_ROLE_CHANGE], begin_ns)
+        return 0
+
+    # --- what is logged
+
+    cdef int _report_sessions(self) except -1:
+        if self._opened_count or self._closed_count:
+            log_event(self._name, "sessions", open=len(self._sessions), opened=self._opened_count,
+                      closed=self._closed_count, log_position=self._log_position)
+            self._opened_count = self._closed_count = 0
+            self._sessions_reported_ns = self._last_tick_ns
+        return 0
+
+    cdef int _report_if_slow(self, str callback, int64_t begin_ns) except -1:
+        cdef int64_t duration_ns = self._clock.nano_time() - begin_ns
+        if callback and duration_ns >= SLOW_CALLBACK_NS and self._parent_id == 0:
+            log_event(self._name, "slow_callback", callback=callback, duration_ms=duration_ns // NS_PER_MS,
+                      log_position=self._log_position)
         return 0
 
     # --- log
@@ -778,6 +826,9 @@ cdef class ClusteredServiceAgent(EventHandler):
             if self._loose_ends is not None:    # of the callback that raised
                 self.report_loose_ends()
             polled = 1
+        if self._log_adapter.is_slow:
+            self._report_if_slow(
+                self._log_adapter.slow_callback(), self._log_adapter._poll_end_ns - SLOW_CALLBACK_NS)
         self._deliver_batch()                   # also what stands before the frame that is skipped
         return polled
 
@@ -790,28 +841,37 @@ cdef class ClusteredServiceAgent(EventHandler):
         if event == EVENT_NONE:
             what = f"message={self._log_adapter.event_name()}"
             log_position = max(log_position, self._log_adapter.event_position)
-        return self._skip(_EVENT_CALLBACKS[event], log_position, what, error)
+            return self._skip(_EVENT_CALLBACKS[event], log_position, what, {}, error)
+        if event == EVENT_SESSION_MESSAGE:
+            return self.skip_message(_EVENT_CALLBACKS[event], self._event_id, self._message_length, error)
+        return self._skip(
+            _EVENT_CALLBACKS[event], log_position, what, {_EVENT_FIELDS[event]: self._event_id}, error)
 
-    cdef int skip_message(self, str name, int64_t cluster_session_id, object error) except -1:
-        return self._skip(name, self._log_position, f"clusterSessionId={cluster_session_id}", error)
+    cdef int skip_message(self, str name, int64_t cluster_session_id, size_t length, object error) except -1:
+        return self._skip(name, self._log_position, f"clusterSessionId={cluster_session_id} messageLength={length}",
+                          {"cluster_session_id": cluster_session_id, "message_length": length}, error)
 
-    cdef int _skip(self, str name, int64_t log_position, str what, object error) except -1:
+    cdef int _skip(self, str name, int64_t log_position, str what, dict facts, object error) except -1:
+        cdef dict known = {
+            "callback": name, "log_position": log_position, "cluster_time": self._cluster_time, **facts}
         cdef str where = f"in the event at logPosition={log_position} clusterTime={self._cluster_time} {what}"
         if self._parent_id != 0:
             raise error
         if self._halts_on_error or callback_errors.is_foreign(error):
-            raise AgentTermination(
+            termination = AgentTermination(
                 f"{name} raised {error_texts.type_name(error)} {where}: this member ends, as without the event its "
                 "state could differ from the other members'. It replays the event at its next start: if all members "
-                "end here, repair the service on all of them, then start them") from error
-        return self._report_with(f"{name} raised this {where}, which this member skips", error)
+                "end here, repair the service on all of them, then start them")
+            termination.facts = known
+            raise termination from error
+        return self._report_with(f"{name} raised this {where}, which this member skips", error, known)
 
     cdef int report(self, object error) except -1:
         self._on_error(error)
         return 0
 
-    cdef int _report_with(self, str remark, object error) except -1:
-        error_texts.report_with(remark, error, self._on_error)
+    cdef int _report_with(self, str remark, object error, dict facts=None) except -1:
+        error_texts.report_with(remark, error, self._on_error, facts)
         return 0
 
     cdef void set_event(self, int64_t log_position, int64_t timestamp) noexcept:
@@ -824,8 +884,12 @@ cdef class ClusteredServiceAgent(EventHandler):
         return 0
 
     cdef int _deliver_batch(self) except -1:
+        cdef int64_t begin_ns
         if self._batch is not None:
+            begin_ns = self._clock.coarse_nano_time()
             self._batch.deliver()
+            if self._clock.coarse_nano_time() - begin_ns >= SLOW_CALLBACK_NS:
+                self._report_if_slow("on_session_messages", begin_ns)
         return 0
 
     cdef int on_session_message(
@@ -837,6 +901,7 @@ cdef class ClusteredServiceAgent(EventHandler):
         self.set_event(log_position, timestamp)
         self._event = EVENT_SESSION_MESSAGE
         self._event_id = cluster_session_id
+        self._message_length = length
         self._handler.on_session_message(
             self._sessions.get(cluster_session_id), timestamp, payload, length, header)
         self._event = EVENT_NONE
@@ -873,6 +938,7 @@ cdef class ClusteredServiceAgent(EventHandler):
                 self._disconnect(session)
                 raise
         self._sessions.add(session)
+        self._opened_count += 1
         self._event = EVENT_SESSION_OPEN
         self._event_id = cluster_session_id
         self._handler.on_session_open(session, timestamp)
@@ -892,6 +958,7 @@ cdef class ClusteredServiceAgent(EventHandler):
                 f"unknown session close: clusterSessionId={cluster_session_id} closeReason={close_reason} "
                 f"leadershipTermId={leadership_term_id} logPosition={log_position}"))
             return 0
+        self._closed_count += 1
         self._disconnect(session)
         self._event = EVENT_SESSION_CLOSE
         self._event_id = cluster_session_id
@@ -924,6 +991,8 @@ cdef class ClusteredServiceAgent(EventHandler):
         codec.session_message_header_put_leadership_term_id(self._session_header, leadership_term_id)
         self._begin_event(log_position, timestamp)
         self._time_unit = time_unit
+        log_event(self._name, "term_began", leadership_term_id=leadership_term_id, leader_member_id=leader_member_id,
+                  log_position=log_position)
         self._handler.on_new_leadership_term_event(
             leadership_term_id, log_position, timestamp, term_base_log_position, leader_member_id, log_session_id,
             time_unit, app_version)
@@ -996,7 +1065,9 @@ cdef class ClusteredServiceAgent(EventHandler):
         cdef str what = f"no snapshot was taken at logPosition={log_position} leadershipTermId={leadership_term_id}"
         cdef str remark = (f"{what}: the state is as it was and the log goes on, but this member's next start replays "
                            "from the snapshot before. Repair the cause, then have a snapshot taken again")
-        self._snapshot_duration_tracker.begin(self._clock.nano_time())
+        cdef int64_t begin_ns = self._clock.nano_time()
+        log_event(self._name, "snapshot_begun", log_position=log_position, leadership_term_id=leadership_term_id)
+        self._snapshot_duration_tracker.begin(begin_ns)
         try:
             recording_id = self._take_snapshot(log_position, leadership_term_id)
         except BaseException as error:
@@ -1005,6 +1076,13 @@ cdef class ClusteredServiceAgent(EventHandler):
             failure = error
         finally:
             self._snapshot_duration_tracker.end(self._clock.nano_time())
+        if failure is None:
+            log_event(self._name, "snapshot_taken", log_position=log_position, leadership_term_id=leadership_term_id,
+                      recording_id=recording_id, bytes=self._snapshot_length,
+                      duration_ms=(self._clock.nano_time() - begin_ns) // NS_PER_MS)
+        else:
+            log_event(self._name, "snapshot_failed", log_position=log_position, leadership_term_id=leadership_term_id,
+                      duration_ms=(self._clock.nano_time() - begin_ns) // NS_PER_MS)
         try:
             self._ack(log_position, recording_id)
         except BaseException:
@@ -1053,6 +1131,7 @@ cdef class ClusteredServiceAgent(EventHandler):
             waiting = RecordingWait(writer, self, f"the archive to finish snapshot recording {writer.recording_id}")
             while not writer.is_complete():
                 waiting.turn()
+            self._snapshot_length = writer.publication.position()
             return writer.recording_id
         finally:
             writer.close()

@@ -52,7 +52,7 @@ cdef class EventHandler(Cluster):
     cdef int check_interrupted(self) except -1              # raises AgentTermination when the agent is to end
     cdef int report(self, object error) except -1           # counts and logs what goes no further
     # Report the error of a message that is skipped; raise AgentTermination from it when it must not be skipped.
-    cdef int skip_message(self, str name, int64_t cluster_session_id, object error) except -1
+    cdef int skip_message(self, str name, int64_t cluster_session_id, size_t length, object error) except -1
 
     # A request that was not sent, by name and id. It counts as lost unless one for the same thing is sent after it.
     cdef bint request_failed(self, str name, int64_t request_id) except -1      # always False

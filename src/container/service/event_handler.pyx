@@ -76,7 +76,7 @@ cdef class EventHandler(Cluster):
     cdef int report(self, object error) except -1:
         return 0
 
-    cdef int skip_message(self, str name, int64_t cluster_session_id, object error) except -1:
+    cdef int skip_message(self, str name, int64_t cluster_session_id, size_t length, object error) except -1:
         raise error
 
     cdef int64_t now_ns(self) noexcept:

@@ -34,6 +34,7 @@ cdef class SessionMessages:
     cdef bint _is_left_early(self) noexcept     # the callback has returned, and its iteration is not at the end
     cdef bint _is_at_a_message(self) noexcept
     cdef int64_t _current_session_id(self) noexcept     # of that message
+    cdef size_t _current_length(self) noexcept
     cdef SessionMessages _rest(self)        # a new one with what follows the message that the iteration is at
     cdef Py_ssize_t _at(self, Py_ssize_t index) except -1
     cdef SessionMessages _emptied(self)     # itself without messages, or a new one if somebody else refers to it

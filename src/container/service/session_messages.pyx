@@ -139,6 +139,9 @@ cdef class SessionMessages:
     cdef int64_t _current_session_id(self) noexcept:
         return self._session_ids._data[self._current]
 
+    cdef size_t _current_length(self) noexcept:
+        return <size_t> (self._offsets._data[self._current + 1] - self._offsets._data[self._current])
+
     cdef void _end(self) noexcept:
         self._thread = 0
 

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from container.common.loggers import FORMAT_VARIABLE, LEVEL_VARIABLE, LOG_FORMATS, LOG_LEVELS, choice
 from container.common.values import is_path, shown, whole_number
 from container.errors import ConfigurationError
 from container.settings.setting import Setting
 from container.settings.sources import parse_text
 
 _MAX_S = 1_000_000_000
-_LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 def number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
@@ -50,8 +50,17 @@ def path(text: str) -> Path:
 def add_log_level(
     parser: argparse.ArgumentParser, default: str = "info", about: str = "what is logged to standard error"
 ) -> None:
-    """Add the option ``--log-level``."""
-    parser.add_argument("--log-level", choices=_LOG_LEVELS, default=default, help=f"{about} (default: {default})")
+    """Add the options ``--log-level`` and ``--log-format``."""
+    level = choice(LEVEL_VARIABLE, LOG_LEVELS, default)
+    parser.add_argument(
+        "--log-level", choices=LOG_LEVELS, default=level, help=f"{about} (default: {default}) [{LEVEL_VARIABLE}]"
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=LOG_FORMATS,
+        default=choice(FORMAT_VARIABLE, LOG_FORMATS, "text"),
+        help=f"text for people, or a line of JSON for each record (default: text) [{FORMAT_VARIABLE}]",
+    )
 
 
 def add_settings(

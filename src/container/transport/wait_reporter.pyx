@@ -25,8 +25,9 @@ cdef class WaitReporter:
         cdef int64_t now_ns = self._clock.nano_time()
         if now_ns >= self._next_report_ns:
             self._next_report_ns = now_ns + REPORT_INTERVAL_S * <int64_t> NS_PER_S
-            report(
-                "warning", "still waiting for %s after %d s", self._what, (now_ns - self._begin_ns) // NS_PER_S)
+            waited_s = (now_ns - self._begin_ns) // NS_PER_S
+            report("warning", "still waiting for %s after %d s", self._what, waited_s, event="waiting",
+                   fields={"what": self._what, "waited_s": waited_s})
         return 0
 
 

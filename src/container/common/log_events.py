@@ -1,0 +1,116 @@
+"""The events of a member's life that are logged: their names, levels and texts, and a limit for each.
+
+An event is a record of Python's `logging` with two more attributes: ``event`` (str, its name) and ``fields`` (dict of
+str to int, float, str or bool). The text for people has the same fields, in the spelling of Aeron's texts. Names and
+fields are listed in docs/logs.md and stay as they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from container.common.loggers import report
+
+LIMIT_COUNT = 20
+"""Records of one event that are logged within :data:`LIMIT_S`; the next one says how many were left out."""
+LIMIT_S = 10.0
+
+
+class LogEvent(NamedTuple):
+    """An event: the level it is logged at, and its sentence."""
+
+    level: str
+    sentence: str
+
+
+EVENTS: dict[str, LogEvent] = {
+    "recovered": LogEvent("info", "recovered"),
+    "log_joined": LogEvent("info", "joined the log"),
+    "role_changed": LogEvent("info", "the role changed"),
+    "term_began": LogEvent("info", "a leadership term began"),
+    "state_changed": LogEvent("info", "the state changed"),
+    "election_state": LogEvent("debug", "the election's state changed"),
+    "snapshot_begun": LogEvent("info", "a snapshot begins"),
+    "snapshot_taken": LogEvent("info", "a snapshot was taken"),
+    "snapshot_failed": LogEvent("warning", "no snapshot was taken"),
+    "sessions": LogEvent("info", "sessions came or went"),
+    "slow_callback": LogEvent("warning", "a callback was slow"),
+}
+"""Events that are logged through :func:`log_event`."""
+
+_counts: dict[str, tuple[float, int, int]] = {}  # begin of the time that the limit is for, logged in it, left out
+
+
+def log_event(
+    source: str, event: str, *, monotonic: Callable[[], float] = time.monotonic, **fields: int | float | str
+) -> None:
+    """Log an event of :data:`EVENTS`. Never raise.
+
+    Args:
+        source: of whom it is reported: the name of a service, or what else runs.
+        event: its name.
+        monotonic: a clock for the limit, in seconds.
+        fields: what is reported of it, in the order of the text.
+    """
+    try:
+        begin, count, left_out = _counts.get(event, (-LIMIT_S, 0, 0))
+        now = monotonic()
+        if now - begin >= LIMIT_S:
+            begin, count = now, 0
+        if count >= LIMIT_COUNT:
+            _counts[event] = begin, count, left_out + 1
+            return
+        _counts[event] = begin, count + 1, 0
+        if left_out > 0:
+            fields["left_out"] = left_out
+        known = EVENTS[event]
+        report(
+            known.level,
+            "%s: %s: %s",
+            source,
+            known.sentence,
+            fields_text(fields),
+            event=event,
+            fields={"source": source, **fields},
+        )
+    except BaseException:  # no memory: nothing that is logged may end a member
+        return
+
+
+def log_started(source: str, text: str) -> None:
+    """Log the event ``started``: a program is ready. Never raise."""
+    report("info", "%s", text, event="started", fields={"source": source})
+
+
+def log_closing(source: str, signal: str) -> None:
+    """Log the event ``closing``: a signal (its name) ends a program. Never raise."""
+    report("info", "%s: closing %s", signal, source, event="closing", fields={"source": source, "signal": signal})
+
+
+def log_ended(source: str, *, was_asked_for: bool, failure: tuple[str, str] | None = None) -> None:
+    """Log the event ``ended``: why a program ended, and its exit code. Never raise.
+
+    Args:
+        source: what ended.
+        was_asked_for: by a signal.
+        failure: type and message of the exception that ended it; None where that was in order.
+    """
+    if failure is not None:
+        kind, message = failure
+        fields = {"source": source, "reason": message, "error": kind, "exit_code": 1}
+        report("error", "%s: ended by %s: %s", source, kind, message, event="ended", fields=fields)
+        return
+    reason = "a signal" if was_asked_for else "the cluster"
+    report("info", "%s: ended", source, event="ended", fields={"source": source, "reason": reason, "exit_code": 0})
+
+
+def fields_text(fields: dict[str, int | float | str]) -> str:
+    """``name=value`` for each field, with names as Aeron's texts have them: ``log_position`` is ``logPosition``."""
+    return " ".join([f"{_camel(name)}={value}" for name, value in fields.items()])
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join([each.capitalize() for each in others])

@@ -1,0 +1,162 @@
+"""Serves the metrics of nodes to Prometheus, and to OpenTelemetry by the same names."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from container.common.log_events import log_closing, log_started
+from container.common.main_program import Ending
+from container.errors import ConfigurationError, ContainerError
+from container.operate.metrics import METRICS, Metric, Sample, sample_nodes
+from container.settings.arguments import add_log_level, number, path
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter
+    from prometheus_client.core import Metric as Family
+
+_DIRECTORY_VARIABLE = "AERON_CLUSTER_DIR"
+_PORT_MAX = 65_535
+HINT = 'pip install "aeron-cluster-container[operate]"'
+HOST = "localhost"
+PORT = 9644
+
+
+class NodeCollector:
+    """What a registry of prometheus_client collects: the metrics of nodes, read anew each time.
+
+    Register it in a registry of your own to serve them beside others:
+    ``prometheus_client.REGISTRY.register(NodeCollector([Path("/var/lib/cluster")]))``.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = list(paths)
+
+    def describe(self) -> Iterable[Family]:
+        """Return all metrics, without values."""
+        return [_family(metric) for metric in METRICS]
+
+    def collect(self) -> Iterable[Family]:
+        """Read all nodes, and return their metrics with values."""
+        families = {metric: _family(metric) for metric in METRICS}
+        for sample in sample_nodes(self._paths):
+            families[sample.metric].add_metric(sample.labels, sample.value)
+        return list(families.values())
+
+
+def _family(metric: Metric) -> Any:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    kind = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
+    return kind(metric.name, metric.help, labels=metric.labels)
+
+
+class Exporter:
+    """Serves the metrics of nodes over HTTP, at ``/metrics``, on threads of its own.
+
+    Args:
+        paths: directories of nodes.
+        host: name or address to listen on.
+        port: to listen on; 0 for one that is free.
+
+    Raises:
+        ConfigurationError: prometheus_client is not installed.
+        ContainerError: nothing can be listened on there.
+    """
+
+    def __init__(self, paths: Sequence[Path], host: str = HOST, port: int = PORT) -> None:
+        try:
+            from prometheus_client import CollectorRegistry, start_http_server
+        except ImportError as error:
+            raise ConfigurationError(f"metrics need the package prometheus-client: {HINT}") from error
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(NodeCollector(paths))
+        try:
+            self._server, self._thread = start_http_server(port, host, registry)
+        except OSError as error:
+            raise ContainerError(
+                f"metrics cannot be served on {host}:{port}: {error.strerror}; choose another port"
+            ) from error
+        self.port: int = self._server.server_port
+        """The port on which it listens."""
+
+    def close(self) -> None:
+        """End it. May be called twice."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def register_instruments(meter: Meter, paths: Sequence[Path]) -> None:
+    """Make an instrument of OpenTelemetry of each metric: observable, named as for Prometheus, with its labels.
+
+    Nodes are read once for each collection of each instrument.
+
+    Args:
+        meter: of your application's meter provider, which exports the values.
+        paths: directories of nodes.
+    """
+    for metric in METRICS:
+        make = meter.create_observable_counter if metric.is_counter else meter.create_observable_gauge
+        make(metric.name, [_observer(metric, list(paths))], description=metric.help)
+
+
+def _observer(metric: Metric, paths: Sequence[Path]) -> Callable[[Any], Iterable[Any]]:
+    from opentelemetry.metrics import Observation
+
+    def observe(_options: Any) -> Iterable[Any]:
+        return [_observation(Observation, sample) for sample in sample_nodes(paths) if sample.metric == metric]
+
+    return observe
+
+
+def _observation(make: Callable[..., Any], sample: Sample) -> Any:
+    return make(sample.value, dict(zip(sample.metric.labels, sample.labels, strict=True)))
+
+
+# The command.
+
+
+def exporter_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
+    """Return the parser of what follows ``aeron-cluster exporter``; its result has ``command``, to be called."""
+    parser = make(
+        prog=program,
+        description="Serve the metrics of nodes of this machine to Prometheus, until Ctrl-C or SIGTERM. Metrics are "
+        "described in docs/metrics.md.",
+    )
+    parser.add_argument(
+        "dirs", nargs="*", type=path, metavar="DIR", help=f"directories of nodes [{_DIRECTORY_VARIABLE}]"
+    )
+    parser.add_argument("--host", default=HOST, help=f"name or address to listen on (default: {HOST})")
+    parser.add_argument(
+        "--port", type=number(0, _PORT_MAX), default=PORT, help=f"port to listen on; 0: a free one (default: {PORT})"
+    )
+    add_log_level(parser)
+    parser.set_defaults(command=_run)
+    return parser
+
+
+class _Starting:
+    """Nothing that a signal would have to interrupt."""
+
+    is_starting = False
+
+
+def _run(options: argparse.Namespace) -> None:
+    directory = os.environ.get(_DIRECTORY_VARIABLE)
+    paths = options.dirs or ([Path(directory)] if directory else [])
+    if not paths:
+        raise ConfigurationError(f"name the directory of a node, or set {_DIRECTORY_VARIABLE}")
+    with Ending(_Starting()) as end:
+        exporter = Exporter(paths, options.host, options.port)
+        try:
+            url = f"http://{options.host}:{exporter.port}/metrics"
+            log_started("exporter", f"the metrics of {', '.join(map(str, paths))} are at {url}")
+            caught = end.wait()
+        finally:
+            exporter.close()
+    if caught is not None:
+        log_closing("exporter", caught.name)

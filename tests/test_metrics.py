@@ -1,0 +1,195 @@
+"""Metrics: the table, the dashboard and the alerts agree, and an exporter serves what a parser reads."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+import container
+from container.errors import ConfigurationError, ContainerError
+from container.operate.exporter import Exporter, NodeCollector, register_instruments
+from container.operate.metrics import METRICS, NodeSample, sample_node
+from container.operate.metrics_server import serve_metrics
+from container.testing.endpoints import PortReservation
+from tests.test_cluster_node import Counter
+
+ROOT = Path(__file__).resolve().parents[1]
+MONITORING = ROOT / "docs" / "monitoring"
+PAGE = (ROOT / "docs" / "metrics.md").read_text()
+NAMES = {metric.name for metric in METRICS}
+DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())
+ALERTS = yaml.safe_load((MONITORING / "alert-rules.yml").read_text())["groups"][0]["rules"]
+EXPRESSIONS = [
+    *[target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]],
+    *[alert["expr"] for alert in ALERTS],
+]
+
+
+def values_of(found: NodeSample) -> dict[str, float]:
+    """The values by name and, where there are more than those of the node, labels."""
+    return {
+        sample.metric.name + "".join(f" {label}" for label in sample.labels[3:]): sample.value
+        for sample in found.samples
+    }
+
+
+def test_names_are_prometheus_s() -> None:
+    assert len(NAMES) == len(METRICS)
+    for metric in METRICS:
+        assert re.fullmatch("aeron_(cluster|archive|driver)_[a-z_]+", metric.name)
+        assert metric.is_counter == metric.name.endswith("_total"), metric.name
+        assert metric.help[0].isupper() or metric.help[0].isdigit()
+
+
+def test_the_page_lists_all_metrics() -> None:
+    rows = re.findall(r"(?m)^\| `(aeron_\w+)` \| (\w+) \| ([^|]*) \| (.*) \|$", PAGE)
+    assert [(name, kind, re.findall("`([a-z_]+)`", labels), text) for name, kind, labels, text in rows] == [
+        (
+            metric.name,
+            "counter" if metric.is_counter else "gauge",
+            [label for label in metric.labels if label not in ("node", "cluster_id", "member_id")],
+            metric.help,
+        )
+        for metric in METRICS
+    ]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_expressions_are_promql_over_metrics_that_there_are(expression: str) -> None:
+    promql_parser.parse(expression)
+    used = set(re.findall(r"aeron_\w+", expression))
+    assert used
+    assert used <= NAMES
+
+
+def test_the_dashboard_is_one_that_grafana_s_own_library_reads() -> None:
+    dashboard: Any = Dashboard.from_json(DASHBOARD)
+    written = json.loads(JSONEncoder(sort_keys=True).encode(dashboard))
+    assert_contains(written, DASHBOARD)
+    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    cells = [
+        (x, y)
+        for place in places
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(cells) == len(set(cells)), "panels lie upon each other"
+    assert max(x for x, _ in cells) < 24
+
+
+def assert_contains(found: Any, wanted: Any, path: str = "") -> None:
+    """Whatever is in one is in the other."""
+    if isinstance(wanted, dict):
+        for name, value in wanted.items():
+            assert name in found, f"{path}/{name} is unknown"
+            assert_contains(found[name], value, f"{path}/{name}")
+    elif isinstance(wanted, list):
+        assert len(found) == len(wanted)
+        for number, (one, other) in enumerate(zip(found, wanted, strict=True)):
+            assert_contains(one, other, f"{path}/{number}")
+    else:
+        assert found == wanted, path
+
+
+def test_each_alert_says_what_it_is_and_the_page_what_to_do() -> None:
+    assert re.findall(r"(?m)^\| (Aeron\w+) \| .+ \|$", PAGE) == [alert["alert"] for alert in ALERTS]
+    for alert in ALERTS:
+        assert alert["annotations"]["summary"]
+        assert alert["labels"]["severity"] in ("warning", "critical")
+
+
+def test_a_node_is_read_alive_and_dead_and_its_absence_is_a_value(tmp_path: Path) -> None:
+    ports = PortReservation()
+    directory = tmp_path / "node"
+    with container.launch_node(Counter(), directory=directory, host="127.0.0.1", port=ports.take_row(5)):
+        found = sample_node(directory)
+        values = values_of(found)
+        assert found.problem == ""
+        assert found.status is not None
+        assert {sample.labels[:3] for sample in found.samples[1:]} == {(str(directory), "0", "0")}
+        for name in (
+            *("cluster_up", "cluster_driver_up", "cluster_archive_up", "cluster_service_up 0", "cluster_ready"),
+            *("cluster_leader", "cluster_role LEADER", "cluster_module_state ACTIVE", "cluster_election_state CLOSED"),
+            *("archive_recording_sessions", "archive_control_sessions"),
+        ):
+            assert values[f"aeron_{name}"] == 1, name
+        assert values["aeron_cluster_role FOLLOWER"] == 0
+        assert values["aeron_cluster_commit_position_bytes"] == values["aeron_cluster_recorded_position_bytes"] > 0
+        for component in ("media-driver", "archive", "consensus-module", "service-0"):
+            assert values[f"aeron_cluster_errors_total {component}"] == 0
+        for component in ("media-driver-conductor", "archive", "consensus-module", "service-0"):
+            assert 0 <= values[f"aeron_cluster_max_cycle_time_seconds {component}"] < 30, component
+        served = {family.name for family in NodeCollector([directory]).collect() if family.samples}
+    ports.close()
+    missing = {name.removesuffix("_total") for name in NAMES} - served
+    assert missing == {"aeron_cluster_last_snapshot_position_bytes"}
+    values = values_of(sample_node(directory))
+    assert (values["aeron_cluster_up"], values["aeron_cluster_ready"]) == (0, 0)
+    assert "aeron_cluster_commit_position_bytes" not in values
+    absent = sample_node(tmp_path / "nowhere")
+    assert values_of(absent) == {"aeron_cluster_up": 0}
+    assert absent.problem == f"{tmp_path / 'nowhere'} does not exist"
+
+
+def test_prometheus_reads_what_is_served(tmp_path: Path) -> None:
+    with_exporter = Exporter([tmp_path / "one", tmp_path / "two"], port=0)
+    try:
+        url = f"http://localhost:{with_exporter.port}/metrics"
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
+        with pytest.raises(ContainerError, match=f"cannot be served on localhost:{with_exporter.port}: .*another port"):
+            Exporter([tmp_path], port=with_exporter.port)
+    finally:
+        with_exporter.close()
+        with_exporter.close()
+    assert set(families) == {metric.name.removesuffix("_total") for metric in METRICS}
+    assert [(sample.labels["node"], sample.value) for sample in families["aeron_cluster_up"].samples] == [
+        (str(tmp_path / "one"), 0),
+        (str(tmp_path / "two"), 0),
+    ]
+
+
+def test_a_registry_of_one_s_own_takes_them(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    registry.register(NodeCollector([tmp_path]))
+    assert registry.get_sample_value("aeron_cluster_up", {"node": str(tmp_path)}) == 0
+
+
+def test_opentelemetry_has_the_same_names(tmp_path: Path) -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    register_instruments(provider.get_meter("a test"), [tmp_path])
+    data: Any = reader.get_metrics_data()
+    (found,) = data.resource_metrics[0].scope_metrics[0].metrics
+    assert found.name == "aeron_cluster_up"
+    (point,) = found.data.data_points
+    assert (dict(point.attributes), point.value) == ({"node": str(tmp_path)}, 0)
+    provider.shutdown()
+
+
+@pytest.mark.parametrize("port", [-1, 65_536])
+def test_a_port_that_is_none_is_refused(tmp_path: Path, port: int) -> None:
+    with (
+        pytest.raises(ConfigurationError, match=f"metrics_port={port}: must be from 0 to 65535"),
+        serve_metrics(port, tmp_path),
+    ):
+        pass
+
+
+def test_without_the_package_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
+    with pytest.raises(ConfigurationError, match=r"need the package prometheus-client: pip install .*\[operate\]"):
+        Exporter([tmp_path])
