@@ -929,6 +929,7 @@ cdef class ClusteredServiceAgent(EventHandler):
             self._on_error(ClusterError(f"clashing open clusterSessionId={cluster_session_id} "
                                         f"leadershipTermId={leadership_term_id} logPosition={log_position}"))
             return 0
+        self._opened_count += 1
         session = ContainerClientSession(
             self, cluster_session_id, response_stream_id, response_channel, encoded_principal)
         if self._role == ROLE_LEADER and self._is_responding_service:
@@ -938,7 +939,6 @@ cdef class ClusteredServiceAgent(EventHandler):
                 self._disconnect(session)
                 raise
         self._sessions.add(session)
-        self._opened_count += 1
         self._event = EVENT_SESSION_OPEN
         self._event_id = cluster_session_id
         self._handler.on_session_open(session, timestamp)
