@@ -495,7 +495,8 @@ class Command:
         self.process.send_signal(signal.SIGTERM)
         _out, errors = self.process.communicate(timeout=LIMIT_S)
         assert self.process.returncode == 0, errors
-        assert "SIGTERM: the node was closed" in errors
+        assert "SIGTERM: closing the node" in errors
+        assert "the node: ended: reason=a signal exitCode=0" in errors
 
 
 @pytest.fixture
