@@ -154,7 +154,7 @@ def _run(paths: list[str], settings: dict[str, Any], launch: Callable[..., Any] 
         return
     failure = node.failure
     if failure is not None:
-        found = type_name(failure).rpartition(".")[2], message_of(failure)
+        found = type_name(failure).rpartition(".")[2], message_of(failure, is_shown=node.has_error_messages)
         log_ended(_SOURCE, was_asked_for=False, failure=found)
         raise SystemExit(1)
     log_ended(_SOURCE, was_asked_for=False)
