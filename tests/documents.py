@@ -141,6 +141,7 @@ PLAN: dict[str, Plan] = {
     "docs/logs.md: Logs of a member, as text and JSON (sh)": Commands(),
     "docs/metrics.md: Metrics of nodes for Prometheus and OpenTelemetry (sh)": Commands(),
     "docs/operator-tools.md: Operator tools (sh)": Commands(),
+    "docs/operator-tools.md: A live view (sh)": Commands(),
     "docs/client.md: Blocking (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),
     "docs/client.md: Requests (python)": Runs("cluster"),
     "docs/client.md: asyncio (python)": Runs("cluster", prints="b'error", endless=True, replaced=_HOSTS),

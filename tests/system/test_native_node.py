@@ -59,7 +59,17 @@ def test_the_command_runs_java_s_node_and_the_native_one_goes_on(jar: Path, tmp_
         "[driver]\nterm_buffer_length = 1048576\nipc_term_buffer_length = 1048576\n"
         '[consensus_module]\nsession_timeout_ns = "20s"\nlog_channel = "aeron:udp?term-length=1m"\n'
     )
-    client = [*COMMAND, "client", "--ingress", f"0=127.0.0.1:{port}", "--embedded-driver", "send", "7"]
+    client = [
+        *COMMAND,
+        "client",
+        "--ingress",
+        f"0=127.0.0.1:{port}",
+        "--embedded-driver",
+        "--timeout",
+        "30",
+        "send",
+        "7",
+    ]
     for number, arguments in enumerate((["--java"], [], ["--java"]), start=1):
         command = [*COMMAND, "node", *arguments, "--config", str(config)]
         with Process("command", command, directory=tmp_path, environment=ENVIRONMENT) as node:

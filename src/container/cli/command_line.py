@@ -56,6 +56,10 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
         from container.node.command import node_parser
 
         return node_parser(_Parser, f"{program} node").parse_args(arguments[1:])
+    if arguments[:1] == ["top"]:
+        from container.operate.top_command import top_parser
+
+        return top_parser(_Parser, f"{program} top").parse_args(arguments[1:])
     if arguments[:1] == ["pipeline"]:
         from container.pipeline.command import pipeline_parser
 
@@ -88,6 +92,7 @@ def _parser(program: str, run: Callable[[Any], None]) -> argparse.ArgumentParser
     _add_run(words, run)
     words.add_parser("dev", help="run a cluster of one member for a service, all in this process", add_help=False)
     words.add_parser("node", help="the same for production, as a TOML file says", add_help=False)
+    words.add_parser("top", help="show nodes of this machine on a full screen, live", add_help=False)
     words.add_parser("exporter", help="serve the metrics of nodes of this machine to Prometheus", add_help=False)
     words.add_parser("archive", help="run an archive beside a media driver", add_help=False)
     words.add_parser("consensus-module", help="run the consensus module of a cluster of one", add_help=False)

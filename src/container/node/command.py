@@ -86,6 +86,7 @@ def node_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> a
         action="store_true",
         help="Java's media driver, archive and consensus module, in a JVM of its own; needs the extra `cluster`",
     )
+    add_metrics_port(parser)
     add_log_level(parser)
     parser.set_defaults(command=_run_node)
     return parser
@@ -108,6 +109,8 @@ def _run_dev(options: argparse.Namespace) -> None:
 def _run_node(options: argparse.Namespace) -> None:
     file = options.config
     found = read_toml(file, "--config")
+    if options.metrics_port is not None:
+        found["metrics_port"] = options.metrics_port
     for name, value in found.items():
         kind = _NODE_KEYS.get(name)
         if kind is None:

@@ -78,7 +78,9 @@ class _WatchedMember(MemoryMember):
 
 
 # Modules that may do what they like: it does not come back to the service.
-_PARDONED = frozenset({"importlib", "linecache", "logging", "tokenize", "traceback", "warnings"})
+_PARDONED = frozenset(
+    {"container.common.log_events", "importlib", "linecache", "logging", "tokenize", "traceback", "warnings"}
+)
 
 
 def _module(name: str) -> ModuleType | None:
@@ -141,8 +143,9 @@ def _line_of(frame: FrameType | None) -> str | None:
     """The user's line that led to a call; None for what a pardoned module does."""
     line = None
     while frame is not None:
-        room = frame.f_globals.get("__name__", "").partition(".")[0]
-        if room in _PARDONED:
+        module = frame.f_globals.get("__name__", "")
+        room = module.partition(".")[0]
+        if room in _PARDONED or module in _PARDONED:
             return None
         if line is None and room not in sys.stdlib_module_names:
             line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
