@@ -270,6 +270,24 @@ def test_a_service_that_fails_ends_the_node_and_says_why(port: int) -> None:
     assert "on_session_message raised ValueError" in str(node.failure)
 
 
+class FailingStart(Counter):
+    """Raises when it starts."""
+
+    def on_start(self, cluster: Cluster, snapshot_image: SnapshotImage | None) -> None:
+        raise ValueError("a secret")
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_the_text_of_a_failed_start_has_the_services_message_if_messages_are_recorded(
+    port: int, *, is_recorded: bool
+) -> None:
+    with pytest.raises(ClusterError, match="the node ended while it started: ") as caught:
+        container.launch_node(
+            FailingStart(), host=HOST, port=port, container={"record_error_messages": is_recorded}
+        ).close()
+    assert ("a secret" in str(caught.value)) is is_recorded
+
+
 class Exiting(Authenticator):
     """Raises SystemExit for whoever connects."""
 
@@ -495,7 +513,8 @@ class Command:
         self.process.send_signal(signal.SIGTERM)
         _out, errors = self.process.communicate(timeout=LIMIT_S)
         assert self.process.returncode == 0, errors
-        assert "SIGTERM: the node was closed" in errors
+        assert "SIGTERM: closing the node" in errors
+        assert "the node: ended: reason=a signal exitCode=0" in errors
 
 
 @pytest.fixture

@@ -1570,3 +1570,28 @@ def test_an_empty_name_is_refused(setting: str) -> None:
     given: dict[str, Any] = {setting: ""}
     with pytest.raises(ConfigurationError, match=f"{setting}=''"):
         ConsensusWorld(**given)
+
+
+def test_a_long_wait_is_logged_with_what_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    world = ConsensusWorld()
+    (service,) = world.services
+
+    def waits() -> list[tuple[str, str, int]]:
+        found = [vars(record)["fields"] for record in caplog.records if vars(record).get("event") == "waiting"]
+        return [(fields["source"], fields["what"], fields["waited_s"]) for fields in found if "source" in fields]
+
+    name = world.context.name
+    service.is_quiet = True
+    world.until(waits)
+    assert waits() == [(name, "the services to start", 5)]
+    service.is_quiet = False
+    world.lead()
+    world.wait(6_000, 500)
+    assert len(waits()) == 1
+    service.is_quiet = True
+    world.set_toggle(SNAPSHOT)
+    world.until(lambda: len(waits()) > 1)
+    assert waits()[1:] == [(name, "services and archive to take the snapshot", 5)]
+    service.is_quiet = False
+    world.until(lambda: world.state == "ACTIVE")
+    world.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,16 @@ from pathlib import Path
 import pytest
 
 from container.common import log_events
-from container.common.log_events import EVENTS, LIMIT_COUNT, LIMIT_S, log_closing, log_ended, log_event, log_started
+from container.common.log_events import (
+    EVENTS,
+    LIMIT_COUNT,
+    LIMIT_S,
+    WaitLog,
+    log_closing,
+    log_ended,
+    log_event,
+    log_started,
+)
 from container.common.loggers import JsonFormatter
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,6 +81,69 @@ def test_of_one_event_so_many_are_logged_and_the_rest_is_counted(caplog: pytest.
     assert [record.fields.get("left_out") for record in caplog.records[-2:]] == [7, None]  # type: ignore[attr-defined]
 
 
+def test_what_was_left_out_is_counted_at_the_end_also_when_no_further_event_came(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("INFO", "container"):
+        for _ in range(LIMIT_COUNT + 7):
+            log_event("a-service", "slow_callback", monotonic=lambda: 0.0, log_position=1)
+        log_ended("a", was_asked_for=True)
+        log_ended("a", was_asked_for=True)
+    left_out, *ended = caplog.records[LIMIT_COUNT:]
+    assert (left_out.getMessage(), left_out.levelname) == ("slow_callback: 7 more left out", "WARNING")
+    assert json_of(left_out)["left_out"] == 7
+    assert [json_of(record)["event"] for record in ended] == ["ended", "ended"]
+
+
+def test_a_wait_is_logged_after_5_s_and_then_every_30_s_until_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    log = WaitLog("a")
+    waits = [(0, "x"), (4.9, "x"), (5, "x"), (34.9, "y"), (35, "y"), (36, None), (70, "z"), (74, "z"), (75, "z")]
+    for seconds, what in waits:
+        log.tick(what, int(seconds * 1_000_000_000))
+    lines = [json_of(record) for record in caplog.records]
+    assert [(line["event"], line["source"], line["what"], line["waited_s"]) for line in lines] == [
+        ("waiting", "a", "x", 5),
+        ("waiting", "a", "y", 35),
+        ("waiting", "a", "z", 5),
+    ]
+    assert lines[0]["message"] == "a: still waiting for x after 5 s"
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_failed_start_is_an_event_where_standard_error_has_json(log_format: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "container", "run", "no_such_module:Service"],
+        env={**os.environ, "AERON_CLUSTER_LOG_FORMAT": log_format},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    if log_format == "text":
+        assert done.stderr.startswith("aeron-cluster: error: ")
+        assert done.stderr.count("\n") == 1
+        return
+    line = json.loads(done.stderr)
+    assert (line["event"], line["exit_code"], line["error"]) == ("ended", 2, "ConfigurationError")
+    assert line["reason"]
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_what_is_printed_as_it_is_becomes_a_record_among_lines_of_json(log_format: str) -> None:
+    code = (
+        "import sys\nfrom container.common.loggers import log_to_stderr, print_notice\n"
+        f"log_to_stderr('info', {log_format!r})\n"
+        "print_notice('WARNING: saved', sys.stderr); print_notice('out', sys.stdout); print_notice('none', None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "out\n"
+    if log_format == "text":
+        assert done.stderr == "WARNING: saved\n"
+    else:
+        line = json.loads(done.stderr)
+        assert (line["message"], line["level"]) == ("saved", "warning")
+
+
 def test_nothing_is_raised_whatever_an_event_is() -> None:
     class Unprintable:
         def __str__(self) -> str:
@@ -90,9 +163,9 @@ def test_the_end_of_a_program_has_its_reason_and_exit_code(caplog: pytest.LogCap
     assert [record.getMessage() for record in caplog.records] == [
         "a is ready: with 100 %",
         "SIGTERM: closing a",
-        "a: ended",
-        "a: ended",
-        "a: ended by ValueError: a bad day",
+        "a: ended: reason=a signal exitCode=0",
+        "a: ended: reason=the cluster exitCode=0",
+        "a: ended by ValueError: a bad day: exitCode=1",
     ]
     lines = [json_of(record) for record in caplog.records]
     assert [line["event"] for line in lines] == ["started", "closing", "ended", "ended", "ended"]

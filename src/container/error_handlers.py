@@ -26,8 +26,7 @@ from container.common.error_texts import (
     stack_text,
     type_name,
 )
-from container.common.line_printer import print_line
-from container.common.loggers import handle
+from container.common.loggers import handle, print_notice
 from container.errors import AgentTermination, Category, Event
 from container.files.error_log import DistinctErrorLog
 
@@ -169,13 +168,13 @@ class LoggingErrorHandler:
         line = self._line_for_want_of_room(error, self._printed)
         if line is not None:
             if line:
-                print_line(line, self._fallback)
+                print_notice(line, self._fallback, event="error", fields=self._fields_of(error))
             return
         self._print_left_out()
         reason = self._error_log.refusal or "could not record it"
         text = f"error log {reason}\n{error_text(error, has_message=self._has_messages)}"
         self._printed.take(len(text))
-        print_line(text, self._fallback)
+        print_notice(text, self._fallback, event="error", fields=self._fields_of(error))
 
     def _line_for_want_of_room(self, error: BaseException, texts: Throttle) -> str | None:
         """None when there is room for the whole text; else the line for a kind's first error, or nothing at all."""
@@ -201,7 +200,8 @@ class LoggingErrorHandler:
     def _print_left_out(self) -> None:
         count = self._printed.take_left_out()
         if count > 0 and self._fallback is not None:
-            print_line(f"{count} errors left out: too many in too short a time", self._fallback)
+            text = f"{count} errors left out: too many in too short a time"
+            print_notice(text, self._fallback, event="error", fields={"source": self._source, "left_out": count})
 
     def _log(self, error: BaseException, count: int) -> None:
         category = category_of(error)
@@ -235,7 +235,8 @@ class LoggingErrorHandler:
     def _log_left_out(self) -> None:
         count = self._logged.take_left_out()
         if count > 0:
-            _log_record(logging.WARNING, f"{count} errors left out here: too many in too short a time", None)
+            text = f"{count} errors left out here: too many in too short a time"
+            _log_record(logging.WARNING, text, None, {"source": self._source, "left_out": count})
 
 
 def _log_record(level: int, message: str, stack: str | None, fields: dict[str, Any] | None = None) -> None:

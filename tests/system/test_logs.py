@@ -1,4 +1,7 @@
-"""What a node logs of a day: recovered, joined, a slow callback, one that raises, snapshots, a kill and its end."""
+"""What a node logs of a day: recovered, joined, a slow callback, one that raises, snapshots, a kill and its end.
+
+Run as a program (``python -m tests.system.test_logs``) it writes the examples in docs.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from container.common.log_events import EVENTS
 from container.testing.endpoints import PortReservation
 from container.testing.process import Process
 from tests.system.harness import COMMAND, LIMIT_S, ROOT
@@ -54,6 +59,8 @@ STORY: list[tuple[str, dict[str, Any]]] = [
     ("state_changed", {"state": "ACTIVE", "former_state": "SUSPENDED"}),
 ]
 STORY_AFTER_THE_KILL: list[tuple[str, dict[str, Any]]] = [
+    ("recording_recovered", {"level": "info"}),
+    ("errors_saved", {"level": "warning"}),
     ("recovered", {}),
     ("term_began", {"leadership_term_id": 1}),
     ("state_changed", {"state": "SNAPSHOT"}),
@@ -61,6 +68,10 @@ STORY_AFTER_THE_KILL: list[tuple[str, dict[str, Any]]] = [
     ("state_changed", {"state": "TERMINATING"}),
     ("ended", {"source": "the node", "reason": "the cluster", "exit_code": 0}),
 ]
+
+
+EXAMPLES = {"text": ROOT / "docs" / "logs-of-a-day.txt", "json": ROOT / "docs" / "logs-of-a-day.jsonl"}
+HEADING = "# What a node logs of a day, as docs/logs.md describes it.\n"
 
 
 class Day:
@@ -136,9 +147,9 @@ def logged(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[str
 @pytest.mark.parametrize("logged", ["json"], indirect=True)
 def test_the_story_of_a_day_in_json(logged: tuple[str, str]) -> None:
     before, after = logged
-    lines = [json.loads(line) for line in before.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in before.splitlines()]
     assert_story(lines, STORY)
-    assert_story([json.loads(line) for line in after.splitlines() if line.startswith("{")], STORY_AFTER_THE_KILL)
+    assert_story([json.loads(line) for line in after.splitlines()], STORY_AFTER_THE_KILL)
     assert_story(lines, [("started", {"source": "the node"}), ("snapshot_taken", {})])
     assert_story(lines, [("sessions", {"opened": 1}), ("snapshot_taken", {})])
     (error,) = [line for line in lines if line["event"] == "error"]
@@ -168,9 +179,43 @@ def test_the_story_of_a_day_in_text(logged: tuple[str, str]) -> None:
                 "the state changed: state=SUSPENDED formerState=ACTIVE reason=SUSPEND",
             ),
         ),
-        (after, ("recovered: snapshotRecordingId=", "the state changed: state=TERMINATING", "the node: ended")),
+        (
+            after,
+            (
+                "recovered: snapshotRecordingId=",
+                "the state changed: state=TERMINATING",
+                "the node: ended: reason=the cluster exitCode=0",
+            ),
+        ),
     ):
         position = 0
         for sentence in sentences:
             position = text.find(sentence, position)
             assert position >= 0, (sentence, text)
+
+
+def test_the_examples_of_the_docs_have_the_story() -> None:
+    lines = [json.loads(line) for line in EXAMPLES["json"].read_text().splitlines()]
+    assert_story(lines, [*STORY, *STORY_AFTER_THE_KILL])
+    events = {line["event"] for line in lines if "event" in line}
+    text = EXAMPLES["text"].read_text()
+    assert text.endswith("the node: ended: reason=the cluster exitCode=0\n")
+    for event in events & EVENTS.keys():
+        assert EVENTS[event].sentence in text, event
+
+
+def write_examples() -> None:
+    """Write the examples in docs: as they are logged, but for the directory."""
+    for log_format, path in EXAMPLES.items():
+        with tempfile.TemporaryDirectory() as directory:
+            day = Day(Path(directory), log_format)
+            try:
+                text = "".join(live_through(day))
+            finally:
+                day.ports.close()
+            heading = HEADING if log_format == "text" else ""
+            path.write_text(heading + text.replace(directory, "/var/lib/cluster"))
+
+
+if __name__ == "__main__":
+    write_examples()

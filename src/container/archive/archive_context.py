@@ -471,9 +471,22 @@ class ArchiveContext:
                 what = f"lost now what a truncation or a failure had left behind its stop position {each.stop_position}"
             else:
                 what = f"had not ended: stop position {each.stop_position}, by {_BASES[each.basis]}{cut}"
-            report("warning" if cut else "info", "%s: recording %d %s", self.name, each.recording_id, what)
-        if len(recovered) > _RECOVERED_SHOWN:
-            report("info", "%s: and %d more recordings", self.name, len(recovered) - _RECOVERED_SHOWN)
+            fields = {
+                "source": self.name,
+                "recording_id": each.recording_id,
+                "stop_position": each.stop_position,
+                "basis": each.basis,
+                "torn_length": each.torn_length,
+            }
+            level = "warning" if cut else "info"
+            text = "%s: recording %d %s"
+            report(level, text, self.name, each.recording_id, what, event="recording_recovered", fields=fields)
+        left_out = len(recovered) - _RECOVERED_SHOWN
+        if left_out > 0:
+            fields = {"source": self.name, "left_out": left_out}
+            report(
+                "info", "%s: and %d more recordings", self.name, left_out, event="recording_recovered", fields=fields
+            )
 
     def _conclude_agent(self, settings: ArchiveSettings) -> None:
         self._conductor = self._new_conductor(settings)

@@ -17,15 +17,19 @@ EXPECTED = (ContainerError, ImportError, OSError)
 
 def print_failure(program: str, error: BaseException) -> int:
     """Print why a program ends, and log the traceback at level DEBUG; the exit code: 2 for a wrong setting, else 1."""
-    from container.common.error_texts import message_of, stack_text  # which a start without an error does not need
+    from container.common.error_texts import message_of, stack_text, type_name  # a start without an error needs none
     from container.common.line_printer import print_line
+    from container.common.log_events import log_failed_start
     from container.common.loggers import report
 
     report("debug", "failed:\n%s", stack_text(error))
     if isinstance(error, ModuleNotFoundError):
         error = not_built_error(error) or error
-    print_line(f"{program}: error: {' '.join(message_of(error).split())}", sys.stderr)
-    return EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_FAILURE
+    exit_code = EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_FAILURE
+    message = " ".join(message_of(error).split())
+    if not log_failed_start(program, type_name(error).rpartition(".")[2], message, exit_code):
+        print_line(f"{program}: error: {message}", sys.stderr)
+    return exit_code
 
 
 def print_interruption(program: str, error: KeyboardInterrupt) -> int:

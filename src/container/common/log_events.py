@@ -11,11 +11,15 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from container.common.loggers import report
+from container.common.loggers import prints_json, report
 
 LIMIT_COUNT = 20
 """Records of one event that are logged within :data:`LIMIT_S`; the next one says how many were left out."""
 LIMIT_S = 10.0
+WAIT_FIRST_S = 5
+WAIT_INTERVAL_S = 30
+
+_NS_PER_S = 1_000_000_000
 
 
 class LogEvent(NamedTuple):
@@ -79,6 +83,39 @@ def log_event(
         return
 
 
+class WaitLog:
+    """Logs the event ``waiting`` while a wait lasts: first after 5 seconds, then every 30 seconds.
+
+    Args:
+        source: who waits.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._begin_ns: int | None = None
+        self._next_ns = 0
+
+    def tick(self, what: str | None, now_ns: int) -> None:
+        """Say what is waited for now, None for nothing, on a monotonic clock in nanoseconds. Never raise."""
+        if what is None:
+            self._begin_ns = None
+        elif self._begin_ns is None:
+            self._begin_ns, self._next_ns = now_ns, now_ns + WAIT_FIRST_S * _NS_PER_S
+        elif now_ns >= self._next_ns:
+            self._next_ns = now_ns + WAIT_INTERVAL_S * _NS_PER_S
+            waited_s = (now_ns - self._begin_ns) // _NS_PER_S
+            fields = {"source": self._source, "what": what, "waited_s": waited_s}
+            report(
+                "warning",
+                "%s: still waiting for %s after %d s",
+                self._source,
+                what,
+                waited_s,
+                event="waiting",
+                fields=fields,
+            )
+
+
 def log_started(source: str, text: str) -> None:
     """Log the event ``started``: a program is ready. Never raise."""
     report("info", "%s", text, event="started", fields={"source": source})
@@ -97,13 +134,42 @@ def log_ended(source: str, *, was_asked_for: bool, failure: tuple[str, str] | No
         was_asked_for: by a signal.
         failure: type and message of the exception that ended it; None where that was in order.
     """
+    _log_left_out()
     if failure is not None:
         kind, message = failure
         fields = {"source": source, "reason": message, "error": kind, "exit_code": 1}
-        report("error", "%s: ended by %s: %s", source, kind, message, event="ended", fields=fields)
+        report("error", "%s: ended by %s: %s: exitCode=1", source, kind, message, event="ended", fields=fields)
         return
     reason = "a signal" if was_asked_for else "the cluster"
-    report("info", "%s: ended", source, event="ended", fields={"source": source, "reason": reason, "exit_code": 0})
+    fields = {"source": source, "reason": reason, "exit_code": 0}
+    report("info", "%s: ended: reason=%s exitCode=0", source, reason, event="ended", fields=fields)
+
+
+def log_failed_start(program: str, error: str, message: str, exit_code: int) -> bool:
+    """Log the event ``ended`` of a program that could not start, where standard error has lines of JSON. Never raise.
+
+    Args:
+        program: its name.
+        error: the type of the exception.
+        message: what to do about it.
+        exit_code: what it is going to end with.
+
+    Returns:
+        False where standard error has text: then nothing is logged.
+    """
+    if not prints_json():
+        return False
+    fields = {"source": program, "reason": message, "error": error, "exit_code": exit_code}
+    report("error", "%s: error: %s", program, message, event="ended", fields=fields)
+    return True
+
+
+def _log_left_out() -> None:
+    for event, (begin, count, left_out) in list(_counts.items()):
+        if left_out > 0:
+            _counts[event] = begin, count, 0
+            level = EVENTS[event].level
+            report(level, "%s: %d more left out", event, left_out, event=event, fields={"left_out": left_out})
 
 
 def fields_text(fields: dict[str, int | float | str]) -> str:

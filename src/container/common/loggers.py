@@ -19,6 +19,7 @@ FORMAT_VARIABLE = "AERON_CLUSTER_LOG_FORMAT"
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _VALUE_LENGTH_MAX = 4 * 1024
+_root = logging.getLogger()
 
 
 class _Formatter(logging.Formatter):
@@ -89,6 +90,31 @@ def log_to_stderr(level: str, log_format: str = "text") -> None:
         log_format: one of :data:`LOG_FORMATS`.
     """
     logging.basicConfig(level=level.upper(), handlers=[_Printer(sys.stderr, log_format)])
+
+
+def prints_json() -> bool:
+    """Whether standard error has lines of JSON, by :func:`log_to_stderr`."""
+    for handler in _root.handlers:
+        if isinstance(handler, _Printer) and isinstance(handler.formatter, JsonFormatter):
+            return True
+    return False
+
+
+def print_notice(
+    text: str, stream: TextIO | None, *, event: str | None = None, fields: dict[str, Any] | None = None
+) -> None:
+    """Print a text; where it goes to standard error and that has lines of JSON, log it as a warning. Never raise.
+
+    Args:
+        text: what is printed.
+        stream: None prints nothing.
+        event: as for :func:`report`.
+        fields: what belongs to the event.
+    """
+    if stream is not None and stream is sys.stderr and prints_json():
+        report("warning", "%s", text.removeprefix("WARNING: "), event=event, fields=fields)
+    else:
+        print_line(text, stream)
 
 
 def log_as_the_environment_says() -> None:

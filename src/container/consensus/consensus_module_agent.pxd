@@ -115,6 +115,10 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef readonly int64_t time_of_last_leader_update_ns
 
     # how it ends
+    cdef object _wait_log                       # WaitLog
+    cdef str _start_awaits
+    cdef str _election_awaits
+    cdef bint _is_waiting                       # as far as it is logged
     cdef bint _is_busy
     cdef bint _is_closed
     cdef bint _is_stopping
@@ -125,6 +129,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
 
     cpdef int do_work(self) except? -1
     cdef int _turn(self) except -1
+    cdef int _log_wait(self, int64_t now_ns) except -1
     cdef int _slow_tick(self, int64_t now_ns) except -1
     cdef int _slow_tick_of_leader(self, int64_t now_ns) except -1
     cdef int _poll_archive(self) except -1

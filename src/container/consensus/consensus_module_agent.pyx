@@ -23,7 +23,7 @@ from container.codecs.messages import encode
 from container.common import aeron_defaults, forks
 from container.common.aeron_defaults import CounterType
 from container.common.error_texts import message_of
-from container.common.log_events import log_event
+from container.common.log_events import WaitLog, log_event
 from container.common.sealed cimport hide, seal
 from container.common.semantic_version import format_version
 from container.consensus import channels
@@ -282,6 +282,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                 self._recording_log, self._count_standby_snapshot, settings.standby_snapshot_delay_ns, self._on_error)
         self._archive = context.new_archive_client()
         self._client.add_listener(self._listener)
+        self._wait_log = WaitLog(context.name)
+        self._start_awaits = "the archive to answer"
         self._start = self._start_up()
         forks.own(self)
 
@@ -316,6 +318,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if now_ns >= self._slow_tick_deadline_ns or self._start is not None or self._election is not None:
             slow_tick_count = self._slow_tick(now_ns)
             work_count += slow_tick_count
+            self._log_wait(now_ns)
             self._slow_tick_deadline_ns = now_ns + (1 if slow_tick_count > 0 else SLOW_TICK_INTERVAL_NS)
         if self._start is None:
             work_count += self._consensus.poll()
@@ -326,6 +329,22 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         else:
             work_count += self._consensus_work(now_ns)
         return work_count + self._control.poll()
+
+    cdef int _log_wait(self, int64_t now_ns) except -1:
+        """Log what is waited for, if that lasts long."""
+        cdef str what = None
+        if self._start is not None:
+            what = self._start_awaits
+        elif self._election is not None:
+            what = self._election_awaits
+        elif self._state == STATE_SNAPSHOT:
+            what = "services and archive to take the snapshot"
+        elif self._state == STATE_TERMINATING:
+            what = "services and members to terminate"
+        if what is not None or self._is_waiting:
+            self._is_waiting = what is not None
+            self._wait_log.tick(what, now_ns)
+        return 0
 
     def _take_start_on(self):
         cdef int work_count = 0
@@ -515,6 +534,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         try:
             if plan.snapshots:
                 yield from self._load_snapshot(plan.snapshots[0])
+            self._start_awaits = "the services to start"
             yield from self._await_started_services()
         finally:
             counter.close()
@@ -975,6 +995,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
 
     def set_election_state(self, int state, str reason):
         """Show a state of the election."""
+        self._election_awaits = f"the election to end: its state is {ElectionState(state).name}"
         log_event(self.context.name, "election_state", state=ElectionState(state).name, reason=reason or "in order",
                   leadership_term_id=self._leadership_term_id)
         self._counters.election_state.set(state)

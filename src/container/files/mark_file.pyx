@@ -28,8 +28,7 @@ from container.storage.seam cimport (
 from container.transport.seam cimport NULL_VALUE, Clock, MarkFile
 
 from container.common import forks
-from container.common.line_printer import print_line
-from container.common.loggers import report
+from container.common.loggers import print_notice, report
 from container.errors import ConfigurationError, MarkFileError
 from container.files.error_log import format_error_log, read_error_log
 
@@ -216,7 +215,8 @@ cdef class OwnedMarkFile(MarkFile):
         records = read_error_log(self._read(header_length, error_length))
         if records:
             path = self._write_error_file(format_error_log(records))
-            print_line(f"WARNING: existing errors saved to: {path}", fallback)
+            print_notice(
+                f"WARNING: existing errors saved to: {path}", fallback, event="errors_saved", fields={"path": path})
         for offset in range(header_length, end, CLEARED_LENGTH):
             self._write(offset, bytes(min(CLEARED_LENGTH, end - offset)))
 

@@ -293,7 +293,8 @@ class ClusterNode:
                 failures = [part.failure for part in self._ended if part.failure is not None]
                 if not failures and self.failure is not None:
                     failures = [self.failure]
-                reasons = "; ".join(map(message_of, failures)) or "closed"
+                is_shown = self.has_error_messages
+                reasons = "; ".join([message_of(each, is_shown=is_shown) for each in failures]) or "closed"
                 raise ClusterError(f"the node ended while it started: {reasons}") from next(iter(failures), None)
             if time.monotonic() > end:
                 raise TimedOutError(f"the node does not lead after {timeout:g} s: its service replays, or waits")
@@ -347,6 +348,12 @@ class ClusterNode:
         if failure is None and self._shared is not None:
             failure = self._shared.agent.termination  # of no part: such as SystemExit in an authenticator
         return None if getattr(failure, "is_expected", False) else failure
+
+    @property
+    def has_error_messages(self) -> bool:
+        """Whether texts may have the messages of what services raise: ``record_error_messages`` of the containers."""
+        found = [part.context.settings for part in self._parts if isinstance(part, ClusteredServiceContainer)]
+        return all(settings.record_error_messages for settings in found)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until a part has ended; True when one has within ``timeout`` seconds (None: without a limit).

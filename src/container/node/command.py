@@ -8,7 +8,7 @@ from typing import Any
 
 from container.api import ClusteredService
 from container.common.error_texts import message_of, type_name
-from container.common.log_events import log_ended, log_started
+from container.common.log_events import log_closing, log_ended, log_started
 from container.common.loggers import report
 from container.common.main_program import Ending, report_crashes
 from container.common.object_path import create_object, search_current_directory
@@ -150,13 +150,14 @@ def _run(paths: list[str], settings: dict[str, Any], launch: Callable[..., Any] 
             _print_connection(node)
             log_started(_SOURCE, f"{_SOURCE} is ready in {node.directory}")
             caught = end.wait()
+            if caught is not None:
+                log_closing(_SOURCE, caught.name)
     if caught is not None:
-        report("info", "%s: the node was closed", caught.name)
         log_ended(_SOURCE, was_asked_for=True)
         return
     failure = node.failure
     if failure is not None:
-        found = type_name(failure).rpartition(".")[2], message_of(failure)
+        found = type_name(failure).rpartition(".")[2], message_of(failure, is_shown=node.has_error_messages)
         log_ended(_SOURCE, was_asked_for=False, failure=found)
         raise SystemExit(1)
     log_ended(_SOURCE, was_asked_for=False)

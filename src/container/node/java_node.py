@@ -169,6 +169,11 @@ class JavaNode:
             return ClusterError(f"Java's node ended with {self._jvm.return_code}: see {self._jvm.err_path}")
         return None
 
+    @property
+    def has_error_messages(self) -> bool:
+        """Whether texts may have the messages of what services raise: ``record_error_messages`` of the containers."""
+        return all(each.context.settings.record_error_messages for each in self._containers)
+
     def _end_jvm(self) -> None:
         try:
             if self._jvm.is_running:
