@@ -109,6 +109,9 @@ _HOSTS = {
     "0=host0:9010": "{ingress}",
 }
 _MY_SERVICE = {"from my_service": "from readme_service"}
+_OPERATIONS = (
+    "tests/system/test_operations.py::test_a_backup_is_restored_into_a_fresh_directory_with_all_messages_and_the_state"
+)
 _SPARK = "Spark takes 10 s to start: tests/spark has sessions that run what it calls"
 _THREE_MEMBERS = "it starts three Java nodes, and kills or cuts off one: tests/system/test_cluster_faults.py does that"
 
@@ -218,6 +221,8 @@ PLAN: dict[str, Plan] = {
     ),
     "docs/testing-clusters.md: Cutting members off (python)": Checked(_THREE_MEMBERS),
     "docs/own-tests.md: The soak (sh)": Commands(),
+    "docs/operations.md: Back up (sh)": Elsewhere(_OPERATIONS),
+    "docs/operations.md: Restore (sh)": Elsewhere(_OPERATIONS),
     "docs/own-tests.md: Random histories (sh)": Commands(),
     "docs/own-tests.md: The fuzzer (sh)": Commands(),
     "docs/own-tests.md: Mutation testing (sh)": Commands(),

@@ -129,6 +129,7 @@ def test_wrong_usage_is_one_line_and_code_2(
 
 
 def test_a_driver_that_is_not_there_is_one_line_and_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a").mkdir()
     places = ["--aeron-dir", str(tmp_path / "d"), "--dir", str(tmp_path / "a"), "--driver-timeout-ms", "20"]
     assert code_of(*REQUIRED, *places) == 1
     (line,) = capsys.readouterr().err.splitlines()
@@ -175,6 +176,7 @@ def process(tmp_path: Path, driver: MediaDriver, ports: PortReservation) -> Iter
     command = [sys.executable, "-m", "container", "archive", "--dir", str(tmp_path / "a")]
     command += ["--aeron-dir", driver.aeron_dir, "--replication-channel", "aeron:udp?endpoint=localhost:0"]
     command += ["--control-channel", f"aeron:udp?endpoint=localhost:{ports.take()}", "--segment-file-length", "64k"]
+    (tmp_path / "a").mkdir()
     with Process("archive", command, directory=tmp_path) as made:
         yield made
 
@@ -293,7 +295,7 @@ def test_a_driver_that_ends_ends_the_archive(tmp_path: Path, ports: PortReservat
     assert read_mark_file(tmp_path / MARK_FILE_NAME).activity_timestamp_ms == -1
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_command_in_order(
     process: Process, client: AeronClient, tmp_path: Path, number: signal.Signals
 ) -> None:

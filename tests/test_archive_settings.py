@@ -20,7 +20,7 @@ REQUIRED = {"control_channel": CONTROL_CHANNEL, "replication_channel": REPLICATI
 # For each setting: its variable, its default, a value that is not the default, the same as text, and a text that is
 # refused.
 SETTINGS: dict[str, tuple[str, object, object, str, str]] = {
-    "archive_dir": ("AERON_ARCHIVE_DIR", "aeron-archive", "/var/a", "/var/a", ""),
+    "archive_dir": ("AERON_ARCHIVE_DIR", None, "/var/a", "/var/a", ""),
     "mark_file_dir": ("AERON_ARCHIVE_MARK_FILE_DIR", None, "/dev/shm/m", "/dev/shm/m", ""),
     "delete_dir_on_start": ("AERON_ARCHIVE_DIR_DELETE_ON_START", False, True, "true", "yes"),
     "archive_id": ("AERON_ARCHIVE_ID", -1, 7, "7", "x"),

@@ -333,11 +333,12 @@ def test_ctrl_c_while_a_service_is_imported_is_one_line(
 # --- as a process
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signal_ends_the_command_with_code_0_and_a_free_mark_file(
     driver: MediaDriver, tmp_path: Path, number: signal.Signals
 ) -> None:
     command = [sys.executable, "-m", "container", "run", SERVICE, "--cluster-dir", str(tmp_path / "cluster")]
+    (tmp_path / "cluster").mkdir()
     environment = {"AERON_DIR": driver.aeron_dir, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     with Process("command", command, directory=tmp_path, environment=environment) as process:
         process.start()

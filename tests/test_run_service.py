@@ -226,7 +226,7 @@ def test_a_live_mark_file_is_one_line_with_file_process_and_what_to_do(tmp_path:
         ({"config_file": "/no/such/file"}, 2, "config file /no/such/file can"),
         ({"error_handler": "log"}, 2, "error_handler='log': must be callable"),
         ({"delegating_error_handler": "os:path"}, 2, "delegating_error_handler='os:path': must have next()"),
-        ({"cluster_dir": "/dev/null/x"}, 2, "cluster_dir='/dev/null/x': can"),
+        ({"cluster_dir": "/dev/null/x"}, 2, "cluster_dir='/dev/null/x': there is no such directory"),
         ({"aeron_library": "/no/such/library"}, 1, "/no/such/library"),
         ({"aeron_dir": "/no/such/driver", "driver_timeout_ms": 20}, 1, "no media driver within 20 ms"),
     ],

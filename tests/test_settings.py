@@ -31,7 +31,7 @@ SETTINGS: list[tuple[str, str, object]] = [
     ("service_name", "AERON_CLUSTER_SERVICE_NAME", None),
     ("service_class_name", "AERON_CLUSTER_SERVICE_CLASS_NAME", None),
     ("app_version", "AERON_CLUSTER_APP_VERSION", 1),
-    ("cluster_dir", "AERON_CLUSTER_DIR", "aeron-cluster"),
+    ("cluster_dir", "AERON_CLUSTER_DIR", None),
     ("mark_file_dir", "AERON_CLUSTER_MARK_FILE_DIR", None),
     ("services_dir", "AERON_CLUSTER_SERVICES_DIR", None),
     ("aeron_dir", "AERON_DIR", None),

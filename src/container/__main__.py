@@ -50,7 +50,7 @@ def _run(options: Any) -> None:
     context = Context(config_file=options.config, **settings)
     search_current_directory()
     context.service = context.create_service()  # before the wait for the driver: a mistake is reported at once
-    with serve_metrics(options.metrics_port, context.settings.cluster_dir):
+    with serve_metrics(options.metrics_port, context.settings.cluster_dir or ""):
         run_context(context)
 
 

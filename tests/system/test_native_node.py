@@ -50,6 +50,7 @@ def test_it_goes_on_after_a_kill_and_ends_with_java_s_tool(java_classes: Path) -
 
 
 def test_the_command_runs_java_s_node_and_the_native_one_goes_on(jar: Path, tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
     ports = PortReservation()
     port = ports.take_row(5)
     config = tmp_path / "node.toml"
@@ -83,6 +84,7 @@ def test_the_command_runs_java_s_node_and_the_native_one_goes_on(jar: Path, tmp_
 
 
 def test_the_command_says_what_java_s_node_does_not_take(tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
     config = tmp_path / "node.toml"
     start = f'services = ["tests.test_cluster_node:Counter"]\ndirectory = "{tmp_path / "node"}"\n'
     for text, message in (

@@ -29,6 +29,7 @@ from container.archive.authentication import (
 from container.archive.store.facts import Recovered
 from container.archive.store.recording_store import RecordingStore, StoreSettings
 from container.common.callbacks import check_callable
+from container.common.directories import check_is_there
 from container.common.error_texts import error_text
 from container.common.loggers import report
 from container.common.values import shown
@@ -211,6 +212,10 @@ class ArchiveContext:
     def mark_file_dir(self) -> str:
         """The directory of the mark file by its canonical path, once :meth:`conclude` has made it."""
         return self._mark_file_dir
+
+    def check_directory(self) -> None:
+        """Raise ConfigurationError unless ``archive_dir`` is there: a main program begins nothing by mistake."""
+        check_is_there("archive_dir", self.settings.archive_dir)
 
     def conclude(self) -> None:
         """Check every setting, take the mark file, connect the client, repair what a crash has left, make the agent.

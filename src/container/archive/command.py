@@ -10,7 +10,7 @@ from container.archive.archive_context import ArchiveContext
 from container.archive.native_archive import Archive
 from container.common.agent_owner import run_until_ended
 from container.settings.archive_table import archive_settings_table
-from container.settings.arguments import add_log_level, add_settings, path
+from container.settings.arguments import add_config, add_log_level, add_settings, path
 
 
 def archive_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> argparse.ArgumentParser:
@@ -19,14 +19,12 @@ def archive_parser(make: Callable[..., argparse.ArgumentParser], program: str) -
         prog=program,
         description="Run an archive beside a media driver, until Ctrl-C or SIGTERM. It serves the clients of Aeron "
         "Archive, a consensus module among them, and works on the directory of Java's archive.",
-        epilog="Options override the environment variable in brackets, which overrides the TOML file of --config.",
+        epilog="Options override the environment variable in brackets, which overrides the file of --config.",
     )
     parser.add_argument(
         "--dir", dest="archive_dir", type=path, metavar="DIR", help="the same as --archive-dir [AERON_ARCHIVE_DIR]"
     )
-    parser.add_argument(
-        "--config", metavar="FILE", help="TOML file with settings, by their names [AERON_ARCHIVE_CONFIG_FILE]"
-    )
+    add_config(parser, "AERON_ARCHIVE_CONFIG_FILE")
     add_log_level(parser)
     add_settings(parser, archive_settings_table())
     parser.set_defaults(command=_run)

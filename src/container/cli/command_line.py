@@ -111,14 +111,14 @@ def _parser(program: str, run: Callable[[Any], None]) -> argparse.ArgumentParser
 def _add_run(words: Any, run: Callable[[Any], None]) -> None:
     # Many settings, which no other word needs.
     from container.operate.metrics_server import add_metrics_port
-    from container.settings.arguments import add_log_level, add_settings
+    from container.settings.arguments import add_config, add_log_level, add_settings
     from container.settings.table import settings_table
 
     parser = words.add_parser(
         "run",
         help="run a service beside a consensus module",
         description="Run a service beside a consensus module, until the consensus module ends it, Ctrl-C or SIGTERM.",
-        epilog="Options override the environment variable in brackets, which overrides the TOML file of --config.",
+        epilog="Options override the environment variable in brackets, which overrides the file of --config.",
     )
     parser.add_argument(
         "service",
@@ -126,9 +126,7 @@ def _add_run(words: Any, run: Callable[[Any], None]) -> None:
         metavar="package.module:ServiceClass",
         help="the service; the current directory is searched as well [AERON_CLUSTER_SERVICE_CLASS_NAME]",
     )
-    parser.add_argument(
-        "--config", metavar="FILE", help="TOML file with settings, by their names [AERON_CLUSTER_CONFIG_FILE]"
-    )
+    add_config(parser, "AERON_CLUSTER_CONFIG_FILE")
     add_metrics_port(parser)
     add_log_level(parser)
     add_settings(parser, settings_table(), without=("service_class_name",))  # the positional argument

@@ -14,6 +14,7 @@ from container.common.aeron_defaults import EGRESS_STREAM_ID, INGRESS_STREAM_ID
 from container.common.channel_uri import ENDPOINT, ChannelUri
 from container.common.values import is_path, shown, suggestion, whole_number
 from container.errors import ClusterError, ConfigurationError, ContainerError
+from container.settings.sources import warn_of_unknown_variables
 from container.settings.table import MAX_CLIENT_NAME_LENGTH
 from container.transport.idle_strategy import BackoffIdleStrategy, IdleStrategy, parse_duration_ns, parse_idle_strategy
 from container.transport.seam import Client
@@ -177,6 +178,7 @@ class ClientContext:
         environ = os.environ if environ is None else environ
         if not isinstance(environ, Mapping):
             raise ConfigurationError(f"environ={shown(environ)}: must be a mapping of strings, such as os.environ")
+        warn_of_unknown_variables(environ)
         values: dict[str, Any] = {}
         for name, (variable, parse) in _VARIABLES.items():
             text = environ.get(variable)

@@ -271,6 +271,7 @@ def run_until_ended(make: type[AgentOwner], context: Any) -> None:
         raise ConfigurationError(
             f"threading_mode=INVOKER: the command waits for {_with_article(make.kind)} with a thread of its own"
         )
+    context.check_directory()
     report_crashes()
     with Ending(context) as end:
         try:

@@ -11,6 +11,28 @@ from container.errors import ConfigurationError
 _DIRECTORY_MODE = 0o750  # others may not write: who can remove a mark file decides who may start
 
 
+def given_directory(setting: str, directory: str | None) -> str:
+    """The directory of a setting that must be given; raises ConfigurationError where it is not."""
+    if not directory:
+        raise ConfigurationError(
+            f"{setting} must be given: by keyword, option --{setting.replace('_', '-')}, variable "
+            f"AERON_{setting.upper()} or config file"
+        )
+    return directory
+
+
+def check_is_there(setting: str, directory: str | None) -> None:
+    """Raise ConfigurationError unless the directory of a setting is there.
+
+    For main programs: a mistyped path, or a disk that is not mounted, must not begin an empty member.
+    """
+    if not os.path.isdir(given_directory(setting, directory)):  # noqa: PTH112 - a text that may be no path
+        raise ConfigurationError(
+            f"{setting}={shown_path(directory)}: there is no such directory: correct the path, mount its disk, or make "
+            "it with mkdir for a first start"
+        )
+
+
 def created_directory(setting: str, directory: str) -> str:
     """The canonical path of the directory, which is made if it is not there.
 

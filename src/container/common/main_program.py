@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 from container.common import forks
 from container.common.line_printer import non_blocking_copy
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ROUND_S = 0.5
 
 _masks: dict[int, set[Any]] = {}  # of threads that are about to fork
@@ -35,6 +35,11 @@ def _let_signals_go() -> None:
 
 # Imported after forks, whose function is therefore called before this one in a child.
 os.register_at_fork(before=_hold_signals, after_in_parent=_let_signals_go, after_in_child=_let_signals_go)
+
+
+def _is_ignored(number: signal.Signals) -> bool:
+    """Whether whoever started the program wants it to go on, as ``nohup`` does for SIGHUP."""
+    return signal.getsignal(number) is signal.SIG_IGN
 
 
 class Starting(Protocol):
@@ -90,7 +95,8 @@ class Ending:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+            caught = [each for each in _SIGNALS if each != signal.SIGHUP or not _is_ignored(each)]
+            self._previous = {number: signal.signal(number, self._on_signal) for number in caught}
             forks.own(self)
             Ending.is_catching = True
         return self

@@ -9,7 +9,7 @@ from typing import Any
 from container.common.agent_owner import run_until_ended
 from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import ConsensusModuleContext
-from container.settings.arguments import add_log_level, add_settings, path
+from container.settings.arguments import add_config, add_log_level, add_settings, path
 from container.settings.consensus_module_table import consensus_module_settings_table
 
 
@@ -19,16 +19,12 @@ def consensus_module_parser(make: Callable[..., argparse.ArgumentParser], progra
         prog=program,
         description="Run the consensus module of a cluster of one member beside a media driver and an archive, until "
         "a tool ends the cluster, Ctrl-C or SIGTERM.",
-        epilog="Options override the environment variable in brackets, which overrides the TOML file of --config.",
+        epilog="Options override the environment variable in brackets, which overrides the file of --config.",
     )
     parser.add_argument(
         "--dir", dest="cluster_dir", type=path, metavar="DIR", help="the same as --cluster-dir [AERON_CLUSTER_DIR]"
     )
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        help="TOML file with settings, by their names [AERON_CLUSTER_CONSENSUS_MODULE_CONFIG_FILE]",
-    )
+    add_config(parser, "AERON_CLUSTER_CONSENSUS_MODULE_CONFIG_FILE")
     add_log_level(parser)
     add_settings(parser, consensus_module_settings_table())
     parser.set_defaults(command=_run)

@@ -24,6 +24,7 @@ from container.archive.authentication import (
 from container.archive.sessions.async_archive import AsyncArchive
 from container.common.callbacks import check_callable
 from container.common.channel_uri import add_alias_if_absent
+from container.common.directories import check_is_there
 from container.common.error_texts import error_text
 from container.common.loggers import report
 from container.common.semantic_version import is_version_compatible
@@ -220,6 +221,10 @@ class ConsensusModuleContext:
     def cluster_dir(self) -> str:
         """The cluster's directory by its canonical path, once :meth:`conclude` has made it."""
         return self._cluster_dir
+
+    def check_directory(self) -> None:
+        """Raise ConfigurationError unless ``cluster_dir`` is there: a main program begins nothing by mistake."""
+        check_is_there("cluster_dir", self.settings.cluster_dir)
 
     def conclude(self) -> None:
         """Check every setting, take the mark file, open the files, connect the client, make the agent.

@@ -74,7 +74,7 @@ _OWN_SETTINGS = {
     "consensus_module": {**COMMON_OWN_SETTINGS["consensus_module"], "threading_mode": "threading_mode decides"},
 }
 
-_OF_BOTH = ("cluster_id", "control_channel", "consensus_module_stream_id", "service_stream_id")
+OF_BOTH = ("cluster_id", "control_channel", "consensus_module_stream_id", "service_stream_id")
 """Settings of the same name and meaning of consensus module and containers."""
 
 
@@ -431,7 +431,7 @@ def check_parts(settings: Mapping[str, Mapping[str, Any]], own: Mapping[str, Map
             if name in settings.get(part, _NOTHING):
                 raise ConfigurationError(f"{part}: leave out {name}={shown(settings[part][name])}: the node's {reason}")
     module, containers = (settings.get(part, _NOTHING) for part in ("consensus_module", "container"))
-    for name in _OF_BOTH:
+    for name in OF_BOTH:
         if name in containers and containers[name] != module.get(name):
             raise ConfigurationError(
                 f"container: leave out {name}={shown(containers[name])}, and set it for consensus_module: "
@@ -441,7 +441,7 @@ def check_parts(settings: Mapping[str, Mapping[str, Any]], own: Mapping[str, Map
 
 def of_both(consensus_module: Mapping[str, Any]) -> dict[str, Any]:
     """What the containers take from the settings of the consensus module."""
-    return {name: consensus_module[name] for name in _OF_BOTH if name in consensus_module}
+    return {name: consensus_module[name] for name in OF_BOTH if name in consensus_module}
 
 
 def check_ports(host: str, port: int) -> None:

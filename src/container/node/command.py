@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
 from typing import Any
 
 from container.api import ClusteredService
+from container.common.directories import check_is_there
 from container.common.error_texts import message_of, type_name
 from container.common.log_events import log_closing, log_ended, log_started
 from container.common.loggers import report
@@ -14,11 +16,15 @@ from container.common.main_program import Ending, report_crashes
 from container.common.object_path import create_object, search_current_directory
 from container.common.values import shown, suggestion
 from container.errors import ConfigurationError
-from container.node.cluster_node import PORT, ClusterNode
+from container.node.cluster_node import OF_BOTH, PORT, ClusterNode
 from container.operate.metrics_server import add_metrics_port, serve_metrics
 from container.service.service_handler import ServiceHandler
+from container.settings.archive_table import archive_settings_table
 from container.settings.arguments import add_log_level, number, path
-from container.settings.sources import read_toml
+from container.settings.consensus_module_table import consensus_module_settings_table
+from container.settings.driver_table import driver_settings_table
+from container.settings.sources import given_values, read_config_file, settings_of_properties
+from container.settings.table import settings_table
 
 _SOURCE = "the node"
 _KINDS = {str: "a text", int: "a whole number", list: "a list of package.module:Class", dict: "a table of settings"}
@@ -82,6 +88,9 @@ def node_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> a
     )
     parser.add_argument("--config", required=True, metavar="FILE", help="TOML file: see docs/consensus-module.md")
     parser.add_argument(
+        "--properties", metavar="FILE", help="Aeron's properties for the parts, in a .properties or TOML file"
+    )
+    parser.add_argument(
         "--java",
         action="store_true",
         help="Java's media driver, archive and consensus module, in a JVM of its own; needs the extra `cluster`",
@@ -108,7 +117,7 @@ def _run_dev(options: argparse.Namespace) -> None:
 
 def _run_node(options: argparse.Namespace) -> None:
     file = options.config
-    found = read_toml(file, "--config")
+    found, properties, _path = read_config_file(file, "--config")
     if options.metrics_port is not None:
         found["metrics_port"] = options.metrics_port
     for name, value in found.items():
@@ -120,6 +129,15 @@ def _run_node(options: argparse.Namespace) -> None:
     for name, example in (("services", '["package.module:Class"]'), ("directory", '"/var/lib/cluster"')):
         if not found.get(name):
             raise ConfigurationError(f"{file}: {name} must be given, such as {name} = {example}")
+    check_is_there("directory", found["directory"])
+    if options.properties is not None:
+        own, others, path_of_properties = read_config_file(options.properties, "--properties")
+        if own:
+            raise ConfigurationError(
+                f"{path_of_properties}: {shown(next(iter(own)))} is no property of Aeron's: it belongs into {file}"
+            )
+        _take_properties(found, others, path_of_properties, before=properties)
+    _take_properties(found, properties, file)
     services = found.pop("services")
     if options.java:
         from container.node.java_node import JavaNode  # needs packages that the rest does not
@@ -133,7 +151,35 @@ def _run_node(options: argparse.Namespace) -> None:
     _run(services, found)
 
 
-def _run(paths: list[str], settings: dict[str, Any], launch: Callable[..., Any] = ClusterNode.launch) -> None:
+def _take_properties(
+    found: dict[str, Any], properties: dict[str, Any], file: str, *, before: Collection[str] = ()
+) -> None:
+    """Give the parts of a node what Aeron's properties say of them.
+
+    What they have by our names stays, and so does what a property of ``before`` will give.
+    """
+    left = {name: value for name, value in properties.items() if name not in before}
+    tables = {
+        "consensus_module": consensus_module_settings_table(),
+        "container": {name: each for name, each in settings_table().items() if name not in OF_BOTH},
+        "archive": archive_settings_table(),
+        "driver": driver_settings_table(),
+    }
+    for part, table in tables.items():
+        values = given_values(settings_of_properties(left, file, table), table)
+        aeron_dir = values.pop("aeron_dir", None)
+        if aeron_dir is not None:
+            found.setdefault("aeron_dir", aeron_dir)
+        if values:
+            found[part] = {**values, **found.get(part, {})}
+
+
+def _launch(*services: Any, **settings: Any) -> ClusterNode:
+    """Wait for the end of a long replay as well: whoever supervises the command decides how long is too long."""
+    return ClusterNode.launch(*services, timeout=math.inf, **settings)
+
+
+def _run(paths: list[str], settings: dict[str, Any], launch: Callable[..., Any] = _launch) -> None:
     metrics_port = settings.pop("metrics_port", None)
     search_current_directory()
     services: list[ClusteredService | ServiceHandler] = [create_object(each, "service") for each in paths]

@@ -72,8 +72,11 @@ class ArchiveSettings:
     :func:`~container.settings.sources.load_archive_settings` validates them.
     """
 
-    archive_dir: str = path_field(
-        "aeron.archive.dir", "Directory of the archive: its catalog and its recordings.", "aeron-archive"
+    archive_dir: str | None = path_field(
+        "aeron.archive.dir",
+        "Directory of the archive: its catalog and its recordings; must be given.",
+        None,
+        shown="must be given",
     )
     mark_file_dir: str | None = path_field(
         "aeron.archive.mark.file.dir",

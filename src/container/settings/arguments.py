@@ -63,6 +63,17 @@ def add_log_level(
     )
 
 
+def add_config(parser: argparse.ArgumentParser, variable: str) -> None:
+    """Add the option ``--config``, and ``--properties`` as another name of it."""
+    parser.add_argument(
+        *("--config", "--properties"),
+        dest="config",
+        metavar="FILE",
+        help="file with settings: TOML, by our names or by those of Aeron's properties, or one of Java's, whose name "
+        f"ends with .properties [{variable}]",
+    )
+
+
 def add_settings(
     parser: argparse.ArgumentParser, table: Mapping[str, Setting], *, without: Collection[str] = ()
 ) -> None:

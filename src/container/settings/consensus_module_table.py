@@ -98,8 +98,11 @@ class ConsensusModuleSettings:
         0xFFFFFF,
         unit="version",
     )
-    cluster_dir: str = path_field(
-        "aeron.cluster.dir", "Directory of the member's recording log, node state and mark files.", "aeron-cluster"
+    cluster_dir: str | None = path_field(
+        "aeron.cluster.dir",
+        "Directory of the member's recording log, node state and mark files; must be given.",
+        None,
+        shown="must be given",
     )
     mark_file_dir: str | None = path_field(
         "aeron.cluster.mark.file.dir",

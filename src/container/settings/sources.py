@@ -1,4 +1,4 @@
-"""Sources of settings: keyword arguments, environment variables, a TOML file, the defaults.
+"""Sources of settings: keyword arguments, environment variables, a config file (TOML or .properties), the defaults.
 
 They count in this order. Everything is validated at once, and every bad value is named with what is allowed.
 """
@@ -9,15 +9,17 @@ import os
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from container.common.channel_uri import ChannelUri
+from container.common.loggers import report
 from container.common.semantic_version import parse_version
 from container.common.values import is_path, shown, shown_path, suggestion, whole_number
 from container.errors import ConfigurationError
 from container.settings.archive_table import ArchiveSettings, archive_settings_table
 from container.settings.consensus_module_table import ConsensusModuleSettings, consensus_module_settings_table
 from container.settings.driver_table import driver_settings_table
+from container.settings.property_files import parse_properties
 from container.settings.setting import Setting
 from container.settings.table import Settings, settings_table
 from container.transport.idle_strategy import parse_duration_ns, parse_idle_strategy, parse_quantity
@@ -26,10 +28,33 @@ CONFIG_FILE_VARIABLE = "AERON_CLUSTER_CONFIG_FILE"
 ARCHIVE_CONFIG_FILE_VARIABLE = "AERON_ARCHIVE_CONFIG_FILE"
 CONSENSUS_MODULE_CONFIG_FILE_VARIABLE = "AERON_CLUSTER_CONSENSUS_MODULE_CONFIG_FILE"
 
+_OWN_VARIABLES = (
+    CONFIG_FILE_VARIABLE,
+    ARCHIVE_CONFIG_FILE_VARIABLE,
+    CONSENSUS_MODULE_CONFIG_FILE_VARIABLE,
+    "AERON_CLUSTER_LOG_FORMAT",
+    "AERON_CLUSTER_LOG_LEVEL",
+)
+_VARIABLE_PREFIXES = ("AERON_CLUSTER_", "AERON_ARCHIVE_")
+_PROPERTY_PREFIXES = ("aeron.", "cluster.")
+_IDLE_STRATEGY_CLASSES = {
+    "org.agrona.concurrent.BackoffIdleStrategy": "backoff",
+    "org.agrona.concurrent.BusySpinIdleStrategy": "busy_spin",
+    "org.agrona.concurrent.NoOpIdleStrategy": "noop",
+    "org.agrona.concurrent.SleepingIdleStrategy": "sleep-ns",
+    "org.agrona.concurrent.SleepingMillisIdleStrategy": "sleep-ms",
+    "org.agrona.concurrent.YieldingIdleStrategy": "yield",
+}
+_FROM_JAVA = "docs/from-java.md"
+_SETTINGS_PAGE = "docs/settings.md"
+_NAME_LENGTH_MAX = 200
 _SIZE_FACTORS = {"k": 1024, "m": 1024**2, "g": 1024**3, "": 1}
 _NS_PER_MS = 1_000_000
 _FILE_LENGTH_MAX = 1024 * 1024
 _UNKNOWN_SHOWN = 10
+
+_warned: set[str] = set()
+"""Names that were warned about, each once in a process."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +80,7 @@ def collect_settings(
 
     Args:
         keywords: by the settings' names; None counts as not given.
-        config_file: TOML file; by default the one that ``config_file_variable`` names, if it does.
+        config_file: TOML or ``.properties`` file; by default the one that ``config_file_variable`` names, if it does.
         environ: the environment; the process's by default. A variable that is empty counts as not given.
         objects: names of what the caller takes beside settings, any of which an unknown name may have been meant for.
         table: the settings; a container's by default.
@@ -68,6 +93,7 @@ def collect_settings(
     if not isinstance(environ, Mapping):
         raise ConfigurationError(f"environ={shown(environ)}: must be a mapping of strings, such as os.environ")
     table = settings_table() if table is None else table
+    warn_of_unknown_variables(environ)
     _refuse_unknown(keywords, "", [*table, *objects], table)
     path, source = config_file, "config_file"
     if path is None or (isinstance(path, str) and not path):
@@ -207,12 +233,13 @@ def _convert(setting: Setting, value: Any, is_text: bool) -> Any:
         value = os.fspath(value)
     if is_text and setting.name == "driver_timeout_ms" and not (str(value).isascii() and str(value).isdigit()):
         # The C client would refuse it, whatever is set later.
-        raise ConfigurationError("must be a plain number of milliseconds, as Aeron's C client also reads this variable")
+        raise ConfigurationError("must be a plain number of milliseconds, as Aeron's own clients also read it")
     if isinstance(value, str) and (is_text or setting.unit):
         value = parse_text(setting, value)
     if not setting.allows(value):
         raise ConfigurationError(f"must be {setting.allowed}")
     if setting.name == "idle_strategy":
+        value = _IDLE_STRATEGY_CLASSES.get(value, value)
         parse_idle_strategy(value)
     elif setting.name.endswith("_channel"):
         ChannelUri.parse(value)
@@ -257,29 +284,131 @@ def _check_response_stream_id(settings: Settings) -> None:
         )
 
 
+def warn_of_unknown_variables(environ: Mapping[str, str]) -> None:
+    """Log each variable that looks like one of the cluster or the archive and is none, with the nearest name, once."""
+    names = [name for name in environ if isinstance(name, str) and name.startswith(_VARIABLE_PREFIXES)]
+    if not names or _warned.issuperset(names):
+        return
+    known = {_variable_of(each) for each in (*_own_properties(), *_java_properties())}.union(_OWN_VARIABLES)
+    for name in sorted(set(names) - known - _warned):
+        _warned.add(name)
+        import difflib
+
+        nearest = difflib.get_close_matches(name[:_NAME_LENGTH_MAX], sorted(known), n=1)
+        hint = f"did you mean {nearest[0]}?" if nearest else f"see {_SETTINGS_PAGE}"
+        report("warning", "unknown variable %s has no effect: %s", shown(name)[1:-1], hint)
+
+
+def _variable_of(name: str) -> str:
+    return name.upper().replace(".", "_")
+
+
+def _own_properties() -> set[str]:
+    tables = settings_table(), archive_settings_table(), consensus_module_settings_table(), driver_settings_table()
+    return {setting.property for table in tables for setting in table.values()}
+
+
+def _java_properties() -> Collection[str]:
+    from container.settings.java_properties import JAVA_PROPERTIES  # which most starts do not need
+
+    return JAVA_PROPERTIES
+
+
 def _read_file(given_path: object, source: str, table: Mapping[str, Setting]) -> dict[str, Given]:
-    values = read_toml(given_path, source)
-    path = os.fspath(cast("str | os.PathLike[str]", given_path))
+    values, properties, path = read_config_file(given_path, source)
     _refuse_unknown(values, f" in config file {path}", table, table)
-    return {name: Given(value, f" from {path}", False) for name, value in values.items()}
+    given = {name: Given(value, f" from {path}", False) for name, value in values.items()}
+    for name, each in settings_of_properties(properties, path, table).items():
+        if name in given:
+            raise ConfigurationError(
+                f"{name} is in config file {path} twice: leave out {name} or {table[name].property}"
+            )
+        given[name] = each
+    return given
 
 
-def read_toml(given_path: object, source: str) -> dict[str, Any]:
-    """What a TOML file holds.
+def settings_of_properties(
+    properties: Mapping[str, object], path: str, table: Mapping[str, Setting]
+) -> dict[str, Given]:
+    """The settings of this table that Aeron's own properties give, not validated.
 
-    Args:
-        given_path: its path (str or os.PathLike).
-        source: what gave the path, for the error.
+    What belongs to another part of a node is passed over; what means nothing here is logged once.
 
-    Raises:
-        ConfigurationError: it is no path, cannot be read, is too long, or no TOML.
+    Raises ConfigurationError for a property that is not Aeron's, with the nearest name.
     """
+    names = {setting.property: name for name, setting in table.items()}
+    others = set(properties).difference(_own_properties())
+    if others:
+        known = {*_own_properties(), *_java_properties()}
+        _raise_unknown("property", sorted(others - known), f" in config file {path}", known, _FROM_JAVA)
+        idle = sorted(others - _warned)
+        if idle:
+            _warned.update(idle)
+            report("warning", "config file %s: no effect here have %s: see %s", path, ", ".join(idle), _FROM_JAVA)
+    return {
+        names[each]: Given(value, f" from {each} in {path}", isinstance(value, str))
+        for each, value in properties.items()
+        if each in names
+    }
+
+
+def given_values(given: Mapping[str, Given], table: Mapping[str, Setting]) -> dict[str, Any]:
+    """The values of what is given, validated one by one; raises as :func:`validate_settings`."""
+    return _validated(given, table)
+
+
+def read_config_file(given_path: object, source: str) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """What a config file holds: values by our names, values by the names of Aeron's properties, and its path.
+
+    A file whose name ends with ``.properties`` is one of Java's, of which other programs' properties are passed over.
+    In TOML a property is a quoted key, or nested tables: ``"aeron.cluster.dir"``, or ``dir`` in ``[aeron.cluster]``.
+
+    Raises ConfigurationError when it is no path, cannot be read, is too long, or not what its name says.
+    """
+    content, path = _read(given_path, source)
+    if not path.endswith(".properties"):
+        return *_split_properties(_parse_toml(content, path)), path
+    try:
+        found = parse_properties(content)
+    except ValueError as error:
+        raise ConfigurationError(f"config file {path}: {error}") from error
+    own = {name: value for name, value in found.items() if "." not in name}
+    if own:
+        name = next(iter(own))
+        raise ConfigurationError(
+            f"config file {path}: {shown(name)} is no property: write Aeron's name, such as aeron.cluster.dir"
+        )
+    return {}, {name: value for name, value in found.items() if name.startswith(_PROPERTY_PREFIXES)}, path
+
+
+def _split_properties(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values by our names, and those by Aeron's: whatever is below ``aeron``."""
+    own: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
+    left = list(values.items())
+    while left:
+        name, value = left.pop()
+        if not f"{name}.".startswith(_PROPERTY_PREFIXES):
+            own[name] = value
+        elif isinstance(value, dict) and len(name) < _NAME_LENGTH_MAX:
+            left += [(f"{name}.{key}", each) for key, each in value.items()]
+        elif name in properties:
+            raise ConfigurationError(f"{name} is there twice: as a quoted key, and in nested tables")
+        else:
+            properties[name] = value
+    return own, properties
+
+
+def _read(given_path: object, source: str) -> tuple[bytes, str]:
+    """The content of a config file, and its path."""
     try:
         path = os.fspath(given_path) if isinstance(given_path, os.PathLike) else given_path
     except Exception:
         path = None
     if not isinstance(path, str) or not is_path(path):
-        raise ConfigurationError(f"{source}={shown(given_path)}: must be the path of a TOML file in UTF-8, without NUL")
+        raise ConfigurationError(
+            f"{source}={shown(given_path)}: must be the path of a TOML or .properties file in UTF-8, without NUL"
+        )
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - a pipe as well: a shell makes one of what a command prints
             content = file.read(_FILE_LENGTH_MAX + 1)
@@ -287,6 +416,10 @@ def read_toml(given_path: object, source: str) -> dict[str, Any]:
         raise ConfigurationError(f"config file {shown_path(path)[1:-1]} cannot be read: {error.strerror}") from error
     if len(content) > _FILE_LENGTH_MAX:
         raise ConfigurationError(f"config file {path} is longer than {_FILE_LENGTH_MAX} bytes")
+    return content, path
+
+
+def _parse_toml(content: bytes, path: str) -> dict[str, Any]:
     try:
         return tomllib.loads(content.decode())
     except RecursionError:
@@ -299,10 +432,13 @@ def _refuse_unknown(
     names: Collection[object], where: str, known: Collection[str], table: Mapping[str, Setting]
 ) -> None:
     unknown = [name for name in names if not isinstance(name, str) or name not in table]
+    _raise_unknown("setting", unknown, where, known, _SETTINGS_PAGE)
+
+
+def _raise_unknown(kind: str, unknown: list[Any], where: str, known: Collection[str], page: str) -> None:
     if unknown:
         texts = [
-            f"unknown setting {shown(name)}{where}: {suggestion(name, known, 'docs/settings.md')}"
-            for name in unknown[:_UNKNOWN_SHOWN]
+            f"unknown {kind} {shown(name)}{where}: {suggestion(name, known, page)}" for name in unknown[:_UNKNOWN_SHOWN]
         ]
         more = [f"and {len(unknown) - _UNKNOWN_SHOWN} more"] if len(unknown) > _UNKNOWN_SHOWN else []
         raise ConfigurationError("; ".join(texts + more))

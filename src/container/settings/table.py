@@ -72,8 +72,11 @@ class Settings:
         0xFFFFFF,
         unit="version",
     )
-    cluster_dir: str = path_field(
-        "aeron.cluster.dir", "Directory of the member's mark files and recording log.", "aeron-cluster"
+    cluster_dir: str | None = path_field(
+        "aeron.cluster.dir",
+        "Directory of the member's mark files and recording log; must be given.",
+        None,
+        shown="must be given",
     )
     mark_file_dir: str | None = path_field(
         "aeron.cluster.mark.file.dir",
@@ -278,7 +281,8 @@ Each setting is a keyword of `ClusteredServiceContainer.launch()`, `container.ru
 `aeron-cluster run`: `service_id`, `AERON_CLUSTER_SERVICE_ID`, `service_id = 1`, `--service-id 1`. When several
 are given, the keyword or option counts first, then the variable, then the file. The name of the TOML file is
 given by `config_file=`, `--config` or `AERON_CLUSTER_CONFIG_FILE`; it holds the settings at its top level, and no
-other keys. A variable that is empty counts as not given. Such a file:
+other keys but Aeron's properties. A variable that is empty counts as not given, and one that looks like the cluster's
+or the archive's and is none is logged, with the nearest name. Such a file:
 
 ```toml
 cluster_dir = "/var/lib/auction"
@@ -287,7 +291,14 @@ cycle_threshold_ns = "50ms"
 idle_strategy = "backoff(10,20,1us,50us)"
 ```
 
-Variables mirror Aeron's system properties: `aeron.cluster.service.id` is `AERON_CLUSTER_SERVICE_ID`.
+Variables mirror Aeron's system properties: `aeron.cluster.service.id` is `AERON_CLUSTER_SERVICE_ID`. The file may have
+the properties themselves: as quoted keys, `"aeron.cluster.service.id" = 1`, or as nested tables, `service.id = 1` in
+`[aeron.cluster]`. A file whose name ends with `.properties` is read as Java reads it; `--properties` is another name of
+`--config`. What has no effect is logged, what is no property of Aeron's is an error ([from Java](from-java.md)).
+
+`cluster_dir` and `archive_dir` must be given. The commands, and `container.run()`, refuse a directory that is not
+there: a mistyped path, or a disk that is not mounted, would begin an empty member. Make it with `mkdir` for a first
+start. `launch()` makes it.
 
 Durations are whole numbers, or text with a unit: `500ns`, `100us`, `2ms`, `1s`. Sizes are bytes, or text with
 `k`, `m` or `g`. Idle strategies are `noop`, `busy_spin` (also `spin`), `yield`, `sleep` and `backoff`, the last two

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from container.common.directories import created_directory
+from container.common.directories import created_directory, given_directory
 from container.common.values import shown_path
 from container.errors import ConfigurationError
 from container.storage.file_storage import FileStorage
 from container.storage.seam import Storage
 
 
-def concluded_directory(storage: Storage, setting: str, path: str) -> str:
+def concluded_directory(storage: Storage, setting: str, path: str | None) -> str:
     """The path by which files of the directory are opened; it is made if it is not there, and canonical among files.
 
     Its name is on the disk then, without which none of its files is there after a cut of the power; also that of one
     that is there, as a process that was killed may have made it. Where its parent may not be read, its owner has made
     it long ago.
 
-    Raises ConfigurationError, which names the setting, when it cannot be made or forced.
+    Raises ConfigurationError, which names the setting, when it is not given, or cannot be made or forced.
     """
+    path = given_directory(setting, path)
     if isinstance(storage, FileStorage):
         path = created_directory(setting, path)
     try:

@@ -220,6 +220,8 @@ class LocalArchive:
         Raises:
             ContainerError: it still runs.
         """
+        directory = self.properties.get("aeron.archive.dir", self.archive_dir)
+        Path(directory).mkdir(parents=True, exist_ok=True)  # what our command refuses to make
         self.process.start()
         return self
 

@@ -329,6 +329,7 @@ class Node:
         # A dead driver's files look alive to whoever connects before the new driver replaces them.
         self._forget_cnc_file()
         shutil.rmtree(self.aeron_dir, ignore_errors=True)
+        self._make_directories()
         self.driver.start()
         if self.archive is not self.driver:
             if "java" in (self.driver_kind, self.archive_kind):
@@ -417,6 +418,11 @@ class Node:
 
     # Processes around it
 
+    def _make_directories(self) -> None:
+        """Make what our commands refuse to make: the directories of archive and cluster."""
+        for name, directory in (("archive", self.archive_dir), ("cluster", self.cluster_dir)):
+            Path(self.properties.get(f"aeron.{name}.dir", directory)).mkdir(parents=True, exist_ok=True)
+
     def start_process(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
         """Start a program whose output lies in the base directory and which :meth:`close` ends.
 
@@ -433,6 +439,7 @@ class Node:
             earlier.close()
             self.processes.remove(earlier)
         self.processes.append(process)
+        self._make_directories()
         return process.start()
 
     def start_service(
