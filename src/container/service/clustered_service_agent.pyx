@@ -773,13 +773,12 @@ cdef class ClusteredServiceAgent(EventHandler):
 
     cdef int _set_role(self, int32_t role) except -1:
         cdef int callback = self._lifecycle_callback
-        cdef int64_t begin_ns
+        cdef int64_t begin_ns = self._clock.nano_time()
         if role == self._role:
             return 0
         log_event(self._name, "role_changed", role=_ROLE_NAMES[role], former_role=_ROLE_NAMES[self._role],
                   log_position=self._log_position)
         self._role = role
-        begin_ns = self._clock.nano_time()
         self._lifecycle_callback = LIFECYCLE_ON_ROLE_CHANGE
         try:
             self._handler.on_role_change(role)
