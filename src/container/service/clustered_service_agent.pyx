@@ -987,11 +987,11 @@ cdef class ClusteredServiceAgent(EventHandler):
                     f"log={format_version(app_version)}")
             self._on_error(ClusterError(text))
             raise AgentTermination(text)
+        log_event(self._name, "term_began", leadership_term_id=leadership_term_id, leader_member_id=leader_member_id,
+                  log_position=log_position)
         codec.session_message_header_put_leadership_term_id(self._session_header, leadership_term_id)
         self._begin_event(log_position, timestamp)
         self._time_unit = time_unit
-        log_event(self._name, "term_began", leadership_term_id=leadership_term_id, leader_member_id=leader_member_id,
-                  log_position=log_position)
         self._handler.on_new_leadership_term_event(
             leadership_term_id, log_position, timestamp, term_base_log_position, leader_member_id, log_session_id,
             time_unit, app_version)
