@@ -199,7 +199,12 @@ def test_a_variable_that_is_no_choice_is_one_line_and_code_2(variable: str, word
     if word == "container.run":
         code = "import container; container.run()"
     done = subprocess.run(
-        [sys.executable, "-c", code], env={variable: "xml"}, capture_output=True, text=True, check=False, cwd=ROOT
+        [sys.executable, "-c", code],
+        env={**os.environ, variable: "xml"},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
     )
     assert done.returncode == 2
     assert re.fullmatch(f"(aeron-cluster|container.run): error: {variable}='xml': must be one of .*\n", done.stderr)
@@ -212,7 +217,7 @@ def test_container_run_prints_what_happens_in_the_format_of_the_environment() ->
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={"AERON_CLUSTER_LOG_FORMAT": "json"},
+        env={**os.environ, "AERON_CLUSTER_LOG_FORMAT": "json"},
         capture_output=True,
         text=True,
         check=True,

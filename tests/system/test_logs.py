@@ -79,6 +79,7 @@ class Day:
 
     def __init__(self, directory: Path, log_format: str) -> None:
         (directory / "day.py").write_text(SERVICE)
+        (directory / "node").mkdir()
         self.ports = PortReservation()
         self.port = self.ports.take_row(5)
         self.cluster_dir = directory / "node" / "cluster"
