@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from textual.widgets import DataTable, Static
 
 import container
 from container.node.cluster_node import ClusterNode
+from container.operate import top
+from container.operate.metrics import NodeSample, sample_node
 from container.operate.top import Confirmation, TopApp
 from container.testing.endpoints import PortReservation
 from tests.test_cluster_node import Counter
@@ -117,6 +120,29 @@ def test_a_node_that_ends_is_shown_as_stopped_and_nothing_is_asked_of_it(node: C
         assert not isinstance(app.screen, Confirmation)
 
     view([node.directory], use)
+
+
+def test_looks_that_take_long_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    begun: list[Path] = []
+
+    def slow(path: Path) -> NodeSample:
+        begun.append(path)
+        assert go_on.wait(LIMIT_S)
+        return sample_node(path)
+
+    monkeypatch.setattr(top, "sample_node", slow)
+
+    async def run() -> None:
+        app = TopApp([tmp_path], 0.01)
+        async with app.run_test(size=SIZE) as pilot:
+            await until(pilot, lambda: len(begun) == 1, "the first look")
+            await pilot.pause(0.3)
+            assert len(begun) == 1
+            go_on.set()
+            await until(pilot, lambda: len(begun) > 2, "the next looks")
+
+    asyncio.run(run())
 
 
 def test_q_ends_it(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 _DIRECTORY_VARIABLE = "AERON_CLUSTER_DIR"
 _PORT_MAX = 65_535
+_KEPT_S = 0.5
 HINT = 'pip install "aeron-cluster-container[operate]"'
 HOST = "localhost"
 PORT = 9644
@@ -93,22 +96,41 @@ class Exporter:
 def register_instruments(meter: Meter, paths: Sequence[Path]) -> None:
     """Make an instrument of OpenTelemetry of each metric: observable, named as for Prometheus, with its labels.
 
-    Nodes are read once for each collection of each instrument.
+    Nodes are read once for all that is collected within half a second.
 
     Args:
         meter: of your application's meter provider, which exports the values.
         paths: directories of nodes.
     """
+    reader = _Reader(paths)
     for metric in METRICS:
         make = meter.create_observable_counter if metric.is_counter else meter.create_observable_gauge
-        make(metric.name, [_observer(metric, list(paths))], description=metric.help)
+        make(metric.name, [_observer(metric, reader)], description=metric.help)
 
 
-def _observer(metric: Metric, paths: Sequence[Path]) -> Callable[[Any], Iterable[Any]]:
+class _Reader:
+    """Reads nodes, and keeps what it has read for a moment: each instrument asks for its part of it."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = list(paths)
+        self._guard = threading.Lock()
+        self._samples: list[Sample] = []
+        self._read_s = -_KEPT_S
+
+    def samples(self) -> list[Sample]:
+        """Return all samples, from one look at the nodes."""
+        with self._guard:
+            if time.monotonic() - self._read_s >= _KEPT_S:
+                self._samples = sample_nodes(self._paths)
+                self._read_s = time.monotonic()
+            return self._samples
+
+
+def _observer(metric: Metric, reader: _Reader) -> Callable[[Any], Iterable[Any]]:
     from opentelemetry.metrics import Observation
 
     def observe(_options: Any) -> Iterable[Any]:
-        return [_observation(Observation, sample) for sample in sample_nodes(paths) if sample.metric == metric]
+        return [_observation(Observation, sample) for sample in reader.samples() if sample.metric == metric]
 
     return observe
 

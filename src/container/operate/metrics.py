@@ -64,7 +64,9 @@ ELECTIONS = _counter("aeron_cluster_elections_total", "Elections since the node'
 TERM = _gauge("aeron_cluster_leadership_term_id", "The leadership term")
 COMMIT_POSITION = _gauge("aeron_cluster_commit_position_bytes", "Up to where the log is committed, as the node knows")
 RECORDED_POSITION = _gauge("aeron_cluster_recorded_position_bytes", "Up to where the node's archive has the log")
-SNAPSHOT_POSITION = _gauge("aeron_cluster_last_snapshot_position_bytes", "Where in the log the latest snapshot is")
+SNAPSHOT_POSITION = _gauge(
+    "aeron_cluster_last_snapshot_position_bytes", "Where in the log the latest snapshot is; 0 without one"
+)
 SNAPSHOTS = _counter("aeron_cluster_snapshots_total", "Snapshots since the node's start")
 SESSIONS = _gauge("aeron_cluster_sessions", "Client sessions that the node's consensus module has")
 TIMED_OUT = _counter("aeron_cluster_timed_out_clients_total", "Clients that were lost since the node's start")
@@ -227,7 +229,7 @@ def _samples(path: Path, status: Status, aeron_dir: Path) -> Iterator[Sample]:
         (TERM, status.leadership_term_id),
         (COMMIT_POSITION, status.commit_position),
         (RECORDED_POSITION, status.recorded_position),
-        (SNAPSHOT_POSITION, None if status.last_snapshot is None else status.last_snapshot.log_position),
+        (SNAPSHOT_POSITION, 0 if status.last_snapshot is None else status.last_snapshot.log_position),
         (SNAPSHOTS, status.snapshot_count),
         (TIMED_OUT, status.timed_out_clients),
     ):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -78,6 +79,7 @@ class TopApp(App[None]):
         self._found: list[NodeSample] = []
         self._committed: dict[Path, float] = {}
         self._seen_s = 0.0
+        self._is_looking = False
         self._counts: dict[Path, int | None] = {}
         self._timer_counts: dict[tuple[Path, int], int | None] = {}
 
@@ -99,12 +101,29 @@ class TopApp(App[None]):
         self.look()
         self.set_interval(self._interval_s, self.look)
 
-    @work(thread=True, exclusive=True, group="look")
     def look(self) -> None:
-        """Read all nodes, on a thread of its own: a disk that is slow must not keep keys from being heard."""
-        found = [sample_node(path) for path in self.paths]
-        counts = {each.path: self._timers_in_snapshot(each) for each in found}
-        self.call_from_thread(self.show, found, counts)
+        """Read all nodes, on a thread of its own: a disk that is slow must not keep keys from being heard.
+
+        One look at a time: what takes longer than the interval does not pile up.
+        """
+        if not self._is_looking:
+            self._is_looking = True
+            self._read()
+
+    @work(thread=True, group="look")
+    def _read(self) -> None:
+        try:
+            found = [sample_node(path) for path in self.paths]
+            counts = {each.path: self._timers_in_snapshot(each) for each in found}
+        finally:
+            self._is_looking = False
+        self._call(self.show, found, counts)
+
+    def _call(self, function: Callable[..., object], *arguments: Any, **named: Any) -> None:
+        """Call a function on the view's own thread, unless it has ended meanwhile."""
+        if self.is_running:
+            with suppress(RuntimeError):
+                self.call_from_thread(function, *arguments, **named)
 
     def show(self, found: list[NodeSample], timer_counts: dict[Path, int | None]) -> None:
         """Show what was read."""
@@ -206,8 +225,8 @@ class TopApp(App[None]):
             is_done, text = result.is_done, f"{word}: done" if result.is_done else f"{word}: {result.reason}"
         except (ContainerError, OSError, MemoryError) as error:
             is_done, text = False, f"{word}: {error}"
-        self.call_from_thread(self.notify, text, severity="information" if is_done else "error", timeout=10)
-        self.call_from_thread(self.look)
+        self._call(self.notify, text, severity="information" if is_done else "error", timeout=10)
+        self._call(self.look)
 
 
 def _cells(row: NodeRow) -> list[Text]:
