@@ -190,7 +190,10 @@ def test_lock_pins_one_version_that_suits_each_declared_requirement() -> None:
 
 
 def test_environment_is_what_the_lock_says() -> None:
-    installed = {str(canonicalize_name(found.name)): found.version for found in importlib.metadata.distributions()}
+    installed: dict[str, str] = {}
+    for found in importlib.metadata.distributions():
+        # The first one on the path counts: setuptools, once imported, has others of its own behind it.
+        installed.setdefault(str(canonicalize_name(found.name)), found.version)
     needed = set().union(*(pins(name) for name in PACKAGE_SETS if name != "check"))
     assert needed <= set(installed)
     different = {

@@ -1,4 +1,6 @@
 // Prints the names of Aeron that docs/from-java.md has, each behind its kind; or what java.util.Properties reads.
+package container.tests;
+
 import java.io.InputStream;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;

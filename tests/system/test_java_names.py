@@ -37,7 +37,13 @@ z="""
 
 
 def output(java_classes: Path, jar: Path, *arguments: str) -> list[str]:
-    command = [str(find_java()), "-cp", os.pathsep.join(map(str, (java_classes, jar))), "JavaNames", str(jar)]
+    command = [
+        str(find_java()),
+        "-cp",
+        os.pathsep.join(map(str, (java_classes, jar))),
+        "container.tests.JavaNames",
+        str(jar),
+    ]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=True)
     return sorted(done.stdout.splitlines())
 

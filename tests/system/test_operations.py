@@ -141,7 +141,7 @@ def test_a_hang_up_ends_a_node_in_order(operator: Operator) -> None:
     operator.node.process.send_signal(signal.SIGHUP)
     _out, errors = operator.node.process.communicate(timeout=LIMIT_S)
     assert operator.node.process.returncode == 0, errors
-    assert "SIGHUP: the node was closed" in errors
+    assert "SIGHUP: closing the node" in errors
 
 
 def test_the_exit_codes_are_those_of_the_code() -> None:
