@@ -278,6 +278,7 @@ def is_ready(mark: Path) -> bool:
 def test_a_container_runs_and_ends_beside_a_standard_error_that_nobody_reads(pipe: Pipe, tmp_path: Path) -> None:
     pipe.fill()
     mark = tmp_path / "cluster" / "cluster-mark-service-0.dat"
+    mark.parent.mkdir()
     service = "examples.echo_service:EchoService"
     command = [sys.executable, "-m", "container", "run", service, "--cluster-dir", str(mark.parent)]
     with MediaDriver.launch_embedded() as driver:
