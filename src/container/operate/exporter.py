@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -14,16 +13,14 @@ from container.common.log_events import log_closing, log_started
 from container.common.main_program import Ending
 from container.errors import ConfigurationError, ContainerError
 from container.operate.metrics import METRICS, Metric, Sample, sample_nodes
-from container.settings.arguments import add_log_level, number, path
+from container.operate.node_arguments import INSTALL_HINT, PORT_MAX, add_directories, directories
+from container.settings.arguments import add_log_level, number
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
     from prometheus_client.core import Metric as Family
 
-_DIRECTORY_VARIABLE = "AERON_CLUSTER_DIR"
-_PORT_MAX = 65_535
 _KEPT_S = 0.5
-HINT = 'pip install "aeron-cluster-container[operate]"'
 HOST = "localhost"
 PORT = 9644
 
@@ -74,7 +71,7 @@ class Exporter:
         try:
             from prometheus_client import CollectorRegistry, start_http_server
         except ImportError as error:
-            raise ConfigurationError(f"metrics need the package prometheus-client: {HINT}") from error
+            raise ConfigurationError(f"metrics need the package prometheus-client: {INSTALL_HINT}") from error
         registry = CollectorRegistry(auto_describe=False)
         registry.register(NodeCollector(paths))
         try:
@@ -149,12 +146,10 @@ def exporter_parser(make: Callable[..., argparse.ArgumentParser], program: str) 
         description="Serve the metrics of nodes of this machine to Prometheus, until Ctrl-C or SIGTERM. Metrics are "
         "described in docs/metrics.md.",
     )
-    parser.add_argument(
-        "dirs", nargs="*", type=path, metavar="DIR", help=f"directories of nodes [{_DIRECTORY_VARIABLE}]"
-    )
+    add_directories(parser)
     parser.add_argument("--host", default=HOST, help=f"name or address to listen on (default: {HOST})")
     parser.add_argument(
-        "--port", type=number(0, _PORT_MAX), default=PORT, help=f"port to listen on; 0: a free one (default: {PORT})"
+        "--port", type=number(0, PORT_MAX), default=PORT, help=f"port to listen on; 0: a free one (default: {PORT})"
     )
     add_log_level(parser)
     parser.set_defaults(command=_run)
@@ -168,10 +163,7 @@ class _Starting:
 
 
 def _run(options: argparse.Namespace) -> None:
-    directory = os.environ.get(_DIRECTORY_VARIABLE)
-    paths = options.dirs or ([Path(directory)] if directory else [])
-    if not paths:
-        raise ConfigurationError(f"name the directory of a node, or set {_DIRECTORY_VARIABLE}")
+    paths = directories(options)
     with Ending(_Starting()) as end:
         exporter = Exporter(paths, options.host, options.port)
         try:

@@ -13,11 +13,10 @@ from typing import NamedTuple
 from container.common.aeron_defaults import MODULE_STATES, ROLES, CounterType
 from container.files.cnc_file import CounterRecord
 from container.operate.answers import NoFactsError
-from container.operate.counters import ELECTION_STATES, open_cnc
+from container.operate.counters import ELECTION_STATES
 from container.operate.facts import Status
-from container.operate.marks import now_ms, read_cluster_mark
 from container.operate.places import find_cluster_dir
-from container.operate.status import READY_STATES, read_status
+from container.operate.status import check_ready, read_status_and_counters
 
 _NS_PER_S = 1_000_000_000
 _NODE = ("node", "cluster_id", "member_id")
@@ -185,9 +184,8 @@ def sample_node(path: Path) -> NodeSample:
     """Read all metrics of the node whose cluster directory is at a path or right below it. Raise nothing it meets."""
     try:
         cluster_dir = find_cluster_dir(path)
-        status = read_status(cluster_dir)
-        mark = read_cluster_mark(cluster_dir)
-        found = _samples(path, status, Path(mark.aeron_directory))
+        status, records = read_status_and_counters(cluster_dir)
+        found = _samples(path, status, records)
         samples = list({(sample.metric, sample.labels): sample for sample in found}.values())
     except (NoFactsError, OSError, MemoryError) as error:
         return NodeSample(path, [Sample(UP, (str(path),), 0)], None, str(error))
@@ -199,7 +197,7 @@ def sample_nodes(paths: Sequence[Path]) -> list[Sample]:
     return [sample for path in paths for sample in sample_node(path).samples]
 
 
-def _samples(path: Path, status: Status, aeron_dir: Path) -> Iterator[Sample]:
+def _samples(path: Path, status: Status, records: list[CounterRecord]) -> Iterator[Sample]:
     labels = (str(path), str(status.cluster_id), "" if status.member_id is None else str(status.member_id))
     is_up = status.node == "running"
     is_quiet = status.election_state == "CLOSED"
@@ -208,13 +206,9 @@ def _samples(path: Path, status: Status, aeron_dir: Path) -> Iterator[Sample]:
     yield Sample(ARCHIVE_UP, labels, status.archive == "running")
     for service in status.services:
         yield Sample(SERVICE_UP, (*labels, str(service.service_id)), service.state == "running")
-    is_ready = (
-        is_up
-        and is_quiet
-        and status.module_state in READY_STATES
-        and bool(status.services)
-        and all(service.state == "running" for service in status.services)
-    )
+    reasons: list[str] = []
+    check_ready(status.module_state, status.election_state, status.services, reasons)
+    is_ready = is_up and not reasons and all(service.state == "running" for service in status.services)
     yield Sample(READY, labels, is_ready)
     yield Sample(LEADER, labels, is_up and is_quiet and status.role == "LEADER")
     for metric, names, found in (
@@ -236,12 +230,10 @@ def _samples(path: Path, status: Status, aeron_dir: Path) -> Iterator[Sample]:
         if value is not None:
             yield Sample(metric, labels, value)
     if status.is_driver_alive:
-        yield from _counted(labels, status, aeron_dir)
+        yield from _counted(labels, status, records)
 
 
-def _counted(labels: tuple[str, ...], status: Status, aeron_dir: Path) -> Iterator[Sample]:
-    with open_cnc(aeron_dir) as file:
-        records = list(file.counters()) if file.is_driver_alive(now_ms()) else []
+def _counted(labels: tuple[str, ...], status: Status, records: list[CounterRecord]) -> Iterator[Sample]:
     session_count = 0
     for record in records:
         if record.type_id == CounterType.CLUSTER_SESSION:

@@ -10,16 +10,15 @@ from pathlib import Path
 
 from container.common.values import shown
 from container.errors import ConfigurationError
+from container.operate.node_arguments import PORT_MAX
 from container.settings.arguments import number
-
-_PORT_MAX = 65_535
 
 
 def add_metrics_port(parser: argparse.ArgumentParser) -> None:
     """Add the option ``--metrics-port``."""
     parser.add_argument(
         "--metrics-port",
-        type=number(0, _PORT_MAX),
+        type=number(0, PORT_MAX),
         metavar="PORT",
         help="serve metrics to Prometheus on this port of localhost; 0: a free one (default: none are served)",
     )
@@ -36,8 +35,8 @@ def serve_metrics(port: int | None, directory: str | os.PathLike[str]) -> Iterat
     if port is None:
         yield
         return
-    if not 0 <= port <= _PORT_MAX:
-        raise ConfigurationError(f"metrics_port={shown(port)}: must be from 0 to {_PORT_MAX}")
+    if not 0 <= port <= PORT_MAX:
+        raise ConfigurationError(f"metrics_port={shown(port)}: must be from 0 to {PORT_MAX}")
     from container.common.log_events import log_started
     from container.operate.exporter import HOST, Exporter  # what nothing needs without a port
 

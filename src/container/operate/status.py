@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sized
 from pathlib import Path
 
 from container.common.aeron_defaults import CounterType
-from container.files.cnc_file import FileFormatError
+from container.files.cnc_file import CounterRecord, FileFormatError
 from container.operate.answers import Answer, NoFactsError
 from container.operate.counters import ClusterCounters, open_cnc, read_cluster_counters
 from container.operate.facts import Health, Leadership, LogEntry, MarkFile, ServiceStatus, Status
@@ -15,7 +16,7 @@ from container.operate.places import find_archive_dir, find_cluster_dir
 from container.operate.recording_logs import facts_of, latest_snapshot, read_log
 
 _LOOK_AGAIN_S = 0.05
-READY_STATES = ("ACTIVE", "SUSPENDED", "SNAPSHOT")
+_READY_STATES = ("ACTIVE", "SUSPENDED", "SNAPSHOT")
 
 
 def status(path: Path) -> Answer:
@@ -30,19 +31,29 @@ def read_status(cluster_dir: Path) -> Status:
     Raises:
         NoFactsError: the mark file of the consensus module cannot be read.
     """
+    return read_status_and_counters(cluster_dir)[0]
+
+
+def read_status_and_counters(cluster_dir: Path) -> tuple[Status, list[CounterRecord]]:
+    """Read all that `status` shows, and all counters of the media driver, none when it does not run: by one look.
+
+    Raises:
+        NoFactsError: as :func:`read_status`.
+    """
     mark = read_cluster_mark(cluster_dir)
     problems: list[str] = []
     is_driver_alive = False
-    counters = ClusterCounters([], mark.cluster_id)
+    records: list[CounterRecord] = []
     try:
         with open_cnc(Path(mark.aeron_directory)) as file:
             is_driver_alive = file.is_driver_alive(now_ms())
             if is_driver_alive:
-                counters = ClusterCounters(list(file.counters()), mark.cluster_id)
+                records = list(file.counters())
     except NoFactsError as error:
         problems.append(str(error))
+    counters = ClusterCounters(records, mark.cluster_id)
     archive, recorded = _archive(cluster_dir, problems)
-    return Status(
+    found = Status(
         cluster_dir=str(cluster_dir),
         member_id=mark.member_id,
         cluster_id=mark.cluster_id,
@@ -68,6 +79,7 @@ def read_status(cluster_dir: Path) -> Status:
         ],
         problems=problems,
     )
+    return found, records
 
 
 def _archive(cluster_dir: Path, problems: list[str]) -> tuple[str, int | None]:
@@ -168,7 +180,10 @@ def _look(path: Path, check: str) -> tuple[tuple[MarkFile, ClusterCounters] | No
     for service in services:
         _check_process(f"service {service.service_id}", service, reasons)
     if check != "live":
-        _check_ready(counters, services, reasons)
+        state, election = (
+            counters.name(each) for each in (CounterType.CONSENSUS_MODULE_STATE, CounterType.ELECTION_STATE)
+        )
+        check_ready(state, election, services, reasons)
     role = counters.name(CounterType.NODE_ROLE)
     if check == "leader" and role != "LEADER":
         reasons.append(f"its role is {role}")
@@ -180,11 +195,10 @@ def _check_process(name: str, mark: MarkFile, reasons: list[str]) -> None:
         reasons.append(f"{name} is {mark.state} (pid {mark.pid})")
 
 
-def _check_ready(counters: ClusterCounters, services: list[MarkFile], reasons: list[str]) -> None:
-    state = counters.name(CounterType.CONSENSUS_MODULE_STATE)
-    if state not in READY_STATES:
+def check_ready(state: str | None, election: str | None, services: Sized, reasons: list[str]) -> None:
+    """Append why a node whose processes run takes no part in its cluster; nothing when it does."""
+    if state not in _READY_STATES:
         reasons.append(f"the consensus module's state is {state}")
-    election = counters.name(CounterType.ELECTION_STATE)
     if election != "CLOSED":
         reasons.append(f"an election is in state {election}")
     if not services:

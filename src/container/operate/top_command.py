@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from container.errors import ConfigurationError
-from container.settings.arguments import path, seconds
+from container.operate.node_arguments import INSTALL_HINT, add_directories, directories
+from container.settings.arguments import seconds
 
-HINT = 'pip install "aeron-cluster-container[operate]"'
-_DIRECTORY_VARIABLE = "AERON_CLUSTER_DIR"
 _INTERVAL_S = 1.0
 
 
@@ -23,9 +20,7 @@ def top_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
         description="Show nodes of this machine on a full screen, until q. Keys ask a cluster for a snapshot, suspend "
         "it and resume it, after a question.",
     )
-    parser.add_argument(
-        "dirs", nargs="*", type=path, metavar="DIR", help=f"directories of nodes [{_DIRECTORY_VARIABLE}]"
-    )
+    add_directories(parser)
     parser.add_argument(
         "--interval",
         type=seconds,
@@ -38,14 +33,11 @@ def top_parser(make: Callable[..., argparse.ArgumentParser], program: str) -> ar
 
 
 def _run(options: argparse.Namespace) -> None:
-    directory = os.environ.get(_DIRECTORY_VARIABLE)
-    paths = options.dirs or ([Path(directory)] if directory else [])
-    if not paths:
-        raise ConfigurationError(f"name the directory of a node, or set {_DIRECTORY_VARIABLE}")
+    paths = directories(options)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ConfigurationError("top needs a terminal; `aeron-cluster status DIR --watch` prints to anything")
     try:
         from container.operate.top import run_top
     except ModuleNotFoundError as error:
-        raise ConfigurationError(f"top needs the package {error.name}: {HINT}") from error
+        raise ConfigurationError(f"top needs the package {error.name}: {INSTALL_HINT}") from error
     run_top(paths, options.interval)

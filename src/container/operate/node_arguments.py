@@ -1,0 +1,34 @@
+"""What ``aeron-cluster top`` and ``exporter`` take: directories of nodes; and what both need installed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from container.errors import ConfigurationError
+from container.settings.arguments import path
+
+INSTALL_HINT = 'pip install "aeron-cluster-container[operate]"'
+PORT_MAX = 65_535
+_DIRECTORY_VARIABLE = "AERON_CLUSTER_DIR"
+
+
+def add_directories(parser: argparse.ArgumentParser) -> None:
+    """Add the directories of nodes, any number of them."""
+    parser.add_argument(
+        "dirs", nargs="*", type=path, metavar="DIR", help=f"directories of nodes [{_DIRECTORY_VARIABLE}]"
+    )
+
+
+def directories(options: argparse.Namespace) -> list[Path]:
+    """Return the directories that are given, or the one of the environment.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    directory = os.environ.get(_DIRECTORY_VARIABLE)
+    found: list[Path] = options.dirs or ([Path(directory)] if directory else [])
+    if not found:
+        raise ConfigurationError(f"name the directory of a node, or set {_DIRECTORY_VARIABLE}")
+    return found
