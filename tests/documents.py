@@ -168,6 +168,7 @@ PLAN: dict[str, Plan] = {
     "docs/pipeline.md: The pipeline: from recordings to tables (sh)": Commands(),
     "docs/pipeline.md: Spark, batch (python)": Checked(_SPARK),
     "docs/pipeline.md: Spark, stream (python)": Checked(_SPARK),
+    "docs/pipeline.md: Windows by event time (python)": Checked(_SPARK),
     "docs/pipeline.md: Payloads as columns (python)": Runs("memory"),
     "docs/pipeline.md: Ingest into Parquet (sh)": Commands(),
     "docs/pipeline.md: Ingest into Parquet (python)": Checked(_SPARK),
