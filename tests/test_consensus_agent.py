@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import logging
 import struct
 from collections import defaultdict
 from collections.abc import Callable
@@ -686,6 +687,32 @@ def test_cm22_a_service_that_cannot_start_ends_the_start() -> None:
     world.services[1].ack(0, -1)
     world.until(lambda: world.failure)
     assert "failed to start clustered service(s): 1" in str(world.failure)
+
+
+def test_a_start_that_fails_has_no_leader_while_that_is_logged() -> None:
+    """Who waits for the leader on another thread looks at any moment, and logging lets other threads run."""
+    world = ConsensusWorld(services=2)
+    seen: list[tuple[str, bool]] = []
+    watcher = logging.Handler()
+    watcher.emit = lambda record: seen.append(  # type: ignore[method-assign]
+        (getattr(record, "event", "") or "", world.agent.has_leader)
+    )
+    logger = logging.getLogger("container")
+    level = logger.level
+    logger.addHandler(watcher)
+    logger.setLevel(logging.DEBUG)
+    for service in world.services:
+        service.is_quiet = True
+    try:
+        world.until(lambda: all(each.recovery_key for each in world.services))
+        world.services[0].ack(0, 35)
+        world.services[1].ack(0, -1)
+        world.until(lambda: world.failure)
+    finally:
+        logger.removeHandler(watcher)
+        logger.setLevel(level)
+    assert ("state_changed", False) in seen
+    assert not any(has_leader for _, has_leader in seen)
 
 
 def test_cm23_services_join_the_leader_s_log_and_before_it_what_is_replayed(world: ConsensusWorld) -> None:

@@ -355,8 +355,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             work_count = 1
         except Exception as error:
             self._on_error(error)
-            self._start = None
             self._set_state(STATE_CLOSED, "failed to start")
+            self._start = None
             raise AgentTermination(f"the consensus module cannot start: {message_of(error)}") from error
         return work_count
 
@@ -959,8 +959,9 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
 
     @property
     def has_leader(self):
-        """Whether it has started, no election is in progress, and it has not ended (bool)."""
-        return self._start is None and self._election is None and self._state != STATE_CLOSED
+        """Whether it has started, no election is in progress, and it has not ended (bool). For any thread."""
+        return (self._state != STATE_INIT and self._state != STATE_CLOSED and self._start is None
+                and self._election is None)
 
     @property
     def snapshot_count(self):
