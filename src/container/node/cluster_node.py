@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -156,10 +157,11 @@ class ClusterNode:
             on_end: called on the thread of each part that has ended.
 
         Raises:
-            ConfigurationError: a bad setting, no service, or a port that is in use.
+            ConfigurationError: a bad setting, no service, or a directory that cannot be made.
             AeronError, MarkFileError: another node runs on the directory; or something was killed there less than 10
                 seconds ago that was no node of this machine.
-            ClusterError: a part ended while it started; the cause is the failure of the first that did.
+            ClusterError: a port cannot be had, or a part ended while it started; the cause is the failure of the first
+                that did.
             TimedOutError: it does not lead in time.
             ContainerError, OSError: a part cannot be made, see their ``launch()``.
         """
@@ -445,7 +447,10 @@ def of_both(consensus_module: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_ports(host: str, port: int) -> None:
-    """Raise ConfigurationError unless the ports of a node can be had."""
+    """Raise ConfigurationError for what is no host or port, and ClusterError when the ports cannot be had now.
+
+    A later start may have them: a name server answers again, or another process has ended.
+    """
     if type(port) is not int or not 0 < port <= _PORT_MAX - PORT_COUNT + 1:
         raise ConfigurationError(
             f"port={shown(port)}: must be a whole number from 1 to {_PORT_MAX - PORT_COUNT + 1}: the "
@@ -458,11 +463,14 @@ def check_ports(host: str, port: int) -> None:
             family, kind, protocol, _name, address = socket.getaddrinfo(host, each, type=socket.SOCK_DGRAM)[0]
             with socket.socket(family, kind, protocol) as taken:
                 taken.bind(address)
-        except (OSError, ValueError) as error:  # ValueError: a name that is none
-            reason = error.strerror if isinstance(error, OSError) else message_of(error)
-            raise ConfigurationError(
-                f"host={shown(host)} port={port}: UDP port {each} cannot be had: {reason}; give a host of this "
-                f"machine, and a port with {PORT_COUNT - 1} free ones after it"
+        except ValueError as error:
+            raise ConfigurationError(f"host={shown(host)}: is no name of a host: {message_of(error)}") from error
+        except OSError as error:
+            fix = "give a name or an address of this machine"
+            if error.errno == errno.EADDRINUSE:
+                fix = f"end the process that has it, or give another port, with {PORT_COUNT - 1} free ones after it"
+            raise ClusterError(
+                f"host={shown(host)} port={port}: UDP port {each} cannot be had: {error.strerror}; {fix}"
             ) from error
 
 

@@ -79,6 +79,7 @@ class JavaNode:
 
         Raises:
             ConfigurationError: a setting that Java's node does not have, or a value that it does not take.
+            ClusterError: a port cannot be had.
             JavaError: there is no Java, or no jar of Aeron; the environment variable AERON_JAR names one.
             ContainerError, OSError: a container cannot be made, see :meth:`ClusteredServiceContainer.launch`.
         """
