@@ -186,7 +186,10 @@ def test_a_host_that_is_not_there_yet_is_no_wrong_setting(tmp_path: Path, port: 
         ({"port": 0}, "port=0: must be a whole number from 1 to 65531"),
         ({"port": "9010"}, "port='9010': must be a whole number"),
         ({"host": "a" * 70}, "host='a.*': is no name of a host"),
-        ({"directory": "/dev/null/node"}, "directory='/dev/null/node': cannot be created: Not a directory: give a path"),
+        (
+            {"directory": "/dev/null/node"},
+            "directory='/dev/null/node': cannot be created: Not a directory: give a path",
+        ),
         ({"host": 1}, "host=1: must be a name or an address of this machine"),
         ({"archive": {"threading_mode": "INVOKER"}}, "archive: leave out threading_mode='INVOKER'"),
         ({"consensus_module": {"threading_mode": "SHARED"}}, "consensus_module: leave out threading_mode='SHARED'"),
@@ -584,6 +587,7 @@ def test_the_configuration_file_of_the_document_is_taken(
         ('services = [1]\ndirectory = "/"', "service=1: must be package.module:Name"),
         ('services = ["a:B"]\ndirectory = "/mistyped"', "directory='/mistyped': there is no such directory: correct"),
         ('services = ["a:B"]\ndirectory = "/"\naeron.cluster.session.time = 1', "'aeron.cluster.session.timeout'?"),
+        ("[archive]\naeron.cluster.id = 1", "archive: write settings that begin with aeron above the first table"),
     ],
 )
 def test_a_configuration_file_that_is_wrong_is_named(
@@ -595,3 +599,8 @@ def test_a_configuration_file_that_is_wrong_is_named(
     errors = capsys.readouterr().err
     assert message in errors
     assert "directory = " in text or str(file) in errors
+
+
+def test_a_properties_file_as_config_is_refused_with_the_option_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["node", "--config", "java.properties"]) == 2
+    assert "--config must be a TOML file with services and directory; give this file" in capsys.readouterr().err

@@ -131,7 +131,12 @@ def test_help_tells_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "text"),
     [
         ([], "the following arguments are required: COMMAND"),
-        (["walk"], "invalid choice: 'walk'"),
+        (["walk"], "unknown command 'walk': see aeron-cluster --help"),
+        (["recovery-pln"], "unknown command 'recovery-pln': did you mean 'recovery-plan'?"),
+        (["run", "-Daeron.dir=/a"], "see aeron-cluster run --help, and docs/from-java.md for Aeron's properties"),
+        (["dev", "tests.Node"], "service='tests.Node': must be package.module:Name: did you mean 'tests:Node'?"),
+        (["run", "no_module:Name"], "start in the directory that has it, or add that to PYTHONPATH"),
+        (["run", "tests.node:Nodes"], "tests.node has no Nodes: did you mean 'Node'?"),
         (["run", "--no-such-option"], "unrecognized arguments: --no-such-option"),
         (["run"], "no service: pass an instance of a ClusteredService, or set service_class_name"),
         (["run", "tests.node"], "service_class_name='tests.node': must be package.module:Name"),
