@@ -469,6 +469,8 @@ def check_ports(host: str, port: int) -> None:
             fix = "give a name or an address of this machine"
             if error.errno == errno.EADDRINUSE:
                 fix = f"end the process that has it, or give another port, with {PORT_COUNT - 1} free ones after it"
+            elif error.errno == errno.EACCES:
+                fix = "give a port from 1024 on"
             raise ClusterError(
                 f"host={shown(host)} port={port}: UDP port {each} cannot be had: {error.strerror}; {fix}"
             ) from error
