@@ -23,7 +23,7 @@ from container.archive.native_archive import Archive
 from container.clustered_service_container import ClusteredServiceContainer
 from container.common import forks
 from container.common.error_texts import message_of
-from container.common.values import shown
+from container.common.values import is_path, shown
 from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.context import Context
@@ -172,6 +172,7 @@ class ClusterNode:
         check_parts({"archive": archive, "consensus_module": consensus_module, "container": container}, _OWN_SETTINGS)
         check_ports(host, port)
         is_temporary = directory is None
+        check_paths(directory=directory, aeron_dir=aeron_dir)
         where = Path(tempfile.mkdtemp(prefix="aeron-node-") if directory is None else os.fspath(directory)).absolute()
         node = cls(where, os.fspath(aeron_dir) if aeron_dir is not None else aeron_dir_of(where), host, port, on_end)
         try:
@@ -446,6 +447,13 @@ def of_both(consensus_module: Mapping[str, Any]) -> dict[str, Any]:
     return {name: consensus_module[name] for name in OF_BOTH if name in consensus_module}
 
 
+def check_paths(**paths: str | os.PathLike[str] | None) -> None:
+    """Raise ConfigurationError for what is given and no path."""
+    for name, path in paths.items():
+        if path is not None and not is_path(os.fspath(path) if isinstance(path, os.PathLike) else path):
+            raise ConfigurationError(f"{name}={shown(path)}: must be a path in UTF-8, not empty and without NUL")
+
+
 def check_ports(host: str, port: int) -> None:
     """Raise ConfigurationError for what is no host or port, and ClusterError when the ports cannot be had now.
 
@@ -456,7 +464,7 @@ def check_ports(host: str, port: int) -> None:
             f"port={shown(port)}: must be a whole number from 1 to {_PORT_MAX - PORT_COUNT + 1}: the "
             f"{PORT_COUNT - 1} ports after it are used as well"
         )
-    if not isinstance(host, str):
+    if not isinstance(host, str) or not host or "\0" in host:
         raise ConfigurationError(f"host={shown(host)}: must be a name or an address of this machine")
     for each in range(port, port + PORT_COUNT):
         try:

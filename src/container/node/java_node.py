@@ -21,6 +21,7 @@ from container.node.cluster_node import (
     PORT_COUNT,
     aeron_dir_of,
     check_parts,
+    check_paths,
     check_ports,
     of_both,
 )
@@ -94,6 +95,7 @@ class JavaNode:
                     f'{part}: leave out threading_mode="{_INVOKER}": nobody invokes the parts of Java\'s node'
                 )
         check_ports(host, port)
+        check_paths(directory=directory, aeron_dir=aeron_dir)
         where = Path(directory).absolute()
         name = f"[{host}]" if ":" in host else host
         endpoints = [f"{name}:{each}" for each in range(port, port + PORT_COUNT)]
