@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from container.common.directories import created_directory
 from container.common.regular_files import read_regular
 from container.errors import MarkFileError
 from container.files.cnc_file import MARK_FILE_ACTIVATING, CncFile, FileFormatError, read_mark_file
@@ -41,11 +42,12 @@ class Owner(NamedTuple):
 class DirectoryLock:
     """Keeps other nodes out of a directory, also while a long callback keeps the mark files from being refreshed.
 
-    Raises MarkFileError when another node has it. On a file system without locks, mark files alone keep others out.
+    Raises ConfigurationError when it cannot be made, and MarkFileError when another node has it. On a file system
+    without locks, mark files alone keep others out.
     """
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        created_directory("directory", str(directory))
         self._note = directory / NOTE_NAME
         self._owners: dict[str, Owner] = {}
         self._place: list[object] | None = None
