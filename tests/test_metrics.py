@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 import container
+from container.__main__ import main
 from container.errors import ConfigurationError, ContainerError
 from container.operate.exporter import Exporter, NodeCollector, register_instruments
 from container.operate.metrics import METRICS, NodeSample, sample_node
@@ -44,6 +46,15 @@ def values_of(found: NodeSample) -> dict[str, float]:
         sample.metric.name + "".join(f" {label}" for label in sample.labels[3:]): sample.value
         for sample in found.samples
     }
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as found:
+            found.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
 
 
 def test_names_are_prometheus_s() -> None:
@@ -132,6 +143,12 @@ def test_a_node_is_read_alive_and_dead_and_its_absence_is_a_value(tmp_path: Path
             assert values[f"aeron_cluster_errors_total {component}"] == 0
         for component in ("media-driver-conductor", "archive", "consensus-module", "service-0"):
             assert 0 <= values[f"aeron_cluster_max_cycle_time_seconds {component}"] < 30, component
+            if component != "media-driver-conductor":
+                assert 0 <= values[f"aeron_cluster_mark_file_age_seconds {component}"] < 10, component
+        assert values["aeron_cluster_control_toggle NEUTRAL"] == 1
+        assert values["aeron_cluster_control_toggle SNAPSHOT"] == 0
+        for name in ("sender_backlog", "receiver_gap", "subscriber_backlog"):
+            assert 0 <= values[f"aeron_driver_{name}_bytes"] < 1024 * 1024, name
         served = {family.name for family in NodeCollector([directory]).collect() if family.samples}
     ports.close()
     assert served == {name.removesuffix("_total") for name in NAMES}
@@ -139,6 +156,7 @@ def test_a_node_is_read_alive_and_dead_and_its_absence_is_a_value(tmp_path: Path
     values = values_of(sample_node(directory))
     assert (values["aeron_cluster_up"], values["aeron_cluster_ready"]) == (0, 0)
     assert "aeron_cluster_commit_position_bytes" not in values
+    assert not [name for name in values if "mark_file_age" in name], "an orderly end has no age"
     absent = sample_node(tmp_path / "nowhere")
     assert values_of(absent) == {"aeron_cluster_up": 0}
     assert absent.problem == f"{tmp_path / 'nowhere'} does not exist"
@@ -180,13 +198,46 @@ def test_opentelemetry_has_the_same_names(tmp_path: Path) -> None:
     provider.shutdown()
 
 
-@pytest.mark.parametrize("port", [-1, 65_536])
-def test_a_port_that_is_none_is_refused(tmp_path: Path, port: int) -> None:
+@pytest.mark.parametrize(
+    "address", [-1, 65_536, "", ":1", "a:", "a:b", "a:-1", "::1", "::1:80", "[::1", "[]:1", "a:65536", "1" * 5_000]
+)
+def test_an_address_that_is_none_is_refused(tmp_path: Path, address: int | str) -> None:
     with (
-        pytest.raises(ConfigurationError, match=f"metrics_port={port}: must be from 0 to 65535"),
-        serve_metrics(port, tmp_path),
+        pytest.raises(ConfigurationError, match=r"metrics_port=.*: must be a port from 0 to 65535, or host:port"),
+        serve_metrics(address, tmp_path),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        (0, "http://localhost:"),
+        ("00", "http://localhost:"),
+        ("127.0.0.1:0", "http://127.0.0.1:"),
+        ("0.0.0.0:0", "http://0.0.0.0:"),
+        pytest.param("[::1]:0", "http://[::1]:", marks=pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")),
+    ],
+)
+def test_metrics_are_served_on_the_address_that_is_given(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, address: int | str, url: str
+) -> None:
+    with caplog.at_level("INFO", "container"), serve_metrics(address, tmp_path):
+        found = caplog.records[0].getMessage().removeprefix("metrics are at ")
+        assert found.startswith(url)
+        with urllib.request.urlopen(found, timeout=30) as answer:
+            assert b"aeron_cluster_up" in answer.read()
+
+
+def test_a_wrong_address_in_a_config_file_is_an_error_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "node.toml"
+    for value, said in (('"here"', "must be a port from 0"), ("true", "must be a port, or host:port as a text")):
+        config.write_text(f'services = ["no_such:Module"]\ndirectory = "{tmp_path}"\nmetrics_port = {value}\n')
+        assert main(["node", "--config", str(config)]) == 2
+        assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [config]
 
 
 def test_without_the_package_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

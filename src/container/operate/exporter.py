@@ -13,6 +13,7 @@ from container.common.log_events import log_closing, log_started
 from container.common.main_program import Ending
 from container.errors import ConfigurationError, ContainerError
 from container.operate.metrics import METRICS, Metric, Sample, sample_nodes
+from container.operate.metrics_server import HOST
 from container.operate.node_arguments import INSTALL_HINT, PORT_MAX, add_directories, directories
 from container.settings.arguments import add_log_level, number
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
 _KEPT_S = 0.5
-HOST = "localhost"
 PORT = 9644
 
 
@@ -82,6 +82,9 @@ class Exporter:
             ) from error
         self.port: int = self._server.server_port
         """The port on which it listens."""
+        name = f"[{host}]" if ":" in host else host
+        self.url = f"http://{name}:{self.port}/metrics"
+        """Where the metrics are."""
 
     def close(self) -> None:
         """End it. May be called twice."""
@@ -167,8 +170,7 @@ def _run(options: argparse.Namespace) -> None:
     with Ending(_Starting()) as end:
         exporter = Exporter(paths, options.host, options.port)
         try:
-            url = f"http://{options.host}:{exporter.port}/metrics"
-            log_started("exporter", f"the metrics of {', '.join(map(str, paths))} are at {url}")
+            log_started("exporter", f"the metrics of {', '.join(map(str, paths))} are at {exporter.url}")
             caught = end.wait()
         finally:
             exporter.close()
