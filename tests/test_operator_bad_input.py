@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -317,3 +318,32 @@ def test_wrong_arguments_are_one_line(words: Words, line: str, said: str) -> Non
 
 def test_a_nul_in_a_path_is_refused(words: Words) -> None:
     assert words("describe", None, "a\0b").code == 2
+
+
+@pytest.mark.parametrize("word", ["status", "archive list", "counters", "exporter"])
+@pytest.mark.parametrize("text", ["\udcff", "a" * 70_000])
+def test_a_variable_that_is_no_path_is_named(
+    words: Words, monkeypatch: pytest.MonkeyPatch, word: str, text: str
+) -> None:
+    for variable in ("AERON_CLUSTER_DIR", "AERON_DIR", "AERON_ARCHIVE_DIR"):
+        monkeypatch.setattr(os, "environ", {variable: text})
+        found = words(word, None)
+        assert found.code == 2
+        assert found.error.count("\n") == 1
+        assert re.search(f"{variable}=.*must be a path in UTF-8|name (a|the) directory", found.error), found.error
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 300, "\udcff", "no host", "", "256.1.1.1"])
+def test_a_host_that_is_none_is_refused(words: Words, tmp_path: Path, host: str) -> None:
+    found = words("exporter", tmp_path, "--port", "0", "--host", host)
+    assert found.code == 1
+    assert "metrics cannot be served on" in found.error
+    assert found.error.count("\n") == 1
+
+
+def test_no_memory_is_a_sentence(words: Words, member: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_path: Path) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("container.operate.recording_logs.show", fail)
+    assert words.refusal("recording-log", member, code=3) == "aeron-cluster: there is not enough memory\n"

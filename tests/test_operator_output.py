@@ -134,6 +134,27 @@ def test_a_reader_that_has_enough_ends_the_word(member: World) -> None:
     assert done.stdout.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("health {} >&-", 1, ""),
+        ("status {} --json >&-", 1, ""),
+        ("log {} >&-", 0, ""),
+        ("health {} | true; exit ${{PIPESTATUS[0]}}", 1, ""),
+        ("recording-log {} >/dev/full", 1, "standard output cannot be written: No space left on device"),
+        ("recording-log {} --watch >/dev/full", 1, "standard output cannot be written: No space left on device"),
+        ("recording-log seed {} <&-", 1, "nobody can be asked here, so say --yes"),
+        ("describe {}/none 2>&-", 3, ""),
+    ],
+)
+def test_closed_and_full_files_cost_no_trace_and_no_exit_code(member: World, line: str, code: int, said: str) -> None:
+    command = f"{' '.join(COMMAND)} {line.format(member.base_dir)}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == code, done
+    assert said in done.stderr
+    assert done.stderr.count("\n") == (1 if said else 0), done.stderr
+
+
 def test_watching_goes_on_until_ctrl_c(tmp_path: Path, member: World) -> None:
     command = [*COMMAND, "recording-log", str(member.base_dir), "--json", "--watch", "0.05"]
     with Process("watch", command, directory=tmp_path) as watch:

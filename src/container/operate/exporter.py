@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from container.common.log_events import log_closing, log_started
 from container.common.main_program import Ending
+from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError
 from container.operate.metrics import METRICS, Metric, Sample, sample_nodes
 from container.operate.metrics_server import HOST
@@ -76,9 +77,10 @@ class Exporter:
         registry.register(NodeCollector(paths))
         try:
             self._server, self._thread = start_http_server(port, host, registry)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no name of a host"
             raise ContainerError(
-                f"metrics cannot be served on {host}:{port}: {error.strerror}; choose another port"
+                f"metrics cannot be served on {shown(host)[1:-1]}:{port}: {reason}; choose another host or port"
             ) from error
         self.port: int = self._server.server_port
         """The port on which it listens."""
