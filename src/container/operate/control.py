@@ -341,7 +341,12 @@ def validate_running(path: Path, limit_s: float, confirm: Confirm) -> Answer:
     if not lost:
         return unchanged(cluster_dir, len(entries))
     confirm(f"let the node invalidate {len(lost)} entries of snapshots that its archive does not have")
-    backup = back_up(cluster_dir / RECORDING_LOG_NAME)
+    try:
+        backup = back_up(cluster_dir / RECORDING_LOG_NAME)
+    except OSError as error:
+        raise RefusedError(
+            f"no backup of the recording log can be made: {error.strerror}; nothing has changed"
+        ) from error
     _set_toggle(mark, counters, CounterType.NODE_CONTROL_TOGGLE, _NEUTRAL, "VALIDATE_RECORDING_LOG")
     deadline_s = time.monotonic() + limit_s
     while True:
