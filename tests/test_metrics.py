@@ -5,7 +5,13 @@ from __future__ import annotations
 import json
 import re
 import socket
+import struct
+import threading
+import time
 import urllib.request
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +29,8 @@ import container
 from container.__main__ import main
 from container.errors import ConfigurationError, ContainerError
 from container.operate.exporter import Exporter, NodeCollector, register_instruments
-from container.operate.metrics import METRICS, NodeSample, sample_node
+from container.operate.http_server import REQUESTS_MAX
+from container.operate.metrics import METRICS, UP, NodeSample, Sample, sample_node
 from container.operate.metrics_server import serve_metrics
 from container.testing.endpoints import PortReservation
 from tests.test_cluster_node import Counter
@@ -180,6 +187,80 @@ def test_prometheus_reads_what_is_served(tmp_path: Path) -> None:
         (str(tmp_path / "one"), 0),
         (str(tmp_path / "two"), 0),
     ]
+
+
+@pytest.fixture
+def exporter(tmp_path: Path) -> Iterator[Exporter]:
+    """An exporter of a node whose name needs quoting."""
+    made = Exporter([tmp_path / 'a "node"\\ \n'], port=0)
+    yield made
+    made.close()
+
+
+def scrape(exporter: Exporter) -> dict[str, str]:
+    """The labels of ``aeron_cluster_up``."""
+    with urllib.request.urlopen(exporter.url, timeout=60) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        return next(family.samples[0].labels for family in families if family.name == "aeron_cluster_up")
+
+
+def test_clients_that_stand_still_or_go_cost_a_few_threads_and_no_scrape(
+    exporter: Exporter, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = threading.active_count()
+    with ExitStack() as stack:
+        for number in range(3 * REQUESTS_MAX):
+            client = stack.enter_context(socket.create_connection(("localhost", exporter.port)))
+            client.sendall(b"GET /metr" if number % 2 else b"")
+            if number % 5 == 0:  # it resets the connection
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.close()
+        assert scrape(exporter) == {"node": str(tmp_path / 'a "node"\\ \n')}
+        assert threading.active_count() <= before + REQUESTS_MAX
+    assert capfd.readouterr() == ("", "")
+
+
+def test_many_scrapes_at_once_read_nodes_a_few_times(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    begun = threading.Barrier(50)
+
+    def look(paths: Sequence[Path]) -> list[Sample]:
+        looks.append(len(paths))
+        time.sleep(0.2)  # so that all others ask meanwhile
+        return [Sample(UP, (str(path),), 0) for path in paths]
+
+    monkeypatch.setattr("container.operate.exporter.sample_nodes", look)
+
+    def ask(_number: int) -> int:
+        begun.wait(60)
+        return len(scrape(exporter))
+
+    with ThreadPoolExecutor(50) as pool:
+        assert list(pool.map(ask, range(50))) == [1] * 50
+    assert 1 <= len(looks) < 25
+    count = len(looks)
+    scrape(exporter)
+    assert len(looks) == count + 1, "a later scrape has a look of its own"
+
+
+@pytest.mark.parametrize(
+    ("request_text", "status"),
+    [
+        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n", b"414"),
+        (b"POST /metrics HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", b"405"),
+        (b"GET /metrics?name[]=%00 HTTP/1.0\r\n\r\n", b"200"),
+        (b"GET /metrics HTTP/1.0\r\nAccept: \xff\r\nAccept-Encoding: gzip\r\n\r\n", b"200"),
+        (b"\0" * 100 + b"\n\n", b"HTML"),
+    ],
+)
+def test_a_bad_request_is_answered_and_printed_nowhere(
+    exporter: Exporter, capfd: pytest.CaptureFixture[str], request_text: bytes, status: bytes
+) -> None:
+    with socket.create_connection(("localhost", exporter.port), timeout=60) as client:
+        client.sendall(request_text)
+        answer = client.recv(100)
+    assert status in answer.partition(b"\n")[0]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_registry_of_one_s_own_takes_them(tmp_path: Path) -> None:

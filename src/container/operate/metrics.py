@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from container.common.aeron_defaults import MODULE_STATES, ROLES, CounterType
+from container.errors import ContainerError
 from container.files.cnc_file import CounterRecord
-from container.operate.answers import NoFactsError
 from container.operate.counters import ELECTION_STATES, TOGGLES
 from container.operate.facts import Status
 from container.operate.marks import now_ms
@@ -210,7 +210,7 @@ def sample_node(path: Path) -> NodeSample:
         status, records = read_status_and_counters(cluster_dir)
         found = _samples(path, status, records)
         samples = list({(sample.metric, sample.labels): sample for sample in found}.values())
-    except (NoFactsError, OSError, MemoryError) as error:
+    except (ContainerError, OSError, MemoryError) as error:
         return NodeSample(path, [Sample(UP, (str(path),), 0)], None, str(error))
     return NodeSample(path, samples, status, "; ".join(status.problems))
 
