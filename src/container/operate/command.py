@@ -95,6 +95,9 @@ def _run_once(word: Word, options: argparse.Namespace) -> int:
                 break
     except ConfigurationError:
         raise
+    except KeyboardInterrupt:
+        if not getattr(options, "follow", False):
+            raise
     except NoFactsError as error:
         return _fail(error, _EXIT_UNKNOWN)
     except ContainerError as error:
@@ -509,13 +512,7 @@ def _log(options: argparse.Namespace) -> Iterator[Any]:
 
     names = None if options.message is None else frozenset(MESSAGES[each] for each in options.message)
     wanted = Wanted(options.begin, options.end, names, options.session, options.term, options.committed)
-    try:
-        yield from read_log(
-            options.dir, wanted, has_payload=options.payload, follows=options.follow, limit=options.limit
-        )
-    except KeyboardInterrupt:
-        if not options.follow:
-            raise
+    return read_log(options.dir, wanted, has_payload=options.payload, follows=options.follow, limit=options.limit)
 
 
 def _version(options: argparse.Namespace) -> Any:
