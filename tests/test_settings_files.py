@@ -106,6 +106,7 @@ def test_what_means_nothing_here_is_named_once_and_no_error(tmp_path: Path, capl
         ("c.properties", "aeron.cluster.service.i=1", "did you mean 'aeron.cluster.service.id'?"),
         ("c.properties", "cluster_dir=/var/c", "'cluster_dir' is no property: write Aeron's name, such as"),
         ("c.properties", "a.b=\\u12", "u without four hexadecimal digits"),
+        ("c.properties", "a.b=\\u" + "\x1b\0" * 20_000, "u without four hexadecimal digits"),
         ("c.toml", 'cluster_dir = "a"\naeron.cluster.dir = "b"', "leave out cluster_dir or aeron.cluster.dir"),
         ("c.toml", '"aeron.cluster.dir" = "a"\naeron.cluster.dir = "b"', "aeron.cluster.dir is there twice"),
         ("c.toml", "aeron.cluster.service.id = 10", "service_id=10 from aeron.cluster.service.id in "),
@@ -118,6 +119,7 @@ def test_a_file_that_is_wrong_is_one_sentence(tmp_path: Path, name: str, text: s
         load_settings(config_file=file, environ={})
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
     assert str(file) in str(caught.value) or "is there twice" in message
 
 
