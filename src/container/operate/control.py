@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from container.common.aeron_defaults import CounterType
+from container.common.values import shown, whole_number
 from container.files.names import RECORDING_LOG_NAME
 from container.files.recording_log import RecordingLogEntry
 from container.operate.answers import Answer, NoFactsError, RefusedError, known, named, text
@@ -154,12 +155,15 @@ def _old_members(fields: dict[str, Any]) -> Members:
     leader = fields["leader_member_id"]
     members = []
     for member in text(fields["active_members"]).split("|"):
-        member_id, *endpoints = member.split(",")
+        id_text, *endpoints = member.split(",")
+        member_id = whole_number(id_text)
+        if member_id is None:
+            raise RefusedError(f"the consensus module has answered {shown(member)}, which is no member")
         ingress, consensus, log, catchup, archive = (*endpoints, "", "", "", "", "")[:5]
         members.append(
             ClusterMember(
-                member_id=int(member_id),
-                is_leader=int(member_id) == leader,
+                member_id=member_id,
+                is_leader=member_id == leader,
                 leadership_term_id=None,
                 log_position=None,
                 time_of_last_append_ns=None,
