@@ -22,6 +22,7 @@ from container.__main__ import main
 from container.api import ClientSession, Cluster, ClusteredService, Header, MessageBuffer, SnapshotImage
 from container.archive.authentication import Authenticator
 from container.client import AeronCluster, EgressListener
+from container.common.error_texts import stack_text
 from container.errors import ClusterError, ConfigurationError, MarkFileError, TimedOutError
 from container.node.cluster_node import ClusterNode
 from container.testing.endpoints import PortReservation
@@ -301,6 +302,7 @@ def test_the_text_of_a_failed_start_has_the_services_message_if_messages_are_rec
             FailingStart(), host=HOST, port=port, container={"record_error_messages": is_recorded}
         ).close()
     assert ("a secret" in str(caught.value)) is is_recorded
+    assert ("a secret" in stack_text(caught.value)) is is_recorded  # what level DEBUG prints
 
 
 class Exiting(Authenticator):

@@ -176,12 +176,19 @@ def test_the_end_of_a_program_has_its_reason_and_exit_code(caplog: pytest.LogCap
 
 def test_a_line_of_json_holds_what_cannot_be_json_as_text() -> None:
     record = logging.makeLogRecord({"msg": "a\n%s", "args": ("b",), "event": "error"})
-    record.fields = {"a": object, "message": "hidden", "long": "x" * 10_000, "none": None, "true": True}
+    record.fields = {
+        "a": object,
+        "message": "hidden",
+        "long": "x" * 10_000,
+        "none": None,
+        "true": True,
+        "nan": float("nan"),
+    }
     line = json_of(record)
     assert line["message"] == "a\nb"
     assert line["a"] == "<class 'object'>"
     assert len(str(line["long"])) == 4_096
-    assert (line["none"], line["true"]) == (None, True)
+    assert (line["none"], line["true"], line["nan"]) == (None, True, "nan")
 
 
 def test_a_line_of_json_has_the_stack() -> None:

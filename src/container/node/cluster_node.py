@@ -161,7 +161,7 @@ class ClusterNode:
             AeronError, MarkFileError: another node runs on the directory; or something was killed there less than 10
                 seconds ago that was no node of this machine.
             ClusterError: a port cannot be had, or a part ended while it started; the cause is the failure of the first
-                that did.
+                that did, unless ``record_error_messages`` is false.
             TimedOutError: it does not lead in time.
             ContainerError, OSError: a part cannot be made, see their ``launch()``.
         """
@@ -298,9 +298,16 @@ class ClusterNode:
                     failures = [self.failure]
                 is_shown = self.has_error_messages
                 reasons = "; ".join([message_of(each, is_shown=is_shown) for each in failures]) or "closed"
-                raise ClusterError(f"the node ended while it started: {reasons}") from next(iter(failures), None)
+                raise ClusterError(f"the node ended while it started: {reasons}") from self._shown_cause(*failures)
             if time.monotonic() > end:
                 raise TimedOutError(f"the node does not lead after {timeout:g} s: its service replays, or waits")
+
+    def _shown_cause(self, *failures: BaseException | None) -> BaseException | None:
+        """The first of these, unless its message may not be shown: whoever prints the error prints its cause as well.
+
+        Its part has logged it, and where it was raised.
+        """
+        return next(iter(failures), None) if self.has_error_messages else None
 
     def take_snapshot(self, timeout: float = _SNAPSHOT_TIMEOUT_S) -> None:
         """Have services and consensus module take a snapshot, and wait for it; the next start begins there.
@@ -324,7 +331,7 @@ class ClusterNode:
         while not is_requested or agent.snapshot_count == before:
             is_requested = is_requested or agent.request_snapshot()
             if self._has_ended.wait(_POLL_S):
-                raise ClusterError("the node has ended: no snapshot was taken") from self.failure
+                raise ClusterError("the node has ended: no snapshot was taken") from self._shown_cause(self.failure)
             if time.monotonic() > end:
                 state = "asked for and not taken" if is_requested else "not asked for: another request is in progress"
                 raise TimedOutError(f"a snapshot was {state} after {timeout:g} s")

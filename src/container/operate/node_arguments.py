@@ -25,10 +25,14 @@ def directories(options: argparse.Namespace) -> list[Path]:
     """Return the directories that are given, or the one of the environment.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is none, or the one of the environment is no path.
     """
+    if options.dirs:
+        return list(options.dirs)
     directory = os.environ.get(_DIRECTORY_VARIABLE)
-    found: list[Path] = options.dirs or ([Path(directory)] if directory else [])
-    if not found:
+    if not directory:
         raise ConfigurationError(f"name the directory of a node, or set {_DIRECTORY_VARIABLE}")
-    return found
+    try:
+        return [path(directory)]
+    except argparse.ArgumentTypeError as error:
+        raise ConfigurationError(f"{_DIRECTORY_VARIABLE}={error}") from None

@@ -333,8 +333,8 @@ cdef class ClusteredServiceAgent(EventHandler):
 
     cdef int _await_commit_position(self) except -1:
         cdef int32_t cluster_id = self._context.cluster_id
-        cdef WaitReporter waiting = WaitReporter(
-            self._clock, f"the commit position counter of cluster {cluster_id}; is the consensus module running?")
+        cdef WaitReporter waiting = self._wait_for(
+            f"the commit position counter of cluster {cluster_id}; is the consensus module running?")
         cdef int32_t counter_id = find_commit_position(self._counters, cluster_id)
         self._idle_strategy.reset()
         while counter_id == NULL_COUNTER_ID:
@@ -352,8 +352,8 @@ cdef class ClusteredServiceAgent(EventHandler):
 
     cdef int32_t _await_recovery_state(self) except -1:
         cdef int32_t cluster_id = self._context.cluster_id
-        cdef WaitReporter waiting = WaitReporter(
-            self._clock, f"the recovery state counter of cluster {cluster_id} (it exists only while the consensus "
+        cdef WaitReporter waiting = self._wait_for(
+            f"the recovery state counter of cluster {cluster_id} (it exists only while the consensus "
             "module starts: restart the node as well)")
         cdef int32_t counter_id = find_recovery_state(self._counters, cluster_id)
         self._idle_strategy.reset()
@@ -414,7 +414,7 @@ cdef class ClusteredServiceAgent(EventHandler):
         cdef SnapshotReader reader = self._snapshot_store.open(recording_id, self._cluster_idle)
         cdef SnapshotLoader loader
         cdef SnapshotImage image
-        cdef WaitReporter waiting = WaitReporter(self._clock, f"the replay of snapshot recording {recording_id}")
+        cdef WaitReporter waiting = self._wait_for(f"the replay of snapshot recording {recording_id}")
         cdef int fragments
         try:
             loader = SnapshotLoader(reader, self, self._clock)
@@ -601,8 +601,8 @@ cdef class ClusteredServiceAgent(EventHandler):
         try:
             while not self._proxy.ack(log_position, self._cluster_time, ack_id, relevant_id, self._service_id):
                 if waiting is None:
-                    waiting = WaitReporter(
-                        self._clock, f"the consensus module to take ack {ack_id} at logPosition={log_position}")
+                    waiting = self._wait_for(
+                        f"the consensus module to take ack {ack_id} at logPosition={log_position}")
                 self.idle_once(0)
                 waiting.tick()
         except Exception as error:
@@ -747,7 +747,7 @@ cdef class ClusteredServiceAgent(EventHandler):
     cdef Image _await_image(self, Subscription subscription, int32_t session_id):
         # An image that the driver gave up in between does not come back, and the consensus module waits for our ack.
         cdef str what = f"the log image session-id={session_id} of {subscription!r}"
-        cdef WaitReporter waiting = WaitReporter(self._clock, what)
+        cdef WaitReporter waiting = self._wait_for(what)
         cdef int64_t deadline_ns = self._clock.nano_time() + LOG_IMAGE_TIMEOUT_S * <int64_t> 1_000_000_000
         cdef Image image = subscription.image_by_session_id(session_id)
         self._idle_strategy.reset()
@@ -1139,6 +1139,9 @@ cdef class ClusteredServiceAgent(EventHandler):
 
     cdef Clock clock(self):
         return self._clock
+
+    cdef WaitReporter _wait_for(self, str what):
+        return WaitReporter(self._clock, self._name, what)
 
     cdef int64_t now_ns(self) noexcept:
         return self._clock.nano_time()

@@ -6,6 +6,7 @@ from container.transport.seam cimport Clock
 
 cdef class WaitReporter:
     cdef Clock _clock
+    cdef str _source
     cdef str _what
     cdef int64_t _begin_ns
     cdef int64_t _next_report_ns

@@ -13,10 +13,11 @@ cdef enum:
 
 
 cdef class WaitReporter:
-    """Reports a wait for ``what`` (str) that lasts long, on the clock that the waiter uses."""
+    """Reports a wait for ``what`` (str) of ``source`` (str) that lasts long, on the clock that the waiter uses."""
 
-    def __init__(self, Clock clock not None, str what not None):
+    def __init__(self, Clock clock not None, str source not None, str what not None):
         self._clock = clock
+        self._source = source
         self._what = what
         self._begin_ns = clock.nano_time()
         self._next_report_ns = self._begin_ns + FIRST_REPORT_S * <int64_t> NS_PER_S
@@ -26,8 +27,8 @@ cdef class WaitReporter:
         if now_ns >= self._next_report_ns:
             self._next_report_ns = now_ns + REPORT_INTERVAL_S * <int64_t> NS_PER_S
             waited_s = (now_ns - self._begin_ns) // NS_PER_S
-            report("warning", "still waiting for %s after %d s", self._what, waited_s, event="waiting",
-                   fields={"what": self._what, "waited_s": waited_s})
+            report("warning", "%s: still waiting for %s after %d s", self._source, self._what, waited_s,
+                   event="waiting", fields={"source": self._source, "what": self._what, "waited_s": waited_s})
         return 0
 
 
