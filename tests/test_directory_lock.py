@@ -21,6 +21,7 @@ from container.files.cluster_mark_file import ClusterMarkFile
 from container.files.cnc_file import CncFile, read_mark_file
 from container.node.cluster_node import aeron_dir_of
 from container.node.directory_lock import NOTE_NAME, DirectoryLock
+from container.node.java_node import JavaNode
 from container.storage.file_storage import FileStorage
 from container.testing.endpoints import PortReservation
 from container.transport.seam import SystemClock
@@ -143,6 +144,32 @@ def test_a_child_that_has_the_lock_keeps_others_out(tmp_path: Path) -> None:
         DirectoryLock(tmp_path)
     os.close(shared)
     DirectoryLock(tmp_path).close()
+
+
+def test_a_forked_child_lets_go_of_the_lock(tmp_path: Path) -> None:
+    lock = DirectoryLock(tmp_path)
+    pipe = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(pipe[0], 1)
+        os._exit(0)
+    try:
+        lock.close()
+        DirectoryLock(tmp_path).close()
+    finally:
+        os.write(pipe[1], b"1")
+        os.waitpid(child, 0)
+
+
+def test_java_s_node_is_kept_out_as_well(tmp_path: Path, port: int) -> None:
+    """After 10 s in a callback, or stopped by SIGSTOP, a node's mark files do not keep it out."""
+    lock = DirectoryLock(tmp_path)
+    with pytest.raises(MarkFileError, match=f"another node runs on {tmp_path}"):
+        JavaNode.launch(
+            Counter(), directory=str(tmp_path), host=HOST, port=port, on_ready=lambda: None, on_end=lambda: None
+        )
+    lock.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_who_ends_in_order_leaves_no_note(killed: Path) -> None:

@@ -331,8 +331,6 @@ class ClusterNode:
 
     def _disown(self, process_id: int) -> None:
         self._parent_id = process_id
-        if self._lock is not None:
-            self._lock.disown()
         self._has_ended = threading.Event()  # a thread that no longer exists may hold the lock of the other
         self._has_ended.set()
 
@@ -371,7 +369,8 @@ class ClusterNode:
         inside a callback of a part, and from ``on_end``, the end is only asked for: close it on another thread as well.
         In a forked child nothing happens.
 
-        A callback in progress is finished; one that still idles after 5 seconds is ended.
+        A callback in progress is finished; one that still idles after 5 seconds is ended. Where Ctrl-C interrupts the
+        wait for it, driver and directory stay the node's until a further call.
         """
         if self._parent_id:
             return
@@ -384,13 +383,22 @@ class ClusterNode:
             if self._is_closed:
                 return
             self._is_closed = True
-            with self._closing:
-                if self._thread is not None:
-                    self._closing.callback(self._thread.close)  # closes its parts
-                    return
-                self._ask_to_end()
-                for part in self._parts:
-                    self._closing.callback(part.close)
+            try:
+                self._close_parts()
+            finally:
+                # What interrupts the wait for a callback, such as Ctrl-C, leaves driver and lock to the parts that run.
+                self._is_closed = not any(part.is_running for part in self._parts)
+                if self._is_closed:
+                    self._closing.close()
+
+    def _close_parts(self) -> None:
+        with ExitStack() as closing:
+            if self._thread is not None:
+                closing.callback(self._thread.close)  # closes its parts
+                return
+            self._ask_to_end()
+            for part in self._parts:
+                closing.callback(part.close)
 
     def _ask_to_end(self) -> None:
         """Ask the services alone: the other parts stay while a callback idles, and are closed after all services."""

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from container.common import forks
 from container.common.regular_files import read_regular
 from container.errors import MarkFileError
 from container.files.cnc_file import MARK_FILE_ACTIVATING, CncFile, FileFormatError, read_mark_file
@@ -51,6 +52,7 @@ class DirectoryLock:
         self._place: list[object] | None = None
         """What the note must have to count; None: this lock proves nothing."""
         self._file: int | None = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        forks.own(self)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -117,8 +119,12 @@ class DirectoryLock:
                 self._note.unlink()
         self.disown()
 
-    def disown(self) -> None:
+    def _disown(self, _process_id: int) -> None:
         """In a forked child: the parent keeps the lock."""
+        self.disown()
+
+    def disown(self) -> None:
+        """Let go of the lock, and leave the note."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

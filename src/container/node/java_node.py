@@ -23,6 +23,7 @@ from container.node.cluster_node import (
     check_ports,
     of_both,
 )
+from container.node.directory_lock import DirectoryLock
 from container.service.service_handler import ServiceHandler
 from container.settings.archive_table import ArchiveSettings
 from container.settings.consensus_module_table import ConsensusModuleSettings
@@ -79,6 +80,7 @@ class JavaNode:
 
         Raises:
             ConfigurationError: a setting that Java's node does not have, or a value that it does not take.
+            MarkFileError: another node runs on the directory.
             JavaError: there is no Java, or no jar of Aeron; the environment variable AERON_JAR names one.
             ContainerError, OSError: a container cannot be made, see :meth:`ClusteredServiceContainer.launch`.
         """
@@ -94,6 +96,7 @@ class JavaNode:
         endpoints = [f"{name}:{each}" for each in range(port, port + PORT_COUNT)]
         node = cls(where, aeron_dir if aeron_dir is not None else aeron_dir_of(where), endpoints, on_end)
         try:
+            node._closing.callback(DirectoryLock(where).close)
             node._start_jvm(len(services), settings)
             for service_id, service in enumerate(services):
                 node._start_container(service, service_id, settings)
@@ -122,7 +125,6 @@ class JavaNode:
             **_properties("archive", settings, _names(ArchiveSettings)),
             **_properties("consensus_module", settings, _names(ConsensusModuleSettings)),
         }
-        self.directory.mkdir(parents=True, exist_ok=True)
         command = java_command(_MAIN_CLASS, [resolve_jar()], properties=properties, flags=AERON_FLAGS)
         self._jvm = Process("java-node", command, directory=self.directory)
         self._closing.callback(self._end_jvm)
