@@ -181,6 +181,8 @@ def test_a_port_that_is_in_use_is_named_and_nothing_is_left(tmp_path: Path, port
         ({"host": "no such host"}, "host='no such host' port=.* cannot be had"),
         ({"host": "a" * 70}, "host='a.*' port=.* cannot be had"),
         ({"host": 1}, "host=1: must be a name or an address of this machine"),
+        ({"directory": __file__}, "directory='.*': cannot be created: File exists"),
+        ({"directory": f"{__file__}/node"}, "directory='.*/node': cannot be created: Not a directory"),
         ({"archive": {"threading_mode": "INVOKER"}}, "archive: leave out threading_mode='INVOKER'"),
         ({"consensus_module": {"threading_mode": "SHARED"}}, "consensus_module: leave out threading_mode='SHARED'"),
         ({"container": {"use_agent_invoker": True}}, "container: leave out use_agent_invoker=True"),

@@ -21,6 +21,7 @@ from container.archive.archive_context import ArchiveContext
 from container.archive.native_archive import Archive
 from container.clustered_service_container import ClusteredServiceContainer
 from container.common import forks
+from container.common.directories import created_directory
 from container.common.error_texts import message_of
 from container.common.values import shown
 from container.consensus.consensus_module import ConsensusModule
@@ -156,7 +157,7 @@ class ClusterNode:
             on_end: called on the thread of each part that has ended.
 
         Raises:
-            ConfigurationError: a bad setting, no service, or a port that is in use.
+            ConfigurationError: a bad setting, no service, a port that is in use, or a directory that cannot be made.
             AeronError, MarkFileError: another node runs on the directory; or something was killed there less than 10
                 seconds ago that was no node of this machine.
             ClusterError: a part ended while it started; the cause is the failure of the first that did.
@@ -170,7 +171,11 @@ class ClusterNode:
         check_parts({"archive": archive, "consensus_module": consensus_module, "container": container}, _OWN_SETTINGS)
         check_ports(host, port)
         is_temporary = directory is None
-        where = Path(tempfile.mkdtemp(prefix="aeron-node-") if directory is None else os.fspath(directory)).absolute()
+        where = Path(
+            tempfile.mkdtemp(prefix="aeron-node-")
+            if directory is None
+            else created_directory("directory", os.fspath(directory))
+        )
         node = cls(where, os.fspath(aeron_dir) if aeron_dir is not None else aeron_dir_of(where), host, port, on_end)
         try:
             if is_temporary:

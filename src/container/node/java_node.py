@@ -10,6 +10,7 @@ from typing import Any
 
 from container.api import ClusteredService
 from container.clustered_service_container import ClusteredServiceContainer
+from container.common.directories import created_directory
 from container.common.loggers import report
 from container.common.values import shown, suggestion
 from container.context import Context
@@ -91,7 +92,7 @@ class JavaNode:
                     f'{part}: leave out threading_mode="{_INVOKER}": nobody invokes the parts of Java\'s node'
                 )
         check_ports(host, port)
-        where = Path(directory).absolute()
+        where = Path(created_directory("directory", directory))
         name = f"[{host}]" if ":" in host else host
         endpoints = [f"{name}:{each}" for each in range(port, port + PORT_COUNT)]
         node = cls(where, aeron_dir if aeron_dir is not None else aeron_dir_of(where), endpoints, on_end)
