@@ -10,6 +10,7 @@ from typing import Any
 
 from container.api import ClusteredService
 from container.clustered_service_container import ClusteredServiceContainer
+from container.common.directories import created_directory
 from container.common.error_texts import message_of
 from container.common.loggers import report
 from container.common.values import shown, suggestion
@@ -25,6 +26,7 @@ from container.node.cluster_node import (
     check_ports,
     of_both,
 )
+from container.node.directory_lock import DirectoryLock
 from container.operate.answers import NoFactsError
 from container.operate.status import read_status
 from container.service.service_handler import ServiceHandler
@@ -85,6 +87,7 @@ class JavaNode:
         Raises:
             ConfigurationError: a setting that Java's node does not have, or a value that it does not take.
             ClusterError: a port cannot be had, or the JVM or a container ended while it started.
+            MarkFileError: another node runs on the directory.
             JavaError: there is no Java, or no jar of Aeron; the environment variable AERON_JAR names one.
             ContainerError, OSError: a container cannot be made, see :meth:`ClusteredServiceContainer.launch`.
         """
@@ -96,11 +99,12 @@ class JavaNode:
                 )
         check_ports(host, port)
         check_paths(directory=directory, aeron_dir=aeron_dir)
-        where = Path(directory).absolute()
+        where = Path(created_directory("directory", directory))
         name = f"[{host}]" if ":" in host else host
         endpoints = [f"{name}:{each}" for each in range(port, port + PORT_COUNT)]
         node = cls(where, aeron_dir if aeron_dir is not None else aeron_dir_of(where), endpoints, on_end)
         try:
+            node._closing.callback(DirectoryLock(where).close)
             node._start_jvm(len(services), settings)
             for service_id, service in enumerate(services):
                 node._start_container(service, service_id, settings)
@@ -130,7 +134,6 @@ class JavaNode:
             **_properties("archive", settings, _names(ArchiveSettings)),
             **_properties("consensus_module", settings, _names(ConsensusModuleSettings)),
         }
-        self.directory.mkdir(parents=True, exist_ok=True)
         command = java_command(_MAIN_CLASS, [resolve_jar()], properties=properties, flags=AERON_FLAGS)
         self._jvm = Process("java-node", command, directory=self.directory)
         self._closing.callback(self._end_jvm)
