@@ -142,14 +142,10 @@ def _fail(error: BaseException, code: int) -> int:
 
 
 def _find_directory(word: Word, options: argparse.Namespace) -> None:
-    if not word.variables or options.dir is not None:
-        return
-    for variable in word.variables:
-        text = os.environ.get(variable)
-        if text:
-            options.dir = _path(text)
-            return
-    raise ConfigurationError(f"name a directory, or set {' or '.join(word.variables)}")
+    if word.variables and options.dir is None:
+        from container.operate.places import directory_of_environment
+
+        options.dir = directory_of_environment(word.variables)
 
 
 def _confirmation(options: argparse.Namespace) -> Callable[[str], None]:
@@ -352,15 +348,14 @@ def _seed(options: argparse.Namespace) -> Any:
 
 
 def _validate(options: argparse.Namespace) -> Any:
-    from container.operate.marks import read_cluster_mark
     from container.operate.places import find_cluster_dir
+    from container.operate.recording_logs import mark_of, validate
 
-    if read_cluster_mark(find_cluster_dir(options.dir)).state == "running":
+    mark = mark_of(find_cluster_dir(options.dir))
+    if mark is not None and mark.state == "running":
         from container.operate.control import validate_running
 
         return validate_running(options.dir, options.timeout, _confirmation(options))
-    from container.operate.recording_logs import validate
-
     return validate(options.dir, _confirmation(options))
 
 

@@ -23,9 +23,17 @@ from container.files.recording_log import (
     read_recording_log,
 )
 from container.operate.answers import Answer, NoFactsError, RefusedError, known
-from container.operate.facts import LogEntry, PlanLog, PlanSnapshot, RecordingLog, RecordingLogChange, RecoveryPlan
+from container.operate.facts import (
+    LogEntry,
+    MarkFile,
+    PlanLog,
+    PlanSnapshot,
+    RecordingLog,
+    RecordingLogChange,
+    RecoveryPlan,
+)
 from container.operate.marks import read_cluster_mark
-from container.operate.places import find_cluster_dir
+from container.operate.places import MARK_FILE, find_cluster_dir, mark_file_of
 
 
 class PlainRecordingLog(NamedTuple):
@@ -180,7 +188,7 @@ def sort(path: Path, confirm: Confirm) -> Answer:
         return unchanged(cluster_dir, len(entries))
     _check_stopped(cluster_dir)
     confirm(f"sort the {len(entries)} entries of {cluster_dir / RECORDING_LOG_NAME}")
-    return _changed(cluster_dir, [], lambda directory: _write_entries(directory, ordered))
+    return _changed(cluster_dir, entries, [], lambda directory: _write_entries(directory, ordered))
 
 
 def seed(path: Path, confirm: Confirm) -> Answer:
@@ -199,7 +207,7 @@ def seed(path: Path, confirm: Confirm) -> Answer:
         f"{len(entries) - len(snapshot)} entries of {cluster_dir / RECORDING_LOG_NAME}"
     )
     kept = [replace(entry, term_base_log_position=0, log_position=0) for entry in reversed(snapshot)]
-    return _changed(cluster_dir, [], lambda directory: _write_entries(directory, kept))
+    return _changed(cluster_dir, entries, [], lambda directory: _write_entries(directory, kept))
 
 
 def invalidate_latest_snapshot(path: Path, confirm: Confirm) -> Answer:
@@ -217,7 +225,7 @@ def invalidate_latest_snapshot(path: Path, confirm: Confirm) -> Answer:
     if not invalidated:
         return unchanged(cluster_dir, len(entries), exit_code=1)
     confirm(f"invalidate the snapshot at log position {invalidated[0].log_position} ({len(invalidated)} entries)")
-    return _changed(cluster_dir, invalidated, _invalidate_latest)
+    return _changed(cluster_dir, entries, invalidated, _invalidate_latest)
 
 
 def _invalidate_latest(cluster_dir: Path) -> None:
@@ -244,7 +252,7 @@ def validate(path: Path, confirm: Confirm) -> Answer:
         return unchanged(cluster_dir, len(entries))
     confirm(f"invalidate {len(lost)} entries of snapshots that the archive does not have")
     kept = [replace(entry, is_valid=entry.is_valid and entry not in lost) for entry in entries]
-    return _changed(cluster_dir, lost, lambda directory: _write_entries(directory, kept))
+    return _changed(cluster_dir, entries, lost, lambda directory: _write_entries(directory, kept))
 
 
 def lost_snapshots(path: Path, entries: Iterable[RecordingLogEntry]) -> list[RecordingLogEntry]:
@@ -262,11 +270,29 @@ def lost_snapshots(path: Path, entries: Iterable[RecordingLogEntry]) -> list[Rec
     return [entry for entry in entries if entry.is_valid_snapshot and entry.recording_id not in recordings]
 
 
-def _check_stopped(cluster_dir: Path) -> None:
+def mark_of(cluster_dir: Path) -> MarkFile | None:
+    """Return the mark file of a member; None without one: a copy, a restored member, or one that was never started.
+
+    Raises:
+        NoFactsError: there is one, and it does not say whether the node runs.
+    """
     try:
-        mark = read_cluster_mark(cluster_dir)
-    except NoFactsError:
-        return  # a copy of the recording log alone, or a directory that was never started
+        return read_cluster_mark(cluster_dir)
+    except NoFactsError as error:
+        path = cluster_dir / MARK_FILE
+        with suppress(NoFactsError):
+            path = mark_file_of(cluster_dir)
+            if not path.exists():
+                return None
+        raise NoFactsError(
+            f"it is not known whether the node runs: {error}; remove {path} when you know that it does not"
+        ) from error
+
+
+def _check_stopped(cluster_dir: Path) -> None:
+    mark = mark_of(cluster_dir)
+    if mark is None:
+        return
     if mark.state == "running" or (mark.state == "starting" and mark.process in ("alive", "unknown")):
         raise RefusedError(
             f"the node of {cluster_dir} is {mark.state} (pid {mark.pid}): stop it first, as it does not read the file "
@@ -288,12 +314,24 @@ def unchanged(cluster_dir: Path, entry_count: int, exit_code: int = 0) -> Answer
     )
 
 
-def _changed(cluster_dir: Path, invalidated: list[RecordingLogEntry], change: Callable[[Path], None]) -> Answer:
-    """Make a backup, change a copy, and put that in the place of the file: a crash leaves the one or the other."""
+def _changed(
+    cluster_dir: Path,
+    entries: list[RecordingLogEntry],
+    invalidated: list[RecordingLogEntry],
+    change: Callable[[Path], None],
+) -> Answer:
+    """Make a backup, change a copy, and put that in the place of the file: a crash leaves the one or the other.
+
+    Whoever was asked may have taken an hour: a file without the entries that the change is made for stays as it is.
+    """
     path = cluster_dir / RECORDING_LOG_NAME
     try:
         with _CopyOf(cluster_dir) as copy:
+            if read_log(copy) != entries:
+                raise RefusedError(f"{path} has changed meanwhile: look at it again; nothing was changed here")
             change(copy)
+            _take_owner(copy / RECORDING_LOG_NAME, path)
+            _check_stopped(cluster_dir)
             backup = back_up(path)
             _force(copy / RECORDING_LOG_NAME)
             (copy / RECORDING_LOG_NAME).replace(path)
@@ -321,7 +359,11 @@ class _CopyOf:
     def __enter__(self) -> Path:
         try:
             self._directory = Path(tempfile.mkdtemp(prefix=".recording-log-", dir=self._cluster_dir))
-            shutil.copy2(self._cluster_dir / RECORDING_LOG_NAME, self._directory / RECORDING_LOG_NAME)
+            try:
+                shutil.copy2(self._cluster_dir / RECORDING_LOG_NAME, self._directory / RECORDING_LOG_NAME)
+            except OSError:
+                self.__exit__()
+                raise
         except OSError as error:
             raise RefusedError(f"{self._cluster_dir} cannot be written: {error.strerror or error}") from error
         return self._directory
@@ -335,16 +377,44 @@ def _write_entries(directory: Path, entries: Iterable[RecordingLogEntry]) -> Non
     path.write_bytes(b"".join(encode_entry(entry) for entry in entries))
 
 
+def _take_owner(path: Path, other: Path) -> None:
+    """Give a file the owner of another one: root may run this, and the node as another user."""
+    found, wanted = path.stat(), other.stat()
+    if (found.st_uid, found.st_gid) != (wanted.st_uid, wanted.st_gid):
+        os.chown(path, wanted.st_uid, wanted.st_gid)
+
+
 def back_up(path: Path) -> Path:
-    """Copy the file to a name that is free, and wait until the copy is on the disk."""
+    """Copy the file to a name that is free, and wait until the copy is on the disk.
+
+    Raises:
+        RefusedError: it cannot be copied; nothing is left of the copy.
+    """
+    try:
+        return _copy(path, _free_name(path))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RefusedError(f"{path} cannot be backed up: {reason}; nothing has changed") from error
+
+
+def _free_name(path: Path) -> Path:
+    """Make an empty file beside the file, of a name that is free."""
     for number in range(1, 10_000):
         backup = path.with_name(f"{path.name}.bak" if number == 1 else f"{path.name}.bak{number}")
         with suppress(FileExistsError):
             os.close(os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            shutil.copy2(path, backup)
-            _force(backup)
             return backup
     raise OSError(errno.EEXIST, "there are too many backups", str(path))
+
+
+def _copy(path: Path, backup: Path) -> Path:
+    try:
+        shutil.copy2(path, backup)
+        _force(backup)
+    except OSError:
+        backup.unlink()
+        raise
+    return backup
 
 
 def _force(path: Path) -> None:
