@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,16 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 import container
+from container.archive.native_archive import Archive
+from container.common.aeron_defaults import CounterType
 from container.errors import ConfigurationError, ContainerError
+from container.operate.counters import open_cnc
 from container.operate.exporter import Exporter, NodeCollector, register_instruments
 from container.operate.metrics import METRICS, NodeSample, sample_node
 from container.operate.metrics_server import serve_metrics
 from container.testing.endpoints import PortReservation
+from tests.operator_world import written
+from tests.recordings_world import write_mark
 from tests.test_cluster_node import Counter
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -109,6 +116,61 @@ def test_each_alert_says_what_it_is_and_the_page_what_to_do() -> None:
     for alert in ALERTS:
         assert alert["annotations"]["summary"]
         assert alert["labels"]["severity"] in ("warning", "critical")
+
+
+ALERT_TESTS = ROOT / "tests" / "alert_rules_test.yml"
+
+
+def test_each_alert_is_tried_with_what_it_is_for_and_with_a_cluster_at_work() -> None:
+    cases = [case for test in yaml.safe_load(ALERT_TESTS.read_text())["tests"] for case in test["alert_rule_test"]]
+    wanted = {alert["alert"] for alert in ALERTS}
+    assert {case["alertname"] for case in cases if case.get("exp_alerts")} == wanted
+    assert {case["alertname"] for case in cases if not case.get("exp_alerts")} == wanted
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs Prometheus's promtool")
+def test_prometheus_evaluates_the_alerts_so() -> None:
+    done = subprocess.run(
+        ["promtool", "test", "rules", ALERT_TESTS.name], cwd=ALERT_TESTS.parent, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_backup_is_no_member_that_never_gets_ready(tmp_path: Path) -> None:
+    world = written(tmp_path / "backup")
+    write_mark(world.base_dir, -1, age_ms=0, component_type=3)
+    found = sample_node(world.base_dir)
+    assert found.status is not None
+    assert found.status.component == "BACKUP"
+    values = values_of(found)
+    assert values["aeron_cluster_up"] == 1
+    assert not {"aeron_cluster_ready", "aeron_cluster_leader"} & set(values)
+
+
+def test_another_archive_of_the_same_media_driver_is_not_counted(tmp_path: Path) -> None:
+    ports = PortReservation()
+    directory = tmp_path / "node"
+    with (
+        container.launch_node(Counter(), directory=directory, host="127.0.0.1", port=ports.take_row(5)) as node,
+        Archive.launch(
+            archive_dir=tmp_path / "other",
+            aeron_dir=node.aeron_dir,
+            control_channel=f"aeron:udp?endpoint=127.0.0.1:{ports.take()}",
+            replication_channel="aeron:udp?endpoint=127.0.0.1:0",
+            local_control_stream_id=77,
+        ),
+    ):
+        found = sample_node(directory)
+        assert values_of(found)["aeron_archive_control_sessions"] == 1
+        assert found.status is not None
+        with open_cnc(Path(node.aeron_dir)) as file:
+            ids = {
+                each.key_int64(0) for each in file.counters() if each.type_id == CounterType.ARCHIVE_CONTROL_SESSIONS
+            }
+        assert found.status.archive_id in ids
+        assert len(ids) == 2
+    ports.close()
 
 
 def test_a_node_is_read_alive_and_dead_and_its_absence_is_a_value(tmp_path: Path) -> None:

@@ -52,15 +52,17 @@ def read_status_and_counters(cluster_dir: Path) -> tuple[Status, list[CounterRec
     except NoFactsError as error:
         problems.append(str(error))
     counters = ClusterCounters(records, mark.cluster_id)
-    archive, recorded = _archive(cluster_dir, problems)
+    archive, archive_id, recorded = _archive(cluster_dir, problems)
     found = Status(
         cluster_dir=str(cluster_dir),
         member_id=mark.member_id,
         cluster_id=mark.cluster_id,
+        component=mark.component,
         node=mark.state,
         pid=mark.pid,
         is_driver_alive=is_driver_alive,
         archive=archive,
+        archive_id=archive_id,
         module_state=counters.name(CounterType.CONSENSUS_MODULE_STATE),
         role=counters.name(CounterType.NODE_ROLE),
         election_state=counters.name(CounterType.ELECTION_STATE),
@@ -82,23 +84,24 @@ def read_status_and_counters(cluster_dir: Path) -> tuple[Status, list[CounterRec
     return found, records
 
 
-def _archive(cluster_dir: Path, problems: list[str]) -> tuple[str, int | None]:
-    """The state of the archive, and up to where it has recorded the log."""
+def _archive(cluster_dir: Path, problems: list[str]) -> tuple[str, int | None, int | None]:
+    """The state of the archive, its id, and up to where it has recorded the log."""
     from container.errors import RecordingError
-    from container.recordings.live import read_archive_mark
+    from container.recordings.live import NULL_ARCHIVE_IDS, read_archive_mark
     from container.recordings.member import PERMISSIVE, open_member
 
     archive_dir = next((found for place in (cluster_dir, cluster_dir.parent) if (found := _archive_at(place))), None)
     if archive_dir is None:
-        return "unknown", None
+        return "unknown", None, None
     mark = read_archive_mark(archive_dir)
     state = "unknown" if mark is None else state_of(mark.activity_timestamp_ms)
+    archive_id = None if mark is None or mark.owner_id in NULL_ARCHIVE_IDS else mark.owner_id
     try:
         member = open_member(cluster_dir, archive_dir=archive_dir)
-        return state, member.recorded_position(member.log_descriptor(PERMISSIVE))
+        return state, archive_id, member.recorded_position(member.log_descriptor(PERMISSIVE))
     except (RecordingError, FileFormatError) as error:
         problems.append(str(error))
-        return state, None
+        return state, archive_id, None
 
 
 def _archive_at(place: Path) -> Path | None:
