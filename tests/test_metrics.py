@@ -224,6 +224,23 @@ def test_prometheus_reads_what_is_served(tmp_path: Path) -> None:
     ]
 
 
+def test_a_host_that_cannot_be_had_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ContainerError, match="cannot be served on no host:0: .*; choose another host"):
+        Exporter([tmp_path], host="no host", port=0)
+
+
+def test_the_url_of_an_address_of_the_other_protocol_is_one(tmp_path: Path) -> None:
+    try:
+        exporter = Exporter([tmp_path], host="::1", port=0)
+    except ContainerError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    try:
+        with urllib.request.urlopen(exporter.url, timeout=30) as answer:
+            assert b"aeron_cluster_up" in answer.read()
+    finally:
+        exporter.close()
+
+
 def test_a_registry_of_one_s_own_takes_them(tmp_path: Path) -> None:
     registry = CollectorRegistry()
     registry.register(NodeCollector([tmp_path]))

@@ -49,7 +49,7 @@ def operator_parser(make: Callable[..., argparse.ArgumentParser], program: str, 
         parser.add_argument(
             *("--watch", "-w"),
             nargs="?",
-            type=_seconds,
+            type=_interval,
             const=_WATCH_S,
             metavar="SECONDS",
             help=f"look again each so many seconds (default: {_WATCH_S:g}), until Ctrl-C",
@@ -195,6 +195,13 @@ def _seconds(text: str) -> float:
         value = -1.0
     if not 0 <= value <= 1_000_000_000:  # nor is NaN
         raise argparse.ArgumentTypeError(f"{shown(text)}: must be a number of seconds")
+    return value
+
+
+def _interval(text: str) -> float:
+    value = _seconds(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{shown(text)}: must be a number of seconds, more than 0")
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -77,11 +78,14 @@ class Exporter:
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
+            what = "port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "host"
             raise ContainerError(
-                f"metrics cannot be served on {host}:{port}: {error.strerror}; choose another port"
+                f"metrics cannot be served on {host}:{port}: {error.strerror}; choose another {what}"
             ) from error
         self.port: int = self._server.server_port
         """The port on which it listens."""
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}/metrics"
+        """Where the metrics are."""
 
     def close(self) -> None:
         """End it. May be called twice."""
@@ -167,8 +171,7 @@ def _run(options: argparse.Namespace) -> None:
     with Ending(_Starting()) as end:
         exporter = Exporter(paths, options.host, options.port)
         try:
-            url = f"http://{options.host}:{exporter.port}/metrics"
-            log_started("exporter", f"the metrics of {', '.join(map(str, paths))} are at {url}")
+            log_started("exporter", f"the metrics of {', '.join(map(str, paths))} are at {exporter.url}")
             caught = end.wait()
         finally:
             exporter.close()

@@ -42,7 +42,7 @@ def serve_metrics(port: int | None, directory: str | os.PathLike[str]) -> Iterat
 
     exporter = Exporter([Path(directory)], HOST, port)
     try:
-        log_started("exporter", f"metrics are at http://{HOST}:{exporter.port}/metrics")
+        log_started("exporter", f"metrics are at {exporter.url}")
         yield
     finally:
         exporter.close()
