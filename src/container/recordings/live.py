@@ -31,7 +31,7 @@ _CLUSTER_LINK_FILE_NAME = "cluster-mark.lnk"
 _LINK_LENGTH_MAX = 16 * 1024
 _RECORDING_SOURCE_LENGTH_OFFSET = 12
 _FRAME_ALIGNMENT = 32
-_NULL_ARCHIVE_IDS = (-1, 0)  # of mark files from before archives had ids
+NULL_ARCHIVE_IDS = (-1, 0)  # of mark files from before archives had ids
 
 
 def read_archive_mark(archive_dir: Path) -> MarkFileStatus | None:
@@ -44,12 +44,25 @@ def read_cluster_mark(cluster_dir: Path) -> MarkFileStatus | None:
     return _read_mark(cluster_dir, _CLUSTER_MARK_FILE_NAME, _CLUSTER_LINK_FILE_NAME)
 
 
+def archive_mark_path(archive_dir: Path) -> Path:
+    """Return the path of the archive's mark file, which may lie elsewhere.
+
+    Raises:
+        OSError, ValueError: the link to it cannot be read, or is no ASCII.
+    """
+    return _mark_path(archive_dir, ARCHIVE_MARK_FILE_NAME, _ARCHIVE_LINK_FILE_NAME)
+
+
+def _mark_path(directory: Path, name: str, link_name: str) -> Path:
+    link = directory / link_name
+    if link.exists():
+        directory = Path(read_regular(link, _LINK_LENGTH_MAX).decode("ascii").strip())
+    return directory / name
+
+
 def _read_mark(directory: Path, name: str, link_name: str) -> MarkFileStatus | None:
     try:
-        link = directory / link_name
-        if link.exists():
-            directory = Path(read_regular(link, _LINK_LENGTH_MAX).decode("ascii").strip())
-        return read_mark_file(directory / name)
+        return read_mark_file(_mark_path(directory, name, link_name))
     except (OSError, ValueError, FileFormatError):
         return None
 
@@ -63,7 +76,7 @@ def recorded_positions(archive_dir: Path) -> dict[int, int]:
     def recording_id(counter: CounterRecord) -> int | None:
         archive_id_offset = _RECORDING_SOURCE_LENGTH_OFFSET + 4 + counter.key_int32(_RECORDING_SOURCE_LENGTH_OFFSET)
         archive_id = counter.key_int64(archive_id_offset)
-        return counter.key_int64(0) if mark.owner_id in (archive_id, *_NULL_ARCHIVE_IDS) else None
+        return counter.key_int64(0) if mark.owner_id in (archive_id, *NULL_ARCHIVE_IDS) else None
 
     return _positions(mark, CounterType.RECORDING_POSITION, recording_id)
 
