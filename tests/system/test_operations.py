@@ -27,6 +27,8 @@ from tests.system.harness import LEDGER_SERVICE
 from tests.system.test_node_disk import FULL
 from tests.test_cluster_node import HOST, SERVICE, Command
 
+pytestmark = [pytest.mark.timeout(180)]
+
 COMMAND = [sys.executable, "-m", "container"]
 PAGE = "docs/operations.md"
 LIMIT_S = 40
@@ -180,6 +182,7 @@ def small_disk(operator: Operator) -> Iterator[disk.SmallDisk]:
     made.close()
 
 
+@pytest.mark.slow
 def test_a_member_whose_disk_was_full_goes_on_when_there_is_space(
     operator: Operator, small_disk: disk.SmallDisk
 ) -> None:

@@ -13,7 +13,7 @@ from container.operate.counters import open_cnc
 from container.operate.facts import ErrorLog, ErrorRecord, Errors
 from container.operate.marks import read_mark_and_errors, service_paths
 from container.operate.places import find_archive_dir, find_cluster_dir, mark_file_of
-from container.recordings.live import archive_mark_path
+from container.recordings.live import archive_mark_path, read_archive_mark
 
 
 def errors(path: Path) -> Answer:
@@ -23,11 +23,8 @@ def errors(path: Path) -> Answer:
         return Answer(Errors(logs=[_driver_errors(path)], problems=problems))
     try:
         cluster_dir = find_cluster_dir(path)
-    except NoFactsError:
-        archive = _archive_errors([path], problems)
-        if archive is None and not problems:
-            raise
-        return Answer(Errors(logs=[] if archive is None else [archive], problems=problems))
+    except NoFactsError as error:
+        return Answer(Errors(logs=_errors_of_archive(path, error, problems), problems=problems))
     return Answer(Errors(logs=read_errors(cluster_dir, problems), problems=problems))
 
 
@@ -52,6 +49,22 @@ def read_errors(cluster_dir: Path, problems: list[str]) -> list[ErrorLog]:
     if mark is not None:
         try:
             logs.append(_driver_errors(Path(mark.aeron_directory)))
+        except NoFactsError as error:
+            problems.append(str(error))
+    return logs
+
+
+def _errors_of_archive(path: Path, no_node: NoFactsError, problems: list[str]) -> list[ErrorLog]:
+    """The errors of an archive that is no node's, and of its media driver."""
+    try:
+        mark = read_archive_mark(find_archive_dir(path))
+    except NoFactsError:
+        raise no_node from None
+    archive = _archive_errors([path], problems)
+    logs = [] if archive is None else [archive]
+    if mark is not None and mark.aeron_dir:
+        try:
+            logs.append(_driver_errors(Path(mark.aeron_dir)))
         except NoFactsError as error:
             problems.append(str(error))
     return logs

@@ -700,6 +700,14 @@ class Recordings(Facts):
     """State of the archive, as in `describe`."""
     pid: int | None
     """Its process."""
+    archive_id: int | None
+    """Its id; null where that is not known."""
+    start_timestamp_ms: int | None
+    """When it was started."""
+    activity_timestamp_ms: int | None
+    """Its last sign of life; null after an orderly end and while it starts."""
+    aeron_directory: str
+    """Directory of its media driver."""
     recordings: list[Recording]
     """In the order of the catalog."""
 

@@ -95,7 +95,7 @@ def read_status_and_counters(cluster_dir: Path) -> tuple[Status, list[CounterRec
 def _archive(cluster_dir: Path, problems: list[str]) -> tuple[str, int | None, int | None, int | None]:
     """The state of the archive, its id, its last sign of life, and up to where it has recorded the log."""
     from container.errors import RecordingError
-    from container.recordings.live import NULL_ARCHIVE_IDS, read_archive_mark
+    from container.recordings.live import archive_id_of, read_archive_mark
     from container.recordings.member import PERMISSIVE, open_member
 
     archive_dir = next((found for place in (cluster_dir, cluster_dir.parent) if (found := _archive_at(place))), None)
@@ -103,7 +103,7 @@ def _archive(cluster_dir: Path, problems: list[str]) -> tuple[str, int | None, i
         return "unknown", None, None, None
     mark = read_archive_mark(archive_dir)
     state = "unknown" if mark is None else state_of(mark.activity_timestamp_ms)
-    archive_id = None if mark is None or mark.owner_id in NULL_ARCHIVE_IDS else mark.owner_id
+    archive_id = archive_id_of(mark)
     activity_ms = mark.activity_timestamp_ms if mark is not None and mark.is_active else None
     recorded = None
     try:

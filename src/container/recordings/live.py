@@ -31,7 +31,7 @@ _CLUSTER_LINK_FILE_NAME = "cluster-mark.lnk"
 _LINK_LENGTH_MAX = 16 * 1024
 _RECORDING_SOURCE_LENGTH_OFFSET = 12
 _FRAME_ALIGNMENT = 32
-NULL_ARCHIVE_IDS = (-1, 0)  # of mark files from before archives had ids
+_NULL_ARCHIVE_IDS = (-1, 0)  # of mark files from before archives had ids
 
 
 def read_archive_mark(archive_dir: Path) -> MarkFileStatus | None:
@@ -42,6 +42,11 @@ def read_archive_mark(archive_dir: Path) -> MarkFileStatus | None:
 def read_cluster_mark(cluster_dir: Path) -> MarkFileStatus | None:
     """Return what the consensus module's mark file says; ``None`` when there is none that can be read."""
     return _read_mark(cluster_dir, _CLUSTER_MARK_FILE_NAME, _CLUSTER_LINK_FILE_NAME)
+
+
+def archive_id_of(mark: MarkFileStatus | None) -> int | None:
+    """Return the id of the archive whose mark file it is; ``None`` where that is not known."""
+    return None if mark is None or mark.owner_id in _NULL_ARCHIVE_IDS else mark.owner_id
 
 
 def archive_mark_path(archive_dir: Path) -> Path:
@@ -76,7 +81,7 @@ def recorded_positions(archive_dir: Path) -> dict[int, int]:
     def recording_id(counter: CounterRecord) -> int | None:
         archive_id_offset = _RECORDING_SOURCE_LENGTH_OFFSET + 4 + counter.key_int32(_RECORDING_SOURCE_LENGTH_OFFSET)
         archive_id = counter.key_int64(archive_id_offset)
-        return counter.key_int64(0) if mark.owner_id in (archive_id, *NULL_ARCHIVE_IDS) else None
+        return counter.key_int64(0) if mark.owner_id in (archive_id, *_NULL_ARCHIVE_IDS) else None
 
     return _positions(mark, CounterType.RECORDING_POSITION, recording_id)
 
