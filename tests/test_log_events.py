@@ -109,6 +109,16 @@ def test_a_wait_is_logged_after_5_s_and_then_every_30_s_until_it_is_over(caplog:
     assert lines[0]["message"] == "a: still waiting for x after 5 s"
 
 
+def test_a_wait_says_when_it_is_logged_next(caplog: pytest.LogCaptureFixture) -> None:
+    log = WaitLog("a")
+    assert log.tick("x", 1) == 5_000_000_001
+    assert log.tick("x", 4_000_000_001) == 5_000_000_001
+    assert not caplog.records
+    assert log.tick("x", 5_000_000_001) == 35_000_000_001
+    (line,) = [json_of(record) for record in caplog.records]
+    assert (line["message"], line["source"], line["what"]) == ("a: still waiting for x after 5 s", "a", "x")
+
+
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_a_failed_start_is_an_event_where_standard_error_has_json(log_format: str) -> None:
     done = subprocess.run(

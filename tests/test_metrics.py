@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 import struct
+import subprocess
 import threading
 import time
 import urllib.request
@@ -27,12 +29,17 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import container
 from container.__main__ import main
+from container.archive.native_archive import Archive
+from container.common.aeron_defaults import CounterType
 from container.errors import ConfigurationError, ContainerError
+from container.operate.counters import open_cnc
 from container.operate.exporter import Exporter, NodeCollector, register_instruments
 from container.operate.http_server import REQUESTS_MAX
 from container.operate.metrics import METRICS, UP, NodeSample, Sample, sample_node
 from container.operate.metrics_server import serve_metrics
 from container.testing.endpoints import PortReservation
+from tests.operator_world import written
+from tests.recordings_world import write_mark
 from tests.test_cluster_node import Counter
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -127,6 +134,61 @@ def test_each_alert_says_what_it_is_and_the_page_what_to_do() -> None:
     for alert in ALERTS:
         assert alert["annotations"]["summary"]
         assert alert["labels"]["severity"] in ("warning", "critical")
+
+
+ALERT_TESTS = ROOT / "tests" / "alert_rules_test.yml"
+
+
+def test_each_alert_is_tried_with_what_it_is_for_and_with_a_cluster_at_work() -> None:
+    cases = [case for test in yaml.safe_load(ALERT_TESTS.read_text())["tests"] for case in test["alert_rule_test"]]
+    wanted = {alert["alert"] for alert in ALERTS}
+    assert {case["alertname"] for case in cases if case.get("exp_alerts")} == wanted
+    assert {case["alertname"] for case in cases if not case.get("exp_alerts")} == wanted
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs Prometheus's promtool")
+def test_prometheus_evaluates_the_alerts_so() -> None:
+    done = subprocess.run(
+        ["promtool", "test", "rules", ALERT_TESTS.name], cwd=ALERT_TESTS.parent, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_backup_is_no_member_that_never_gets_ready(tmp_path: Path) -> None:
+    world = written(tmp_path / "backup")
+    write_mark(world.base_dir, -1, age_ms=0, component_type=3)
+    found = sample_node(world.base_dir)
+    assert found.status is not None
+    assert found.status.component == "BACKUP"
+    values = values_of(found)
+    assert values["aeron_cluster_up"] == 1
+    assert not {"aeron_cluster_ready", "aeron_cluster_leader"} & set(values)
+
+
+def test_another_archive_of_the_same_media_driver_is_not_counted(tmp_path: Path) -> None:
+    ports = PortReservation()
+    directory = tmp_path / "node"
+    with (
+        container.launch_node(Counter(), directory=directory, host="127.0.0.1", port=ports.take_row(5)) as node,
+        Archive.launch(
+            archive_dir=tmp_path / "other",
+            aeron_dir=node.aeron_dir,
+            control_channel=f"aeron:udp?endpoint=127.0.0.1:{ports.take()}",
+            replication_channel="aeron:udp?endpoint=127.0.0.1:0",
+            local_control_stream_id=77,
+        ),
+    ):
+        found = sample_node(directory)
+        assert values_of(found)["aeron_archive_control_sessions"] == 1
+        assert found.status is not None
+        with open_cnc(Path(node.aeron_dir)) as file:
+            ids = {
+                each.key_int64(0) for each in file.counters() if each.type_id == CounterType.ARCHIVE_CONTROL_SESSIONS
+            }
+        assert found.status.archive_id in ids
+        assert len(ids) == 2
+    ports.close()
 
 
 def test_a_node_is_read_alive_and_dead_and_its_absence_is_a_value(tmp_path: Path) -> None:
@@ -266,6 +328,23 @@ def test_a_bad_request_is_answered_and_printed_nowhere(
         answer = client.recv(100)
     assert status in answer.partition(b"\n")[0]
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_host_that_cannot_be_had_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ContainerError, match="cannot be served on no host:0: .*; choose another host"):
+        Exporter([tmp_path], host="no host", port=0)
+
+
+def test_the_url_of_an_address_of_the_other_protocol_is_one(tmp_path: Path) -> None:
+    try:
+        exporter = Exporter([tmp_path], host="::1", port=0)
+    except ContainerError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    try:
+        with urllib.request.urlopen(exporter.url, timeout=30) as answer:
+            assert b"aeron_cluster_up" in answer.read()
+    finally:
+        exporter.close()
 
 
 def test_a_registry_of_one_s_own_takes_them(tmp_path: Path) -> None:

@@ -343,6 +343,7 @@ def test_files_that_may_not_be_read_are_named(whole: Path) -> None:
         ("counters --type x", "must be a whole number"),
         ("status --watch -1", "must be a number of seconds"),
         ("recording-log --yes", "unrecognized arguments"),
+        ("status --watch 0", "'0': must be a number of seconds, more than 0"),
         ("archive describe x --stream 3", "unrecognized arguments"),
         ("snapshots", "invalid choice"),
     ],

@@ -20,8 +20,8 @@ from container.operate import processes, recording_logs
 from container.operate.answers import RefusedError
 from container.operate.processes import process_state
 from container.testing.recordings import descriptor_of, write_catalog
-from tests.operator_world import STATE, Words, written
-from tests.recordings_world import World, rows_of, write_mark
+from tests.operator_world import STATE, Terminal, Words, written
+from tests.recordings_world import World, archive_mark, rows_of, write_mark
 from tests.soak.disk import SmallDisk, unavailable_reason
 
 CHANGING = ("recording-log sort", "recording-log seed", "recording-log validate", "invalidate-latest-snapshot")
@@ -350,7 +350,7 @@ def test_a_node_that_was_started_before_the_answer_is_not_changed(member: World)
         (member.cluster_dir / "recording.log").write_bytes(b"".join(encode_entry(each) for each in found[1:]))
 
     write_mark(member.base_dir, 2, age_ms=60_000)
-    with pytest.raises(RefusedError, match="has changed meanwhile: try again"):
+    with pytest.raises(RefusedError, match="has changed meanwhile: look at it again"):
         recording_logs.sort(member.base_dir, enter)
     (member.cluster_dir / "recording.log").write_bytes(before)
     assert not [name for name in names(member) if "bak" in name or name.startswith(".")]
@@ -362,7 +362,7 @@ def test_a_node_that_may_be_starting_is_not_changed(words: Words, member: World,
     unsorted(member)
     before = content(member)
     (member.cluster_dir / "cluster-mark.dat").write_bytes(mark)
-    assert "it is not known whether the node runs" in words.refusal(word, member.base_dir, "--yes")
+    assert "it is not known whether the node runs" in words.refusal(word, member.base_dir, "--yes", code=3)
     assert content(member) == before
     (member.cluster_dir / "cluster-mark.dat").unlink()
     assert words(word, member.base_dir, "--yes").code == 0
@@ -516,3 +516,144 @@ def test_a_directory_is_named_or_comes_from_the_environment(
     assert words("recording-log", None).code == 0
     found = words("archive list", member.cluster_dir)
     assert "is not the directory of an archive: it has no archive.catalog, nor has a directory right" in found.error
+
+
+# What goes on meanwhile, and who owns what.
+
+
+@pytest.mark.parametrize("word", CHANGING)
+def test_a_node_that_starts_while_it_is_asked_is_not_changed(
+    words: Words, member: World, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose_a_snapshot(member)
+    unsorted(member)
+    before = content(member)
+
+    def answer(_self: object) -> str:
+        write_mark(member.base_dir, 2, age_ms=0)
+        return "y\n"
+
+    monkeypatch.setattr(Terminal, "readline", answer)
+    asked = words(word, member.base_dir, answer="")
+    assert asked.code == 1
+    assert "is running" in asked.error
+    assert content(member) == before
+
+
+@pytest.mark.parametrize("word", CHANGING)
+def test_what_was_written_while_it_is_asked_is_not_lost(
+    words: Words, member: World, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose_a_snapshot(member)
+    unsorted(member)
+    path = member.cluster_dir / "recording.log"
+
+    def answer(_self: object) -> str:
+        path.write_bytes(path.read_bytes() + path.read_bytes()[:64])
+        return "y\n"
+
+    monkeypatch.setattr(Terminal, "readline", answer)
+    asked = words(word, member.base_dir, answer="")
+    assert asked.code == 1
+    assert "has changed meanwhile: look at it again" in asked.error
+    assert not list(member.cluster_dir.glob("recording.log.bak*"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("word", CHANGING)
+def test_root_leaves_the_file_to_the_user_of_the_node(words: Words, member: World, word: str) -> None:
+    lose_a_snapshot(member)
+    unsorted(member)
+    path = member.cluster_dir / "recording.log"
+    os.chown(path, 12_345, 23_456)
+    path.chmod(0o640)
+    assert words(word, member.base_dir, "--yes").code == 0
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (12_345, 23_456, 0o640)
+
+
+def test_a_backup_that_is_not_whole_does_not_stay(words: Words, member: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    unsorted(member)
+    before = content(member), names(member)
+    count = 0
+
+    def fill(path: Path) -> None:
+        nonlocal count
+        count += 1
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(recording_logs, "_force", fill)
+    assert "No space left on device; nothing has changed" in words.refusal(
+        "recording-log sort", member.base_dir, "--yes"
+    )
+    assert count == 1
+    assert (content(member), names(member)) == before
+
+
+def test_a_copy_that_fails_leaves_nothing(words: Words, member: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    unsorted(member)
+    before = content(member), names(member)
+
+    def fill(_source: Path, target: Path) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device", str(target))
+
+    monkeypatch.setattr(shutil, "copy2", fill)
+    assert "No space left on device" in words.refusal("recording-log sort", member.base_dir, "--yes")
+    assert (content(member), names(member)) == before
+
+
+def test_a_restored_member_without_a_mark_file_is_validated(words: Words, member: World) -> None:
+    lost = lose_a_snapshot(member)
+    (member.cluster_dir / "cluster-mark.dat").unlink()
+    facts = words.facts("recording-log validate", member.base_dir, "--yes")
+    assert [entry["recording_id"] for entry in facts["invalidated"]] == [lost]
+
+
+@pytest.mark.parametrize("word", CHANGING)
+def test_a_mark_file_that_does_not_say_whether_the_node_runs_keeps_the_file(
+    words: Words, member: World, word: str
+) -> None:
+    lose_a_snapshot(member)
+    unsorted(member)
+    before = content(member)
+    (member.cluster_dir / "cluster-mark.dat").write_bytes(b"\xff" * 8192)
+    assert "it is not known whether the node runs" in words.refusal(word, member.base_dir, "--yes", code=3)
+    assert content(member) == before
+
+
+def lose_a_snapshot(member: World) -> int:
+    """Remove the recording of a snapshot from the catalog, and return its id."""
+    lost = member.entries[1].recording_id
+    member.descriptors = [each for each in member.descriptors if each.recording_id != lost]
+    member.close()
+    return lost
+
+
+def test_the_errors_of_an_archive_are_found_where_its_link_leads(words: Words, member: World) -> None:
+    elsewhere = member.base_dir / "marks"
+    elsewhere.mkdir()
+    (elsewhere / "archive-mark.dat").write_bytes(archive_mark())
+    (member.archive_dir / "archive-mark.lnk").write_text(str(elsewhere))
+    logs = words.facts("errors", member.base_dir)["logs"]
+    (found,) = [log for log in logs if log["source"] == "archive"]
+    assert found["path"] == str(elsewhere / "archive-mark.dat")
+
+
+@pytest.mark.parametrize("is_below", [False, True])
+def test_the_errors_of_an_archive_alone_are_shown(words: Words, tmp_path: Path, is_below: bool) -> None:
+    world = World(tmp_path / "member")
+    world.close()
+    shutil.rmtree(world.cluster_dir)
+    (world.archive_dir / "archive-mark.dat").write_bytes(archive_mark())
+    found = words.facts("errors", world.base_dir if is_below else world.archive_dir)
+    assert [log["source"] for log in found["logs"]] == ["archive"]
+
+
+def test_a_directory_of_the_environment_that_is_no_path_is_a_sentence(
+    words: Words, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AERON_CLUSTER_DIR", "/tmp/\udcff")
+    for word in ("status", "exporter", "top"):
+        found = words(word, None)
+        assert (found.code, found.output) == (2, "")
+        assert "AERON_CLUSTER_DIR='/tmp/\\udcff': must be a path in UTF-8, without NUL" in found.error

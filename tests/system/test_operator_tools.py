@@ -127,7 +127,13 @@ def compare_archive(member: Node) -> None:
     wanted = java_facts.recordings(tool.output())
     assert wanted
     for word in ("archive list", "archive describe"):
-        assert_same(wanted, ours(member.archive_dir, word)["recordings"])
+        found = ours(member.archive_dir, word)
+        assert_same(wanted, found["recordings"])
+        assert found["aeron_directory"] == str(member.aeron_dir)
+        assert found["archive_id"] is not None
+    if member.is_running:
+        assert found["pid"] == member.archive.pid
+        assert [log["source"] for log in ours(member.archive_dir, "errors")["logs"]] == ["archive", "media driver"]
 
 
 def compare_live(member: Node) -> None:

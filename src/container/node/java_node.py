@@ -33,12 +33,13 @@ from container.service.service_handler import ServiceHandler
 from container.settings.archive_table import ArchiveSettings
 from container.settings.consensus_module_table import ConsensusModuleSettings
 from container.settings.driver_table import DriverSettings
-from container.settings.setting import table_of
+from container.settings.java_properties import JAVA_PROPERTIES
+from container.settings.setting import Setting, table_of
+from container.settings.sources import parse_text
 from container.testing.java import AERON_FLAGS, java_command, resolve_jar
 from container.testing.process import Process
 
 _MAIN_CLASS = "io.aeron.cluster.ClusteredMediaDriver"
-_NATIVE_ONLY = ("library",)
 _IDLE_STRATEGIES = {"noop": "noop", "busy_spin": "spin", "yield": "yield", "backoff": "backoff"}
 _HELP = "docs/consensus-module.md"
 _INVOKER = "INVOKER"
@@ -130,9 +131,9 @@ class JavaNode:
             "aeron.cluster.ingress.ipc.allowed": "true",
             "aeron.cluster.replication.channel": f"aeron:udp?endpoint={any_port}",
             "aeron.cluster.service.count": str(service_count),
-            **_properties("driver", settings, _names(DriverSettings)),
-            **_properties("archive", settings, _names(ArchiveSettings)),
-            **_properties("consensus_module", settings, _names(ConsensusModuleSettings)),
+            **_properties("driver", settings, table_of(DriverSettings)),
+            **_properties("archive", settings, table_of(ArchiveSettings)),
+            **_properties("consensus_module", settings, table_of(ConsensusModuleSettings)),
         }
         command = java_command(_MAIN_CLASS, [resolve_jar()], properties=properties, flags=AERON_FLAGS)
         self._jvm = Process("java-node", command, directory=self.directory)
@@ -229,18 +230,20 @@ class JavaNode:
         self.close()
 
 
-def _names(kind: type) -> dict[str, str]:
-    """The system property of each setting."""
-    return {name: setting.property for name, setting in table_of(kind).items() if name not in _NATIVE_ONLY}
-
-
-def _properties(part: str, settings: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]) -> dict[str, str]:
+def _properties(part: str, settings: Mapping[str, Mapping[str, Any]], table: Mapping[str, Setting]) -> dict[str, str]:
+    """The settings of a part as system properties; quantities as numbers, as Java takes no unit for some of them."""
+    names = {name: setting.property for name, setting in table.items() if setting.property in JAVA_PROPERTIES}
     found = {}
     for name, value in settings.get(part, {}).items():
         if name not in names:
             raise ConfigurationError(
                 f"{part}: Java's node has no setting {shown(name)}: {suggestion(name, names, _HELP)}"
             )
+        if table[name].unit and isinstance(value, str):
+            try:
+                value = parse_text(table[name], value)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{part}: {name}={shown(value)}: {error}") from None
         if name == "idle_strategy":
             if value not in _IDLE_STRATEGIES:
                 raise ConfigurationError(

@@ -53,7 +53,7 @@ def operator_parser(make: Callable[..., argparse.ArgumentParser], program: str, 
         parser.add_argument(
             *("--watch", "-w"),
             nargs="?",
-            type=_seconds,
+            type=_interval,
             const=_WATCH_S,
             metavar="SECONDS",
             help=f"look again each so many seconds (default: {_WATCH_S:g}), until Ctrl-C",
@@ -170,17 +170,10 @@ def _fail(error: BaseException, code: int) -> int:
 
 
 def _find_directory(word: Word, options: argparse.Namespace) -> None:
-    if not word.variables or options.dir is not None:
-        return
-    for variable in word.variables:
-        text = os.environ.get(variable)
-        if text:
-            try:
-                options.dir = _path(text)
-            except argparse.ArgumentTypeError as error:
-                raise ConfigurationError(f"{variable}={error}") from None
-            return
-    raise ConfigurationError(f"name a directory, or set {' or '.join(word.variables)}")
+    if word.variables and options.dir is None:
+        from container.operate.places import directory_of_environment
+
+        options.dir = directory_of_environment(word.variables)
 
 
 def _confirmation(options: argparse.Namespace) -> Callable[[str], None]:
@@ -230,6 +223,13 @@ def _seconds(text: str) -> float:
         value = -1.0
     if not 0 <= value <= 1_000_000_000:  # nor is NaN
         raise argparse.ArgumentTypeError(f"{shown(text)}: must be a number of seconds")
+    return value
+
+
+def _interval(text: str) -> float:
+    value = _seconds(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{shown(text)}: must be a number of seconds, more than 0")
     return value
 
 
@@ -383,15 +383,14 @@ def _seed(options: argparse.Namespace) -> Any:
 
 
 def _validate(options: argparse.Namespace) -> Any:
-    from container.operate.marks import read_cluster_mark
     from container.operate.places import find_cluster_dir
+    from container.operate.recording_logs import mark_of, validate
 
-    if read_cluster_mark(find_cluster_dir(options.dir)).state == "running":
+    mark = mark_of(find_cluster_dir(options.dir))
+    if mark is not None and mark.state == "running":
         from container.operate.control import validate_running
 
         return validate_running(options.dir, options.timeout, _confirmation(options))
-    from container.operate.recording_logs import validate
-
     return validate(options.dir, _confirmation(options))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import math
 import threading
 import time
@@ -82,8 +83,9 @@ class Exporter:
             self._server = MetricsServer(host, port, make_wsgi_app(registry))
         except (OSError, UnicodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is no name of a host"
+            what = "port" if getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES) else "host"
             raise ContainerError(
-                f"metrics cannot be served on {shown(host)[1:-1]}:{port}: {reason}; choose another host or port"
+                f"metrics cannot be served on {shown(host)[1:-1]}:{port}: {reason}; choose another {what}"
             ) from error
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()

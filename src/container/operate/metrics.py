@@ -6,7 +6,7 @@ process, so it costs a node nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -208,11 +208,26 @@ def sample_node(path: Path) -> NodeSample:
     try:
         cluster_dir = find_cluster_dir(path)
         status, records = read_status_and_counters(cluster_dir)
-        found = _samples(path, status, records)
-        samples = list({(sample.metric, sample.labels): sample for sample in found}.values())
+        samples = _joined(_samples(path, status, records))
     except (ContainerError, OSError, MemoryError) as error:
         return NodeSample(path, [Sample(UP, (str(path),), 0)], None, str(error))
     return NodeSample(path, samples, status, "; ".join(status.problems))
+
+
+def _joined(found: Iterable[Sample]) -> list[Sample]:
+    """One sample for each set of labels: a part with several agents counts each, as Java's archive with three threads.
+
+    What they count is added; of a gauge the greatest value is the part's.
+    """
+    joined: dict[tuple[Metric, tuple[str, ...]], Sample] = {}
+    for sample in found:
+        key = sample.metric, sample.labels
+        other = joined.get(key)
+        if other is not None:
+            value = sample.value + other.value if sample.metric.is_counter else max(sample.value, other.value)
+            sample = sample._replace(value=value)
+        joined[key] = sample
+    return list(joined.values())
 
 
 def sample_nodes(paths: Sequence[Path]) -> list[Sample]:
@@ -232,8 +247,9 @@ def _samples(path: Path, status: Status, records: list[CounterRecord]) -> Iterat
     reasons: list[str] = []
     check_ready(status.module_state, status.election_state, status.services, reasons)
     is_ready = is_up and not reasons and all(service.state == "running" for service in status.services)
-    yield Sample(READY, labels, is_ready)
-    yield Sample(LEADER, labels, is_up and is_quiet and status.role == "LEADER")
+    if status.component == "CONSENSUS_MODULE":  # a backup is no member, and so never ready
+        yield Sample(READY, labels, is_ready)
+        yield Sample(LEADER, labels, is_up and is_quiet and status.role == "LEADER")
     for metric, names, found in (
         (MODULE_STATE, MODULE_STATES, status.module_state),
         (ROLE, ROLES, status.role),
@@ -268,12 +284,13 @@ def _counted(labels: tuple[str, ...], status: Status, records: list[CounterRecor
         if record.type_id == CounterType.CLUSTER_SESSION:
             session_count += record.key_int32(0) == status.cluster_id
         elif record.type_id in _ARCHIVE:
-            metric, divisor = _ARCHIVE[record.type_id]
-            yield Sample(metric, labels, record.value / divisor)
+            if _is_of(record, status):
+                metric, divisor = _ARCHIVE[record.type_id]
+                yield Sample(metric, labels, record.value / divisor)
         else:
             part = _DRIVER.get(record.key_int32(0)) if record.type_id == _SYSTEM_COUNTER_TYPE else None
             part = part or _PARTS.get(record.type_id)
-            if part is not None and _is_of(record, status.cluster_id):
+            if part is not None and _is_of(record, status):
                 metric, component, divisor = part
                 if component == "service-":
                     component += str(record.key_int32(4))
@@ -289,6 +306,9 @@ def _counted(labels: tuple[str, ...], status: Status, records: list[CounterRecor
         yield Sample(metric, labels, max((value for value in values if value is not None), default=0))
 
 
-def _is_of(record: CounterRecord, cluster_id: int) -> bool:
-    """Whether it is of this cluster: several may have one media driver."""
-    return record.type_id < CounterType.CONSENSUS_MODULE_STATE or record.key_int32(0) == cluster_id
+def _is_of(record: CounterRecord, status: Status) -> bool:
+    """Whether it is of this node's cluster, archive or media driver: several may have one media driver."""
+    if record.type_id >= CounterType.CONSENSUS_MODULE_STATE:
+        return record.key_int32(0) == status.cluster_id
+    is_driver_s = record.type_id == _SYSTEM_COUNTER_TYPE
+    return is_driver_s or status.archive_id is None or record.key_int64(0) == status.archive_id

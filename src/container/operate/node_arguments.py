@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
-from container.errors import ConfigurationError
+from container.operate.places import directory_of_environment
 from container.settings.arguments import path
 
 INSTALL_HINT = 'pip install "aeron-cluster-container[operate]"'
@@ -27,12 +26,4 @@ def directories(options: argparse.Namespace) -> list[Path]:
     Raises:
         ConfigurationError: there is none, or the one of the environment is no path.
     """
-    if options.dirs:
-        return list(options.dirs)
-    directory = os.environ.get(_DIRECTORY_VARIABLE)
-    if not directory:
-        raise ConfigurationError(f"name the directory of a node, or set {_DIRECTORY_VARIABLE}")
-    try:
-        return [path(directory)]
-    except argparse.ArgumentTypeError as error:
-        raise ConfigurationError(f"{_DIRECTORY_VARIABLE}={error}") from None
+    return options.dirs or [directory_of_environment([_DIRECTORY_VARIABLE])]

@@ -24,7 +24,15 @@ from container.files.recording_log import (
     read_recording_log,
 )
 from container.operate.answers import Answer, NoFactsError, RefusedError, known
-from container.operate.facts import LogEntry, PlanLog, PlanSnapshot, RecordingLog, RecordingLogChange, RecoveryPlan
+from container.operate.facts import (
+    LogEntry,
+    MarkFile,
+    PlanLog,
+    PlanSnapshot,
+    RecordingLog,
+    RecordingLogChange,
+    RecoveryPlan,
+)
 from container.operate.marks import read_cluster_mark
 from container.operate.places import find_cluster_dir
 
@@ -265,15 +273,26 @@ def lost_snapshots(path: Path, entries: Iterable[RecordingLogEntry]) -> list[Rec
     return [entry for entry in entries if entry.is_valid_snapshot and entry.recording_id not in recordings]
 
 
-def _check_stopped(cluster_dir: Path) -> None:
+def mark_of(cluster_dir: Path) -> MarkFile | None:
+    """Return the mark file of a member; None without one: a copy, a restored member, or one that was never started.
+
+    Raises:
+        NoFactsError: there is one, and it does not say whether the node runs.
+    """
     try:
-        mark = read_cluster_mark(cluster_dir)
+        return read_cluster_mark(cluster_dir)
     except NoFactsError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            return  # a copy of the recording log alone, or a directory that was never started
-        raise RefusedError(
+            return None
+        raise NoFactsError(
             f"{error}; so it is not known whether the node runs: if it does not, move that file away"
         ) from error
+
+
+def _check_stopped(cluster_dir: Path) -> None:
+    mark = mark_of(cluster_dir)
+    if mark is None:
+        return
     if mark.state == "running" or (mark.state == "starting" and mark.process in ("alive", "unknown")):
         raise RefusedError(
             f"the node of {cluster_dir} is {mark.state} (pid {mark.pid}): stop it first, as it does not read the file "
@@ -306,13 +325,15 @@ def _changed(
     Somebody may have thought for an hour whether to go on: it is refused when the node was started since, or the file
     no longer has the entries that it had.
     """
-    _check_stopped(cluster_dir)
-    if read_log(cluster_dir) != entries:
-        raise RefusedError(f"{cluster_dir / RECORDING_LOG_NAME} has changed meanwhile: try again")
     path = _real_path(cluster_dir)
     with _CopyOf(path) as copy:
+        if read_log(cluster_dir) != entries:
+            raise RefusedError(
+                f"{cluster_dir / RECORDING_LOG_NAME} has changed meanwhile: look at it again; nothing was changed here"
+            )
         try:
             change(copy)
+            _check_stopped(cluster_dir)
             backup = back_up(path)
             _force(copy)
             copy.replace(path)
@@ -395,6 +416,16 @@ def back_up(path: Path) -> Path:
                 _force(path.parent)
                 return backup
     raise OSError(errno.EEXIST, "there are too many backups", str(path))
+
+
+def _copy(path: Path, backup: Path) -> Path:
+    try:
+        shutil.copy2(path, backup)
+        _force(backup)
+    except OSError:
+        backup.unlink()
+        raise
+    return backup
 
 
 def _force(path: Path) -> None:

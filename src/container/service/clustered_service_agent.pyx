@@ -21,7 +21,7 @@ from container.errors import (
 )
 from container.service.agent_events cimport ActiveLogEvent, AgentListener
 from container.service.batch_delivery cimport BatchDelivery
-from container.service.bounded_log_adapter cimport BoundedLogAdapter
+from container.service.bounded_log_adapter cimport POLL_TIME_LIMIT_NS, BoundedLogAdapter
 from container.service.cluster_counters cimport (
     NULL_COUNTER_ID, RecoveryState, find_commit_position, find_recovery_state, read_recovery_state,
     snapshot_recording_id,
@@ -69,7 +69,7 @@ cdef enum:
     TERMINATION_ACK_ATTEMPTS = 5
     LOG_IMAGE_TIMEOUT_S = 30
     CONNECT_WAIT_NS = 1_000_000_000         # how long the driver's answers to egress are waited for
-    SLOW_CALLBACK_NS = 100_000_000
+    SLOW_CALLBACK_NS = POLL_TIME_LIMIT_NS   # a poll that this ends is slow
     SESSIONS_INTERVAL_S = 10                # between reports of how many came and went
     NS_PER_MS = 1_000_000
     MAX_CONNECTING = 4                      # sessions whose egress the driver is asked for at a time
@@ -409,8 +409,7 @@ cdef class ClusteredServiceAgent(EventHandler):
         return 0
 
     cdef int64_t _load_snapshot(self, int64_t recording_id) except -1:
-        """How many bytes the recording has.
-        """
+        """Load the snapshot, and return how many bytes its recording has."""
         cdef SnapshotReader reader = self._snapshot_store.open(recording_id, self._cluster_idle)
         cdef SnapshotLoader loader
         cdef SnapshotImage image
