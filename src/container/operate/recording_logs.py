@@ -295,6 +295,7 @@ def _changed(cluster_dir: Path, invalidated: list[RecordingLogEntry], change: Ca
         with _CopyOf(cluster_dir) as copy:
             change(copy)
             backup = back_up(path)
+            _keep_owner(path, copy / RECORDING_LOG_NAME)
             _force(copy / RECORDING_LOG_NAME)
             (copy / RECORDING_LOG_NAME).replace(path)
             _force(cluster_dir)
@@ -342,9 +343,17 @@ def back_up(path: Path) -> Path:
         with suppress(FileExistsError):
             os.close(os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             shutil.copy2(path, backup)
+            _keep_owner(path, backup)
             _force(backup)
             return backup
     raise OSError(errno.EEXIST, "there are too many backups", str(path))
+
+
+def _keep_owner(path: Path, copy: Path) -> None:
+    """Give a copy the owner of the file: what root has changed must stay the node's to open."""
+    status = path.stat()
+    with suppress(PermissionError):  # of a user who may not give files away
+        os.chown(copy, status.st_uid, status.st_gid)
 
 
 def _force(path: Path) -> None:
