@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 from container.aeron.media_driver import MediaDriver
 from container.api import ClusteredService
@@ -293,7 +293,7 @@ class ClusterNode:
         while not agent.has_leader or self._has_ended.is_set():
             if self._has_ended.wait(_POLL_S):
                 self.close()  # the others end as well: one of them may have the cause
-                failures = [part.failure for part in self._ended if _is_cause(part.failure)]
+                failures = [each for each in (part.failure for part in self._ended) if _is_cause(each)]
                 if not failures and self.failure is not None:
                     failures = [self.failure]
                 is_shown = self.has_error_messages
@@ -484,7 +484,7 @@ def check_ports(host: str, port: int) -> None:
             ) from error
 
 
-def _is_cause(failure: BaseException | None) -> bool:
+def _is_cause(failure: BaseException | None) -> TypeGuard[BaseException]:
     """Whether a failure is one of its own: the end of another part brings the others to an end."""
     is_consequence = isinstance(failure, AgentInterrupted) or getattr(failure, "is_expected", False)
     return failure is not None and not is_consequence
