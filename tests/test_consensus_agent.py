@@ -1132,7 +1132,7 @@ def test_cm47_a_start_from_a_damaged_snapshot_ends_and_names_the_way_out(world: 
     world.until(lambda: world.failure)
     text = f"snapshot at logPosition={entry.log_position}, recording {entry.recording_id}: already in snapshot; if the "
     assert text in str(world.failure)
-    assert "`ClusterTool invalidate-latest-snapshot` has the node start from the snapshot before it" in str(
+    assert "`aeron-cluster invalidate-latest-snapshot` has the node start from the snapshot before it" in str(
         world.failure
     )
 
