@@ -65,7 +65,7 @@ def ingest(
 
     Args:
         spark: a session with the source.
-        options: of the source; the view must be one of the log that has times.
+        options: of the source; the view is messages, sessions, session_messages or timers.
         table: the directory of the table, in a file system that is mounted here and where the executors run.
         cluster: the cluster's name in the table; the cluster id of the mark file by default.
         interval_s: seconds between two looks for new messages, forever; None ends at what is committed now.
