@@ -418,16 +418,6 @@ def back_up(path: Path) -> Path:
     raise OSError(errno.EEXIST, "there are too many backups", str(path))
 
 
-def _copy(path: Path, backup: Path) -> Path:
-    try:
-        shutil.copy2(path, backup)
-        _force(backup)
-    except OSError:
-        backup.unlink()
-        raise
-    return backup
-
-
 def _force(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path.is_dir() else open_regular(path)
     try:
