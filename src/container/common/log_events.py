@@ -87,10 +87,10 @@ class WaitLog:
     """Logs the event ``waiting`` while a wait lasts: first after 5 seconds, then every 30 seconds.
 
     Args:
-        source: who waits; None where the record names nobody.
+        source: who waits.
     """
 
-    def __init__(self, source: str | None) -> None:
+    def __init__(self, source: str) -> None:
         self._source = source
         self._begin_ns: int | None = None
         self._next_ns = 0
@@ -108,11 +108,15 @@ class WaitLog:
         elif now_ns >= self._next_ns:
             self._next_ns = now_ns + _WAIT_INTERVAL_S * _NS_PER_S
             waited_s = (now_ns - self._begin_ns) // _NS_PER_S
-            fields = {"what": what, "waited_s": waited_s}
-            text = f"still waiting for {what} after {waited_s} s"
-            if self._source is not None:
-                fields, text = {"source": self._source, **fields}, f"{self._source}: {text}"
-            report("warning", "%s", text, event="waiting", fields=fields)
+            report(
+                "warning",
+                "%s: still waiting for %s after %d s",
+                self._source,
+                what,
+                waited_s,
+                event="waiting",
+                fields={"source": self._source, "what": what, "waited_s": waited_s},
+            )
         return self._next_ns
 
 

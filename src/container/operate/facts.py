@@ -568,6 +568,8 @@ class ServiceStatus(Facts):
     """As in `describe`."""
     pid: int
     """Its process."""
+    activity_timestamp_ms: int | None
+    """Its last sign of life; null after an orderly end and while it starts."""
     error_count: int
     """Distinct errors in its error log."""
 
@@ -587,10 +589,14 @@ class Status(Facts):
     """State of its consensus module's process, as in `describe`."""
     pid: int
     """Its process."""
+    activity_timestamp_ms: int | None
+    """Last sign of life of its consensus module; null after an orderly end and while it starts."""
     is_driver_alive: bool
     """Whether its media driver shows signs of life."""
     archive: str
     """State of its archive, as in `describe`; unknown without one beside or below."""
+    archive_activity_timestamp_ms: int | None
+    """Last sign of life of its archive; null after an orderly end and while it starts."""
     archive_id: int | None
     """Id of its archive; null where that is not known."""
     module_state: str | None

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from container.common.aeron_defaults import MODULE_STATES, ROLES, CounterType
+from container.errors import ContainerError
 from container.files.cnc_file import CounterRecord
-from container.operate.answers import NoFactsError
-from container.operate.counters import ELECTION_STATES
+from container.operate.counters import ELECTION_STATES, TOGGLES
 from container.operate.facts import Status
+from container.operate.marks import now_ms
 from container.operate.places import find_cluster_dir
 from container.operate.status import check_ready, read_status_and_counters
+from container.operate.streams import backlogs_of
 
 _NS_PER_S = 1_000_000_000
+_MS_PER_S = 1_000
 _NODE = ("node", "cluster_id", "member_id")
 _SYSTEM_COUNTER_TYPE = 0
 
@@ -59,6 +62,14 @@ ROLE = _gauge("aeron_cluster_role", "1 for the role that the node has", "role")
 ELECTION_STATE = _gauge(
     "aeron_cluster_election_state", "1 for the state of the election; CLOSED: none goes on", "state"
 )
+CONTROL_TOGGLE = _gauge(
+    "aeron_cluster_control_toggle", "1 for what was asked for and is not done yet; NEUTRAL: nothing", "toggle"
+)
+MARK_FILE_AGE = _gauge(
+    "aeron_cluster_mark_file_age_seconds",
+    "Time since a part's last sign of life; none after an orderly end",
+    "component",
+)
 ELECTIONS = _counter("aeron_cluster_elections_total", "Elections since the node's start")
 TERM = _gauge("aeron_cluster_leadership_term_id", "The leadership term")
 COMMIT_POSITION = _gauge("aeron_cluster_commit_position_bytes", "Up to where the log is committed, as the node knows")
@@ -87,6 +98,15 @@ WRITTEN = _counter("aeron_archive_written_bytes_total", "Bytes that the archive 
 WRITE_TIME = _counter("aeron_archive_write_time_seconds_total", "Time that its writes took")
 READ = _counter("aeron_archive_read_bytes_total", "Bytes that the archive has read for replays")
 READ_TIME = _counter("aeron_archive_read_time_seconds_total", "Time that its reads took")
+SENDER_BACKLOG = _gauge(
+    "aeron_driver_sender_backlog_bytes", "The most that is written to a stream of the media driver and not sent"
+)
+RECEIVER_GAP = _gauge(
+    "aeron_driver_receiver_gap_bytes", "The most that a stream has heard of beyond what it has received without a gap"
+)
+SUBSCRIBER_BACKLOG = _gauge(
+    "aeron_driver_subscriber_backlog_bytes", "The most that the slowest subscriber of a stream has not read"
+)
 
 # Of the archive (upstream: AeronCounters.java), and what a value is divided by.
 _ARCHIVE: dict[int, tuple[Metric, int]] = {
@@ -158,12 +178,15 @@ METRICS: tuple[Metric, ...] = tuple(
                 MODULE_STATE,
                 ROLE,
                 ELECTION_STATE,
+                CONTROL_TOGGLE,
+                MARK_FILE_AGE,
                 ELECTIONS,
                 TERM,
             ),
             *(COMMIT_POSITION, RECORDED_POSITION, SNAPSHOT_POSITION, SNAPSHOTS, SESSIONS, TIMED_OUT, ERRORS, MAX_CYCLE),
             *(SLOW_CYCLES, MAX_SNAPSHOT, SLOW_SNAPSHOTS),
             *[metric for metric, _ in _ARCHIVE.values()],
+            *(SENDER_BACKLOG, RECEIVER_GAP, SUBSCRIBER_BACKLOG),
             *[metric for metric, _, _ in _DRIVER.values()],
         ]
     )
@@ -186,7 +209,7 @@ def sample_node(path: Path) -> NodeSample:
         cluster_dir = find_cluster_dir(path)
         status, records = read_status_and_counters(cluster_dir)
         samples = _joined(_samples(path, status, records))
-    except (NoFactsError, OSError, MemoryError) as error:
+    except (ContainerError, OSError, MemoryError) as error:
         return NodeSample(path, [Sample(UP, (str(path),), 0)], None, str(error))
     return NodeSample(path, samples, status, "; ".join(status.problems))
 
@@ -231,9 +254,15 @@ def _samples(path: Path, status: Status, records: list[CounterRecord]) -> Iterat
         (MODULE_STATE, MODULE_STATES, status.module_state),
         (ROLE, ROLES, status.role),
         (ELECTION_STATE, ELECTION_STATES, status.election_state),
+        (CONTROL_TOGGLE, TOGGLES, status.control_toggle),
     ):
         for name in names if found is not None else ():
             yield Sample(metric, (*labels, name), name == found)
+    signs = [("consensus-module", status.activity_timestamp_ms), ("archive", status.archive_activity_timestamp_ms)]
+    signs += [(f"service-{each.service_id}", each.activity_timestamp_ms) for each in status.services]
+    for component, activity_ms in signs:
+        if activity_ms is not None:
+            yield Sample(MARK_FILE_AGE, (*labels, component), max(0, now_ms() - activity_ms) / _MS_PER_S)
     for metric, value in (
         (ELECTIONS, status.election_count),
         (TERM, status.leadership_term_id),
@@ -268,6 +297,13 @@ def _counted(labels: tuple[str, ...], status: Status, records: list[CounterRecor
                 more = (component,) if "component" in metric.labels else ()
                 yield Sample(metric, (*labels, *more), record.value / divisor)
     yield Sample(SESSIONS, labels, session_count)
+    backlogs = backlogs_of(records)
+    for metric, values in (
+        (SENDER_BACKLOG, [each.sender_backlog for each in backlogs]),
+        (RECEIVER_GAP, [each.receiver_gap for each in backlogs]),
+        (SUBSCRIBER_BACKLOG, [each.subscriber_backlog for each in backlogs]),
+    ):
+        yield Sample(metric, labels, max((value for value in values if value is not None), default=0))
 
 
 def _is_of(record: CounterRecord, status: Status) -> bool:

@@ -24,6 +24,6 @@ def directories(options: argparse.Namespace) -> list[Path]:
     """Return the directories that are given, or the one of the environment.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is none, or the one of the environment is no path.
     """
     return options.dirs or [directory_of_environment([_DIRECTORY_VARIABLE])]

@@ -8,12 +8,12 @@ from container.common.log_events import WaitLog
 
 
 cdef class WaitReporter:
-    """Reports a wait for ``what`` (str) that lasts long, on the clock that the waiter uses."""
+    """Reports a wait for ``what`` (str) of ``source`` (str) that lasts long, on the clock that the waiter uses."""
 
-    def __init__(self, Clock clock not None, str what not None):
+    def __init__(self, Clock clock not None, str source not None, str what not None):
         self._clock = clock
         self._what = what
-        self._log = WaitLog(None)
+        self._log = WaitLog(source)
         self._next_report_ns = self._log.tick(what, clock.nano_time())
 
     cdef int tick(self) except -1:
