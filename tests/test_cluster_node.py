@@ -277,6 +277,15 @@ def test_a_service_that_cannot_start_is_the_cause(port: int) -> None:
         container.launch_node(Failing(), host=HOST, port=port)
 
 
+def test_a_start_that_fails_names_its_cause_alone(tmp_path: Path, port: int) -> None:
+    """The other parts end as well: that is no cause."""
+    with container.launch_node(Counter(), directory=tmp_path, host=HOST, port=port) as node:
+        node.take_snapshot()
+    nanos = {"cluster_clock": "nanos"}
+    with pytest.raises(ClusterError, match="a cluster keeps the one that it began with: set cluster_clock .*nanos\\)$"):
+        container.launch_node(Counter(), directory=tmp_path, host=HOST, port=port, consensus_module=nanos)
+
+
 def test_a_service_that_fails_ends_the_node_and_says_why(port: int) -> None:
     ended = threading.Event()
     with container.launch_node(Counter(), host=HOST, port=port, on_end=ended.set) as node:

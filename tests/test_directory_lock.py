@@ -10,6 +10,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -76,6 +77,12 @@ def patch(path: Path, offset: int, value: int) -> None:
         file.write(struct.pack("<q", value))
 
 
+def start_elsewhere(path: Path) -> None:
+    """As Java's start does, which writes the time once it is ready."""
+    patch(path, ACTIVITY, CLAIMED)
+    patch(path, PID, 4711)
+
+
 def test_what_a_dead_holder_of_the_lock_has_left_is_free(killed: Path) -> None:
     assert read_mark_file(killed).is_active
     assert is_freed(killed)
@@ -86,7 +93,7 @@ def test_what_a_dead_holder_of_the_lock_has_left_is_free(killed: Path) -> None:
     [
         pytest.param(lambda path: patch(path, PID, 4711), id="another process"),
         pytest.param(lambda path: patch(path, START, 4711), id="another process with the same id"),
-        pytest.param(lambda path: patch(path, ACTIVITY, CLAIMED), id="a start in progress"),
+        pytest.param(start_elsewhere, id="another process that starts"),
         pytest.param(lambda path: path.write_bytes(b""), id="a file that is just made"),
         pytest.param(lambda path: path.with_name(NOTE_NAME).unlink(), id="no note"),
         pytest.param(lambda path: path.with_name(NOTE_NAME).write_text("[]"), id="a note of something else"),
@@ -101,6 +108,46 @@ def test_what_is_not_as_it_was_left_is_not_freed(killed: Path, change: Callable[
     lock.free_files_of_the_dead()
     lock.disown()
     assert killed.read_bytes()[:PID] == before
+
+
+def claim(path: Path) -> None:
+    """As the next start does, before it writes its name; it is killed then, when it has noted its first file."""
+    lock = DirectoryLock(path.parent)
+    lock.free_files_of_the_dead()
+    other = path.with_name("archive-mark.dat")
+    other.write_bytes(path.read_bytes())
+    lock.note(other)
+    lock.disown()
+    other.unlink()
+    patch(path, ACTIVITY, CLAIMED)
+
+
+def test_what_a_start_had_claimed_when_it_was_killed_is_free_after_10_s(
+    killed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("container.node.directory_lock.LIVENESS_TIMEOUT_MS", 300)
+    claim(killed)
+    begin = time.monotonic()
+    assert is_freed(killed)
+    assert time.monotonic() - begin >= 0.3
+
+
+def test_what_somebody_claims_who_lives_is_not_freed(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java's start, say: it writes its name right after its claim, and the time only when it is ready."""
+    monkeypatch.setattr("container.node.directory_lock.LIVENESS_TIMEOUT_MS", LIMIT_S * 1000)
+    claim(killed)
+    waits: list[float] = []
+
+    def go_on(seconds: float) -> None:
+        waits.append(seconds)
+        patch(killed, PID, 4711)
+
+    monkeypatch.setattr(time, "sleep", go_on)
+    lock = DirectoryLock(killed.parent)
+    lock.free_files_of_the_dead()
+    lock.disown()
+    assert len(waits) == 1
+    assert read_mark_file(killed).activity_timestamp_ms == CLAIMED
 
 
 @pytest.mark.parametrize("index", range(3), ids=["another kernel", "another device", "another directory"])

@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import signal
+import stat
 import struct
 import sys
 import time
@@ -267,6 +268,17 @@ def test_a_change_is_asked_for(words: Words, member: World, word: str) -> None:
     assert words(word, member.base_dir, answer="y\n").code == 0
     assert content(member) != before[0]
     assert (member.cluster_dir / "recording.log.bak").read_bytes() == before[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_root_changes_the_file_and_the_node_may_still_open_it(words: Words, member: World) -> None:
+    path = member.cluster_dir / "recording.log"
+    os.chown(path, 12_345, 12_346)
+    path.chmod(0o640)
+    assert words("invalidate-latest-snapshot", member.base_dir, "--yes").code == 0
+    for each in (path, path.with_name("recording.log.bak")):
+        status = each.stat()
+        assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (12_345, 12_346, 0o640)
 
 
 @pytest.mark.parametrize("word", CHANGING[:2])
@@ -657,3 +669,16 @@ def test_a_directory_of_the_environment_that_is_no_path_is_a_sentence(
         found = words(word, None)
         assert (found.code, found.output) == (2, "")
         assert "AERON_CLUSTER_DIR='/tmp/\\udcff': must be a path in UTF-8, without NUL" in found.error
+
+
+@pytest.mark.parametrize("word", CHANGING)
+def test_a_node_that_stands_still_is_not_changed(words: Words, member: World, word: str) -> None:
+    lose_a_snapshot(member)
+    unsorted(member)
+    before = content(member)
+    put_process(member, os.getpid(), time.time_ns() // 1_000_000)
+    refusal = words.refusal(word, member.base_dir, "--yes")
+    assert f"shows no sign of life, but its process (pid {os.getpid()}) is there: end it first" in refusal
+    assert content(member) == before
+    put_process(member, os.getpid(), 5)  # the pid is another process's now
+    assert words(word, member.base_dir, "--yes").code == 0

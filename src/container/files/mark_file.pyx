@@ -103,7 +103,7 @@ cdef class OwnedMarkFile(MarkFile):
         # owner goes with it, in one write: a start that stands still here must not write over who has come since.
         try:
             self._new = bytearray(MARK_HEADER_LENGTH)
-            self._write(0, self._kind.sbe_header + self._kind.begin + struct.pack("<q", self._clock.epoch_ms()))
+            self._write(0, self._kind.sbe_header + self._kind.begin)
             self._become_owner()
             self._write_new()
             header, self._new = bytes(self._new), None
@@ -139,6 +139,7 @@ cdef class OwnedMarkFile(MarkFile):
                 raise
             self._become_owner()
             self._adopt(block)
+            self._is_activating = False
         except OSError as error:
             self.close()
             reason = "it is a symbolic link" if error.errno == ELOOP else _reason(error)

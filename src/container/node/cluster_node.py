@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 from container.aeron.media_driver import MediaDriver
 from container.api import ClusteredService
@@ -28,7 +28,7 @@ from container.common.values import is_path, shown
 from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.context import Context
-from container.errors import ClusterError, ConfigurationError, TimedOutError
+from container.errors import AgentInterrupted, ClusterError, ConfigurationError, TimedOutError
 from container.files.names import CNC_FILE_NAME
 from container.node.directory_lock import DirectoryLock
 from container.node.shared_thread import Part, SharedContext, SharedThread
@@ -298,7 +298,7 @@ class ClusterNode:
         while not agent.has_leader or self._has_ended.is_set():
             if self._has_ended.wait(_POLL_S):
                 self.close()  # the others end as well: one of them may have the cause
-                failures = [part.failure for part in self._ended if part.failure is not None]
+                failures = [each for each in (part.failure for part in self._ended) if _is_cause(each)]
                 if not failures and self.failure is not None:
                     failures = [self.failure]
                 is_shown = self.has_error_messages
@@ -502,6 +502,12 @@ def check_ports(host: str, port: int) -> None:
             raise ClusterError(
                 f"host={shown(host)} port={port}: UDP port {each} cannot be had: {error.strerror}; {fix}"
             ) from error
+
+
+def _is_cause(failure: BaseException | None) -> TypeGuard[BaseException]:
+    """Whether a failure is one of its own: the end of another part brings the others to an end."""
+    is_consequence = isinstance(failure, AgentInterrupted) or getattr(failure, "is_expected", False)
+    return failure is not None and not is_consequence
 
 
 launch_node = ClusterNode.launch

@@ -134,7 +134,7 @@ cdef class ClusterIdleStrategy(IdleStrategy):
 cdef str _advice(int64_t recording_id, object failure):
     if recording_id == NULL_VALUE or not isinstance(failure, (ArchiveError, ClusterError, CodecError)):
         return ""
-    return ("; if the recording is damaged, `ClusterTool invalidate-latest-snapshot` has the node start from the "
+    return ("; if the recording is damaged, `aeron-cluster invalidate-latest-snapshot` has the node start from the "
             "snapshot before it")
 
 
