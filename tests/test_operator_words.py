@@ -669,3 +669,16 @@ def test_a_directory_of_the_environment_that_is_no_path_is_a_sentence(
         found = words(word, None)
         assert (found.code, found.output) == (2, "")
         assert "AERON_CLUSTER_DIR='/tmp/\\udcff': must be a path in UTF-8, without NUL" in found.error
+
+
+@pytest.mark.parametrize("word", CHANGING)
+def test_a_node_that_stands_still_is_not_changed(words: Words, member: World, word: str) -> None:
+    lose_a_snapshot(member)
+    unsorted(member)
+    before = content(member)
+    put_process(member, os.getpid(), time.time_ns() // 1_000_000)
+    refusal = words.refusal(word, member.base_dir, "--yes")
+    assert f"shows no sign of life, but its process (pid {os.getpid()}) is there: end it first" in refusal
+    assert content(member) == before
+    put_process(member, os.getpid(), 5)  # the pid is another process's now
+    assert words(word, member.base_dir, "--yes").code == 0

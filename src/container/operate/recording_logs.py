@@ -298,6 +298,11 @@ def _check_stopped(cluster_dir: Path) -> None:
             f"the node of {cluster_dir} is {mark.state} (pid {mark.pid}): stop it first, as it does not read the file "
             "again while it runs; one that was killed looks so for 10 s"
         )
+    if mark.state == "dead" and mark.process == "alive":  # it stands still, and would go on with the old file
+        raise RefusedError(
+            f"the node of {cluster_dir} shows no sign of life, but its process (pid {mark.pid}) is there: end it "
+            f"first; if that is another program, remove {mark.path}"
+        )
 
 
 def unchanged(cluster_dir: Path, entry_count: int, exit_code: int = 0) -> Answer:
