@@ -342,6 +342,7 @@ def test_files_that_may_not_be_read_are_named(whole: Path) -> None:
         ("backup-query-delay --set soon", "must be a duration"),
         ("counters --type x", "must be a whole number"),
         ("status --watch -1", "must be a number of seconds"),
+        ("status --watch 0", "must be a number of seconds, more than 0"),
         ("recording-log --yes", "unrecognized arguments"),
         ("archive describe x --stream 3", "unrecognized arguments"),
         ("snapshots", "invalid choice"),

@@ -53,7 +53,7 @@ def operator_parser(make: Callable[..., argparse.ArgumentParser], program: str, 
         parser.add_argument(
             *("--watch", "-w"),
             nargs="?",
-            type=_seconds,
+            type=_interval,
             const=_WATCH_S,
             metavar="SECONDS",
             help=f"look again each so many seconds (default: {_WATCH_S:g}), until Ctrl-C",
@@ -77,7 +77,7 @@ def run_word(word: Word, options: argparse.Namespace) -> None:
     if sys.stdout is None:  # closed by whoever wants the exit code alone
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - until the process ends
     _find_directory(word, options)
-    code = _watch(word, options) if getattr(options, "watch", None) else _run_once(word, options)
+    code = _watch(word, options) if getattr(options, "watch", None) is not None else _run_once(word, options)
     if code:
         raise SystemExit(code)
 
@@ -230,6 +230,13 @@ def _seconds(text: str) -> float:
         value = -1.0
     if not 0 <= value <= 1_000_000_000:  # nor is NaN
         raise argparse.ArgumentTypeError(f"{shown(text)}: must be a number of seconds")
+    return value
+
+
+def _interval(text: str) -> float:
+    value = _seconds(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{shown(text)}: must be a number of seconds, more than 0")
     return value
 
 
