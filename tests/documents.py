@@ -117,6 +117,7 @@ _THREE_MEMBERS = "it starts three Java nodes, and kills or cuts off one: tests/s
 
 PLAN: dict[str, Plan] = {
     "README.md: Two commands (sh)": Commands(),
+    "README.md: Two commands (sh 2)": Commands(),
     "README.md: A service (python)": Runs("service"),
     "README.md: Testing a service (python)": Runs("memory", replaced=_MY_SERVICE),
     "README.md: Testing a service (python 2)": Runs("memory", replaced=_MY_SERVICE),

@@ -21,6 +21,7 @@ from container.files.cluster_mark_file import ClusterMarkFile
 from container.files.cnc_file import CncFile, read_mark_file
 from container.node.cluster_node import aeron_dir_of
 from container.node.directory_lock import NOTE_NAME, DirectoryLock
+from container.node.java_node import JavaNode
 from container.storage.file_storage import FileStorage
 from container.testing.endpoints import PortReservation
 from container.transport.seam import SystemClock
@@ -143,6 +144,59 @@ def test_a_child_that_has_the_lock_keeps_others_out(tmp_path: Path) -> None:
         DirectoryLock(tmp_path)
     os.close(shared)
     DirectoryLock(tmp_path).close()
+
+
+def test_a_forked_child_lets_go_of_the_lock(tmp_path: Path) -> None:
+    lock = DirectoryLock(tmp_path)
+    for_parent, for_child = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(for_parent[1], b"1")
+        os.read(for_child[0], 1)
+        os._exit(0)
+    try:
+        os.read(for_parent[0], 1)
+        lock.close()
+        DirectoryLock(tmp_path).close()
+    finally:
+        os.write(for_child[1], b"1")
+        os.waitpid(child, 0)
+        for each in (*for_parent, *for_child):
+            os.close(each)
+
+
+def test_java_s_node_is_kept_out_as_well(tmp_path: Path, port: int) -> None:
+    """After 10 s in a callback, or stopped by SIGSTOP, a node's mark files do not keep it out."""
+    lock = DirectoryLock(tmp_path)
+    with pytest.raises(MarkFileError, match=f"another node runs on {tmp_path}"):
+        JavaNode.launch(
+            Counter(), directory=str(tmp_path), host=HOST, port=port, on_ready=lambda: None, on_end=lambda: None
+        )
+    lock.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_another_process_has_taken_meanwhile_is_not_noted(tmp_path: Path) -> None:
+    """Such as the CnC file of another driver that started in the same directory at the same moment, and lives on."""
+    made = mark_file(tmp_path)
+    path = Path(made.path)
+    patch(path, PID, 4711)
+    lock = DirectoryLock(tmp_path)
+    lock.note(path)
+    lock.disown()
+    made.close()
+    assert not is_freed(path)
+
+
+def test_a_pipe_in_place_of_the_note_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / NOTE_NAME)
+    made = mark_file(tmp_path)
+    lock = DirectoryLock(tmp_path)
+    lock.free_files_of_the_dead()
+    lock.note(made.path)
+    lock.close()
+    made.close()
+    assert not (tmp_path / NOTE_NAME).exists()
 
 
 def test_who_ends_in_order_leaves_no_note(killed: Path) -> None:

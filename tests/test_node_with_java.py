@@ -34,12 +34,25 @@ def launch(
     """A node without services, whose JVM runs a script of Python."""
     monkeypatch.setattr(java_node, "resolve_jar", lambda: Path("aeron.jar"))
     monkeypatch.setattr(java_node, "java_command", lambda *_, **__: [sys.executable, "-c", READY + script])
+    monkeypatch.setattr(JavaNode, "_await_leader", lambda _: None)  # a script leads nothing
     ended = threading.Event()
     node = JavaNode.launch(
         directory=str(directory), port=ports.take_row(5), on_ready=lambda: None, on_end=ended.set, **settings
     )
     wait_until(lambda: (directory / "java-node.out").read_bytes() == b"ready\n", LIMIT_S, "the script to run")
     return node, ended
+
+
+def test_a_jvm_that_ends_while_the_node_starts_is_named_and_the_node_never_ready(
+    tmp_path: Path, ports: PortReservation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(java_node, "resolve_jar", lambda: Path("aeron.jar"))
+    monkeypatch.setattr(java_node, "java_command", lambda *_, **__: [sys.executable, "-c", "raise SystemExit(7)"])
+    ready = threading.Event()
+    expected = "the node ended while it started: Java's node ended with 7: see .*java-node.err"
+    with pytest.raises(ClusterError, match=expected):
+        JavaNode.launch(directory=str(tmp_path), port=ports.take_row(5), on_ready=ready.set, on_end=lambda: None)
+    assert not ready.is_set()
 
 
 def test_a_jvm_that_was_asked_to_end_did_not_fail(

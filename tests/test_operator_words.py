@@ -503,6 +503,7 @@ def test_a_probe_waits_until_its_time_limit(words: Words, member: World) -> None
     text = words("health", member.base_dir)
     assert text.output.startswith("ready: no\n")
     assert "the consensus module is dead" in text.output
+    assert "the consensus module's state is unknown\n  the state of its election is unknown" in text.output
 
 
 def test_a_directory_is_named_or_comes_from_the_environment(
@@ -513,3 +514,5 @@ def test_a_directory_is_named_or_comes_from_the_environment(
     assert (found.code, found.error) == (2, "aeron-cluster: error: name a directory, or set AERON_CLUSTER_DIR\n")
     monkeypatch.setenv("AERON_CLUSTER_DIR", str(member.cluster_dir))
     assert words("recording-log", None).code == 0
+    found = words("archive list", member.cluster_dir)
+    assert "is not the directory of an archive: it has no archive.catalog, nor has a directory right" in found.error

@@ -107,6 +107,7 @@ cdef class ArchiveMarkFile(OwnedMarkFile):
     cdef int _show_start(self) except -1:
         """Show a live owner rather than a claim, which would stay if this process is killed; and keep all that."""
         try:
+            self._require_ours()
             self._refreshed_ms = self._clock.epoch_ms()
             self._write_activity_timestamp(self._refreshed_ms)
             self._force()

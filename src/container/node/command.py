@@ -123,6 +123,10 @@ def _run_dev(options: argparse.Namespace) -> None:
 
 def _run_node(options: argparse.Namespace) -> None:
     file = options.config
+    if file.endswith(".properties"):
+        raise ConfigurationError(
+            f"{file}: --config must be a TOML file with services and directory; give this file with --properties"
+        )
     found, properties, _path = read_config_file(file, "--config")
     if options.metrics_port is not None:
         found["metrics_port"] = options.metrics_port
@@ -132,6 +136,8 @@ def _run_node(options: argparse.Namespace) -> None:
             raise ConfigurationError(f"{file}: unknown key {shown(name)}: {suggestion(name, _NODE_KEYS, _NODE_HELP)}")
         if type(value) not in (kind if isinstance(kind, tuple) else (kind,)):
             raise ConfigurationError(f"{file}: {name}={shown(value)}: must be {_KINDS[kind]}")
+        if isinstance(value, dict) and any(key.partition(".")[0] == "aeron" for key in value):
+            raise ConfigurationError(f"{file}: {name}: write settings that begin with aeron above the first table")
     for name, example in (("services", '["package.module:Class"]'), ("directory", '"/var/lib/cluster"')):
         if not found.get(name):
             raise ConfigurationError(f"{file}: {name} must be given, such as {name} = {example}")

@@ -18,7 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from container.common.regular_files import read_regular
+from container.common import forks
+from container.common.regular_files import open_regular, read_regular
 from container.errors import MarkFileError
 from container.files.cnc_file import MARK_FILE_ACTIVATING, CncFile, FileFormatError, read_mark_file
 from container.files.mark_file import release_mark_file
@@ -41,16 +42,17 @@ class Owner(NamedTuple):
 class DirectoryLock:
     """Keeps other nodes out of a directory, also while a long callback keeps the mark files from being refreshed.
 
-    Raises MarkFileError when another node has it. On a file system without locks, mark files alone keep others out.
+    Raises ConfigurationError when it cannot be made, and MarkFileError when another node has it. On a file system
+    without locks, mark files alone keep others out.
     """
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
         self._note = directory / NOTE_NAME
         self._owners: dict[str, Owner] = {}
         self._place: list[object] | None = None
         """What the note must have to count; None: this lock proves nothing."""
         self._file: int | None = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        forks.own(self)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -89,8 +91,10 @@ class DirectoryLock:
         if self._place is None:
             return
         with suppress(OSError, FileFormatError):  # without a note, the next start waits
-            self._owners[os.fspath(path)] = _owner_of(Path(path))[0]
-            self._write()
+            owner = _owner_of(Path(path))[0]
+            if owner.pid == os.getpid():  # else another process has taken it meanwhile
+                self._owners[os.fspath(path)] = owner
+                self._write()
 
     def _read(self) -> dict[str, Owner]:
         """What is noted; nothing where that proves nothing."""
@@ -103,7 +107,7 @@ class DirectoryLock:
 
     def _write(self) -> None:
         content = json.dumps({"place": self._place, "owners": self._owners}).encode()
-        file = os.open(self._note, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _NOTE_MODE)
+        file = open_regular(self._note, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, _NOTE_MODE)
         try:
             os.ftruncate(file, 0)
             os.pwrite(file, content, 0)
@@ -117,8 +121,12 @@ class DirectoryLock:
                 self._note.unlink()
         self.disown()
 
-    def disown(self) -> None:
+    def _disown(self, _process_id: int) -> None:
         """In a forked child: the parent keeps the lock."""
+        self.disown()
+
+    def disown(self) -> None:
+        """Let go of the lock, and leave the note."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

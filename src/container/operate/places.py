@@ -47,7 +47,8 @@ def _find(path: Path, names: tuple[str, ...], what: str) -> Path:
     if len(found) > 1:
         raise NoFactsError(f"{path} has several below it, name one: {', '.join(each.name for each in found)}")
     if not found:
-        raise NoFactsError(f"{path} is not {what}: it has none of {', '.join(names)}, nor is one right below it")
+        missing = f"none of {', '.join(names)}" if len(names) > 1 else f"no {names[0]}"
+        raise NoFactsError(f"{path} is not {what}: it has {missing}, nor has a directory right below it")
     return found[0]
 
 

@@ -195,7 +195,7 @@ def _look(path: Path, check: str) -> tuple[tuple[MarkFile, ClusterCounters] | No
         check_ready(state, election, services, reasons)
     role = counters.name(CounterType.NODE_ROLE)
     if check == "leader" and role != "LEADER":
-        reasons.append(f"its role is {role}")
+        reasons.append(f"its role is {role or 'unknown'}")
     return (mark, counters), reasons
 
 
@@ -207,8 +207,8 @@ def _check_process(name: str, mark: MarkFile, reasons: list[str]) -> None:
 def check_ready(state: str | None, election: str | None, services: Sized, reasons: list[str]) -> None:
     """Append why a node whose processes run takes no part in its cluster; nothing when it does."""
     if state not in _READY_STATES:
-        reasons.append(f"the consensus module's state is {state}")
+        reasons.append(f"the consensus module's state is {state or 'unknown'}")
     if election != "CLOSED":
-        reasons.append(f"an election is in state {election}")
+        reasons.append(f"the state of its election is {election or 'unknown'}")
     if not services:
         reasons.append("no service has been started")

@@ -508,9 +508,10 @@ cdef class ClusteredServiceAgent(EventHandler):
         return 0
 
     cdef int64_t _commit_position(self) noexcept:
-        # The record of a counter that went away may be given to another counter before the next tick sees it.
-        if not self._listener.is_commit_position_closed:
-            self._last_commit_position = self._counters.value(self._listener.commit_counter_id)
+        cdef int64_t position = self._counters.value(self._listener.commit_counter_id)
+        # The record of a counter that went away may be given to another counter before the listener hears of its end.
+        if self._counters.registration_id(self._listener.commit_counter_id) == self._listener.commit_registration_id:
+            self._last_commit_position = position
         return self._last_commit_position
 
     cdef int _poll_control(self) except -1:

@@ -38,6 +38,7 @@ _OWN_VARIABLES = (
 )
 _VARIABLE_PREFIXES = ("AERON_CLUSTER_", "AERON_ARCHIVE_")
 _PROPERTY_PREFIXES = ("aeron.", "cluster.")
+_AGENT_PREFIX = "aeron.event."  # of Java's agent, which logs events: no part of a node reads them
 _IDLE_STRATEGY_CLASSES = {
     "org.agrona.concurrent.BackoffIdleStrategy": "backoff",
     "org.agrona.concurrent.BusySpinIdleStrategy": "busy_spin",
@@ -345,11 +346,14 @@ def settings_of_properties(
     others = set(properties).difference(_own_properties())
     if others:
         known = {*_own_properties(), *_java_properties()}
-        _raise_unknown("property", sorted(others - known), f" in config file {path}", known, _FROM_JAVA)
+        unknown = sorted(name for name in others - known if not name.startswith(_AGENT_PREFIX))
+        _raise_unknown("property", unknown, f" in config file {path}", known, _FROM_JAVA)
         idle = sorted(others - _warned)
         if idle:
             _warned.update(idle)
-            report("warning", "config file %s: no effect here have %s: see %s", path, ", ".join(idle), _FROM_JAVA)
+            report(
+                "warning", "config file %s: these have no effect here: %s: see %s", path, ", ".join(idle), _FROM_JAVA
+            )
     return {
         names[each]: Given(value, f" from {each} in {path}", isinstance(value, str))
         for each, value in properties.items()
