@@ -304,6 +304,10 @@ def test_text_of_a_file_cannot_control_the_terminal(words: Words, member: Path) 
     assert "\x1b" not in found.output
     assert "\x07" not in found.output
     assert "[bold]" in found.output
+    for word in ("counters", "status", "health", "errors", "list-members"):
+        for line in (word, f"{word} --json"):
+            found = words(line, member)
+            assert not {"\x1b", "\x07"} & {*found.output, *found.error}, line
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -159,13 +159,14 @@ def _print(facts: Any, options: argparse.Namespace, *, is_one_line: bool) -> boo
 def _fail(error: BaseException, code: int) -> int:
     from container.common.error_texts import message_of
     from container.common.line_printer import print_line
+    from container.operate.answers import plain
 
     if isinstance(error, OSError):
         from container.operate.places import unreadable
 
         error = unreadable(Path("a file"), error)
     text = "there is not enough memory" if isinstance(error, MemoryError) else message_of(error)
-    print_line(f"aeron-cluster: {' '.join(text.split())}", sys.stderr)
+    print_line(f"aeron-cluster: {plain(' '.join(text.split()))}", sys.stderr)
     return code
 
 
