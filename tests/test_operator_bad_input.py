@@ -349,7 +349,7 @@ def test_files_that_may_not_be_read_are_named(whole: Path) -> None:
         ("status --watch 0", "must be a number of seconds, more than 0"),
         ("recording-log --yes", "unrecognized arguments"),
         ("archive describe x --stream 3", "unrecognized arguments"),
-        ("snapshots", "invalid choice"),
+        ("snapshots", "unknown command 'snapshots': did you mean 'snapshot'?"),
     ],
 )
 def test_wrong_arguments_are_one_line(words: Words, line: str, said: str) -> None:
