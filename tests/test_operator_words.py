@@ -21,7 +21,7 @@ from container.operate.answers import RefusedError
 from container.operate.processes import process_state
 from container.testing.recordings import descriptor_of, write_catalog
 from tests.operator_world import STATE, Words, written
-from tests.recordings_world import World, rows_of, write_mark
+from tests.recordings_world import World, archive_mark, rows_of, write_mark
 from tests.soak.disk import SmallDisk, unavailable_reason
 
 CHANGING = ("recording-log sort", "recording-log seed", "recording-log validate", "invalidate-latest-snapshot")
@@ -184,6 +184,20 @@ def test_a_missing_segment_is_found(words: Words, member: World) -> None:
     member.segment(0).unlink()
     broken = words.facts("archive verify", member.archive_dir, code=1)["recordings"][0]
     assert "not found" in " ".join(broken["problems"])
+
+
+def test_errors_of_an_archive_whose_mark_file_is_elsewhere_are_found(
+    words: Words, member: World, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "archive-mark.dat").write_bytes(archive_mark())
+    (member.archive_dir / "archive-mark.lnk").write_text(str(tmp_path / "elsewhere"))
+    found = words.facts("errors", member.base_dir)
+    (log,) = [log for log in found["logs"] if log["source"] == "archive"]
+    assert log["path"] == str(tmp_path / "elsewhere" / "archive-mark.dat")
+    (member.archive_dir / "archive-mark.lnk").write_bytes(b"\xff")
+    problems = words.facts("errors", member.base_dir)["problems"]
+    assert any("archive-mark.lnk has no path" in problem for problem in problems)
 
 
 # Changing.

@@ -11,9 +11,7 @@ from container.operate.answers import Answer, NoFactsError
 from container.operate.counters import open_cnc
 from container.operate.facts import ErrorLog, ErrorRecord, Errors
 from container.operate.marks import read_mark_and_errors, service_paths
-from container.operate.places import find_archive_dir, find_cluster_dir, mark_file_of
-
-_ARCHIVE_MARK_FILE = "archive-mark.dat"
+from container.operate.places import archive_mark_file_of, find_archive_dir, find_cluster_dir, mark_file_of
 
 
 def errors(path: Path) -> Answer:
@@ -53,9 +51,14 @@ def read_errors(cluster_dir: Path, problems: list[str]) -> list[ErrorLog]:
 def _archive_errors(cluster_dir: Path, problems: list[str]) -> ErrorLog | None:
     for place in (cluster_dir, cluster_dir.parent):
         try:
-            path = find_archive_dir(place) / _ARCHIVE_MARK_FILE
+            archive_dir = find_archive_dir(place)
         except NoFactsError:
             continue
+        try:
+            path = archive_mark_file_of(archive_dir)
+        except NoFactsError as error:
+            problems.append(str(error))
+            return None
         try:
             return _log("archive", str(path), list(read_mark_file(path).errors))
         except (OSError, FileFormatError) as error:
