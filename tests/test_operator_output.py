@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -125,6 +126,21 @@ def test_a_terminal_that_does_not_know_a_character_is_written_to(member: World, 
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=LIMIT_S, check=False, env=latin)
     assert b"snow\\u2603" in done.stdout
     assert b"Traceback" not in done.stdout
+
+
+def test_a_question_that_is_answered_in_another_encoding_is_a_no(member: World) -> None:
+    before = (member.cluster_dir / "recording.log").read_bytes()
+    command = [*COMMAND, "invalidate-latest-snapshot", str(member.base_dir)]
+    strict = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    controller, terminal = pty.openpty()
+    with subprocess.Popen(command, stdin=terminal, stderr=subprocess.PIPE, env=strict) as asking:
+        os.write(controller, b"\xff\xfe\n")
+        _, error = asking.communicate(timeout=LIMIT_S)
+    os.close(controller)
+    os.close(terminal)
+    assert asking.returncode == 1
+    assert error.endswith(b"Go on? [y/N] aeron-cluster: nothing has changed\n")
+    assert (member.cluster_dir / "recording.log").read_bytes() == before
 
 
 def test_following_ends_with_0_wherever_ctrl_c_meets_it(

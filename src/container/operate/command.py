@@ -195,7 +195,11 @@ def _confirmation(options: argparse.Namespace) -> Callable[[str], None]:
             raise RefusedError(f"this would {what}: nobody can be asked here, so say --yes")
         sys.stderr.write(f"This will {what}. Go on? [y/N] ")
         sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        try:
+            answer = sys.stdin.readline().strip().lower()
+        except UnicodeDecodeError:  # a key that the terminal sends in another encoding
+            answer = ""
+        if answer not in ("y", "yes"):
             raise RefusedError("nothing has changed")
 
     return confirm
