@@ -81,6 +81,15 @@ def test_of_one_event_so_many_are_logged_and_the_rest_is_counted(caplog: pytest.
     assert [record.fields.get("left_out") for record in caplog.records[-2:]] == [7, None]  # type: ignore[attr-defined]
 
 
+def test_a_flood_of_one_service_hides_no_event_of_another(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "container"):
+        for _ in range(1_000):
+            log_event("one", "slow_callback", monotonic=lambda: 0.0, log_position=1)
+        log_event("other", "slow_callback", monotonic=lambda: 0.0, log_position=2)
+    assert len(caplog.records) == LIMIT_COUNT + 1
+    assert json_of(caplog.records[-1])["source"] == "other"
+
+
 def test_what_was_left_out_is_counted_at_the_end_also_when_no_further_event_came(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -90,8 +99,8 @@ def test_what_was_left_out_is_counted_at_the_end_also_when_no_further_event_came
         log_ended("a", was_asked_for=True)
         log_ended("a", was_asked_for=True)
     left_out, *ended = caplog.records[LIMIT_COUNT:]
-    assert (left_out.getMessage(), left_out.levelname) == ("slow_callback: 7 more left out", "WARNING")
-    assert json_of(left_out)["left_out"] == 7
+    assert (left_out.getMessage(), left_out.levelname) == ("a-service: slow_callback: 7 more left out", "WARNING")
+    assert (json_of(left_out)["left_out"], json_of(left_out)["source"]) == (7, "a-service")
     assert [json_of(record)["event"] for record in ended] == ["ended", "ended"]
 
 

@@ -304,6 +304,10 @@ def test_text_of_a_file_cannot_control_the_terminal(words: Words, member: Path) 
     assert "\x1b" not in found.output
     assert "\x07" not in found.output
     assert "[bold]" in found.output
+    for word in ("counters", "status", "health", "errors", "list-members"):
+        for line in (word, f"{word} --json"):
+            found = words(line, member)
+            assert not {"\x1b", "\x07"} & {*found.output, *found.error}, line
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -342,6 +346,7 @@ def test_files_that_may_not_be_read_are_named(whole: Path) -> None:
         ("backup-query-delay --set soon", "must be a duration"),
         ("counters --type x", "must be a whole number"),
         ("status --watch -1", "must be a number of seconds"),
+        ("status --watch 0", "must be a number of seconds, more than 0"),
         ("recording-log --yes", "unrecognized arguments"),
         ("status --watch 0", "'0': must be a number of seconds, more than 0"),
         ("archive describe x --stream 3", "unrecognized arguments"),

@@ -187,6 +187,20 @@ def test_a_missing_segment_is_found(words: Words, member: World) -> None:
     assert "not found" in " ".join(broken["problems"])
 
 
+def test_errors_of_an_archive_whose_mark_file_is_elsewhere_are_found(
+    words: Words, member: World, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "archive-mark.dat").write_bytes(archive_mark())
+    (member.archive_dir / "archive-mark.lnk").write_text(str(tmp_path / "elsewhere"))
+    found = words.facts("errors", member.base_dir)
+    (log,) = [log for log in found["logs"] if log["source"] == "archive"]
+    assert log["path"] == str(tmp_path / "elsewhere" / "archive-mark.dat")
+    (member.archive_dir / "archive-mark.lnk").write_bytes(b"\xff")
+    problems = words.facts("errors", member.base_dir)["problems"]
+    assert any("archive-mark.lnk has no path" in problem for problem in problems)
+
+
 # Changing.
 
 

@@ -161,6 +161,18 @@ def test_an_unknown_variable_is_named_once_with_the_nearest(caplog: pytest.LogCa
     ]
 
 
+def test_of_many_unknown_variables_a_few_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    """Kubernetes makes many for a service named ``aeron-cluster-0``."""
+    names = [f"AERON_CLUSTER_{number}_PORT_{number}_UDP_ADDR" for number in range(10_000)]
+    begin = time.process_time()
+    warn_of_unknown_variables(dict.fromkeys(names, "10.0.0.1"))
+    warn_of_unknown_variables(dict.fromkeys(names, "10.0.0.1"))
+    assert time.process_time() - begin < 5
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(texts) == 11
+    assert texts[-1] == "9990 more unknown variables have no effect: see docs/settings.md"
+
+
 def test_no_variable_that_the_package_reads_is_unknown(caplog: pytest.LogCaptureFixture) -> None:
     texts = [path.read_text(encoding="utf-8") for path in SOURCES.rglob("*.py")]
     found = {name for text in texts for name in re.findall(r'"(AERON_(?:CLUSTER|ARCHIVE)_[A-Z_]+[A-Z])"', text)}

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from container.common.loggers import prints_json, report
 
 LIMIT_COUNT = 20
-"""Records of one event that are logged within :data:`LIMIT_S`; the next one says how many were left out."""
+"""Records of one event of one source that are logged within :data:`LIMIT_S`; the next one says how many were left
+out."""
 LIMIT_S = 10.0
 _WAIT_FIRST_S = 5
 _WAIT_INTERVAL_S = 30
@@ -44,7 +45,8 @@ EVENTS: dict[str, LogEvent] = {
 }
 """Events that are logged through :func:`log_event`."""
 
-_counts: dict[str, tuple[float, int, int]] = {}  # begin of the time that the limit is for, logged in it, left out
+# By source and event: begin of the time that the limit is for, logged in it, left out.
+_counts: dict[tuple[str, str], tuple[float, int, int]] = {}
 
 
 def log_event(
@@ -59,14 +61,15 @@ def log_event(
         fields: what is reported of it, in the order of the text.
     """
     try:
-        begin, count, left_out = _counts.get(event, (-LIMIT_S, 0, 0))
+        key = source, event
+        begin, count, left_out = _counts.get(key, (-LIMIT_S, 0, 0))
         now = monotonic()
         if now - begin >= LIMIT_S:
             begin, count = now, 0
         if count >= LIMIT_COUNT:
-            _counts[event] = begin, count, left_out + 1
+            _counts[key] = begin, count, left_out + 1
             return
-        _counts[event] = begin, count + 1, 0
+        _counts[key] = begin, count + 1, 0
         if left_out > 0:
             fields["left_out"] = left_out
         known = EVENTS[event]
@@ -169,11 +172,11 @@ def log_failed_start(program: str, error: str, message: str, exit_code: int) -> 
 
 
 def _log_left_out() -> None:
-    for event, (begin, count, left_out) in list(_counts.items()):
+    for (source, event), (begin, count, left_out) in list(_counts.items()):
         if left_out > 0:
-            _counts[event] = begin, count, 0
-            level = EVENTS[event].level
-            report(level, "%s: %d more left out", event, left_out, event=event, fields={"left_out": left_out})
+            _counts[source, event] = begin, count, 0
+            fields = {"source": source, "left_out": left_out}
+            report(EVENTS[event].level, "%s: %s: %d more left out", source, event, left_out, event=event, fields=fields)
 
 
 def fields_text(fields: dict[str, int | float | str]) -> str:

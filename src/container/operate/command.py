@@ -77,7 +77,7 @@ def run_word(word: Word, options: argparse.Namespace) -> None:
     if sys.stdout is None:  # closed by whoever wants the exit code alone
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - until the process ends
     _find_directory(word, options)
-    code = _watch(word, options) if getattr(options, "watch", None) else _run_once(word, options)
+    code = _watch(word, options) if getattr(options, "watch", None) is not None else _run_once(word, options)
     if code:
         raise SystemExit(code)
 
@@ -159,13 +159,14 @@ def _print(facts: Any, options: argparse.Namespace, *, is_one_line: bool) -> boo
 def _fail(error: BaseException, code: int) -> int:
     from container.common.error_texts import message_of
     from container.common.line_printer import print_line
+    from container.operate.answers import plain
 
     if isinstance(error, OSError):
         from container.operate.places import unreadable
 
         error = unreadable(Path("a file"), error)
     text = "there is not enough memory" if isinstance(error, MemoryError) else message_of(error)
-    print_line(f"aeron-cluster: {' '.join(text.split())}", sys.stderr)
+    print_line(f"aeron-cluster: {plain(' '.join(text.split()))}", sys.stderr)
     return code
 
 
@@ -187,7 +188,11 @@ def _confirmation(options: argparse.Namespace) -> Callable[[str], None]:
             raise RefusedError(f"this would {what}: nobody can be asked here, so say --yes")
         sys.stderr.write(f"This will {what}. Go on? [y/N] ")
         sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        try:
+            answer = sys.stdin.readline().strip().lower()
+        except UnicodeDecodeError:  # a key that the terminal sends in another encoding
+            answer = ""
+        if answer not in ("y", "yes"):
             raise RefusedError("nothing has changed")
 
     return confirm

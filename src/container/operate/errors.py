@@ -12,8 +12,8 @@ from container.operate.answers import Answer, NoFactsError
 from container.operate.counters import open_cnc
 from container.operate.facts import ErrorLog, ErrorRecord, Errors
 from container.operate.marks import read_mark_and_errors, service_paths
-from container.operate.places import find_archive_dir, find_cluster_dir, mark_file_of
-from container.recordings.live import archive_mark_path, read_archive_mark
+from container.operate.places import archive_mark_file_of, find_archive_dir, find_cluster_dir, mark_file_of
+from container.recordings.live import read_archive_mark
 
 
 def errors(path: Path) -> Answer:
@@ -73,11 +73,15 @@ def _errors_of_archive(path: Path, no_node: NoFactsError, problems: list[str]) -
 def _archive_errors(places: Sequence[Path], problems: list[str]) -> ErrorLog | None:
     for place in places:
         try:
-            path = find_archive_dir(place)
+            archive_dir = find_archive_dir(place)
         except NoFactsError:
             continue
         try:
-            path = archive_mark_path(path)
+            path = archive_mark_file_of(archive_dir)
+        except NoFactsError as error:
+            problems.append(str(error))
+            return None
+        try:
             return _log("archive", str(path), list(read_mark_file(path).errors))
         except (OSError, ValueError, FileFormatError) as error:
             problems.append(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")

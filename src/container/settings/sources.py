@@ -291,18 +291,25 @@ def _check_response_stream_id(settings: Settings) -> None:
 
 
 def warn_of_unknown_variables(environ: Mapping[str, str]) -> None:
-    """Log each variable that looks like one of the cluster or the archive and is none, with the nearest name, once."""
+    """Log each variable that looks like one of the cluster or the archive and is none, with the nearest name, once.
+
+    Of many, such as Kubernetes makes for a service named ``aeron-cluster``, the first ones alone.
+    """
     names = [name for name in environ if isinstance(name, str) and name.startswith(_VARIABLE_PREFIXES)]
     if not names or _warned.issuperset(names):
         return
     known = {_variable_of(each) for each in (*_own_properties(), *_java_properties())}.union(_OWN_VARIABLES)
-    for name in sorted(set(names) - known - _warned):
-        _warned.add(name)
+    unknown = sorted(set(names) - known - _warned)
+    _warned.update(unknown)
+    for name in unknown[:_UNKNOWN_SHOWN]:
         import difflib
 
         nearest = difflib.get_close_matches(name[:_NAME_LENGTH_MAX], sorted(known), n=1)
         hint = f"did you mean {nearest[0]}?" if nearest else f"see {_SETTINGS_PAGE}"
         report("warning", "unknown variable %s has no effect: %s", shown(name)[1:-1], hint)
+    if len(unknown) > _UNKNOWN_SHOWN:
+        count = len(unknown) - _UNKNOWN_SHOWN
+        report("warning", "%d more unknown variables have no effect: see %s", count, _SETTINGS_PAGE)
 
 
 def _variable_of(name: str) -> str:
