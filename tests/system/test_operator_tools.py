@@ -401,7 +401,7 @@ def test_the_next_query_of_java_s_backup_is_seen_and_set(node: NodeFactory, tmp_
 def test_wrong_words_and_arguments_are_refused(node: NodeFactory, tmp_path: Path) -> None:
     member = node()
     java(member, "nonsense", directory=tmp_path, code=255)
-    assert "invalid choice" in ours(tmp_path, "nonsense", code=2)
+    assert "unknown command 'nonsense'" in ours(tmp_path, "nonsense", code=2)
     for word in ("describe", "pid", "list-members", "is-leader", "snapshot", "errors", "recording-log"):
         assert "is not the directory of a cluster" in ours(tmp_path, word, code=3)
     assert "does not exist" in ours(tmp_path / "none", "describe", code=3)
