@@ -291,26 +291,6 @@ def test_cm9_a_client_that_is_heard_does_not_time_out(world: ConsensusWorld, kin
     assert world.logged("SessionCloseEvent") == []
 
 
-@pytest.mark.parametrize("turns", [1, 3])
-def test_cm9_a_member_that_stood_still_reads_what_clients_sent_before_it_times_one_out(
-    world: ConsensusWorld, turns: int
-) -> None:
-    """A callback of a service on the same thread, or the whole process, took longer than the session timeout."""
-    client, silent = world.client_of(), world.client_of()
-    for _ in range(turns):
-        for _ in range(60):
-            world.clock.advance(200 * MS)
-            client.keep_alive()
-            ArchiveWorld.work(world)
-        world.work()
-    world.tick(3)
-    [closed] = world.logged("SessionCloseEvent")
-    assert closed["cluster_session_id"] == silent.session_id
-    client.message(b"still here")
-    world.tick()
-    assert [each["payload"] for each in world.logged("SessionMessageHeader")] == [b"still here"]
-
-
 def test_cm10_a_client_whose_ingress_is_gone_is_closed_with_the_next_tick(world: ConsensusWorld) -> None:
     client, other = world.client_of(), world.client_of()
     client.vanish()

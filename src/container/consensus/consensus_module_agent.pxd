@@ -88,11 +88,6 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef bint _is_termination_sent              # to the services
     cdef int64_t _service_ack_id
     cdef int64_t _expected_ack_position
-    cdef int64_t _turn_ns                       # when the last turn began
-    cdef int64_t _standstill_ns                 # between two turns
-    cdef int64_t _ingress_read_ns               # up to when all that clients sent was read
-    cdef int _ingress_fragment_limit
-    cdef bint _is_ingress_behind                # since a standstill
     cdef int64_t _join_position                 # of the join that services have yet to ack; NULL_POSITION: none
     cdef object _log_replay                     # AgentLogReplay; None: the log is not replayed
     cdef object _recovery_plan
@@ -148,7 +143,6 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int _append_action(self, int32_t action, int32_t flags, ModuleState next_state, str reason) except -1
     cdef int _set_state(self, ModuleState state, str reason) except -1
     cdef int64_t _recorded_position(self) noexcept
-    cdef int _poll_ingress(self, int64_t now_ns) except -1
     cdef int _update_leader_position(self, int64_t now_ns) except -1
     cdef int _update_commit_position(
         self, int64_t now_ns, int64_t append_position, int64_t quorum_position) except -1

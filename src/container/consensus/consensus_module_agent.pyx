@@ -72,7 +72,6 @@ cdef enum:
     ACTION_FLAGS_STANDBY_SNAPSHOT = 1
     CONSENSUS_MODULE_SERVICE_ID = -1
     MAX_MESSAGE_LENGTH = 16 * 1024 * 1024       # of any publication
-    STANDSTILL_SHARE = 10                       # a turn that is later by this part of the session timeout is one
 
 cdef enum Toggle:                               # of the counter of type 202: what a tool wants of the cluster
     TOGGLE_INACTIVE
@@ -260,8 +259,6 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         self._deadline = Deadline(self._clock, settings.leader_heartbeat_timeout_ns)
         self._heartbeat_interval_ns = settings.leader_heartbeat_interval_ns
         self._heartbeat_timeout_ns = settings.leader_heartbeat_timeout_ns
-        self._ingress_fragment_limit = settings.ingress_fragment_limit
-        self._standstill_ns = settings.session_timeout_ns // STANDSTILL_SHARE
         self._end_of_term = self.end_of_term
         self._expired_timers = {}
         self._uncommitted_timers = PositionQueue()
@@ -318,9 +315,6 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
     cdef int _turn(self) except -1:
         cdef int64_t now_ns = self._clock.nano_time()
         cdef int work_count = 0, slow_tick_count
-        if now_ns - self._turn_ns > self._standstill_ns:
-            self._is_ingress_behind = True
-        self._turn_ns = now_ns
         if now_ns >= self._slow_tick_deadline_ns or self._start is not None or self._election is not None:
             slow_tick_count = self._slow_tick(now_ns)
             work_count += slow_tick_count
@@ -425,7 +419,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                 self.sessions.on_unavailable_ingress_image(image.correlation_id)
             work_count += self.sessions.process_pending(self._leadership_term_id)
             work_count += self.sessions.check_sessions(
-                self._leadership_term_id, self._leader.id, self._ingress_endpoints, self._ingress_read_ns)
+                self._leadership_term_id, self._leader.id, self._ingress_endpoints)
             if self.members.count() > 1 and not self.members.has_active_quorum(
                     now_ns, self._heartbeat_timeout_ns):
                 self._enter_election(False, "inactive follower quorum")
@@ -472,20 +466,11 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
                 work_count += self._timers.poll(self._cluster_clock.time())
                 for tracker in self._trackers:
                     work_count += tracker.poll(self._message_appender)
-                work_count += self._poll_ingress(now_ns)
+                work_count += self._ingress.poll()
             work_count += self._update_leader_position(now_ns)
         if self._snapshot is not None:
             work_count += self._poll_snapshot()
         return work_count
-
-    cdef int _poll_ingress(self, int64_t now_ns) except -1:
-        """Read what clients send. After a standstill no client is silent before all that waited is read."""
-        cdef int fragment_count = self._ingress.poll()
-        if fragment_count < self._ingress_fragment_limit:
-            self._is_ingress_behind = False
-        if not self._is_ingress_behind:
-            self._ingress_read_ns = now_ns
-        return fragment_count
 
     cdef int _update_leader_position(self, int64_t now_ns) except -1:
         cdef int64_t append_position = self._recorded_position()

@@ -462,11 +462,10 @@ cdef class SessionManager:
         return False
 
     cdef int check_sessions(
-            self, int64_t leadership_term_id, int32_t leader_member_id, str ingress_endpoints, int64_t read_ns
-    ) except -1:
+            self, int64_t leadership_term_id, int32_t leader_member_id, str ingress_endpoints) except -1:
         """Close sessions of silent clients and those that wait to be closed; send events that were not sent yet.
 
-        How much was done (int). As the leader of an active cluster. What clients sent up to ``read_ns`` was read.
+        How much was done (int). As the leader of an active cluster.
         """
         cdef ClusterSession session
         cdef int64_t now_ns = self._clock.nano_time()
@@ -474,7 +473,7 @@ cdef class SessionManager:
         cdef list closing = None
         for session in self._table.sessions:
             if session.state == OPEN:
-                if session.has_timed_out(read_ns, self._session_timeout_ns):
+                if session.has_timed_out(now_ns, self._session_timeout_ns):
                     session.closing(CLOSE_REASON_TIMEOUT)
                 elif (session.is_open_event_pending or session.is_new_leader_event_pending) and (
                         session.poll_connected(now_ns)):
