@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import logging
 import struct
 from collections import defaultdict
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import pytest
 
 from container.archive.authentication import AllowAll, DenyAll
 from container.codecs import messages as codecs
+from container.common import log_events
 from container.consensus.consensus_module_context import BackupRequests
 from container.consensus.timer_service import PriorityHeapTimerService, TimerHandler, WheelTimerService
 from container.errors import (
@@ -289,6 +291,23 @@ def test_cm9_a_client_that_is_heard_does_not_time_out(world: ConsensusWorld, kin
             client.keep_alive()
         world.tick()
     assert world.logged("SessionCloseEvent") == []
+
+
+def test_a_module_that_stood_still_does_not_take_that_for_a_client_s_silence(world: ConsensusWorld) -> None:
+    """Such as during a long callback on its thread; upstream closes all sessions then."""
+    client = world.client_of()
+    world.wait(6_000)
+    for _ in range(3):
+        world.wait(60_000, 60_000)
+        world.tick()
+    assert world.logged("SessionCloseEvent") == []
+    client.message(b"still here")
+    world.tick()
+    assert world.logged("SessionMessageHeader")[-1]["payload"] == b"still here"
+    world.wait(9_900)
+    assert world.logged("SessionCloseEvent") == []
+    world.wait(200)
+    assert [each["close_reason"] for each in world.logged("SessionCloseEvent")] == [TIMEOUT]
 
 
 def test_cm10_a_client_whose_ingress_is_gone_is_closed_with_the_next_tick(world: ConsensusWorld) -> None:
@@ -693,6 +712,33 @@ def test_cm22_a_service_that_cannot_start_ends_the_start() -> None:
     assert "failed to start clustered service(s): 1" in str(world.failure)
 
 
+def test_a_start_that_fails_has_no_leader_while_that_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for the leader on another thread looks at any moment, and logging lets other threads run."""
+    world = ConsensusWorld(services=2)
+    seen: list[tuple[str, bool]] = []
+    monkeypatch.setattr(log_events, "_counts", {})  # other tests have logged all that may be logged
+    watcher = logging.Handler()
+    watcher.emit = lambda record: seen.append(  # type: ignore[method-assign]
+        (getattr(record, "event", "") or "", world.agent.has_leader)
+    )
+    logger = logging.getLogger("container")
+    level = logger.level
+    logger.addHandler(watcher)
+    logger.setLevel(logging.DEBUG)
+    for service in world.services:
+        service.is_quiet = True
+    try:
+        world.until(lambda: all(each.recovery_key for each in world.services))
+        world.services[0].ack(0, 35)
+        world.services[1].ack(0, -1)
+        world.until(lambda: world.failure)
+    finally:
+        logger.removeHandler(watcher)
+        logger.setLevel(level)
+    assert ("state_changed", False) in seen
+    assert not any(has_leader for _, has_leader in seen)
+
+
 def test_cm23_services_join_the_leader_s_log_and_before_it_what_is_replayed(world: ConsensusWorld) -> None:
     [join] = world.services[0].joins
     session_id = world.publication.session_id
@@ -1086,7 +1132,7 @@ def test_cm47_a_start_from_a_damaged_snapshot_ends_and_names_the_way_out(world: 
     world.until(lambda: world.failure)
     text = f"snapshot at logPosition={entry.log_position}, recording {entry.recording_id}: already in snapshot; if the "
     assert text in str(world.failure)
-    assert "`ClusterTool invalidate-latest-snapshot` has the node start from the snapshot before it" in str(
+    assert "`aeron-cluster invalidate-latest-snapshot` has the node start from the snapshot before it" in str(
         world.failure
     )
 

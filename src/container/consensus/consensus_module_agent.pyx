@@ -355,8 +355,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             work_count = 1
         except Exception as error:
             self._on_error(error)
-            self._start = None
             self._set_state(STATE_CLOSED, "failed to start")
+            self._start = None
             raise AgentTermination(f"the consensus module cannot start: {message_of(error)}") from error
         return work_count
 
@@ -578,7 +578,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         except (ArchiveError, ClusterError, CodecError) as error:
             raise SnapshotError(
                 f"cannot load the consensus module's snapshot at logPosition={snapshot.log_position}, recording "
-                f"{snapshot.recording_id}: {message_of(error)}; if the recording is damaged, `ClusterTool "
+                f"{snapshot.recording_id}: {message_of(error)}; if the recording is damaged, `aeron-cluster "
                 "invalidate-latest-snapshot` has the node start from the snapshot before it") from error
         self._check_time_unit(adapter.time_unit, "snapshot")
         self._check_app_version(adapter.app_version, "snapshot")
@@ -623,13 +623,13 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         if time_unit != self._cluster_clock.time_unit:
             raise ClusterError(
                 f"incompatible time unit: {self._cluster_clock.time_unit} {what}={time_unit}; a cluster keeps the one "
-                "that it began with")
+                "that it began with: set cluster_clock (0 is millis, 1 micros, 2 nanos)")
 
     def _check_app_version(self, int32_t app_version, str what):
         if not self.context.app_version_validator(self._settings.app_version, app_version):
             raise ClusterError(
                 f"incompatible version: {format_version(self._settings.app_version)} {what}="
-                f"{format_version(app_version)}")
+                f"{format_version(app_version)}; set app_version: by default its major number must be the same")
 
     # What services and tools ask for
 
@@ -972,8 +972,9 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
 
     @property
     def has_leader(self):
-        """Whether it has started, no election is in progress, and it has not ended (bool)."""
-        return self._start is None and self._election is None and self._state != STATE_CLOSED
+        """Whether it has started, no election is in progress, and it has not ended (bool). For any thread."""
+        return (self._state != STATE_INIT and self._state != STATE_CLOSED and self._start is None
+                and self._election is None)
 
     @property
     def snapshot_count(self):
