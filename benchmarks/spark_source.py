@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -21,11 +22,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from benchmarks._harness import Report, RoundFailed, cpu_seconds, peak_mib, run_rounds
+from benchmarks._harness import ROOT, Report, RoundFailed, cpu_seconds, peak_mib, run_rounds
 from benchmarks._logs import GIB, MIB, Log, written_log
 from benchmarks._verdicts import Goal, Result
 from container.recordings import open_members, plan
 from container.recordings.partitions import read_partition
+from container.sbe.decoder import SbeDecoder
+from container.sbe.schema import read_schema
 from container.spark import FORMAT, open_session
 from container.spark.options import DEFAULT_BATCH_ROWS, SourceOptions
 from container.spark.source import arrow_schema, spark_schema
@@ -36,6 +39,10 @@ PEAK_MIB = 512
 READY = "ready"
 READY_ROWS = (DEFAULT_BATCH_ROWS, 16_384)
 WORKER = b"pyspark.daemon"
+SBE_SCHEMA = ROOT / "tests" / "schemas" / "orders.xml"
+SBE_BATCHES = 10
+SBE_GOAL = 3.0
+"""Million rows a second of one core."""
 
 
 class ReadySource(DataSource):
@@ -135,6 +142,39 @@ def compare(spark: SparkSession, log: Log, view: str, options: argparse.Namespac
     report.add(text, results, goals)
 
 
+def decode_sbe(decoder: SbeDecoder, payloads: pa.Array) -> Result:
+    """Decode a batch a few times; the rate is of processor time of one core."""
+    begin = time.process_time()
+    for _ in range(SBE_BATCHES):
+        decoder.decode(payloads)
+    seconds = time.process_time() - begin
+    rows = SBE_BATCHES * len(payloads)
+    return {"m_rows_s": rows / seconds / 1e6, "mb_s": SBE_BATCHES * payloads.nbytes / seconds / 1e6}
+
+
+def compare_sbe(options: argparse.Namespace, report: Report) -> None:
+    """The row of the report for SBE payloads: twelve fields, and the same with two entries of a group with texts."""
+    schema = read_schema(str(SBE_SCHEMA))
+    decoder = SbeDecoder(schema, "NewOrder")
+    order = struct.Struct("<HHHHQ8scBqq3HdI")
+    head = order.pack(order.size - 8, 1, schema.schema_id, 2, 7, b"EURUSD", b"B", 1, 10_850, 10_800, 1, 2, 3, 0.5, 9)
+    leg = struct.pack("<iHHH", 5, 1, 0, 3) + b"leg"
+    tail = struct.pack("<H", 4) + b"note" + struct.pack("<I", 0)
+    payloads = {
+        "12 fields": head + struct.pack("<HH", 4, 0) + tail,
+        "with 2 legs": head + struct.pack("<HH", 4, 2) + leg * 2 + tail,
+    }
+    peers = {}
+    for name, payload in payloads.items():
+        batch = pa.array([payload] * DEFAULT_BATCH_ROWS, pa.binary())
+        if decoder.decode(batch)[1]:
+            raise RoundFailed(f"the payloads {name!r} do not decode")
+        peers[name] = partial(decode_sbe, decoder, batch)
+    results, report.failures = run_rounds(peers, options.rounds, options.seed)
+    goals = [Goal("12 fields", "m_rows_s", at_least=SBE_GOAL)]
+    report.add(f"SBE decoding without Spark, batches of {DEFAULT_BATCH_ROWS:,}", results, goals)
+
+
 def main(arguments: Sequence[str] | None = None) -> Report:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="./run bench spark_source", description=__doc__)
@@ -143,10 +183,11 @@ def main(arguments: Sequence[str] | None = None) -> Report:
     parser.add_argument("--gib", type=float, default=1.0, help="length of the log")
     parser.add_argument("--payload", type=int, default=96, help="bytes of a message")
     parser.add_argument("--segment-mib", type=int, default=128, help="length of a segment file")
-    parser.add_argument("--views", nargs="+", default=list(VIEWS))
+    parser.add_argument("--views", nargs="*", default=list(VIEWS))
     parser.add_argument("--dir", type=Path, help="where the log is written (the system's temporary directory)")
     options = parser.parse_args(arguments)
     report = Report("spark_source", {"m_rows_s": "7.2f", "mb_s": "7.0f", "cpu_us_per_row": "7.3f", "peak_mib": "6.0f"})
+    compare_sbe(options, report)
     settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
     spark = open_session("benchmark", master="local[2]", settings=settings)
     spark.dataSource.register(ReadySource)

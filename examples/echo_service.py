@@ -8,7 +8,7 @@ Run it beside a consensus module, for example with ``AERON_DIR`` and ``AERON_CLU
 from __future__ import annotations
 
 import container
-from container.api import ClientSession, ClusteredService, Header, MessageBuffer
+from container.api import ClientSession, ClusteredService, Header, MessageBuffer, SnapshotPublication
 
 TOO_LONG = b"too long for your egress channel"
 
@@ -26,6 +26,9 @@ class EchoService(ClusteredService):
             session.send(buffer)
         except ValueError:  # longer than the client's own egress channel can carry
             session.send(TOO_LONG)
+
+    def on_take_snapshot(self, snapshot_publication: SnapshotPublication) -> None:
+        """Writes nothing: there is no state."""
 
 
 if __name__ == "__main__":

@@ -20,7 +20,11 @@ def main() -> int:
         advice = "rename that module, or take its directory off PYTHONPATH"
         print(f"aeron-cluster: error: {text}: {advice}", file=sys.stderr)
         return 2
-    from container.__main__ import main as run_command
+    try:
+        from container.__main__ import main as run_command
+    except KeyboardInterrupt:
+        print("aeron-cluster: interrupted", file=sys.stderr)
+        return 130
 
     return run_command()
 

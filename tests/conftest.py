@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import inspect
 import os
 import shutil
@@ -27,10 +28,15 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 OWN_DIRECTORY = pytest.StashKey[str]()
 """Where a run that was given no directory writes."""
 
+STDERR = os.dup(2)
+END_LIMIT_S = 120
+"""After which a run is aborted that does not get on; it prints where each of its threads is."""
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Give each run a directory of its own: pytest's default one is swept by every other run on the machine."""
+    os.dup2(2, STDERR)  # what it was when this file was read, is captured
     if config.option.basetemp is None:
         config.option.basetemp = tempfile.mkdtemp(prefix="container-tests-")
         config.stash[OWN_DIRECTORY] = config.option.basetemp
@@ -42,6 +48,18 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     directory = session.config.stash.get(OWN_DIRECTORY, None)
     if directory is not None and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """Limit the end of each test: a test that fails has lost the limits that pytest and pytest-timeout give it."""
+    faulthandler.dump_traceback_later(END_LIMIT_S, exit=True, file=STDERR)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """Limit the end of Python, which waits for each thread that a test has left."""
+    faulthandler.dump_traceback_later(END_LIMIT_S, exit=True, file=STDERR)
 
 
 @pytest.hookimpl(tryfirst=True)

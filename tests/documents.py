@@ -117,6 +117,7 @@ _THREE_MEMBERS = "it starts three Java nodes, and kills or cuts off one: tests/s
 
 PLAN: dict[str, Plan] = {
     "README.md: Two commands (sh)": Commands(),
+    "README.md: Two commands (sh 2)": Commands(),
     "README.md: A service (python)": Runs("service"),
     "README.md: Testing a service (python)": Runs("memory", replaced=_MY_SERVICE),
     "README.md: Testing a service (python 2)": Runs("memory", replaced=_MY_SERVICE),
@@ -223,6 +224,18 @@ PLAN: dict[str, Plan] = {
     "docs/own-tests.md: The soak (sh)": Commands(),
     "docs/operations.md: Back up (sh)": Elsewhere(_OPERATIONS),
     "docs/operations.md: Restore (sh)": Elsewhere(_OPERATIONS),
+    "docs/operations.md: Rolling restart and upgrade (sh)": Elsewhere(
+        "tests/system/test_operations.py::test_a_member_alone_is_restarted_with_its_state"
+    ),
+    "docs/operations.md: Rolling restart and upgrade (sh 2)": Elsewhere(
+        "tests/system/test_operations.py::test_three_members_are_restarted_one_after_the_other_followers_first"
+    ),
+    "docs/operations.md: Disk full (sh)": Elsewhere(
+        "tests/system/test_operations.py::test_a_member_whose_disk_was_full_goes_on_when_there_is_space"
+    ),
+    "docs/operations.md: Move a member (sh)": Elsewhere(
+        "tests/system/test_operations.py::test_a_member_is_moved_to_another_place_and_port"
+    ),
     "docs/own-tests.md: Random histories (sh)": Commands(),
     "docs/own-tests.md: The fuzzer (sh)": Commands(),
     "docs/own-tests.md: Mutation testing (sh)": Commands(),

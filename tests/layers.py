@@ -97,7 +97,8 @@ ROOMS = {
         "replay recordings.diff recordings.replay",
         "interface common settings codecs transport files service recordings",
     ),
-    "spark": Room("the data source `aeron.cluster`", "spark", "common recordings"),
+    "sbe": Room("payloads that a user's SBE schema describes, as Arrow columns", "sbe", "common recordings"),
+    "spark": Room("the data source `aeron.cluster`", "spark", "common recordings sbe"),
     "pipeline": Room(
         "ingest, audit, replay and analytics on Spark",
         "pipeline",

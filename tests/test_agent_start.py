@@ -239,7 +239,7 @@ def test_s16_a_bad_snapshot_is_acked_with_minus_one(messages: list[bytes], kind:
     assert text in str(termination.__cause__)
     assert member.cm.acks == [(4096, 77, 0, NULL_VALUE, 0)]
     assert "snapshotRecordingId=7" in str(termination)
-    assert "; if the recording is damaged, `ClusterTool invalidate-latest-snapshot` has the node" in str(termination)
+    assert "; if the recording is damaged, `aeron-cluster invalidate-latest-snapshot` has the node" in str(termination)
 
 
 @pytest.mark.parametrize("mark", [1, None])

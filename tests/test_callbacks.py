@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from container.api import ClusteredService
 from container.common.callbacks import takes
 from container.context import Context
 from container.errors import ConfigurationError
 from container.service.service_handler import PythonServiceHandler, check_service
+from container.testing import MemoryMember
 from container.testing.memory_stores import MemoryMarkFile, MemorySnapshotStore
 from container.testing.recording_service import RecordingService
 from container.testing.scripted_member import ScriptedMember
@@ -202,3 +204,43 @@ cdef class Extension:
     check_service(with_callback("on_timer_event", module.Extension().on_timer_event))
     with pytest.raises(ConfigurationError, match=r"Wrong\.on_session_message\(session, timestamp, buffer\) cannot"):
         check_service(module.Wrong())
+
+
+def test_a_method_spelled_nearly_as_a_callback_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Misspelled(RecordingService):
+        def on_sesion_open(self, session: object, timestamp: int) -> None: ...
+
+        def onTakeSnapshot(self, snapshot_publication: object) -> None: ...  # noqa: N802 - Java's spelling
+
+        def on_order(self) -> None: ...
+
+    for _ in range(2):
+        check_service(Misspelled())
+    assert [each.getMessage() for each in caplog.records] == [
+        "Misspelled.onTakeSnapshot is never called: did you mean on_take_snapshot?",
+        "Misspelled.on_sesion_open is never called: did you mean on_session_open?",
+    ]
+
+
+def test_a_method_near_a_callback_that_is_there_as_well_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class Opening(RecordingService):
+        def on_session_open(self, session: object, timestamp: int) -> None: ...
+
+        def on_session_opened(self) -> None: ...
+
+    check_service(Opening())
+    assert not caplog.records
+
+
+def test_a_snapshot_without_a_callback_for_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class Forgetful(ClusteredService):
+        def on_session_message(self, session: object, timestamp: int, buffer: object, header: object) -> None: ...
+
+    class Stateless(Forgetful):
+        def on_take_snapshot(self, snapshot_publication: object) -> None: ...
+
+    for kind in (Stateless, Forgetful):
+        with MemoryMember(kind) as member:
+            member.take_snapshot()
+    (line,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert line.startswith("Forgetful has no on_take_snapshot: this snapshot holds no state, and a start from it")

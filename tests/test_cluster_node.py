@@ -22,6 +22,7 @@ from container.__main__ import main
 from container.api import ClientSession, Cluster, ClusteredService, Header, MessageBuffer, SnapshotImage
 from container.archive.authentication import Authenticator
 from container.client import AeronCluster, EgressListener
+from container.common.error_texts import stack_text
 from container.errors import ClusterError, ConfigurationError, MarkFileError, TimedOutError
 from container.node.cluster_node import ClusterNode
 from container.node.directory_lock import DirectoryLock
@@ -168,9 +169,17 @@ def test_each_service_gets_each_message(port: int) -> None:
 def test_a_port_that_is_in_use_is_named_and_nothing_is_left(tmp_path: Path, port: int) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind((HOST, port + 2))
-        with pytest.raises(ConfigurationError, match=rf"host='{HOST}' port={port}: UDP port {port + 2} cannot be had"):
+        expected = rf"host='{HOST}' port={port}: UDP port {port + 2} cannot be had: .*; end the process that has it, or"
+        with pytest.raises(ClusterError, match=expected):  # no wrong setting: a later start may have the port
             container.launch_node(Counter(), directory=tmp_path / "node", host=HOST, port=port)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
+def test_a_host_that_is_not_there_yet_is_no_wrong_setting(tmp_path: Path, port: int, host: str) -> None:
+    """A name server, or a network, may come later than the node: a unit starts again what ends with code 1."""
+    with pytest.raises(ClusterError, match=f"host='{host}' port={port}: .*; give a name or an address of this machine"):
+        container.launch_node(Counter(), directory=tmp_path, host=host, port=port)
 
 
 @pytest.mark.parametrize(
@@ -178,8 +187,15 @@ def test_a_port_that_is_in_use_is_named_and_nothing_is_left(tmp_path: Path, port
     [
         ({"port": 0}, "port=0: must be a whole number from 1 to 65531"),
         ({"port": "9010"}, "port='9010': must be a whole number"),
-        ({"host": "no such host"}, "host='no such host' port=.* cannot be had"),
-        ({"host": "a" * 70}, "host='a.*' port=.* cannot be had"),
+        ({"host": "a" * 70}, "host='a.*': is no name of a host"),
+        (
+            {"directory": "/dev/null/node"},
+            "directory='/dev/null/node': cannot be created: Not a directory: give a path",
+        ),
+        ({"directory": "a\0b"}, r"directory='a\\x00b': must be a path in UTF-8, not empty and without NUL"),
+        ({"directory": 5}, "directory=5: must be a path"),
+        ({"aeron_dir": Path("a\0b")}, r"aeron_dir=.*\\x00.*: must be a path in UTF-8, not empty and without NUL"),
+        ({"host": ""}, "host='': must be a name or an address of this machine"),
         ({"host": 1}, "host=1: must be a name or an address of this machine"),
         ({"directory": __file__}, "directory='.*': cannot be created: File exists"),
         ({"directory": f"{__file__}/node"}, "directory='.*/node': cannot be created: Not a directory"),
@@ -209,7 +225,7 @@ def test_a_port_that_is_in_use_is_named_and_nothing_is_left(tmp_path: Path, port
         ({"container": {"cycle_threshold_ns": -1}}, "container: cycle_threshold_ns=-1"),
     ],
 )
-def test_what_cannot_be_is_refused_and_everything_closed(
+def test_what_cannot_be_is_refused_and_everything_closed(  # as a wrong setting: exit code 2 of the command
     tmp_path: Path, port: int, given: dict[str, Any], message: str
 ) -> None:
     threads = threading.active_count()
@@ -261,6 +277,15 @@ def test_a_service_that_cannot_start_is_the_cause(port: int) -> None:
         container.launch_node(Failing(), host=HOST, port=port)
 
 
+def test_a_start_that_fails_names_its_cause_alone(tmp_path: Path, port: int) -> None:
+    """The other parts end as well: that is no cause."""
+    with container.launch_node(Counter(), directory=tmp_path, host=HOST, port=port) as node:
+        node.take_snapshot()
+    nanos = {"cluster_clock": "nanos"}
+    with pytest.raises(ClusterError, match="a cluster keeps the one that it began with: set cluster_clock .*nanos\\)$"):
+        container.launch_node(Counter(), directory=tmp_path, host=HOST, port=port, consensus_module=nanos)
+
+
 def test_a_service_that_fails_ends_the_node_and_says_why(port: int) -> None:
     ended = threading.Event()
     with container.launch_node(Counter(), host=HOST, port=port, on_end=ended.set) as node:
@@ -289,6 +314,7 @@ def test_the_text_of_a_failed_start_has_the_services_message_if_messages_are_rec
             FailingStart(), host=HOST, port=port, container={"record_error_messages": is_recorded}
         ).close()
     assert ("a secret" in str(caught.value)) is is_recorded
+    assert ("a secret" in stack_text(caught.value)) is is_recorded  # what level DEBUG prints
 
 
 class Exiting(Authenticator):
@@ -619,6 +645,7 @@ def test_the_configuration_file_of_the_document_is_taken(
         ('services = [1]\ndirectory = "/"', "service=1: must be package.module:Name"),
         ('services = ["a:B"]\ndirectory = "/mistyped"', "directory='/mistyped': there is no such directory: correct"),
         ('services = ["a:B"]\ndirectory = "/"\naeron.cluster.session.time = 1', "'aeron.cluster.session.timeout'?"),
+        ("[archive]\naeron.cluster.id = 1", "archive: write settings that begin with aeron above the first table"),
     ],
 )
 def test_a_configuration_file_that_is_wrong_is_named(
@@ -630,3 +657,8 @@ def test_a_configuration_file_that_is_wrong_is_named(
     errors = capsys.readouterr().err
     assert message in errors
     assert "directory = " in text or str(file) in errors
+
+
+def test_a_properties_file_as_config_is_refused_with_the_option_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["node", "--config", "java.properties"]) == 2
+    assert "--config must be a TOML file with services and directory; give this file" in capsys.readouterr().err

@@ -109,6 +109,16 @@ def test_a_wait_is_logged_after_5_s_and_then_every_30_s_until_it_is_over(caplog:
     assert lines[0]["message"] == "a: still waiting for x after 5 s"
 
 
+def test_a_wait_says_when_it_is_logged_next(caplog: pytest.LogCaptureFixture) -> None:
+    log = WaitLog("a")
+    assert log.tick("x", 1) == 5_000_000_001
+    assert log.tick("x", 4_000_000_001) == 5_000_000_001
+    assert not caplog.records
+    assert log.tick("x", 5_000_000_001) == 35_000_000_001
+    (line,) = [json_of(record) for record in caplog.records]
+    assert (line["message"], line["source"], line["what"]) == ("a: still waiting for x after 5 s", "a", "x")
+
+
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_a_failed_start_is_an_event_where_standard_error_has_json(log_format: str) -> None:
     done = subprocess.run(
@@ -176,12 +186,19 @@ def test_the_end_of_a_program_has_its_reason_and_exit_code(caplog: pytest.LogCap
 
 def test_a_line_of_json_holds_what_cannot_be_json_as_text() -> None:
     record = logging.makeLogRecord({"msg": "a\n%s", "args": ("b",), "event": "error"})
-    record.fields = {"a": object, "message": "hidden", "long": "x" * 10_000, "none": None, "true": True}
+    record.fields = {
+        "a": object,
+        "message": "hidden",
+        "long": "x" * 10_000,
+        "none": None,
+        "true": True,
+        "nan": float("nan"),
+    }
     line = json_of(record)
     assert line["message"] == "a\nb"
     assert line["a"] == "<class 'object'>"
     assert len(str(line["long"])) == 4_096
-    assert (line["none"], line["true"]) == (None, True)
+    assert (line["none"], line["true"], line["nan"]) == (None, True, "nan")
 
 
 def test_a_line_of_json_has_the_stack() -> None:

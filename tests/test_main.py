@@ -10,14 +10,16 @@ import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+import aeron_cluster_command
 import container
 from container.__main__ import main
 from container.aeron.media_driver import MediaDriver
 from container.codecs.messages import decode
-from container.errors import ConfigurationError, MarkFileError
+from container.errors import AuthenticationError, ConfigurationError, MarkFileError
 from container.settings.table import settings_table
 from container.testing.process import Process, wait_until
 from tests.test_settings import NAMES, OTHER_VALUES
@@ -131,7 +133,12 @@ def test_help_tells_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "text"),
     [
         ([], "the following arguments are required: COMMAND"),
-        (["walk"], "invalid choice: 'walk'"),
+        (["walk"], "unknown command 'walk': see aeron-cluster --help"),
+        (["recovery-pln"], "unknown command 'recovery-pln': did you mean 'recovery-plan'?"),
+        (["run", "-Daeron.dir=/a"], "see aeron-cluster run --help, and docs/from-java.md for Aeron's properties"),
+        (["dev", "tests.Node"], "service='tests.Node': must be package.module:Name: did you mean 'tests:Node'?"),
+        (["run", "no_module:Name"], "start in the directory that has it, or add that to PYTHONPATH"),
+        (["run", "tests.node:Nodes"], "tests.node has no Nodes: did you mean 'Node'?"),
         (["run", "--no-such-option"], "unrecognized arguments: --no-such-option"),
         (["run"], "no service: pass an instance of a ClusteredService, or set service_class_name"),
         (["run", "tests.node"], "service_class_name='tests.node': must be package.module:Name"),
@@ -156,6 +163,23 @@ def test_wrong_usage_is_one_line_and_code_2(
     assert ": error: " in line
     assert text in line
     assert contexts == []
+
+
+def test_a_file_of_another_user_is_named_with_what_to_do(
+    contexts: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = PermissionError(13, "Permission denied", "/dev/shm/aeron/cnc.dat")
+    mark_file = MarkFileError("mark file cannot be opened: Permission denied")
+    mark_file.__cause__ = refused
+    fix = ": start it as the owner of that file, or change the owner"
+    for error, line in (
+        (refused, f"/dev/shm/aeron/cnc.dat: Permission denied{fix}"),
+        (mark_file, f"{mark_file}{fix}"),
+        (AuthenticationError("rejected", code=3, detail=""), "rejected"),  # a PermissionError of no file
+    ):
+        monkeypatch.setattr("container.run_service.run_context", Mock(side_effect=error))
+        assert code_of("run", SERVICE) == 1
+        assert capsys.readouterr().err == f"aeron-cluster: error: {line}\n"
 
 
 @pytest.mark.parametrize(
@@ -355,3 +379,26 @@ def test_signal_ends_the_command_with_code_0_and_a_free_mark_file(
     assert "Traceback" not in log
     _name, header = decode("mark", (tmp_path / "cluster" / "cluster-mark-service-0.dat").read_bytes())
     assert (header["version"], header["activity_timestamp"]) == (768, -1)
+
+
+def test_ctrl_c_while_the_package_is_imported_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupting:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "container.__main__":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "container.__main__")
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    assert aeron_cluster_command.main() == 130
+    assert capsys.readouterr().err == "aeron-cluster: interrupted\n"
+
+
+@pytest.mark.parametrize("word", ["send", "bench"])
+def test_ctrl_c_while_a_client_waits_is_one_line(
+    word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(f"container.client.command._{word}", Mock(side_effect=KeyboardInterrupt))
+    assert code_of("client", "--ingress", "0=localhost:1", word) == 130
+    assert capsys.readouterr().err == "aeron-cluster: interrupted\n"

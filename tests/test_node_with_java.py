@@ -34,12 +34,25 @@ def launch(
     """A node without services, whose JVM runs a script of Python."""
     monkeypatch.setattr(java_node, "resolve_jar", lambda: Path("aeron.jar"))
     monkeypatch.setattr(java_node, "java_command", lambda *_, **__: [sys.executable, "-c", READY + script])
+    monkeypatch.setattr(JavaNode, "_await_leader", lambda _: None)  # a script leads nothing
     ended = threading.Event()
     node = JavaNode.launch(
         directory=str(directory), port=ports.take_row(5), on_ready=lambda: None, on_end=ended.set, **settings
     )
     wait_until(lambda: (directory / "java-node.out").read_bytes() == b"ready\n", LIMIT_S, "the script to run")
     return node, ended
+
+
+def test_a_jvm_that_ends_while_the_node_starts_is_named_and_the_node_never_ready(
+    tmp_path: Path, ports: PortReservation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(java_node, "resolve_jar", lambda: Path("aeron.jar"))
+    monkeypatch.setattr(java_node, "java_command", lambda *_, **__: [sys.executable, "-c", "raise SystemExit(7)"])
+    ready = threading.Event()
+    expected = "the node ended while it started: Java's node ended with 7: see .*java-node.err"
+    with pytest.raises(ClusterError, match=expected):
+        JavaNode.launch(directory=str(tmp_path), port=ports.take_row(5), on_ready=ready.set, on_end=lambda: None)
+    assert not ready.is_set()
 
 
 def test_a_jvm_that_was_asked_to_end_did_not_fail(
@@ -141,6 +154,53 @@ def test_what_the_node_decides_is_refused(
     with pytest.raises(ConfigurationError, match=f"{part}: {message}"):
         launch("", tmp_path / "node", ports, monkeypatch, **{part: {name: value}})
     assert not (tmp_path / "node").exists()
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("driver", "library", "/lib/libaeron.so"),
+        ("archive", "torn_frame", "keep"),
+        ("archive", "aeron_library", "/lib/libaeron.so"),
+        ("consensus_module", "app_version", "1.2.0"),
+    ],
+)
+def test_a_setting_without_a_property_of_java_s_is_refused(
+    tmp_path: Path, ports: PortReservation, monkeypatch: pytest.MonkeyPatch, part: str, name: str, value: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"{part}: Java's node has no setting '{name}'"):
+        launch("", tmp_path / "node", ports, monkeypatch, **{part: {name: value}})
+
+
+def test_quantities_are_numbers_for_java(
+    tmp_path: Path, ports: PortReservation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, str]] = []
+
+    def command(*_: object, properties: dict[str, str], **__: object) -> list[str]:
+        given.append(properties)
+        return [sys.executable, "-c", "input()"]
+
+    monkeypatch.setattr(java_node, "resolve_jar", lambda: Path("aeron.jar"))
+    monkeypatch.setattr(java_node, "java_command", command)
+    settings: dict[str, Any] = {
+        "driver": {"term_buffer_length": "64k", "term_buffer_sparse_file": False},
+        "consensus_module": {"driver_timeout_ms": "20s", "session_timeout_ns": "30s", "service_stream_id": 7},
+    }
+    port = ports.take_row(5)
+    JavaNode.launch(
+        directory=str(tmp_path / "node"), port=port, on_ready=lambda: None, on_end=lambda: None, **settings
+    ).close()
+    wanted = {
+        "aeron.driver.timeout": "20000",  # Java reads no unit here, and takes its default for what is no number
+        "aeron.cluster.session.timeout": "30000000000",
+        "aeron.cluster.service.stream.id": "7",
+        "aeron.term.buffer.length": "65536",
+        "aeron.term.buffer.sparse.file": "false",
+    }
+    assert {name: given[0][name] for name in wanted} == wanted
+    with pytest.raises(ConfigurationError, match="consensus_module: session_timeout_ns='soon': must be"):
+        launch("", tmp_path / "node", ports, monkeypatch, consensus_module={"session_timeout_ns": "soon"})
 
 
 def test_containers_take_what_they_share_from_the_consensus_module(

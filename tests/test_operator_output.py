@@ -85,6 +85,28 @@ def test_a_table_fits_a_terminal(member: World) -> None:
     assert max(len(line) for line in plain.splitlines()) <= 60
 
 
+def test_a_terminal_that_does_not_know_a_character_is_written_to(member: World, tmp_path: Path) -> None:
+    directory = tmp_path / "snow\N{SNOWMAN}"
+    directory.symlink_to(member.base_dir)
+    command = [*COMMAND, "recording-log", str(directory)]
+    script = f"import pty, sys; sys.exit(pty.spawn({command!r}))"
+    latin = os.environ | {"COLUMNS": "500", "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=LIMIT_S, check=False, env=latin)
+    assert b"snow\\u2603" in done.stdout
+    assert b"Traceback" not in done.stdout
+
+
+def test_following_ends_with_0_wherever_ctrl_c_meets_it(
+    words: Words, member: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **_named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("container.operate.show.write_json", interrupt)
+    assert words("log", member.base_dir, "--json", "--follow") == (0, "", "")
+    assert words("log", member.base_dir, "--json").code == 130
+
+
 def test_the_document_has_the_fields_and_every_word() -> None:
     text = operator_document.DOCUMENT.read_text(encoding="utf-8")
     chapter = text[text.index(operator_document.HEADING) :]
@@ -132,6 +154,27 @@ def test_a_reader_that_has_enough_ends_the_word(member: World) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("health {} >&-", 1, ""),
+        ("status {} --json >&-", 1, ""),
+        ("log {} >&-", 0, ""),
+        ("health {} | true; exit ${{PIPESTATUS[0]}}", 1, ""),
+        ("recording-log {} >/dev/full", 1, "standard output cannot be written: No space left on device"),
+        ("recording-log {} --watch >/dev/full", 1, "standard output cannot be written: No space left on device"),
+        ("recording-log seed {} <&-", 1, "nobody can be asked here, so say --yes"),
+        ("describe {}/none 2>&-", 3, ""),
+    ],
+)
+def test_closed_and_full_files_cost_no_trace_and_no_exit_code(member: World, line: str, code: int, said: str) -> None:
+    command = f"{' '.join(COMMAND)} {line.format(member.base_dir)}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == code, done
+    assert said in done.stderr
+    assert done.stderr.count("\n") == (1 if said else 0), done.stderr
 
 
 def test_watching_goes_on_until_ctrl_c(tmp_path: Path, member: World) -> None:

@@ -120,7 +120,7 @@ def test_a_last_segment_that_nobody_writes_is_walked_once(tmp_path: Path, monkey
 def test_a_directory_that_has_no_member_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="is not a directory"):
         open_member(tmp_path / "missing")
-    with pytest.raises(RecordingError, match="there is no archive.catalog here, below, or beside: name its directory"):
+    with pytest.raises(RecordingError, match="there is no archive.catalog here, below, or beside: give its directory"):
         open_member(tmp_path)
     world = small(tmp_path / "node")
     with pytest.raises(RecordingError, match="there is no archive.catalog"):

@@ -262,8 +262,9 @@ def _walk(info: object, path: str, seen: set[type]) -> None:
 
 
 def _is_a_set(path: str) -> ConfigurationError:
+    what = "the state" if path in ("set", "frozenset") else path
     return ConfigurationError(
-        f"{path} is a set: the order of its elements differs between members; use a dict or a sorted list"
+        f"{what} is a set: the order of its elements differs between members; use a dict or a sorted list"
     )
 
 

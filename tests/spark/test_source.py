@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
@@ -17,12 +19,14 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan
 from container.errors import RecordingError, RecordingUnavailableError
 from container.pipeline.spark_errors import plain_error
 from container.recordings import open_member
+from container.sbe.schema import read_schema
 from container.spark import FORMAT
 from container.spark.options import SourceOptions
 from container.spark.source import ClusterReader, arrow_schema, spark_schema
 from container.testing.recordings import write_catalog
 from tests.recordings_world import SEGMENT_LENGTH
-from tests.spark.written_members import TRANSFER, WrittenMember
+from tests.sbe_reference import Reference
+from tests.spark.written_members import TRANSFER, History, WrittenMember
 
 
 class Transfer(msgspec.Struct):
@@ -40,6 +44,7 @@ def decode_transfer(payload: bytes) -> Transfer:
     return Transfer(number, square)
 
 
+ORDERS = Path(__file__).parents[1] / "schemas" / "orders.xml"
 DECODER = "tests.spark.test_source:decode_transfer"
 
 
@@ -51,7 +56,7 @@ def read_directly(member: WrittenMember, *filters: Filter, **options: Any) -> tu
     """What the executors would read, without a session: the number of partitions, and the rows."""
     chosen = SourceOptions((str(member.base_dir),), **options)
     reader = ClusterReader(chosen, spark_schema(arrow_schema(chosen)))
-    list(reader.pushFilters(list(filters)))
+    reader.narrow(list(filters))
     partitions = reader.partitions()
     batches = [batch for partition in partitions for batch in reader.read(partition)]
     return len(partitions), [row for batch in batches for row in batch.to_pylist()]
@@ -94,6 +99,22 @@ def test_filters_leave_partitions_and_rows_unread(member: WrittenMember) -> None
     assert read_directly(member, EqualTo(("log_position",), -5))[1] == []
 
 
+def test_queries_of_one_dataframe_do_not_share_their_filters(spark: SparkSession, member: WrittenMember) -> None:
+    def counts() -> tuple[int, ...]:
+        frame = load(spark, member, "messages", columns="template_id")
+        timers = frame.where("template_id = 20")
+        opened = frame.where("template_id = 21")
+        return timers.count(), frame.count(), opened.count(), timers.union(opened).count(), frame.count()
+
+    expected = tuple(len(member.of_template(*ids)) for ids in ([20], [1, 20, 21, 22, 23, 24], [21], [20, 21]))
+    assert counts() == (*expected, len(member.messages))
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # as for a source of somebody else's
+    try:
+        assert counts() == (*expected, len(member.messages))
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
 def test_columns_and_batches_are_as_the_options_say(member: WrittenMember) -> None:
     options = SourceOptions((str(member.base_dir),), batch_rows=100)
     chosen = pa.schema([arrow_schema(options).field(name) for name in ("timestamp", "member_id")])
@@ -119,6 +140,46 @@ def test_a_decoder_gives_typed_columns_and_rows_for_what_does_not_decode(
             assert (row.number, row.square, row.decode_error) == (number, number * number, None)
     total = load(spark, member, "session_messages", decoder=DECODER, columns="square").agg({"square": "sum"})
     assert total.collect()[0][0] == sum(row.square or 0 for row in rows)
+
+
+def test_payloads_of_sbe_are_columns_by_a_schema(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "orders.xml"
+    path.write_bytes(ORDERS.read_bytes())
+    schema = read_schema(str(path))
+    random, reference = Random(1), Reference(schema)
+    payloads = [reference.message(random, random.choice(schema.messages), 2) for _ in range(200)]
+    payloads[100:103] = [b"", b"not SBE at all", payloads[0][:-1]]
+    history = History(tmp_path / "member")
+    history.begin_term()
+    history.open_session(1)
+    for payload in payloads:
+        history.message(1, payload)
+    member = history.finish()
+    frame = load(spark, member, "messages", decoder=f"sbe:{path}")
+    rows = frame.where("template_id = 1").orderBy("log_position").collect()
+    assert len(rows) == 200
+    for number, (payload, row) in enumerate(zip(payloads, rows, strict=True)):
+        names = [name for name in ("NewOrder", "Cancel") if row[name] is not None]
+        if 100 <= number < 103:
+            assert (names, row.decode_error is None) == ([], False)
+            continue
+        name, values = reference.read(payload)
+        assert (names, row.decode_error) == ([name], None)
+        assert row[name].order_id == values["order_id"]
+    assert rows[100].decode_error == "0 bytes are less than a message's header, which has 8"
+    frame_rows = frame.orderBy("log_position").collect()
+    others = [row for row in frame_rows if row.template_id != 1]
+    assert {(row.NewOrder, row.Cancel, row.decode_error) for row in others} == {(None, None, None)}
+    options = SourceOptions((str(member.base_dir),), decoder=f"sbe:{path}#Cancel", columns=("order_id",))
+    reader = ClusterReader(options, spark_schema(pa.schema([arrow_schema(options).field("order_id")])))
+    path.unlink()
+    sent = pickle.loads(pickle.dumps(reader))  # an executor needs no file
+    found = [row for part in sent.partitions() for batch in sent.read(part) for row in batch.to_pylist()]
+    expected = [None if row.Cancel is None else row.Cancel.order_id for row in frame_rows]
+    assert [row["order_id"] for row in found] == expected
+    with pytest.raises(PySparkException) as caught:
+        load(spark, member, "messages", decoder=f"sbe:{ORDERS}#Order")
+    assert str(plain_error(caught.value)) == f"schema {ORDERS}: has no message 'Order'; it has NewOrder, Cancel"
 
 
 def test_members_are_read_together_and_told_apart(spark: SparkSession, member: WrittenMember, tmp_path: Path) -> None:

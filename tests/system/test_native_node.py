@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from container.common.aeron_defaults import CounterType
+from container.operate.status import is_leader
 from container.testing.endpoints import PortReservation
 from container.testing.native_node import NativeNode
 from container.testing.process import Process
@@ -76,6 +77,7 @@ def test_the_command_runs_java_s_node_and_the_native_one_goes_on(jar: Path, tmp_
         with Process("command", command, directory=tmp_path, environment=ENVIRONMENT) as node:
             node.start()
             assert node.read_line(LIMIT_S) == "A cluster of one member is ready."
+            assert is_leader(tmp_path / "node").exit_code == 0
             answer = subprocess.run(client, capture_output=True, text=True, timeout=LIMIT_S, check=False)
             assert answer.stdout == f"{7 * number}\n", answer.stderr + node.tail()
             assert node.stop(LIMIT_S) == 0, node.tail()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
+from container.common.values import shown, suggestion
 from container.errors import ConfigurationError
 from container.operate.command import WORDS, find_word, operator_parser
 
@@ -14,7 +15,10 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+        java = (
+            ", and docs/from-java.md for Aeron's properties" if "-Daeron." in message or "--aeron." in message else ""
+        )
+        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help{java}\n")
 
 
 def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> argparse.Namespace:
@@ -70,7 +74,14 @@ def parse(program: str, arguments: list[str], run: Callable[[Any], None]) -> arg
         return replay_parser(_Parser, f"{program} replay").parse_args(arguments[1:])
     if arguments[:1] == ["check"]:
         return _check_parser(f"{program} check").parse_args(arguments[1:])
-    return _parser(program, run).parse_args(arguments)
+    if arguments[:1] == ["run"]:
+        return _run_parser(f"{program} run", run).parse_args(arguments[1:])
+    parser, words = _parser(program)
+    if arguments and not arguments[0].startswith("-"):
+        raise ConfigurationError(
+            f"unknown command {shown(arguments[0])}: {suggestion(arguments[0], words, f'{program} --help')}"
+        )
+    return parser.parse_args(arguments)
 
 
 def _check_parser(program: str) -> argparse.ArgumentParser:
@@ -86,10 +97,11 @@ def _check_parser(program: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _parser(program: str, run: Callable[[Any], None]) -> argparse.ArgumentParser:
+def _parser(program: str) -> tuple[argparse.ArgumentParser, Collection[str]]:
+    """The parser of what follows no word, for help, version and errors; and all words."""
     parser = _Parser(prog=program, description="Clustered services for Aeron Cluster, in Python.")
     words = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add_run(words, run)
+    words.add_parser("run", help="run a service beside a consensus module", add_help=False)
     words.add_parser("dev", help="run a cluster of one member for a service, all in this process", add_help=False)
     words.add_parser("node", help="the same for production, as a TOML file says", add_help=False)
     words.add_parser("top", help="show nodes of this machine on a full screen, live", add_help=False)
@@ -105,18 +117,17 @@ def _parser(program: str, run: Callable[[Any], None]) -> argparse.ArgumentParser
             parser.add_argument(name, action="store_true", help=word.help)
         else:
             words.add_parser(name, help=word.help, add_help=False)
-    return parser
+    return parser, words.choices
 
 
-def _add_run(words: Any, run: Callable[[Any], None]) -> None:
+def _run_parser(program: str, run: Callable[[Any], None]) -> argparse.ArgumentParser:
     # Many settings, which no other word needs.
     from container.operate.metrics_server import add_metrics_port
     from container.settings.arguments import add_config, add_log_level, add_settings
     from container.settings.table import settings_table
 
-    parser = words.add_parser(
-        "run",
-        help="run a service beside a consensus module",
+    parser = _Parser(
+        prog=program,
         description="Run a service beside a consensus module, until the consensus module ends it, Ctrl-C or SIGTERM.",
         epilog="Options override the environment variable in brackets, which overrides the file of --config.",
     )
@@ -131,3 +142,4 @@ def _add_run(words: Any, run: Callable[[Any], None]) -> None:
     add_log_level(parser)
     add_settings(parser, settings_table(), without=("service_class_name",))  # the positional argument
     parser.set_defaults(command=run)
+    return parser

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from container import not_built_error
-from container.errors import ConfigurationError, ContainerError
+from container.errors import ConfigurationError, ContainerError, MarkFileError
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -21,12 +21,19 @@ def print_failure(program: str, error: BaseException) -> int:
     from container.common.line_printer import print_line
     from container.common.log_events import log_failed_start
     from container.common.loggers import report
+    from container.common.values import shown_path
 
     report("debug", "failed:\n%s", stack_text(error))
     if isinstance(error, ModuleNotFoundError):
         error = not_built_error(error) or error
     exit_code = EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_FAILURE
     message = " ".join(message_of(error).split())
+    of_file = error if isinstance(error, OSError) and error.filename is not None else None
+    if of_file is not None:
+        message = f"{shown_path(of_file.filename)[1:-1]}: {of_file.strerror}"
+    cause = error.__cause__ if isinstance(error, MarkFileError) else of_file
+    if isinstance(cause, PermissionError):
+        message += ": start it as the owner of that file, or change the owner"
     if not log_failed_start(program, type_name(error).rpartition(".")[2], message, exit_code):
         print_line(f"{program}: error: {message}", sys.stderr)
     return exit_code

@@ -46,7 +46,7 @@ def client_parser(make: Callable[..., argparse.ArgumentParser], program: str) ->
         "--replies", type=number(0), metavar="N", help="answers to wait for (default: one for each message)"
     )
     send.add_argument("--wait", type=seconds, default=10.0, metavar="S", help="seconds to wait for them (default: 10)")
-    send.set_defaults(command=_interruptible(_send))
+    send.set_defaults(command=_send)
     bench = words.add_parser("bench", help="measure round trips with a service that sends each message back")
     bench.add_argument(
         "--messages", type=number(0, 2**31 - 1), default=100_000, metavar="N", help="messages to send (default: 100000)"
@@ -64,25 +64,13 @@ def client_parser(make: Callable[..., argparse.ArgumentParser], program: str) ->
     bench.add_argument(
         "--wait", type=seconds, default=10.0, metavar="S", help="give up after S seconds with no answer (default: 10)"
     )
-    bench.set_defaults(command=_interruptible(_bench))
+    bench.set_defaults(command=_bench)
     tail = words.add_parser("tail", help="print what the cluster sends to this session, until Ctrl-C")
     tail.add_argument("--hex", action="store_true", help="print payloads in hexadecimal")
     tail.add_argument("--count", type=number(0), metavar="N", help="end after N messages")
     tail.add_argument("--seconds", type=seconds, metavar="S", help="end after S seconds")
     tail.set_defaults(command=_tail)
     return parser
-
-
-def _interruptible(command: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], None]:
-    """Ctrl-C ends it with one line, as any other failure."""
-
-    def run(options: argparse.Namespace) -> None:
-        try:
-            command(options)
-        except KeyboardInterrupt:
-            raise ClosedError("interrupted") from None
-
-    return run
 
 
 def _add_connection(parser: argparse.ArgumentParser) -> None:

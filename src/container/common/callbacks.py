@@ -5,9 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+from collections.abc import Collection
 from typing import Any
+from weakref import WeakSet
 
+from container.common.loggers import report
 from container.errors import ConfigurationError
+
+_NEAR = 0.85  # of difflib: one letter more, less or other
+_seen: WeakSet[type] = WeakSet()
 
 
 def check_callable(what: str, callback: Any, parameters: str) -> None:
@@ -21,6 +27,22 @@ def check_callable(what: str, callback: Any, parameters: str) -> None:
         raise ConfigurationError(f"{what}: must be a plain function, not a coroutine function or a generator function")
     if not takes(callback, len(parameters.split(",")) if parameters else 0):
         raise ConfigurationError(f"{what}: is called with ({parameters}), which does not fit its parameters")
+
+
+def warn_of_unused_methods(kind: type, callbacks: Collection[str]) -> None:
+    """Log each method of a class that is spelled nearly as a callback which the class leaves to its base, once."""
+    import difflib
+
+    if kind in _seen:
+        return
+    _seen.add(kind)
+    own = {name for each in kind.__mro__ if not each.__module__.startswith("container.") for name in vars(each)}
+    missing = {name.replace("_", ""): name for name in callbacks if name not in own}
+    for name in sorted(own.difference(callbacks)):
+        if name.startswith("on") and callable(getattr(kind, name, None)):
+            near = difflib.get_close_matches(name.replace("_", "").lower(), missing, n=1, cutoff=_NEAR)
+            if near:
+                report("warning", "%s.%s is never called: did you mean %s?", kind.__name__, name, missing[near[0]])
 
 
 def code_flags(callback: Any) -> int:

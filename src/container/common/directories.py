@@ -42,7 +42,10 @@ def created_directory(setting: str, directory: str) -> str:
         _make_directory(Path(directory))
         return os.path.realpath(directory, strict=True)
     except OSError as error:
-        raise ConfigurationError(f"{setting}={shown_path(directory)}: cannot be created: {error.strerror}") from error
+        raise ConfigurationError(
+            f"{setting}={shown_path(directory)}: cannot be created: {error.strerror}: give a path where this user may "
+            "make a directory"
+        ) from error
 
 
 def _make_directory(path: Path) -> None:

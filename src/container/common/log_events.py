@@ -16,8 +16,8 @@ from container.common.loggers import prints_json, report
 LIMIT_COUNT = 20
 """Records of one event that are logged within :data:`LIMIT_S`; the next one says how many were left out."""
 LIMIT_S = 10.0
-WAIT_FIRST_S = 5
-WAIT_INTERVAL_S = 30
+_WAIT_FIRST_S = 5
+_WAIT_INTERVAL_S = 30
 
 _NS_PER_S = 1_000_000_000
 
@@ -95,16 +95,19 @@ class WaitLog:
         self._begin_ns: int | None = None
         self._next_ns = 0
 
-    def tick(self, what: str | None, now_ns: int) -> None:
-        """Say what is waited for now, None for nothing, on a monotonic clock in nanoseconds. Never raise."""
+    def tick(self, what: str | None, now_ns: int) -> int:
+        """Say what is waited for now, None for nothing, on a monotonic clock in nanoseconds. Never raise.
+
+        Returns:
+            When the wait is logged next if it lasts, on the same clock (ns): no call before that logs anything.
+        """
         if what is None:
             self._begin_ns = None
         elif self._begin_ns is None:
-            self._begin_ns, self._next_ns = now_ns, now_ns + WAIT_FIRST_S * _NS_PER_S
+            self._begin_ns, self._next_ns = now_ns, now_ns + _WAIT_FIRST_S * _NS_PER_S
         elif now_ns >= self._next_ns:
-            self._next_ns = now_ns + WAIT_INTERVAL_S * _NS_PER_S
+            self._next_ns = now_ns + _WAIT_INTERVAL_S * _NS_PER_S
             waited_s = (now_ns - self._begin_ns) // _NS_PER_S
-            fields = {"source": self._source, "what": what, "waited_s": waited_s}
             report(
                 "warning",
                 "%s: still waiting for %s after %d s",
@@ -112,8 +115,9 @@ class WaitLog:
                 what,
                 waited_s,
                 event="waiting",
-                fields=fields,
+                fields={"source": self._source, "what": what, "waited_s": waited_s},
             )
+        return self._next_ns
 
 
 def log_started(source: str, text: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from container.common.error_texts import message_of, shorten
-from container.common.values import shown
+from container.common.values import shown, suggestion
 from container.errors import ConfigurationError
 
 _MESSAGE_LENGTH = 500
@@ -37,11 +37,13 @@ def load_object(path: str, setting: str) -> Any:
     """
     module_name, colon, names = path.partition(":") if isinstance(path, str) else ("", "", "")
     if not colon or not module_name or not names:
-        raise ConfigurationError(f"{setting}={shown(path)}: must be package.module:Name")
+        module_name, dot, names = path.rpartition(".") if isinstance(path, str) else ("", "", "")
+        likely = f": did you mean {shown(f'{module_name}:{names}')}?" if dot and not colon and names.istitle() else ""
+        raise ConfigurationError(f"{setting}={shown(path)}: must be package.module:Name{likely}")
     try:
         found: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # SystemExit of a module that is a script
-        hint = _hint(module_name) if isinstance(error, ModuleNotFoundError) else ""
+        hint = _import_hint(module_name, error) if isinstance(error, ModuleNotFoundError) else ""
         raise ConfigurationError(
             f"{setting}={shown(path)}: module {shown(module_name)[1:-1]} cannot be imported: "
             f"{type(error).__name__}: {_plain(error)}{_place(error)}{hint}"
@@ -51,7 +53,8 @@ def load_object(path: str, setting: str) -> Any:
             found = getattr(found, name)
         except Exception:  # also of a name that is no text in UTF-8
             raise ConfigurationError(
-                f"{setting}={shown(path)}: {shown(module_name)[1:-1]} has no {shown(names)[1:-1]}{_hint(module_name)}"
+                f"{setting}={shown(path)}: {shown(module_name)[1:-1]} has no {shown(names)[1:-1]}"
+                f"{_hint(module_name) or f': {_nearest(name, found)}'}"
             ) from None
     return found
 
@@ -76,6 +79,18 @@ def create_object(path: str, setting: str) -> Any:
 def _hint(module_name: str) -> str:
     is_ours = module_name.partition(".")[0] == "container"
     return ": container is this package, which hides a module or folder of yours: rename that" if is_ours else ""
+
+
+def _import_hint(module_name: str, error: ModuleNotFoundError) -> str:
+    hint = _hint(module_name)
+    if not hint and error.name == module_name.partition(".")[0]:
+        return ": start in the directory that has it, or add that to PYTHONPATH"
+    return hint
+
+
+def _nearest(name: str, found: object) -> str:
+    names = [each for each in getattr(found, "__dict__", ()) if not each.startswith("_")]
+    return suggestion(name, names, getattr(found, "__file__", None) or "its source")
 
 
 def _place(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 from container.aeron.media_driver import MediaDriver
 from container.api import ClusteredService
@@ -23,11 +24,11 @@ from container.clustered_service_container import ClusteredServiceContainer
 from container.common import forks
 from container.common.directories import created_directory
 from container.common.error_texts import message_of
-from container.common.values import shown
+from container.common.values import is_path, shown
 from container.consensus.consensus_module import ConsensusModule
 from container.consensus.consensus_module_context import ConsensusModuleContext
 from container.context import Context
-from container.errors import ClusterError, ConfigurationError, TimedOutError
+from container.errors import AgentInterrupted, ClusterError, ConfigurationError, TimedOutError
 from container.files.names import CNC_FILE_NAME
 from container.node.directory_lock import DirectoryLock
 from container.node.shared_thread import Part, SharedContext, SharedThread
@@ -157,10 +158,11 @@ class ClusterNode:
             on_end: called on the thread of each part that has ended.
 
         Raises:
-            ConfigurationError: a bad setting, no service, a port that is in use, or a directory that cannot be made.
+            ConfigurationError: a bad setting, no service, or a directory that cannot be made.
             AeronError, MarkFileError: another node runs on the directory; or something was killed there less than 10
                 seconds ago that was no node of this machine.
-            ClusterError: a part ended while it started; the cause is the failure of the first that did.
+            ClusterError: a port cannot be had, or a part ended while it started; the cause is the failure of the first
+                that did, unless ``record_error_messages`` is false.
             TimedOutError: it does not lead in time.
             ContainerError, OSError: a part cannot be made, see their ``launch()``.
         """
@@ -171,6 +173,7 @@ class ClusterNode:
         check_parts({"archive": archive, "consensus_module": consensus_module, "container": container}, _OWN_SETTINGS)
         check_ports(host, port)
         is_temporary = directory is None
+        check_paths(directory=directory, aeron_dir=aeron_dir)
         where = Path(
             tempfile.mkdtemp(prefix="aeron-node-")
             if directory is None
@@ -295,14 +298,21 @@ class ClusterNode:
         while not agent.has_leader or self._has_ended.is_set():
             if self._has_ended.wait(_POLL_S):
                 self.close()  # the others end as well: one of them may have the cause
-                failures = [part.failure for part in self._ended if part.failure is not None]
+                failures = [each for each in (part.failure for part in self._ended) if _is_cause(each)]
                 if not failures and self.failure is not None:
                     failures = [self.failure]
                 is_shown = self.has_error_messages
                 reasons = "; ".join([message_of(each, is_shown=is_shown) for each in failures]) or "closed"
-                raise ClusterError(f"the node ended while it started: {reasons}") from next(iter(failures), None)
+                raise ClusterError(f"the node ended while it started: {reasons}") from self._shown_cause(*failures)
             if time.monotonic() > end:
                 raise TimedOutError(f"the node does not lead after {timeout:g} s: its service replays, or waits")
+
+    def _shown_cause(self, *failures: BaseException | None) -> BaseException | None:
+        """The first of these, unless its message may not be shown: whoever prints the error prints its cause as well.
+
+        Its part has logged it, and where it was raised.
+        """
+        return next(iter(failures), None) if self.has_error_messages else None
 
     def take_snapshot(self, timeout: float = _SNAPSHOT_TIMEOUT_S) -> None:
         """Have services and consensus module take a snapshot, and wait for it; the next start begins there.
@@ -326,7 +336,7 @@ class ClusterNode:
         while not is_requested or agent.snapshot_count == before:
             is_requested = is_requested or agent.request_snapshot()
             if self._has_ended.wait(_POLL_S):
-                raise ClusterError("the node has ended: no snapshot was taken") from self.failure
+                raise ClusterError("the node has ended: no snapshot was taken") from self._shown_cause(self.failure)
             if time.monotonic() > end:
                 state = "asked for and not taken" if is_requested else "not asked for: another request is in progress"
                 raise TimedOutError(f"a snapshot was {state} after {timeout:g} s")
@@ -457,26 +467,47 @@ def of_both(consensus_module: Mapping[str, Any]) -> dict[str, Any]:
     return {name: consensus_module[name] for name in OF_BOTH if name in consensus_module}
 
 
+def check_paths(**paths: str | os.PathLike[str] | None) -> None:
+    """Raise ConfigurationError for what is given and no path."""
+    for name, path in paths.items():
+        if path is not None and not is_path(os.fspath(path) if isinstance(path, os.PathLike) else path):
+            raise ConfigurationError(f"{name}={shown(path)}: must be a path in UTF-8, not empty and without NUL")
+
+
 def check_ports(host: str, port: int) -> None:
-    """Raise ConfigurationError unless the ports of a node can be had."""
+    """Raise ConfigurationError for what is no host or port, and ClusterError when the ports cannot be had now.
+
+    A later start may have them: a name server answers again, or another process has ended.
+    """
     if type(port) is not int or not 0 < port <= _PORT_MAX - PORT_COUNT + 1:
         raise ConfigurationError(
             f"port={shown(port)}: must be a whole number from 1 to {_PORT_MAX - PORT_COUNT + 1}: the "
             f"{PORT_COUNT - 1} ports after it are used as well"
         )
-    if not isinstance(host, str):
+    if not isinstance(host, str) or not host or "\0" in host:
         raise ConfigurationError(f"host={shown(host)}: must be a name or an address of this machine")
     for each in range(port, port + PORT_COUNT):
         try:
             family, kind, protocol, _name, address = socket.getaddrinfo(host, each, type=socket.SOCK_DGRAM)[0]
             with socket.socket(family, kind, protocol) as taken:
                 taken.bind(address)
-        except (OSError, ValueError) as error:  # ValueError: a name that is none
-            reason = error.strerror if isinstance(error, OSError) else message_of(error)
-            raise ConfigurationError(
-                f"host={shown(host)} port={port}: UDP port {each} cannot be had: {reason}; give a host of this "
-                f"machine, and a port with {PORT_COUNT - 1} free ones after it"
+        except ValueError as error:
+            raise ConfigurationError(f"host={shown(host)}: is no name of a host: {message_of(error)}") from error
+        except OSError as error:
+            fix = "give a name or an address of this machine"
+            if error.errno == errno.EADDRINUSE:
+                fix = f"end the process that has it, or give another port, with {PORT_COUNT - 1} free ones after it"
+            elif error.errno == errno.EACCES:
+                fix = "give a port from 1024 on"
+            raise ClusterError(
+                f"host={shown(host)} port={port}: UDP port {each} cannot be had: {error.strerror}; {fix}"
             ) from error
+
+
+def _is_cause(failure: BaseException | None) -> TypeGuard[BaseException]:
+    """Whether a failure is one of its own: the end of another part brings the others to an end."""
+    is_consequence = isinstance(failure, AgentInterrupted) or getattr(failure, "is_expected", False)
+    return failure is not None and not is_consequence
 
 
 launch_node = ClusterNode.launch

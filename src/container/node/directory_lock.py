@@ -45,7 +45,8 @@ class Owner(NamedTuple):
 class DirectoryLock:
     """Keeps other nodes out of a directory, also while a long callback keeps the mark files from being refreshed.
 
-    Raises MarkFileError when another node has it. On a file system without locks, mark files alone keep others out.
+    Raises ConfigurationError when it cannot be made, and MarkFileError when another node has it. On a file system
+    without locks, mark files alone keep others out.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from container.api import ClusteredService
 from container.clustered_service_container import ClusteredServiceContainer
 from container.common.directories import created_directory
+from container.common.error_texts import message_of
 from container.common.loggers import report
 from container.common.values import shown, suggestion
 from container.context import Context
@@ -21,20 +22,24 @@ from container.node.cluster_node import (
     PORT_COUNT,
     aeron_dir_of,
     check_parts,
+    check_paths,
     check_ports,
     of_both,
 )
 from container.node.directory_lock import DirectoryLock
+from container.operate.answers import NoFactsError
+from container.operate.status import read_status
 from container.service.service_handler import ServiceHandler
 from container.settings.archive_table import ArchiveSettings
 from container.settings.consensus_module_table import ConsensusModuleSettings
 from container.settings.driver_table import DriverSettings
-from container.settings.setting import table_of
+from container.settings.java_properties import JAVA_PROPERTIES
+from container.settings.setting import Setting, table_of
+from container.settings.sources import parse_text
 from container.testing.java import AERON_FLAGS, java_command, resolve_jar
 from container.testing.process import Process
 
 _MAIN_CLASS = "io.aeron.cluster.ClusteredMediaDriver"
-_NATIVE_ONLY = ("library",)
 _IDLE_STRATEGIES = {"noop": "noop", "busy_spin": "spin", "yield": "yield", "backoff": "backoff"}
 _HELP = "docs/consensus-module.md"
 _INVOKER = "INVOKER"
@@ -56,6 +61,7 @@ class JavaNode:
         self._containers: list[ClusteredServiceContainer] = []
         self._closing = ExitStack()
         self._is_closed = threading.Event()
+        self._has_ended = threading.Event()
         self._close_guard = threading.RLock()  # a signal handler may close it while its thread does
         self._is_jvm_told_to_end = False
 
@@ -71,16 +77,17 @@ class JavaNode:
         on_end: Callable[[], object],
         **settings: Mapping[str, Any],
     ) -> JavaNode:
-        """Start the JVM, and the containers, which wait for it.
+        """Start the JVM and the containers, and return once the node leads and serves clients.
 
         Args:
             services, directory, host, port, aeron_dir: as for :meth:`ClusterNode.launch`.
-            on_ready: called when all is started, just before it is returned; what it raises closes the node.
+            on_ready: called when it leads, just before it is returned; what it raises closes the node.
             on_end: called on another thread when the JVM or a container has ended.
             settings: by part, ``driver``, ``archive``, ``consensus_module`` and ``container``: settings by name.
 
         Raises:
             ConfigurationError: a setting that Java's node does not have, or a value that it does not take.
+            ClusterError: a port cannot be had, or the JVM or a container ended while it started.
             MarkFileError: another node runs on the directory.
             JavaError: there is no Java, or no jar of Aeron; the environment variable AERON_JAR names one.
             ContainerError, OSError: a container cannot be made, see :meth:`ClusteredServiceContainer.launch`.
@@ -92,6 +99,7 @@ class JavaNode:
                     f'{part}: leave out threading_mode="{_INVOKER}": nobody invokes the parts of Java\'s node'
                 )
         check_ports(host, port)
+        check_paths(directory=directory, aeron_dir=aeron_dir)
         where = Path(created_directory("directory", directory))
         name = f"[{host}]" if ":" in host else host
         endpoints = [f"{name}:{each}" for each in range(port, port + PORT_COUNT)]
@@ -101,6 +109,7 @@ class JavaNode:
             node._start_jvm(len(services), settings)
             for service_id, service in enumerate(services):
                 node._start_container(service, service_id, settings)
+            node._await_leader()
             on_ready()
         except BaseException:
             node.close()
@@ -122,9 +131,9 @@ class JavaNode:
             "aeron.cluster.ingress.ipc.allowed": "true",
             "aeron.cluster.replication.channel": f"aeron:udp?endpoint={any_port}",
             "aeron.cluster.service.count": str(service_count),
-            **_properties("driver", settings, _names(DriverSettings)),
-            **_properties("archive", settings, _names(ArchiveSettings)),
-            **_properties("consensus_module", settings, _names(ConsensusModuleSettings)),
+            **_properties("driver", settings, table_of(DriverSettings)),
+            **_properties("archive", settings, table_of(ArchiveSettings)),
+            **_properties("consensus_module", settings, table_of(ConsensusModuleSettings)),
         }
         command = java_command(_MAIN_CLASS, [resolve_jar()], properties=properties, flags=AERON_FLAGS)
         self._jvm = Process("java-node", command, directory=self.directory)
@@ -146,7 +155,7 @@ class JavaNode:
             **of_both(settings.get("consensus_module", {})),
             **settings.get("container", {}),
         }
-        container = ClusteredServiceContainer(Context(service, **where), on_end=self._on_end)
+        container = ClusteredServiceContainer(Context(service, **where), on_end=self._part_ended)
         self._closing.callback(container.close)
         self._containers.append(container)
         container.start()
@@ -154,8 +163,26 @@ class JavaNode:
     def _watch(self) -> None:
         while not self._is_closed.wait(_POLL_S):
             if not self._jvm.is_running:
-                self._on_end()
+                self._part_ended()
                 return
+
+    def _part_ended(self) -> None:
+        self._has_ended.set()
+        self._on_end()
+
+    def _await_leader(self) -> None:
+        while not self._is_leader():
+            if self._has_ended.wait(_POLL_S):
+                failure = self.failure
+                reason = "closed" if failure is None else message_of(failure, is_shown=self.has_error_messages)
+                raise ClusterError(f"the node ended while it started: {reason}") from failure
+
+    def _is_leader(self) -> bool:
+        try:
+            found = read_status(self.directory / "cluster")
+        except NoFactsError:  # the JVM has not begun
+            return False
+        return (found.pid, found.role, found.election_state) == (self.pid, "LEADER", "CLOSED")
 
     @property
     def pid(self) -> int:
@@ -203,18 +230,20 @@ class JavaNode:
         self.close()
 
 
-def _names(kind: type) -> dict[str, str]:
-    """The system property of each setting."""
-    return {name: setting.property for name, setting in table_of(kind).items() if name not in _NATIVE_ONLY}
-
-
-def _properties(part: str, settings: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]) -> dict[str, str]:
+def _properties(part: str, settings: Mapping[str, Mapping[str, Any]], table: Mapping[str, Setting]) -> dict[str, str]:
+    """The settings of a part as system properties; quantities as numbers, as Java takes no unit for some of them."""
+    names = {name: setting.property for name, setting in table.items() if setting.property in JAVA_PROPERTIES}
     found = {}
     for name, value in settings.get(part, {}).items():
         if name not in names:
             raise ConfigurationError(
                 f"{part}: Java's node has no setting {shown(name)}: {suggestion(name, names, _HELP)}"
             )
+        if table[name].unit and isinstance(value, str):
+            try:
+                value = parse_text(table[name], value)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{part}: {name}={shown(value)}: {error}") from None
         if name == "idle_strategy":
             if value not in _IDLE_STRATEGIES:
                 raise ConfigurationError(

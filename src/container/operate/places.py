@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from container.common.regular_files import read_regular
+from container.common.values import is_path, shown
+from container.errors import ConfigurationError
 from container.files.names import CATALOG_NAME, NODE_STATE_NAME, RECORDING_LOG_NAME
 from container.operate.answers import NoFactsError
 
@@ -14,6 +17,21 @@ _LINK_FILE = "cluster-mark.lnk"
 _CLUSTER_FILES = (MARK_FILE, _LINK_FILE, RECORDING_LOG_NAME, NODE_STATE_NAME)
 _SERVICE_PREFIX, _DATA_SUFFIX, _LINK_SUFFIX = "cluster-mark-service-", ".dat", ".lnk"
 _LINK_LENGTH_MAX = 16 * 1024
+
+
+def directory_of_environment(variables: Sequence[str]) -> Path:
+    """Return the directory that the first of some environment variables names.
+
+    Raises:
+        ConfigurationError: none is set, or it has what is no path.
+    """
+    for variable in variables:
+        text = os.environ.get(variable)
+        if text:
+            if not is_path(text):
+                raise ConfigurationError(f"{variable}={shown(text)}: must be a path in UTF-8, without NUL")
+            return Path(text)
+    raise ConfigurationError(f"name a directory, or set {' or '.join(variables)}")
 
 
 def find_cluster_dir(path: Path) -> Path:
@@ -47,7 +65,8 @@ def _find(path: Path, names: tuple[str, ...], what: str) -> Path:
     if len(found) > 1:
         raise NoFactsError(f"{path} has several below it, name one: {', '.join(each.name for each in found)}")
     if not found:
-        raise NoFactsError(f"{path} is not {what}: it has none of {', '.join(names)}, nor is one right below it")
+        missing = f"none of {', '.join(names)}" if len(names) > 1 else f"no {names[0]}"
+        raise NoFactsError(f"{path} is not {what}: it has {missing}, nor has a directory right below it")
     return found[0]
 
 

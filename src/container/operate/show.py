@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from io import StringIO
+from io import StringIO, TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,6 +36,8 @@ def write_text(facts: Facts) -> None:
     from rich.console import Console
 
     if sys.stdout.isatty():
+        if isinstance(sys.stdout, TextIOWrapper):  # a terminal may know fewer characters than the name of a directory
+            sys.stdout.reconfigure(errors="backslashreplace")
         _print(Console(highlight=False, markup=False, emoji=False), facts)
         return
     page = StringIO()

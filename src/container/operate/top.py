@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
+from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Static
 
@@ -48,6 +49,24 @@ class Confirmation(ModalScreen[bool]):
     def action_answer(self, answer: bool) -> None:
         """End with the answer."""
         self.dismiss(answer)
+
+
+class Looked(Message):
+    """All nodes were read; and for each how many timers its latest snapshot has, where that is known."""
+
+    def __init__(self, found: list[NodeSample], timer_counts: dict[Path, int | None]) -> None:
+        super().__init__()
+        self.found = found
+        self.timer_counts = timer_counts
+
+
+class Acted(Message):
+    """An action has ended, as a text says."""
+
+    def __init__(self, text: str, is_done: bool) -> None:
+        super().__init__()
+        self.text = text
+        self.is_done = is_done
 
 
 class TopApp(App[None]):
@@ -117,21 +136,23 @@ class TopApp(App[None]):
             counts = {each.path: self._timers_in_snapshot(each) for each in found}
         finally:
             self._is_looking = False
-        self._call(self.show, found, counts)
+        self._report(Looked(found, counts))
 
-    def _call(self, function: Callable[..., object], *arguments: Any, **named: Any) -> None:
-        """Call a function on the view's own thread, unless it has ended meanwhile."""
-        if self.is_running:
-            with suppress(RuntimeError):
-                self.call_from_thread(function, *arguments, **named)
+    def _report(self, message: Message) -> None:
+        """Give what a thread has found to the view, without waiting for it: it may be ending."""
+        with suppress(RuntimeError):  # the event loop is closed
+            self.post_message(message)
 
-    def show(self, found: list[NodeSample], timer_counts: dict[Path, int | None]) -> None:
-        """Show what was read."""
+    def on_looked(self, message: Looked) -> None:
+        """Show what was read, unless the view is ending."""
+        if not self.is_running:
+            return
+        found = message.found
         now_s = time.monotonic()
         shown = rows(found, self._committed, now_s - self._seen_s)
         self._committed = {each.path: at for each in found if (at := commit_position(each)) is not None}
         self._seen_s, self._found = now_s, found
-        self._counts = timer_counts
+        self._counts = message.timer_counts
         table = self.query_one(DataTable)
         chosen = table.cursor_row
         table.clear()
@@ -148,7 +169,8 @@ class TopApp(App[None]):
 
     def on_data_table_row_highlighted(self, _event: DataTable.RowHighlighted) -> None:
         """Another node was chosen."""
-        self._show_details()
+        if self.is_running:
+            self._show_details()
 
     def _show_details(self) -> None:
         chosen = self.chosen()
@@ -225,8 +247,13 @@ class TopApp(App[None]):
             is_done, text = result.is_done, f"{word}: done" if result.is_done else f"{word}: {result.reason}"
         except (ContainerError, OSError, MemoryError) as error:
             is_done, text = False, f"{word}: {error}"
-        self._call(self.notify, text, severity="information" if is_done else "error", timeout=10)
-        self._call(self.look)
+        self._report(Acted(text, is_done))
+
+    def on_acted(self, message: Acted) -> None:
+        """Show what became of an action, and look at once, unless the view is ending."""
+        if self.is_running:
+            self.notify(message.text, severity="information" if message.is_done else "error", timeout=10)
+            self.look()
 
 
 def _cells(row: NodeRow) -> list[Text]:

@@ -480,7 +480,7 @@ def _find_directories(directory: Path, archive_dir: Path | None) -> tuple[Path |
         archive = _only(directory, _search(places, (CATALOG_NAME,)), "archive", "archive_dir")
     if archive is None or not is_there(archive / CATALOG_NAME):
         raise RecordingUnavailableError(
-            f"there is no {CATALOG_NAME} here, below, or beside: name its directory with archive_dir",
+            f"there is no {CATALOG_NAME} here, below, or beside: give its directory, or name that with archive_dir",
             file=str(archive or directory),
         )
     return cluster, archive

@@ -6,7 +6,8 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.api import ClusteredService, CloseReason, Role, TimeUnit
-from container.common.callbacks import code_flags, signature_text, takes
+from container.common.callbacks import code_flags, signature_text, takes, warn_of_unused_methods
+from container.common.loggers import report
 from container.common.sealed cimport seal
 from container.errors import ConfigurationError
 from container.service.cluster cimport Cluster
@@ -108,6 +109,7 @@ def check_service(service):
             raise ConfigurationError(f"{type(service).__name__} has no callback {name}(): derive it from "
                                      "container.ClusteredService")
         _check_callback(f"{type(service).__name__}.{name}", callback, name, parameters)
+    warn_of_unused_methods(type(service), _CALLBACKS)
 
 
 def _check_callback(where, callback, name, parameters):
@@ -201,7 +203,11 @@ cdef class PythonServiceHandler(ServiceHandler):
         return 0
 
     cdef int on_take_snapshot(self, SnapshotPublication snapshot_publication) except? -1:
-        self.service.on_take_snapshot(snapshot_publication)
+        callback = self.service.on_take_snapshot
+        if getattr(callback, "__func__", None) is ClusteredService.on_take_snapshot:
+            report("warning", "%s has no on_take_snapshot: this snapshot holds no state, and a start from it begins "
+                   "empty. Define it; `pass` is enough for a service without state", type(self.service).__name__)
+        callback(snapshot_publication)
         return 0
 
     cdef int on_role_change(self, int32_t new_role) except? -1:

@@ -6,6 +6,7 @@ They count in this order. Everything is validated at once, and every bad value i
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ _OWN_VARIABLES = (
 )
 _VARIABLE_PREFIXES = ("AERON_CLUSTER_", "AERON_ARCHIVE_")
 _PROPERTY_PREFIXES = ("aeron.", "cluster.")
+_AGENT_PREFIX = "aeron.event."  # of Java's agent, which logs events: no part of a node reads them
 _IDLE_STRATEGY_CLASSES = {
     "org.agrona.concurrent.BackoffIdleStrategy": "backoff",
     "org.agrona.concurrent.BusySpinIdleStrategy": "busy_spin",
@@ -50,8 +52,12 @@ _SETTINGS_PAGE = "docs/settings.md"
 _NAME_LENGTH_MAX = 200
 _SIZE_FACTORS = {"k": 1024, "m": 1024**2, "g": 1024**3, "": 1}
 _NS_PER_MS = 1_000_000
-_FILE_LENGTH_MAX = 1024 * 1024
+_FILE_LENGTH_MAX = 64 * 1024
+_NAME_PARTS_MAX = 16
 _UNKNOWN_SHOWN = 10
+# Python's reader of TOML takes a minute for a name of some ten thousand parts, and ever more for longer ones.
+_NAME_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?)"""
+_NAME_PARTS = re.compile(rf"(?:{_NAME_PART}[ \t]*+\.[ \t]*+)++|{_NAME_PART}")
 
 _warned: set[str] = set()
 """Names that were warned about, each once in a process."""
@@ -340,11 +346,14 @@ def settings_of_properties(
     others = set(properties).difference(_own_properties())
     if others:
         known = {*_own_properties(), *_java_properties()}
-        _raise_unknown("property", sorted(others - known), f" in config file {path}", known, _FROM_JAVA)
+        unknown = sorted(name for name in others - known if not name.startswith(_AGENT_PREFIX))
+        _raise_unknown("property", unknown, f" in config file {path}", known, _FROM_JAVA)
         idle = sorted(others - _warned)
         if idle:
             _warned.update(idle)
-            report("warning", "config file %s: no effect here have %s: see %s", path, ", ".join(idle), _FROM_JAVA)
+            report(
+                "warning", "config file %s: these have no effect here: %s: see %s", path, ", ".join(idle), _FROM_JAVA
+            )
     return {
         names[each]: Given(value, f" from {each} in {path}", isinstance(value, str))
         for each, value in properties.items()
@@ -421,11 +430,22 @@ def _read(given_path: object, source: str) -> tuple[bytes, str]:
 
 def _parse_toml(content: bytes, path: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(content.decode())
+        text = content.decode()
+        _check_names(text, path)
+        return tomllib.loads(text)
     except RecursionError:
         raise ConfigurationError(f"config file {path} is not TOML: its values are nested too deep") from None
     except ValueError as error:  # also a number of too many digits, and what is not UTF-8
         raise ConfigurationError(f"config file {path} is not TOML: {error}") from error
+
+
+def _check_names(text: str, path: str) -> None:
+    """Refuse TOML that has a name of very many parts."""
+    for found in _NAME_PARTS.finditer(text):
+        name = found[0]
+        if name.count(".") >= _NAME_PARTS_MAX and len(re.findall(_NAME_PART, name)) >= _NAME_PARTS_MAX:
+            text = shown(name)
+            raise ConfigurationError(f"config file {path}: {text} has more than {_NAME_PARTS_MAX} parts: shorten it")
 
 
 def _refuse_unknown(

@@ -66,6 +66,26 @@ class _Record(NamedTuple):
         return [getattr(value, name) for name in self.names]
 
 
+def column_fields(
+    decoder: str, named: Sequence[tuple[str, pa.DataType]], view_columns: Sequence[str]
+) -> list[pa.Field]:
+    """The columns of what a decoder gives, with ``payload_`` before the names that a view has, and its errors.
+
+    Raises:
+        ConfigurationError: two have the same name. Spark does not distinguish upper from lower case in names.
+    """
+    taken = {name.lower() for name in (*view_columns, ERROR_COLUMN)}
+    fields = []
+    for name, arrow in named:
+        column = f"{_CLASH_PREFIX}{name}" if name.lower() in taken else name
+        if column.lower() in taken:
+            raise ConfigurationError(f"{_SETTING}={decoder!r}: two columns would be named {column!r}; rename a field")
+        taken.add(column.lower())
+        fields.append(pa.field(column, arrow, metadata={"comment": f"{name} of the payload, by {decoder}"}))
+    error = "why the payload did not decode; null when it did"
+    return [*fields, pa.field(ERROR_COLUMN, pa.string(), metadata={"comment": error})]
+
+
 class PayloadDecoder:
     """Decodes payloads with what ``package.module:name`` names.
 
@@ -92,9 +112,7 @@ class PayloadDecoder:
         self._decode, result = _decode_function(path, found)
         self._records = _records(path, result)
         self._is_union = len(self._records) > 1
-        self.fields = self._make_fields(path, set(view_columns))
-
-    def _make_fields(self, path: str, taken: set[str]) -> list[pa.Field]:
+        self._path, self._view_columns = path, view_columns
         if self._is_union:
             named = [(_snake_case(record.cls.__name__), _struct(record)) for record in self._records]
         else:
@@ -102,17 +120,11 @@ class PayloadDecoder:
             named = [
                 (name, conversion.arrow) for name, conversion in zip(record.names, record.conversions, strict=True)
             ]
-        # Spark does not tell upper from lower case in names.
-        taken = {name.lower() for name in (*taken, ERROR_COLUMN)}
-        fields = []
-        for name, arrow in named:
-            column = f"{_CLASH_PREFIX}{name}" if name.lower() in taken else name
-            if column.lower() in taken:
-                raise ConfigurationError(f"{_SETTING}={path!r}: two columns would be named {column!r}; rename a field")
-            taken.add(column.lower())
-            fields.append(pa.field(column, arrow, metadata={"comment": f"{name} of the payload, by {path}"}))
-        error = "why the payload did not decode; null when it did"
-        return [*fields, pa.field(ERROR_COLUMN, pa.string(), metadata={"comment": error})]
+        self.fields = column_fields(path, named, view_columns)
+
+    def __reduce__(self) -> tuple[type[PayloadDecoder], tuple[str, Sequence[str]]]:
+        """Send where it is found: an executor imports it."""
+        return type(self), (self._path, self._view_columns)
 
     def decode(self, payloads: pa.Array) -> list[pa.Array]:
         """One array for each of :attr:`fields`, with a value for each payload; a null payload gives nulls only."""

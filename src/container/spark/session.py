@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from container.common.java import JavaError, find_java
 from container.errors import ConfigurationError
-from container.spark.source import ClusterDataSource
+from container.spark.source import KEEPS_FILTERS_APART, ClusterDataSource
 
 DEFAULT_MASTER = "local[*]"
 
@@ -19,11 +19,12 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``aeron.cluster`` known to a session, and let Spark push filters down to Python sources.
+    """Make the format ``aeron.cluster`` known to a session, and let a Spark that does it right push filters down.
 
     Each executor needs this package, with its compiled modules, for the Python that runs the workers.
     """
-    spark.conf.set(_PUSHDOWN, "true")
+    if KEEPS_FILTERS_APART:
+        spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(ClusterDataSource)
 
 
@@ -71,7 +72,6 @@ def _settings(master: str) -> dict[str, str]:
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(python_path),
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
-        _PUSHDOWN: "true",
     }
     if master.startswith("local"):
         # Not the host's name, which a machine need not be able to resolve.

@@ -35,13 +35,17 @@ from container.recordings.commit import end_texts, with_others
 from container.recordings.identity import log_identity
 from container.recordings.member import AUDIT, tolerates
 from container.recordings.message_reader import MessageReader
+from container.spark.decoders import Decoder, make_decoder
 from container.spark.filters import narrow
 from container.spark.offsets import MemberOffset, format_offset, parse_offset
 from container.spark.options import SourceOptions, parse_options
-from container.spark.payloads import PAYLOAD_COLUMN, PayloadDecoder
+from container.spark.payloads import PAYLOAD_COLUMN
 
 FORMAT = "aeron.cluster"
 ERROR_COLUMN = "error"
+KEEPS_FILTERS_APART = hasattr(DataSourceReader, "pushLimit")
+"""Whether this Spark keeps what was planned for a query's filters with that query. Those before it, 4.1 to 4.3, keep it
+with the DataFrame: the next query of the same DataFrame, if it has no filters, reads only what they let through."""
 _FRAME_ALIGNMENT = 32
 _log = logging.getLogger(__name__)
 
@@ -100,14 +104,14 @@ def spark_schema(columns: pa.Schema) -> StructType:
     return converted
 
 
-def payload_decoder(options: SourceOptions) -> PayloadDecoder | None:
+def payload_decoder(options: SourceOptions) -> Decoder | None:
     """The decoder of the payloads, if the options name one."""
     if options.decoder is None:
         return None
     names = schema(options.view, member_column=True).names
     if PAYLOAD_COLUMN not in names:
         raise ConfigurationError(f"decoder: the view {options.view!r} has no column {PAYLOAD_COLUMN!r} to decode")
-    return PayloadDecoder(options.decoder, names)
+    return make_decoder(options.decoder, names)
 
 
 class ClusterPartition(InputPartition):
@@ -195,10 +199,10 @@ class _Rows:
         unknown = [name for name in columns.fieldNames() if name not in known]
         if unknown:
             raise ConfigurationError(f"the view {options.view!r} has no column {', '.join(map(repr, unknown))}")
-        #: Whether payloads are decoded at all: not for a query that asks for other columns only.
-        self._decodes = any(name in decoded for name in columns.fieldNames())
+        #: None for a query that asks for other columns only.
+        self._decoder = decoder if any(name in decoded for name in columns.fieldNames()) else None
         self._read = [name for name in columns.fieldNames() if name not in decoded]
-        if self._decodes and PAYLOAD_COLUMN not in self._read:
+        if self._decoder is not None and PAYLOAD_COLUMN not in self._read:
             self._read.append(PAYLOAD_COLUMN)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -209,7 +213,8 @@ class _Rows:
             yield pa.RecordBatch.from_pylist([{name: row.get(name) for name in wanted.names}], schema=wanted)
         if not isinstance(partition, ClusterPartition):
             return
-        decoder = payload_decoder(self._options) if self._decodes else None
+        decoder = self._decoder
+        failures = _Failures()
         batches = read_partition(
             partition.value, filters=partition.filters, batch_rows=self._options.batch_rows, columns=self._read
         )
@@ -217,9 +222,31 @@ class _Rows:
             arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
             if decoder is not None:
                 decoded = decoder.decode(arrays[PAYLOAD_COLUMN])
+                failures.add(decoded[-1])
                 arrays.update(zip((field.name for field in decoder.fields), decoded, strict=True))
             columns = [_as(arrays[field.name], field.type) for field in wanted]
             yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+        failures.warn()
+
+
+class _Failures:
+    """Counts the payloads of a task that did not decode."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._first = ""
+
+    def add(self, errors: pa.Array) -> None:
+        """Count those of a batch by its column of errors."""
+        count = len(errors) - errors.null_count
+        if count and not self._count:
+            self._first = errors.drop_null()[0].as_py()
+        self._count += count
+
+    def warn(self) -> None:
+        """Log how many there were."""
+        if self._count:
+            _log.warning("%d payloads did not decode; the first: %s", self._count, self._first)
 
 
 def _as(array: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -234,10 +261,16 @@ class ClusterReader(DataSourceReader):
         self._rows = _Rows(options, columns)
         self._filters: Filters | None = Filters()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802
-        """Leave out what no filter lets through; Spark evaluates the filters again on what is left."""
+    def narrow(self, filters: list[Filter]) -> None:
+        """Leave out what no filter lets through, as far as that can be known before it is read."""
         self._filters = narrow(self._options.view, filters)
-        yield from filters
+
+    if KEEPS_FILTERS_APART:
+
+        def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802
+            """Narrow to the filters; Spark evaluates them again on what is left."""
+            self.narrow(filters)
+            yield from filters
 
     def partitions(self) -> list[InputPartition]:
         """One for each term and segment of each member, as far as the filters let rows through."""

@@ -32,6 +32,7 @@ __all__ = [
     "java_version",
     "resolve_ecj_jar",
     "resolve_jar",
+    "resolve_sbe_jar",
 ]
 
 _log = logging.getLogger(__name__)
@@ -89,6 +90,14 @@ _ECJ_JAR = _Jar(
     "05cc22a24e7982970f63a405fc6c820bc80b806f27f3c5a6236fc475f8f7152b",
 )
 
+# Real Logic's own tools for SBE, beside which payloads are decoded in our tests.
+_SBE_JAR = _Jar(
+    "uk.co.real-logic",
+    "sbe-tool",
+    "1.38.1",
+    "fa3fbba1fee169d03b82a659dfb4f3e1a996cc0936a818901ec9bc40d512f374",
+)
+
 
 def find_javac(minimum: int = JAVA_VERSION_MIN) -> Path | None:
     """Return the ``javac`` beside the ``java`` of :func:`find_java`, else one on ``PATH``, else ``None``.
@@ -142,6 +151,15 @@ def resolve_ecj_jar() -> Path:
         JavaError: as for :func:`resolve_jar`.
     """
     return _resolve(_ECJ_JAR)
+
+
+def resolve_sbe_jar() -> Path:
+    """Return the path of Real Logic's SBE tools in our cache, as :func:`resolve_jar` does.
+
+    Raises:
+        JavaError: as for :func:`resolve_jar`.
+    """
+    return _resolve(_SBE_JAR)
 
 
 @cache

@@ -1,0 +1,182 @@
+"""What is wrong with an SBE schema is one sentence that names the file and the element; what is right is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from container.errors import ConfigurationError
+from container.sbe.decoder import SbeDecoder
+from container.sbe.schema import Number, read_schema
+
+ORDERS = Path(__file__).parent / "schemas" / "orders.xml"
+
+HEADER = """<composite name="messageHeader">
+<type name="blockLength" primitiveType="uint16"/><type name="templateId" primitiveType="uint16"/>
+<type name="schemaId" primitiveType="uint16"/><type name="version" primitiveType="uint16"/></composite>"""
+
+
+def schema(messages: str, types: str = "", header: str = HEADER, attributes: str = 'id="1"') -> str:
+    return f"<messageSchema {attributes}><types>{header}{types}</types>{messages}</messageSchema>"
+
+
+def message(content: str, attributes: str = 'name="M" id="1"') -> str:
+    return f"<message {attributes}>{content}</message>"
+
+
+FIELD = '<field name="a" id="1" type="{}"/>'
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "is no XML: no element found"),
+        ("<a", "is no XML: unclosed token"),
+        ("<a/>", "a: the root of an SBE schema is messageSchema"),
+        (schema(""), "messageSchema: it has no message"),
+        (schema("", attributes='id="1" byteOrder="big"'), "byteOrder='big': must be littleEndian or bigEndian"),
+        (schema(message(""), attributes=""), "messageSchema: needs the attribute id"),
+        (schema(message(""), attributes='id="x"'), "id='x': must be a number from 0 to 2147483647"),
+        (schema(message(""), header=""), "messageSchema: the type 'messageHeader' is not in the schema"),
+        (
+            schema(message(""), header=HEADER.replace("templateId", "template")),
+            "messageSchema: its composite 'messageHeader' needs 'templateId' with an unsigned type",
+        ),
+        (schema(message("", 'name="M"')), "message 'M': needs the attribute id"),
+        (schema(message("") + message("", 'name="N" id="1"')), "messageSchema: two messages have the id 1"),
+        (schema(message("") + message("", 'name="M" id="2"')), "messageSchema: two messages have the name M"),
+        (schema(message(FIELD.format("Price"))), "field 'a': the type 'Price' is not in the schema"),
+        (schema(message('<field name="a" id="1"/>')), "field 'a': needs the attribute type"),
+        (schema(message(FIELD.format("int8") * 2)), "message 'M': has 'a' twice"),
+        (
+            schema(message(FIELD.format("int64") + '<field name="b" type="int8" offset="7"/>')),
+            "field 'b': offset=7: the field before it ends at 8",
+        ),
+        (
+            schema(message(FIELD.format("int64"), 'name="M" id="1" blockLength="7"')),
+            "message 'M': blockLength=7: its fields end at 8",
+        ),
+        (
+            schema(message(FIELD.format("T")), '<type name="T" primitiveType="int7"/>'),
+            "type 'T': primitiveType='int7': must be one of char, int8",
+        ),
+        (
+            schema(message(FIELD.format("T")), '<type name="T" primitiveType="int8" length="-1"/>'),
+            "type 'T': length='-1': must be a number from 0",
+        ),
+        (
+            schema(message(FIELD.format("T")), '<type name="T" primitiveType="char" characterEncoding="KOI8-R"/>'),
+            "type 'T': characterEncoding='KOI8-R': is not known",
+        ),
+        (
+            schema(message(FIELD.format("T")), '<type name="T" primitiveType="int8" presence="constant">x</type>'),
+            "type 'T': 'x' is no whole number",
+        ),
+        (
+            schema(message(FIELD.format("T")), '<type name="T" primitiveType="double" presence="constant">x</type>'),
+            "type 'T': its constant 'x' is no number",
+        ),
+        (
+            schema(message(FIELD.format("T")), '<composite name="T"><ref name="t" type="T"/></composite>'),
+            "composite 'T': has composites in composites more than 16 deep, or itself",
+        ),
+        (schema(message(FIELD.format("T")), '<composite name="T"/>'), "composite 'T': has no members"),
+        (
+            schema(message(FIELD.format("E")), '<enum name="E" encodingType="double"/>'),
+            "enum 'E': encodingType='double': must be an integer or char",
+        ),
+        (
+            schema(
+                message(FIELD.format("E")),
+                '<enum name="E" encodingType="char"><validValue name="A">AB</validValue></enum>',
+            ),
+            "validValue 'A': its value 'AB' is no character",
+        ),
+        (
+            schema(message(FIELD.format("S")), '<set name="S" encodingType="uint8"><choice name="A">8</choice></set>'),
+            "set 'S': has a bit that its 8 do not have",
+        ),
+        (
+            schema(message('<field name="a" type="int8" presence="constant" valueRef="E.A"/>')),
+            "field 'a': valueRef='E.A': there is no such enum",
+        ),
+        (
+            schema(message('<group name="g"/>')),
+            "group 'g': the type 'groupSizeEncoding' is not in the schema",
+        ),
+        (
+            schema(
+                message('<data name="d" type="V"/>'),
+                '<composite name="V"><type name="length" primitiveType="uint8"/></composite>',
+            ),
+            "composite 'V': has no varData, as data must",
+        ),
+        (
+            schema(message('<data name="d" type="V"/>'), '<type name="V" primitiveType="int8"/>'),
+            "data 'd': the type 'V' must be a composite",
+        ),
+        ('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "declares entities; write what they stand for in their place"),
+        (
+            schema('<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="gone.xml"/>'),
+            "cannot be read: [Errno 2] No such file or directory",
+        ),
+    ],
+)
+def test_a_wrong_schema_is_one_sentence(tmp_path: Path, text: str, error: str) -> None:
+    path = tmp_path / "schema.xml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        read_schema(str(path))
+    assert str(caught.value).startswith(f"schema {path}: ")
+    assert error in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_files(tmp_path: Path) -> None:
+    for path, error in (
+        (str(tmp_path / "none"), "cannot be read: [Errno 2]"),
+        (str(tmp_path), "cannot be read: [Errno 21]"),
+        ("a\0b", "must be a path in UTF-8, without NUL"),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            read_schema(path)
+        assert error in str(caught.value)
+    (tmp_path / "loop.xml").write_text(
+        schema('<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="loop.xml"/>')
+    )
+    with pytest.raises(ConfigurationError, match=r"loop\.xml: recursive include"):
+        read_schema(str(tmp_path / "loop.xml"))
+    with (tmp_path / "big.xml").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(ConfigurationError, match="has more than 16777216 bytes, so it is no schema"):
+        read_schema(str(tmp_path / "big.xml"))
+
+
+def test_defaults_of_the_standard(tmp_path: Path) -> None:
+    names = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float")
+    fields = "".join(f'<field name="{name}" type="{name}" presence="optional"/>' for name in names)
+    path = tmp_path / "schema.xml"
+    path.write_text(schema(message(fields)))
+    found = read_schema(str(path))
+    assert (found.version, found.is_big_endian, found.header_size) == (0, False, 8)
+    numbers = [field for field in found.messages[0].block.fields if isinstance(field, Number)]
+    assert [number.null for number in numbers] == [
+        *(2**7, 2**8 - 1, 2**15, 2**16 - 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1, None),
+    ]
+    assert [number.offset for number in numbers] == [0, 1, 2, 4, 6, 10, 14, 22, 30]
+
+
+def test_a_single_message_needs_fields(tmp_path: Path) -> None:
+    path = tmp_path / "schema.xml"
+    path.write_text(schema(message("")))
+    with pytest.raises(ConfigurationError, match="message 'M' has no fields to be columns"):
+        SbeDecoder(read_schema(str(path)), "M")
+    assert [str(field.type) for field in SbeDecoder(read_schema(str(path))).fields] == ["bool"]
+
+
+def test_a_schema_can_be_sent(tmp_path: Path) -> None:
+    import pickle
+
+    found = read_schema(str(ORDERS))
+    assert pickle.loads(pickle.dumps(found)) == found
