@@ -49,15 +49,6 @@ def archive_id_of(mark: MarkFileStatus | None) -> int | None:
     return None if mark is None or mark.owner_id in _NULL_ARCHIVE_IDS else mark.owner_id
 
 
-def archive_mark_path(archive_dir: Path) -> Path:
-    """Return the path of the archive's mark file, which may lie elsewhere.
-
-    Raises:
-        OSError, ValueError: the link to it cannot be read, or is no ASCII.
-    """
-    return _mark_path(archive_dir, ARCHIVE_MARK_FILE_NAME, _ARCHIVE_LINK_FILE_NAME)
-
-
 def _mark_path(directory: Path, name: str, link_name: str) -> Path:
     link = directory / link_name
     if link.exists():
