@@ -310,6 +310,15 @@ def test_a_module_that_stood_still_does_not_take_that_for_a_client_s_silence(wor
     assert [each["close_reason"] for each in world.logged("SessionCloseEvent")] == [TIMEOUT]
 
 
+def test_cm9_a_client_that_is_silent_times_out_also_where_each_turn_takes_seconds(world: ConsensusWorld) -> None:
+    """A service whose callbacks take long, on the same thread: what clients send is read once a turn."""
+    heard, silent = world.client_of(), world.client_of()
+    for _ in range(7):
+        heard.keep_alive()
+        world.wait(2_000, 2_000)
+    assert [each["cluster_session_id"] for each in world.logged("SessionCloseEvent")] == [silent.session_id]
+
+
 def test_cm10_a_client_whose_ingress_is_gone_is_closed_with_the_next_tick(world: ConsensusWorld) -> None:
     client, other = world.client_of(), world.client_of()
     client.vanish()

@@ -31,7 +31,7 @@ cdef enum:
     PROTOCOL_MAJOR_VERSION = 0
     PROTOCOL_VERSION = 0 << 16 | 3 << 8
     MAX_PRINCIPAL_LENGTH = 4096
-    STILL_NS = 1_000_000_000            # a member that has not looked at its sessions for so long stood still
+    STILL_SHARE = 2                     # a member that did not look at its sessions for half their time-out stood still
     MAX_WAITING = 1_000                 # clients that wait to be told no, or for an answer that is no session
 
 _CLOSE_REASON_NAMES = {
@@ -474,7 +474,7 @@ cdef class SessionManager:
         cdef list closing = None
         self._checked_ns = now_ns
         for session in self._table.sessions:
-            if unseen_ns > STILL_NS:
+            if unseen_ns > self._session_timeout_ns // STILL_SHARE:
                 # A callback on this thread, or a member that was suspended: what clients send meanwhile is not read.
                 session.time_of_last_activity_ns = min(now_ns, session.time_of_last_activity_ns + unseen_ns)
             if session.state == OPEN:
