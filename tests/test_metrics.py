@@ -244,7 +244,7 @@ def test_prometheus_reads_what_is_served(tmp_path: Path) -> None:
         with urllib.request.urlopen(url, timeout=30) as answer:
             families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
         with pytest.raises(
-            ContainerError, match=f"cannot be served on localhost:{with_exporter.port}: .*another host or port"
+            ContainerError, match=f"cannot be served on localhost:{with_exporter.port}: .*choose another port"
         ):
             Exporter([tmp_path], port=with_exporter.port)
     finally:
