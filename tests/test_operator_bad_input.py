@@ -304,7 +304,7 @@ def test_files_that_may_not_be_read_are_named(whole: Path) -> None:
         ("status --watch -1", "must be a number of seconds"),
         ("recording-log --yes", "unrecognized arguments"),
         ("archive describe x --stream 3", "unrecognized arguments"),
-        ("snapshots", "invalid choice"),
+        ("snapshots", "did you mean 'snapshot'?"),
     ],
 )
 def test_wrong_arguments_are_one_line(words: Words, line: str, said: str) -> None:
