@@ -169,6 +169,7 @@ PLAN: dict[str, Plan] = {
     "docs/pipeline.md: The pipeline: from recordings to tables (sh)": Commands(),
     "docs/pipeline.md: Spark, batch (python)": Checked(_SPARK),
     "docs/pipeline.md: Spark, stream (python)": Checked(_SPARK),
+    "docs/pipeline.md: Windows by event time (python)": Checked(_SPARK),
     "docs/pipeline.md: Payloads as columns (python)": Runs("memory"),
     "docs/pipeline.md: Ingest into Parquet (sh)": Commands(),
     "docs/pipeline.md: Ingest into Parquet (python)": Checked(_SPARK),
@@ -224,6 +225,18 @@ PLAN: dict[str, Plan] = {
     "docs/own-tests.md: The soak (sh)": Commands(),
     "docs/operations.md: Back up (sh)": Elsewhere(_OPERATIONS),
     "docs/operations.md: Restore (sh)": Elsewhere(_OPERATIONS),
+    "docs/operations.md: Rolling restart and upgrade (sh)": Elsewhere(
+        "tests/system/test_operations.py::test_a_member_alone_is_restarted_with_its_state"
+    ),
+    "docs/operations.md: Rolling restart and upgrade (sh 2)": Elsewhere(
+        "tests/system/test_operations.py::test_three_members_are_restarted_one_after_the_other_followers_first"
+    ),
+    "docs/operations.md: Disk full (sh)": Elsewhere(
+        "tests/system/test_operations.py::test_a_member_whose_disk_was_full_goes_on_when_there_is_space"
+    ),
+    "docs/operations.md: Move a member (sh)": Elsewhere(
+        "tests/system/test_operations.py::test_a_member_is_moved_to_another_place_and_port"
+    ),
     "docs/own-tests.md: Random histories (sh)": Commands(),
     "docs/own-tests.md: The fuzzer (sh)": Commands(),
     "docs/own-tests.md: Mutation testing (sh)": Commands(),

@@ -44,7 +44,7 @@ class Words:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "stdout", output)
             patch.setattr(sys, "stderr", error)
-            patch.setattr(sys, "stdin", _Terminal(answer))
+            patch.setattr(sys, "stdin", Terminal(answer))
             places = [] if directory is None else [str(directory)]
             try:
                 code = main([*line.split(), *places, *arguments])
@@ -68,7 +68,9 @@ class Words:
         return found.error
 
 
-class _Terminal(io.StringIO):
+class Terminal(io.StringIO):
+    """What stands in for standard input: a terminal at which an answer is typed, or no terminal."""
+
     def __init__(self, answer: str | None) -> None:
         super().__init__(answer)
         self._answers = answer is not None

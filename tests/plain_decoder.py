@@ -5,8 +5,10 @@ It shares no code with the package: where the two agree, both have understood th
 
 from __future__ import annotations
 
+import datetime
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,6 +109,40 @@ _ENUMS = {
     "action": ["SUSPEND", "RESUME", "SNAPSHOT"],
     "time_unit": ["MILLIS", "MICROS", "NANOS"],
 }
+
+
+def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without ``event_time``, after a check that it is the time of their timestamps, in milliseconds."""
+    found = []
+    for row in rows:
+        timestamp = row.get("timestamp", row.get("start_timestamp"))
+        expected = None
+        if timestamp is not None:
+            # Outside of these years Python has no date.
+            with suppress(OverflowError):
+                expected = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(
+                    milliseconds=timestamp
+                )
+        assert row.get("event_time") == expected, row
+        found.append({name: value for name, value in row.items() if name != "event_time"})
+    return found
+
+
+def frame_times(found: Iterable[Frame]) -> Iterator[dict[str, Any]]:
+    """Yield the timestamp that each frame has, that of its message; none of padding and of what is unknown."""
+    known: dict[str, Any] = {}
+    for frame in found:
+        if frame.payload is None:
+            known = {}
+        elif frame.flags & 0x80:
+            known = {}
+            if len(frame.payload) >= 8:
+                _block, template_id, schema_id, _version = HEADER.unpack_from(frame.payload)
+                at = 32 if template_id == 21 else 24
+                if schema_id == 111 and template_id in {*_BLOCKS, 25} and len(frame.payload) >= at + 8:
+                    timestamp = int.from_bytes(frame.payload[at : at + 8], "little", signed=True)
+                    known = {"timestamp": timestamp}
+        yield known
 
 
 def message_row(begin: int, position: int, message: bytes) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from container.codecs.messages import encode
 from container.recordings import RecordingDescriptor, RecordingError, RecordingLogEntry, read
 from container.testing.recordings import RecordingWriter, descriptor_of, write_catalog, write_recording_log
+from tests.plain_decoder import without_times
 
 CHANNEL = "aeron:udp?endpoint=localhost:9020"
 TERM_LENGTH = 64 * 1024
@@ -211,6 +212,8 @@ def rows_of(path: Path, view: str, **options: Any) -> list[dict[str, Any]]:
     for batch in read(path, view, **{"committed": "known", **options}):
         batch.validate(full=True)
         rows += batch.to_pylist()
+    if rows and "event_time" in rows[0]:
+        rows = without_times(rows)
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
@@ -221,7 +224,7 @@ def failure_of(path: Path, view: str = "messages", **options: Any) -> tuple[Reco
         for batch in read(path, view, **{"committed": "known", **options}):
             rows += [{name: value for name, value in row.items() if value is not None} for row in batch.to_pylist()]
     except RecordingError as error:
-        return error, rows
+        return error, without_times(rows)
     raise AssertionError(f"view {view!r} of {path} was read without an error")
 
 

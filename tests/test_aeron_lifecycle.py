@@ -521,6 +521,21 @@ def test_a_forked_child_neither_uses_nor_closes_its_parents_client(use_invoker: 
     assert survived == "7 [b'still here']"
 
 
+@pytest.mark.filterwarnings("ignore:unclosed Aeron client:ResourceWarning")
+@pytest.mark.parametrize("with_stream", [False, True])
+def test_a_client_in_a_cycle_of_garbage_is_closed(driver: MediaDriver, *, with_stream: bool) -> None:
+    """The collector empties what the client knows its resources by before it comes to the client."""
+    client = AeronClient(driver.aeron_dir)
+    gone = weakref.ref(client)
+    cycle: list[object] = [client]
+    if with_stream:
+        cycle.append(connect(client))
+    cycle.append(cycle)
+    del client, cycle
+    gc.collect()
+    assert gone() is None
+
+
 def mappings_left(aeron_dir: str) -> int:
     """How many of a driver's files are mapped; without the GIL a client's object keeps the counters to the end."""
     without_gil = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))

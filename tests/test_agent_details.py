@@ -134,6 +134,9 @@ def test_a_snapshot_that_is_slow_keeps_the_mark_file_alive_and_is_reported(caplo
     texts = [record.getMessage() for record in caplog.records]
     assert any("still waiting for the replay of snapshot recording 0" in text for text in texts)
     assert any("still waiting for the next message of the snapshot" in text for text in texts)
+    waits = [record.__dict__["fields"] for record in caplog.records if record.__dict__.get("event") == "waiting"]
+    assert {wait["source"] for wait in waits} == {"clustered-service-0-0"}
+    assert "clustered-service-0-0: still waiting for the replay of snapshot recording 0 after 5 s" in texts
 
 
 @pytest.mark.parametrize("released", [0, 1, 2, 3])
@@ -360,7 +363,8 @@ def test_an_ack_that_waits_long_is_reported(caplog: pytest.LogCaptureFixture) ->
         member.work()
     assert len(member.cm.acks) == 3
     texts = [record.getMessage() for record in caplog.records]
-    assert ["still waiting for the consensus module to take ack 2 at logPosition=" in text for text in texts] == [True]
+    wanted = "clustered-service-0-0: still waiting for the consensus module to take ack 2 at logPosition="
+    assert [text.startswith(wanted) for text in texts] == [True]
 
 
 def test_an_ack_that_can_not_be_sent_uses_up_its_id() -> None:

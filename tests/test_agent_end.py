@@ -15,6 +15,7 @@ from container.errors import (
     ClusterEvent,
     ClusterTermination,
 )
+from container.testing import transport_probe as seam
 from container.testing.manual_time import SteppingIdleStrategy
 from container.testing.scripted_member import TICK_NS, ScriptedMember
 
@@ -147,6 +148,25 @@ def test_s52_a_commit_counter_that_was_seen_half_made_is_missed_when_it_goes() -
     member.agent.on_start()
     assert member.idle_strategy.idle_count > 5
     member.cm.remove_commit_counter()
+    assert isinstance(member.terminated(), ClusterTermination)
+
+
+def test_another_counter_in_the_place_of_the_commit_position_s_commits_nothing() -> None:
+    """The driver gives an id away after a second; an agent that stood still has not heard yet of the counter's end."""
+    member = ScriptedMember().lead()
+    member.deliver(b"committed")
+    member.cm.session_message(1, b"never committed")
+    other = member.driver.connect("other")
+    assert member.cm.commit_counter is not None
+    place = member.cm.commit_counter.counter_id
+    member.cm.remove_commit_counter()
+    member.clock.set_epoch_ms(member.clock.now_ms + 1_001)
+    counters = [seam.add_counter(other, 1_001)]
+    while counters[-1].counter_id != place:
+        counters.append(seam.add_counter(other, 1_001))
+    seam.set_counter(counters[-1], 1 << 40)
+    member.agent.do_work()
+    assert member.service.messages == [b"committed"]
     assert isinstance(member.terminated(), ClusterTermination)
 
 

@@ -186,7 +186,9 @@ def test_a_start_waits_for_the_counters_of_an_archive_that_was_killed(
     with owner.launch():
         assert owner.clock.now_ms - begin_ms == 7_000
     assert max(stale) <= 1_010, "the mark file was kept live"
-    assert "still waiting for the counters of a former archive with archiveId=42" in caplog.text
+    (wait,) = [record for record in caplog.records if record.__dict__.get("event") == "waiting"]
+    assert "archive: still waiting for the counters of a former archive with archiveId=42" in wait.getMessage()
+    assert wait.__dict__["fields"]["source"] == "archive"
 
 
 def test_counters_that_never_go_end_the_start(owner: Owner) -> None:

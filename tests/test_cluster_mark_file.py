@@ -358,7 +358,7 @@ def test_s5_file_of_a_live_owner_is_refused_and_left_as_it_is(
 def test_s5_file_of_a_dead_owner_is_taken(path: Path, take: Any, timestamp: int, is_legacy: bool) -> None:
     path.write_bytes(left_file(activity_timestamp=timestamp, is_legacy=is_legacy))
     mark_file = take()
-    assert header_of(path)["activity_timestamp"] == ACTIVATING
+    assert header_of(path)["activity_timestamp"] == NOW_MS
     mark_file.write_header(**WRITTEN)
     mark_file.signal_ready()
     assert header_of(path)["activity_timestamp"] == NOW_MS

@@ -22,8 +22,10 @@ from container.__main__ import main
 from container.api import ClientSession, Cluster, ClusteredService, Header, MessageBuffer, SnapshotImage
 from container.archive.authentication import Authenticator
 from container.client import AeronCluster, EgressListener
+from container.common.error_texts import stack_text
 from container.errors import ClusterError, ConfigurationError, MarkFileError, TimedOutError
 from container.node.cluster_node import ClusterNode
+from container.node.directory_lock import DirectoryLock
 from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
 
@@ -195,6 +197,8 @@ def test_a_host_that_is_not_there_yet_is_no_wrong_setting(tmp_path: Path, port: 
         ({"aeron_dir": Path("a\0b")}, r"aeron_dir=.*\\x00.*: must be a path in UTF-8, not empty and without NUL"),
         ({"host": ""}, "host='': must be a name or an address of this machine"),
         ({"host": 1}, "host=1: must be a name or an address of this machine"),
+        ({"directory": __file__}, "directory='.*': cannot be created: File exists"),
+        ({"directory": f"{__file__}/node"}, "directory='.*/node': cannot be created: Not a directory"),
         ({"archive": {"threading_mode": "INVOKER"}}, "archive: leave out threading_mode='INVOKER'"),
         ({"consensus_module": {"threading_mode": "SHARED"}}, "consensus_module: leave out threading_mode='SHARED'"),
         ({"container": {"use_agent_invoker": True}}, "container: leave out use_agent_invoker=True"),
@@ -310,6 +314,7 @@ def test_the_text_of_a_failed_start_has_the_services_message_if_messages_are_rec
             FailingStart(), host=HOST, port=port, container={"record_error_messages": is_recorded}
         ).close()
     assert ("a secret" in str(caught.value)) is is_recorded
+    assert ("a secret" in stack_text(caught.value)) is is_recorded  # what level DEBUG prints
 
 
 class Exiting(Authenticator):
@@ -484,6 +489,46 @@ def test_a_signal_handler_may_close_while_its_thread_does(port: int) -> None:
         signal.signal(signal.SIGUSR1, before)
     assert service.ends == ["callback", "on_terminate"]
     assert found == [True]  # it did not wait
+
+
+@pytest.mark.parametrize("mode", ["SHARED", "DEDICATED"])
+def test_who_is_interrupted_while_closing_keeps_the_directory_and_may_close_again(
+    tmp_path: Path, port: int, mode: str
+) -> None:
+    """As by Ctrl-C while a callback runs: no other node may have the directory before it has ended."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    class Busy(Counter):
+        def on_terminate(self, cluster: Cluster) -> None:
+            entered.set()
+            assert go_on.wait(LIMIT_S)
+
+    def on_signal(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    node = container.launch_node(Busy(), directory=tmp_path, host=HOST, port=port, threading_mode=mode)
+    before = signal.signal(signal.SIGUSR1, on_signal)
+    main_thread = threading.get_ident()
+
+    def interrupt() -> None:
+        assert entered.wait(LIMIT_S)
+        signal.pthread_kill(main_thread, signal.SIGUSR1)
+
+    other = threading.Thread(target=interrupt)
+    try:
+        other.start()
+        with pytest.raises(KeyboardInterrupt):
+            node.close()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    other.join(LIMIT_S)
+    with pytest.raises(MarkFileError, match="another node runs on"):
+        DirectoryLock(tmp_path)
+    assert Path(node.aeron_dir).exists()
+    go_on.set()
+    node.close()
+    DirectoryLock(tmp_path).close()
+    assert not Path(node.aeron_dir).exists()
 
 
 SLOW = [pytest.mark.slow, pytest.mark.timeout(120)]

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import errno
 import gc
+import logging
 import struct
 from collections import defaultdict
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from container.archive.authentication import AllowAll, DenyAll
 from container.codecs import messages as codecs
+from container.common import log_events
 from container.consensus.consensus_module_context import BackupRequests
 from container.consensus.timer_service import PriorityHeapTimerService, TimerHandler, WheelTimerService
 from container.errors import (
@@ -25,6 +28,7 @@ from container.errors import (
     ConfigurationError,
     RegistrationError,
 )
+from container.files.cluster_mark_file import MARK_FILE_NAME, ClusterMarkFile
 from container.storage.seam import NO_FOLLOW
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import MemoryPublication
@@ -39,9 +43,11 @@ from tests.consensus_world import (
     AUTHENTICATION_REJECTED,
     CLIENT_ACTION,
     CLOSED,
+    CLUSTER_DIR,
     ENDPOINTS,
     ERROR,
     LEADER,
+    LOG_RECORDING,
     NEUTRAL,
     OK,
     RECORDING_IDS,
@@ -58,7 +64,8 @@ from tests.consensus_world import (
     Client,
     ConsensusWorld,
 )
-from tests.control_world import MS
+from tests.control_world import CONTROL_CHANNEL, MS
+from tests.scripted_archive import Request, ScriptedArchive, Session
 
 S = 1_000
 
@@ -284,6 +291,23 @@ def test_cm9_a_client_that_is_heard_does_not_time_out(world: ConsensusWorld, kin
             client.keep_alive()
         world.tick()
     assert world.logged("SessionCloseEvent") == []
+
+
+def test_a_module_that_stood_still_does_not_take_that_for_a_client_s_silence(world: ConsensusWorld) -> None:
+    """Such as during a long callback on its thread; upstream closes all sessions then."""
+    client = world.client_of()
+    world.wait(6_000)
+    for _ in range(3):
+        world.wait(60_000, 60_000)
+        world.tick()
+    assert world.logged("SessionCloseEvent") == []
+    client.message(b"still here")
+    world.tick()
+    assert world.logged("SessionMessageHeader")[-1]["payload"] == b"still here"
+    world.wait(9_900)
+    assert world.logged("SessionCloseEvent") == []
+    world.wait(200)
+    assert [each["close_reason"] for each in world.logged("SessionCloseEvent")] == [TIMEOUT]
 
 
 def test_cm10_a_client_whose_ingress_is_gone_is_closed_with_the_next_tick(world: ConsensusWorld) -> None:
@@ -686,6 +710,33 @@ def test_cm22_a_service_that_cannot_start_ends_the_start() -> None:
     world.services[1].ack(0, -1)
     world.until(lambda: world.failure)
     assert "failed to start clustered service(s): 1" in str(world.failure)
+
+
+def test_a_start_that_fails_has_no_leader_while_that_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for the leader on another thread looks at any moment, and logging lets other threads run."""
+    world = ConsensusWorld(services=2)
+    seen: list[tuple[str, bool]] = []
+    monkeypatch.setattr(log_events, "_counts", {})  # other tests have logged all that may be logged
+    watcher = logging.Handler()
+    watcher.emit = lambda record: seen.append(  # type: ignore[method-assign]
+        (getattr(record, "event", "") or "", world.agent.has_leader)
+    )
+    logger = logging.getLogger("container")
+    level = logger.level
+    logger.addHandler(watcher)
+    logger.setLevel(logging.DEBUG)
+    for service in world.services:
+        service.is_quiet = True
+    try:
+        world.until(lambda: all(each.recovery_key for each in world.services))
+        world.services[0].ack(0, 35)
+        world.services[1].ack(0, -1)
+        world.until(lambda: world.failure)
+    finally:
+        logger.removeHandler(watcher)
+        logger.setLevel(level)
+    assert ("state_changed", False) in seen
+    assert not any(has_leader for _, has_leader in seen)
 
 
 def test_cm23_services_join_the_leader_s_log_and_before_it_what_is_replayed(world: ConsensusWorld) -> None:
@@ -1125,6 +1176,66 @@ def test_cm47_a_start_goes_on_from_what_there_is(begin: str) -> None:
     assert world.services[0].names()[len(expected)] == "NewLeadershipTermEvent"
 
 
+class SlowToStop(ConsensusWorld):
+    """Beside an archive that answers a request to stop a recording long before the recording has stopped."""
+
+    QUESTIONS, END = 4, 96
+
+    def open(self) -> None:
+        self.archive = ScriptedArchive(self.driver, control_channel=CONTROL_CHANNEL)
+        self.client = self.archive.client
+        self.conductor = SimpleNamespace(do_work=lambda: None)  # type: ignore[assignment]
+        self.questions = 0
+        self.archive.hooks = {
+            "StopRecordingByIdentityRequest": lambda *request: self.respond(1, *request),
+            "StopPositionRequest": lambda *request: self.respond(self.stop_position(), *request),
+            "ListRecordingRequest": self.describe,
+            "ExtendRecordingRequest2": lambda *_request: None,
+        }
+
+    def stop_position(self) -> int:
+        self.questions += 1
+        return self.END if self.questions >= self.QUESTIONS else -1
+
+    def respond(self, relevant_id: int, archive: ScriptedArchive, session: Session | None, request: Request) -> None:
+        assert session is not None
+        archive.respond(session, request["correlation_id"], relevant_id)
+
+    def describe(self, archive: ScriptedArchive, session: Session | None, request: Request) -> None:
+        assert session is not None
+        archive.send(
+            session,
+            "RecordingDescriptor",
+            control_session_id=session.id,
+            correlation_id=request["correlation_id"],
+            recording_id=request["recording_id"],
+            start_timestamp=0,
+            stop_timestamp=0,
+            start_position=0,
+            stop_position=self.stop_position(),
+            initial_term_id=0,
+            segment_file_length=TERM_LENGTH,
+            term_buffer_length=TERM_LENGTH,
+            mtu_length=1408,
+            session_id=1,
+            stream_id=100,
+            stripped_channel=b"aeron:udp",
+            original_channel=b"aeron:udp",
+            source_identity=b"aeron:ipc",
+        )
+
+    def begin(self, **settings: Any) -> None:
+        super().begin(**settings)
+        self.context.recording_log.append_term(0, 0, 0, 0)
+
+
+def test_cm47_a_start_waits_until_the_recording_of_the_log_has_stopped() -> None:
+    world = SlowToStop()
+    world.until(lambda: [each for each in world.driver.publications() if each.stream_id == 100])
+    assert "|term-id=0|term-offset=96|" in world.log_channel()
+    assert world.errors == []
+
+
 def test_cm47_a_log_whose_recording_was_cut_off_goes_on_where_it_ended(world: ConsensusWorld) -> None:
     client = world.client_of()
     client.message(b"a message")
@@ -1197,6 +1308,24 @@ def test_cm51_what_it_cannot_do_without_ends_it_and_its_services(world: Consensu
         assert world.services[0].answers[-1] == ("ServiceTerminationPosition", {"log_position": 0, "ack_required": 1})
     if loss == "storage":
         assert world.report_of("No space left on device")
+
+
+def test_cm51_a_mark_file_that_is_another_owner_s_ends_it(world: ConsensusWorld) -> None:
+    """The time of day jumped, and whoever started took the member for dead: both would write the same files."""
+    world.clock.set_epoch_ms(now_ms(world) + 11_000)
+    taker = ClusterMarkFile(
+        f"{CLUSTER_DIR}/{MARK_FILE_NAME}",
+        is_of_consensus_module=True,
+        error_buffer_length=1 << 20,
+        page_size=4096,
+        clock=world.clock,
+        storage=world.cluster_disk.process(),
+    )
+    before = world.cluster_disk.contents()
+    assert not termination(world).is_expected
+    assert world.report_of("is not this consensus module's any more")
+    assert world.cluster_disk.contents() == before
+    taker.close()
 
 
 @pytest.mark.parametrize("where", ["log", "snapshot"])
@@ -1321,6 +1450,26 @@ def test_a_recording_that_is_lost_in_a_snapshot_leads_to_an_election_behind_it(w
     lead_again(world)
     assert world.counter_value(205) == 1
     assert world.client_of().session_id == 1
+
+
+def test_another_counter_in_the_place_of_the_log_recording_s_commits_nothing(world: ConsensusWorld) -> None:
+    """The driver gives an id away after a second; a member that stood still has not heard yet of the counter's end."""
+    counters, committed = seam.counters(world.client), world.commit_position
+    allocated = range(seam.counter_capacity(counters))
+    [place] = [each for each in allocated if seam.counter_record(counters, each)["type_id"] == LOG_RECORDING]
+    operator = world.connect()
+    operator.send("StopRecordingByIdentityRequest", recording_id=world.log_recording_id)
+    world.agent.do_work()
+    for _ in range(5):
+        ArchiveWorld.work(world)
+    world.clock.set_epoch_ms(now_ms(world) + 1_001)
+    others = [seam.add_counter(world.client, 1_001)]
+    while others[-1].counter_id != place:
+        others.append(seam.add_counter(world.client, 1_001))
+    seam.set_counter(others[-1], 1 << 40)
+    world.agent.do_work()
+    assert world.commit_position == committed
+    lead_again(world)
 
 
 # Clients that do not behave

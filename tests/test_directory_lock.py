@@ -10,6 +10,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from container.files.cluster_mark_file import ClusterMarkFile
 from container.files.cnc_file import CncFile, read_mark_file
 from container.node.cluster_node import aeron_dir_of
 from container.node.directory_lock import NOTE_NAME, DirectoryLock
+from container.node.java_node import JavaNode
 from container.storage.file_storage import FileStorage
 from container.testing.endpoints import PortReservation
 from container.transport.seam import SystemClock
@@ -75,6 +77,12 @@ def patch(path: Path, offset: int, value: int) -> None:
         file.write(struct.pack("<q", value))
 
 
+def start_elsewhere(path: Path) -> None:
+    """As Java's start does, which writes the time once it is ready."""
+    patch(path, ACTIVITY, CLAIMED)
+    patch(path, PID, 4711)
+
+
 def test_what_a_dead_holder_of_the_lock_has_left_is_free(killed: Path) -> None:
     assert read_mark_file(killed).is_active
     assert is_freed(killed)
@@ -85,7 +93,7 @@ def test_what_a_dead_holder_of_the_lock_has_left_is_free(killed: Path) -> None:
     [
         pytest.param(lambda path: patch(path, PID, 4711), id="another process"),
         pytest.param(lambda path: patch(path, START, 4711), id="another process with the same id"),
-        pytest.param(lambda path: patch(path, ACTIVITY, CLAIMED), id="a start in progress"),
+        pytest.param(start_elsewhere, id="another process that starts"),
         pytest.param(lambda path: path.write_bytes(b""), id="a file that is just made"),
         pytest.param(lambda path: path.with_name(NOTE_NAME).unlink(), id="no note"),
         pytest.param(lambda path: path.with_name(NOTE_NAME).write_text("[]"), id="a note of something else"),
@@ -100,6 +108,46 @@ def test_what_is_not_as_it_was_left_is_not_freed(killed: Path, change: Callable[
     lock.free_files_of_the_dead()
     lock.disown()
     assert killed.read_bytes()[:PID] == before
+
+
+def claim(path: Path) -> None:
+    """As the next start does, before it writes its name; it is killed then, when it has noted its first file."""
+    lock = DirectoryLock(path.parent)
+    lock.free_files_of_the_dead()
+    other = path.with_name("archive-mark.dat")
+    other.write_bytes(path.read_bytes())
+    lock.note(other)
+    lock.disown()
+    other.unlink()
+    patch(path, ACTIVITY, CLAIMED)
+
+
+def test_what_a_start_had_claimed_when_it_was_killed_is_free_after_10_s(
+    killed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("container.node.directory_lock.LIVENESS_TIMEOUT_MS", 300)
+    claim(killed)
+    begin = time.monotonic()
+    assert is_freed(killed)
+    assert time.monotonic() - begin >= 0.3
+
+
+def test_what_somebody_claims_who_lives_is_not_freed(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java's start, say: it writes its name right after its claim, and the time only when it is ready."""
+    monkeypatch.setattr("container.node.directory_lock.LIVENESS_TIMEOUT_MS", LIMIT_S * 1000)
+    claim(killed)
+    waits: list[float] = []
+
+    def go_on(seconds: float) -> None:
+        waits.append(seconds)
+        patch(killed, PID, 4711)
+
+    monkeypatch.setattr(time, "sleep", go_on)
+    lock = DirectoryLock(killed.parent)
+    lock.free_files_of_the_dead()
+    lock.disown()
+    assert len(waits) == 1
+    assert read_mark_file(killed).activity_timestamp_ms == CLAIMED
 
 
 @pytest.mark.parametrize("index", range(3), ids=["another kernel", "another device", "another directory"])
@@ -143,6 +191,59 @@ def test_a_child_that_has_the_lock_keeps_others_out(tmp_path: Path) -> None:
         DirectoryLock(tmp_path)
     os.close(shared)
     DirectoryLock(tmp_path).close()
+
+
+def test_a_forked_child_lets_go_of_the_lock(tmp_path: Path) -> None:
+    lock = DirectoryLock(tmp_path)
+    for_parent, for_child = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(for_parent[1], b"1")
+        os.read(for_child[0], 1)
+        os._exit(0)
+    try:
+        os.read(for_parent[0], 1)
+        lock.close()
+        DirectoryLock(tmp_path).close()
+    finally:
+        os.write(for_child[1], b"1")
+        os.waitpid(child, 0)
+        for each in (*for_parent, *for_child):
+            os.close(each)
+
+
+def test_java_s_node_is_kept_out_as_well(tmp_path: Path, port: int) -> None:
+    """After 10 s in a callback, or stopped by SIGSTOP, a node's mark files do not keep it out."""
+    lock = DirectoryLock(tmp_path)
+    with pytest.raises(MarkFileError, match=f"another node runs on {tmp_path}"):
+        JavaNode.launch(
+            Counter(), directory=str(tmp_path), host=HOST, port=port, on_ready=lambda: None, on_end=lambda: None
+        )
+    lock.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_another_process_has_taken_meanwhile_is_not_noted(tmp_path: Path) -> None:
+    """Such as the CnC file of another driver that started in the same directory at the same moment, and lives on."""
+    made = mark_file(tmp_path)
+    path = Path(made.path)
+    patch(path, PID, 4711)
+    lock = DirectoryLock(tmp_path)
+    lock.note(path)
+    lock.disown()
+    made.close()
+    assert not is_freed(path)
+
+
+def test_a_pipe_in_place_of_the_note_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / NOTE_NAME)
+    made = mark_file(tmp_path)
+    lock = DirectoryLock(tmp_path)
+    lock.free_files_of_the_dead()
+    lock.note(made.path)
+    lock.close()
+    made.close()
+    assert not (tmp_path / NOTE_NAME).exists()
 
 
 def test_who_ends_in_order_leaves_no_note(killed: Path) -> None:

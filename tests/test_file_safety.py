@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -29,8 +30,9 @@ from container.errors import (
     ContainerError,
     DriverTimeoutError,
     MarkFileError,
+    RecordingError,
 )
-from container.files.catalog import read_catalog
+from container.files.catalog import DESCRIPTOR, read_catalog
 from container.files.cluster_mark_file import ClusterMarkFile, ensure_link_file, link_file_name, mark_file_name
 from container.files.cnc_file import CncFile, FileFormatError, mark_terminated, read_mark_file
 from container.files.error_log import DistinctErrorLog, read_error_log
@@ -712,6 +714,52 @@ def test_a_sparse_file_of_4_tib_is_an_error_and_not_read(tmp_path: Path, reader:
         file.truncate(4 * 1024**4)
     with pytest.raises((ContainerError, OSError), match=f"it has {4 * 1024**4} bytes, at most .* are possible"):
         read(tmp_path / name)
+
+
+@pytest.mark.parametrize("reader", ["catalog", "mark file", "driver's file"])
+def test_a_sparse_file_that_may_be_so_long_is_read_in_pieces(tmp_path: Path, reader: str) -> None:
+    length = 512 * MIB
+    if reader == "catalog":
+        name, content = "archive.catalog", struct.pack("<iiqi12x", 0x030100, length, 1, 64) + bytes(4096)
+    elif reader == "mark file":
+        name, content = mark_file_name(0), left_file()[:8192]
+        content = content[:72] + struct.pack("<ii", 8192, length) + content[80:]
+    else:
+        lengths = [1024 + 768, 1024, 1024, 1024, length]
+        name, content = "cnc.dat", struct.pack("<6iqqqi", 2 << 8, *lengths, 10**10, 1, 1, 4096)
+    with (tmp_path / name).open("wb") as file:
+        file.write(content)
+        file.truncate(length + 64 * 1024)
+    tracemalloc.start()
+    try:
+        if reader == "catalog":
+            assert list(read_catalog(tmp_path)) == []
+        elif reader == "mark file":
+            assert read_mark_file(tmp_path / name).errors == ()
+        else:
+            assert CncFile(tmp_path / name).errors() == []
+        assert tracemalloc.get_traced_memory()[1] < 150 * MIB
+    finally:
+        tracemalloc.stop()
+
+
+def test_entries_of_a_catalog_longer_than_a_piece_are_read(tmp_path: Path) -> None:
+    channel = "aeron:udp?alias=" + "x" * 200_000
+    texts = b"".join(struct.pack("<I", len(each)) + each.encode() for each in (channel, channel, "here"))
+    content = struct.pack("<iiqi12x", 0x030100, 2**31 - 1, 40, 64)
+    for recording_id in range(40):
+        length = DESCRIPTOR.size + len(texts) if recording_id % 13 == 0 else DESCRIPTOR.size + 12
+        fixed = DESCRIPTOR.pack(0, 0, recording_id, 0, -1, 0, -1, 0, 1 << 20, 1 << 16, 1408, 1, 1)
+        entry = struct.pack("<iiI20x", length, 1, 0) + fixed + (texts if recording_id % 13 == 0 else bytes(12))
+        content += entry + bytes(-len(entry) % 64)
+    (tmp_path / "archive.catalog").write_bytes(content)
+    found = list(read_catalog(tmp_path))
+    assert [each.recording_id for each in found] == list(range(40))
+    assert [each.recording_id for each in found if each.original_channel == channel] == [0, 13, 26, 39]
+    (tmp_path / "archive.catalog").write_bytes(content[:32] + struct.pack("<i", 100 * MIB) + content[36:])
+    os.truncate(tmp_path / "archive.catalog", 200 * MIB)
+    with pytest.raises(RecordingError, match=f"an entry of {100 * MIB + 32} bytes is impossible"):
+        list(read_catalog(tmp_path))
 
 
 def test_a_live_mark_file_is_looked_for_through_no_pipe(tmp_path: Path) -> None:

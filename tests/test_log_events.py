@@ -81,6 +81,15 @@ def test_of_one_event_so_many_are_logged_and_the_rest_is_counted(caplog: pytest.
     assert [record.fields.get("left_out") for record in caplog.records[-2:]] == [7, None]  # type: ignore[attr-defined]
 
 
+def test_a_flood_of_one_service_hides_no_event_of_another(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "container"):
+        for _ in range(1_000):
+            log_event("one", "slow_callback", monotonic=lambda: 0.0, log_position=1)
+        log_event("other", "slow_callback", monotonic=lambda: 0.0, log_position=2)
+    assert len(caplog.records) == LIMIT_COUNT + 1
+    assert json_of(caplog.records[-1])["source"] == "other"
+
+
 def test_what_was_left_out_is_counted_at_the_end_also_when_no_further_event_came(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -90,8 +99,8 @@ def test_what_was_left_out_is_counted_at_the_end_also_when_no_further_event_came
         log_ended("a", was_asked_for=True)
         log_ended("a", was_asked_for=True)
     left_out, *ended = caplog.records[LIMIT_COUNT:]
-    assert (left_out.getMessage(), left_out.levelname) == ("slow_callback: 7 more left out", "WARNING")
-    assert json_of(left_out)["left_out"] == 7
+    assert (left_out.getMessage(), left_out.levelname) == ("a-service: slow_callback: 7 more left out", "WARNING")
+    assert (json_of(left_out)["left_out"], json_of(left_out)["source"]) == (7, "a-service")
     assert [json_of(record)["event"] for record in ended] == ["ended", "ended"]
 
 
@@ -107,6 +116,16 @@ def test_a_wait_is_logged_after_5_s_and_then_every_30_s_until_it_is_over(caplog:
         ("waiting", "a", "z", 5),
     ]
     assert lines[0]["message"] == "a: still waiting for x after 5 s"
+
+
+def test_a_wait_says_when_it_is_logged_next(caplog: pytest.LogCaptureFixture) -> None:
+    log = WaitLog("a")
+    assert log.tick("x", 1) == 5_000_000_001
+    assert log.tick("x", 4_000_000_001) == 5_000_000_001
+    assert not caplog.records
+    assert log.tick("x", 5_000_000_001) == 35_000_000_001
+    (line,) = [json_of(record) for record in caplog.records]
+    assert (line["message"], line["source"], line["what"]) == ("a: still waiting for x after 5 s", "a", "x")
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
@@ -176,12 +195,19 @@ def test_the_end_of_a_program_has_its_reason_and_exit_code(caplog: pytest.LogCap
 
 def test_a_line_of_json_holds_what_cannot_be_json_as_text() -> None:
     record = logging.makeLogRecord({"msg": "a\n%s", "args": ("b",), "event": "error"})
-    record.fields = {"a": object, "message": "hidden", "long": "x" * 10_000, "none": None, "true": True}
+    record.fields = {
+        "a": object,
+        "message": "hidden",
+        "long": "x" * 10_000,
+        "none": None,
+        "true": True,
+        "nan": float("nan"),
+    }
     line = json_of(record)
     assert line["message"] == "a\nb"
     assert line["a"] == "<class 'object'>"
     assert len(str(line["long"])) == 4_096
-    assert (line["none"], line["true"]) == (None, True)
+    assert (line["none"], line["true"], line["nan"]) == (None, True, "nan")
 
 
 def test_a_line_of_json_has_the_stack() -> None:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import shutil
+import socket
+import struct
+import subprocess
+import threading
 import time
 import urllib.request
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +29,18 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 import container
+from container.__main__ import main
+from container.archive.native_archive import Archive
+from container.common.aeron_defaults import CounterType
 from container.errors import ConfigurationError, ContainerError
+from container.operate.counters import open_cnc
 from container.operate.exporter import Exporter, NodeCollector, register_instruments
-from container.operate.metrics import METRICS, NodeSample, sample_node
+from container.operate.http_server import REQUESTS_MAX
+from container.operate.metrics import METRICS, UP, NodeSample, Sample, sample_node
 from container.operate.metrics_server import serve_metrics
 from container.testing.endpoints import PortReservation
+from tests.operator_world import written
+from tests.recordings_world import write_mark
 from tests.test_cluster_node import Counter
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,6 +61,15 @@ def values_of(found: NodeSample) -> dict[str, float]:
         sample.metric.name + "".join(f" {label}" for label in sample.labels[3:]): sample.value
         for sample in found.samples
     }
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as found:
+            found.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
 
 
 def test_names_are_prometheus_s() -> None:
@@ -112,6 +137,61 @@ def test_each_alert_says_what_it_is_and_the_page_what_to_do() -> None:
         assert alert["labels"]["severity"] in ("warning", "critical")
 
 
+ALERT_TESTS = ROOT / "tests" / "alert_rules_test.yml"
+
+
+def test_each_alert_is_tried_with_what_it_is_for_and_with_a_cluster_at_work() -> None:
+    cases = [case for test in yaml.safe_load(ALERT_TESTS.read_text())["tests"] for case in test["alert_rule_test"]]
+    wanted = {alert["alert"] for alert in ALERTS}
+    assert {case["alertname"] for case in cases if case.get("exp_alerts")} == wanted
+    assert {case["alertname"] for case in cases if not case.get("exp_alerts")} == wanted
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs Prometheus's promtool")
+def test_prometheus_evaluates_the_alerts_so() -> None:
+    done = subprocess.run(
+        ["promtool", "test", "rules", ALERT_TESTS.name], cwd=ALERT_TESTS.parent, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_backup_is_no_member_that_never_gets_ready(tmp_path: Path) -> None:
+    world = written(tmp_path / "backup")
+    write_mark(world.base_dir, -1, age_ms=0, component_type=3)
+    found = sample_node(world.base_dir)
+    assert found.status is not None
+    assert found.status.component == "BACKUP"
+    values = values_of(found)
+    assert values["aeron_cluster_up"] == 1
+    assert not {"aeron_cluster_ready", "aeron_cluster_leader"} & set(values)
+
+
+def test_another_archive_of_the_same_media_driver_is_not_counted(tmp_path: Path) -> None:
+    ports = PortReservation()
+    directory = tmp_path / "node"
+    with (
+        container.launch_node(Counter(), directory=directory, host="127.0.0.1", port=ports.take_row(5)) as node,
+        Archive.launch(
+            archive_dir=tmp_path / "other",
+            aeron_dir=node.aeron_dir,
+            control_channel=f"aeron:udp?endpoint=127.0.0.1:{ports.take()}",
+            replication_channel="aeron:udp?endpoint=127.0.0.1:0",
+            local_control_stream_id=77,
+        ),
+    ):
+        found = sample_node(directory)
+        assert values_of(found)["aeron_archive_control_sessions"] == 1
+        assert found.status is not None
+        with open_cnc(Path(node.aeron_dir)) as file:
+            ids = {
+                each.key_int64(0) for each in file.counters() if each.type_id == CounterType.ARCHIVE_CONTROL_SESSIONS
+            }
+        assert found.status.archive_id in ids
+        assert len(ids) == 2
+    ports.close()
+
+
 def test_a_node_is_read_alive_and_dead_and_its_absence_is_a_value(tmp_path: Path) -> None:
     ports = PortReservation()
     directory = tmp_path / "node"
@@ -138,6 +218,12 @@ def test_a_node_is_read_alive_and_dead_and_its_absence_is_a_value(tmp_path: Path
             assert values[f"aeron_cluster_errors_total {component}"] == 0
         for component in ("media-driver-conductor", "archive", "consensus-module", "service-0"):
             assert 0 <= values[f"aeron_cluster_max_cycle_time_seconds {component}"] < 30, component
+            if component != "media-driver-conductor":
+                assert 0 <= values[f"aeron_cluster_mark_file_age_seconds {component}"] < 10, component
+        assert values["aeron_cluster_control_toggle NEUTRAL"] == 1
+        assert values["aeron_cluster_control_toggle SNAPSHOT"] == 0
+        for name in ("sender_backlog", "receiver_gap", "subscriber_backlog"):
+            assert 0 <= values[f"aeron_driver_{name}_bytes"] < 1024 * 1024, name
         served = {family.name for family in NodeCollector([directory]).collect() if family.samples}
     ports.close()
     assert served == {name.removesuffix("_total") for name in NAMES}
@@ -145,6 +231,7 @@ def test_a_node_is_read_alive_and_dead_and_its_absence_is_a_value(tmp_path: Path
     values = values_of(sample_node(directory))
     assert (values["aeron_cluster_up"], values["aeron_cluster_ready"]) == (0, 0)
     assert "aeron_cluster_commit_position_bytes" not in values
+    assert not [name for name in values if "mark_file_age" in name], "an orderly end has no age"
     absent = sample_node(tmp_path / "nowhere")
     assert values_of(absent) == {"aeron_cluster_up": 0}
     assert absent.problem == f"{tmp_path / 'nowhere'} does not exist"
@@ -156,7 +243,9 @@ def test_prometheus_reads_what_is_served(tmp_path: Path) -> None:
         url = f"http://localhost:{with_exporter.port}/metrics"
         with urllib.request.urlopen(url, timeout=30) as answer:
             families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
-        with pytest.raises(ContainerError, match=f"cannot be served on localhost:{with_exporter.port}: .*another port"):
+        with pytest.raises(
+            ContainerError, match=f"cannot be served on localhost:{with_exporter.port}: .*another host or port"
+        ):
             Exporter([tmp_path], port=with_exporter.port)
     finally:
         with_exporter.close()
@@ -166,6 +255,106 @@ def test_prometheus_reads_what_is_served(tmp_path: Path) -> None:
         (str(tmp_path / "one"), 0),
         (str(tmp_path / "two"), 0),
     ]
+
+
+@pytest.fixture
+def exporter(tmp_path: Path) -> Iterator[Exporter]:
+    """An exporter of a node whose name needs quoting."""
+    made = Exporter([tmp_path / 'a "node"\\ \n'], port=0)
+    yield made
+    made.close()
+
+
+def scrape(exporter: Exporter) -> dict[str, str]:
+    """The labels of ``aeron_cluster_up``."""
+    with urllib.request.urlopen(exporter.url, timeout=60) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        return next(family.samples[0].labels for family in families if family.name == "aeron_cluster_up")
+
+
+def test_clients_that_stand_still_or_go_cost_a_few_threads_and_no_scrape(
+    exporter: Exporter, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = threading.active_count()
+    with ExitStack() as stack:
+        for number in range(3 * REQUESTS_MAX):
+            client = stack.enter_context(socket.create_connection(("localhost", exporter.port)))
+            client.sendall(b"GET /metr" if number % 2 else b"")
+            if number % 5 == 0:  # it resets the connection
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.close()
+        assert scrape(exporter) == {"node": str(tmp_path / 'a "node"\\ \n')}
+        assert threading.active_count() <= before + REQUESTS_MAX
+    assert capfd.readouterr() == ("", "")
+
+
+def test_scrapes_at_the_same_time_share_a_look(
+    exporter: Exporter, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    others = 10
+    looks: list[int] = []
+    have_asked = threading.Event()
+    moments = itertools.count(1)
+
+    class Clock:
+        """Time goes on with each look at it; it knows when all others have asked."""
+
+        @staticmethod
+        def monotonic() -> float:
+            moment = next(moments)
+            if moment == others + 2:  # one has asked and begun
+                have_asked.set()
+            return moment
+
+    def look(paths: Sequence[Path]) -> list[Sample]:
+        looks.append(len(paths))
+        assert have_asked.wait(60)
+        return [Sample(UP, (str(path),), 0) for path in paths]
+
+    monkeypatch.setattr("container.operate.exporter.time", Clock)
+    monkeypatch.setattr("container.operate.exporter.sample_nodes", look)
+    with ThreadPoolExecutor(others + 1) as pool:
+        assert list(pool.map(lambda _: len(scrape(exporter)), range(others + 1))) == [1] * (others + 1)
+    assert len(looks) == 2
+    scrape(exporter)
+    assert len(looks) == 3, "a later scrape has a look of its own"
+
+
+@pytest.mark.parametrize(
+    ("request_text", "status"),
+    [
+        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n", b"414"),
+        (b"POST /metrics HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", b"405"),
+        (b"GET /metrics?name[]=%00 HTTP/1.0\r\n\r\n", b"200"),
+        (b"GET /metrics HTTP/1.0\r\nAccept: \xff\r\nAccept-Encoding: gzip\r\n\r\n", b"200"),
+        (b"\0" * 100 + b"\n\n", b"HTML"),
+    ],
+)
+def test_a_bad_request_is_answered_and_printed_nowhere(
+    exporter: Exporter, capfd: pytest.CaptureFixture[str], request_text: bytes, status: bytes
+) -> None:
+    with socket.create_connection(("localhost", exporter.port), timeout=60) as client:
+        client.sendall(request_text)
+        answer = client.recv(100)
+    assert status in answer.partition(b"\n")[0]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_host_that_cannot_be_had_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ContainerError, match="cannot be served on no host:0: .*; choose another host"):
+        Exporter([tmp_path], host="no host", port=0)
+
+
+def test_the_url_of_an_address_of_the_other_protocol_is_one(tmp_path: Path) -> None:
+    try:
+        exporter = Exporter([tmp_path], host="::1", port=0)
+    except ContainerError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    try:
+        with urllib.request.urlopen(exporter.url, timeout=30) as answer:
+            assert b"aeron_cluster_up" in answer.read()
+    finally:
+        exporter.close()
 
 
 def test_a_registry_of_one_s_own_takes_them(tmp_path: Path) -> None:
@@ -186,13 +375,46 @@ def test_opentelemetry_has_the_same_names(tmp_path: Path) -> None:
     provider.shutdown()
 
 
-@pytest.mark.parametrize("port", [-1, 65_536])
-def test_a_port_that_is_none_is_refused(tmp_path: Path, port: int) -> None:
+@pytest.mark.parametrize(
+    "address", [-1, 65_536, "", ":1", "a:", "a:b", "a:-1", "::1", "::1:80", "[::1", "[]:1", "a:65536", "1" * 5_000]
+)
+def test_an_address_that_is_none_is_refused(tmp_path: Path, address: int | str) -> None:
     with (
-        pytest.raises(ConfigurationError, match=f"metrics_port={port}: must be from 0 to 65535"),
-        serve_metrics(port, tmp_path),
+        pytest.raises(ConfigurationError, match=r"metrics_port=.*: must be a port from 0 to 65535, or host:port"),
+        serve_metrics(address, tmp_path),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        (0, "http://localhost:"),
+        ("00", "http://localhost:"),
+        ("127.0.0.1:0", "http://127.0.0.1:"),
+        ("0.0.0.0:0", "http://0.0.0.0:"),
+        pytest.param("[::1]:0", "http://[::1]:", marks=pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")),
+    ],
+)
+def test_metrics_are_served_on_the_address_that_is_given(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, address: int | str, url: str
+) -> None:
+    with caplog.at_level("INFO", "container"), serve_metrics(address, tmp_path):
+        found = caplog.records[0].getMessage().removeprefix("metrics are at ")
+        assert found.startswith(url)
+        with urllib.request.urlopen(found, timeout=30) as answer:
+            assert b"aeron_cluster_up" in answer.read()
+
+
+def test_a_wrong_address_in_a_config_file_is_an_error_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "node.toml"
+    for value, said in (('"here"', "must be a port from 0"), ("true", "must be a port, or host:port as a text")):
+        config.write_text(f'services = ["no_such:Module"]\ndirectory = "{tmp_path}"\nmetrics_port = {value}\n')
+        assert main(["node", "--config", str(config)]) == 2
+        assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [config]
 
 
 def test_without_the_package_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def test_more_seeds_find_nothing(first: int) -> None:
         assert result.violation is None, report(shrink(result), seed)
 
 
-@pytest.mark.parametrize("seed", [100166, 102114, 201273])
+@pytest.mark.parametrize("seed", [1603, 100166, 102114, 201273])
 def test_seeds_that_found_something_find_nothing(seed: int) -> None:
     result = run_seed(seed)
     assert result.violation is None, report(result, seed)
@@ -195,6 +195,10 @@ def test_what_is_wrong_in_a_log_is_seen(oracle: str, messages: list[bytes]) -> N
     with pytest.raises(Violation) as caught:
         log_of(*messages)
     assert caught.value.oracle == oracle
+
+
+def test_a_timer_that_is_scheduled_after_its_cancel_fires() -> None:
+    assert log_of(sent(b"c 2 1 "), sent(b"t 1 2000 "), timer(10, 2003)).fired == {10}
 
 
 def entry(recording_id: int, kind: int, position: int, *, service_id: int = -1, term_id: int = 0) -> bytes:

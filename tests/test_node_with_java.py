@@ -156,6 +156,53 @@ def test_what_the_node_decides_is_refused(
     assert not (tmp_path / "node").exists()
 
 
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("driver", "library", "/lib/libaeron.so"),
+        ("archive", "torn_frame", "keep"),
+        ("archive", "aeron_library", "/lib/libaeron.so"),
+        ("consensus_module", "app_version", "1.2.0"),
+    ],
+)
+def test_a_setting_without_a_property_of_java_s_is_refused(
+    tmp_path: Path, ports: PortReservation, monkeypatch: pytest.MonkeyPatch, part: str, name: str, value: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"{part}: Java's node has no setting '{name}'"):
+        launch("", tmp_path / "node", ports, monkeypatch, **{part: {name: value}})
+
+
+def test_quantities_are_numbers_for_java(
+    tmp_path: Path, ports: PortReservation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, str]] = []
+
+    def command(*_: object, properties: dict[str, str], **__: object) -> list[str]:
+        given.append(properties)
+        return [sys.executable, "-c", "input()"]
+
+    monkeypatch.setattr(java_node, "resolve_jar", lambda: Path("aeron.jar"))
+    monkeypatch.setattr(java_node, "java_command", command)
+    settings: dict[str, Any] = {
+        "driver": {"term_buffer_length": "64k", "term_buffer_sparse_file": False},
+        "consensus_module": {"driver_timeout_ms": "20s", "session_timeout_ns": "30s", "service_stream_id": 7},
+    }
+    port = ports.take_row(5)
+    JavaNode.launch(
+        directory=str(tmp_path / "node"), port=port, on_ready=lambda: None, on_end=lambda: None, **settings
+    ).close()
+    wanted = {
+        "aeron.driver.timeout": "20000",  # Java reads no unit here, and takes its default for what is no number
+        "aeron.cluster.session.timeout": "30000000000",
+        "aeron.cluster.service.stream.id": "7",
+        "aeron.term.buffer.length": "65536",
+        "aeron.term.buffer.sparse.file": "false",
+    }
+    assert {name: given[0][name] for name in wanted} == wanted
+    with pytest.raises(ConfigurationError, match="consensus_module: session_timeout_ns='soon': must be"):
+        launch("", tmp_path / "node", ports, monkeypatch, consensus_module={"session_timeout_ns": "soon"})
+
+
 def test_containers_take_what_they_share_from_the_consensus_module(
     tmp_path: Path, ports: PortReservation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -14,7 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from container.operate.answers import RefusedError
 from container.operate.command import WORDS
+from container.operate.control import _old_members
+from container.operate.metrics import sample_node
 from tests.operator_world import Result, Words, written
 from tests.recordings_world import archive_mark
 from tests.test_cnc_file import cnc_content
@@ -253,6 +257,42 @@ def test_what_is_flipped_in_files_is_a_sentence(words: Words, member: Path, whol
         shutil.copy(whole / name, member / name)
 
 
+@pytest.mark.parametrize("length", range(0, 129, 4))
+def test_a_mark_file_of_a_shorter_message_is_a_sentence(words: Words, member: Path, length: int) -> None:
+    """Its header says that a field is not there, or a field has what stands for none."""
+    mark = member / "cluster" / "cluster-mark.dat"
+    content = mark.read_bytes()
+    mark.write_bytes(struct.pack("<H", length) + content[2:])
+    check("describe", words("describe", member))
+    for null in (-(2**63), 2**31 - 1, -(2**31)):
+        mark.write_bytes(content[: 8 + length] + struct.pack("<q", null) + content[16 + length :])
+        check("describe", words("describe", member, "--json"))
+    assert sample_node(member).samples
+
+
+@pytest.mark.parametrize("word", ["describe-latest-consensus-module-snapshot", "describe-latest-service-snapshot"])
+def test_a_snapshot_s_message_that_is_shorter_is_a_sentence(words: Words, member: Path, word: str) -> None:
+    entry = words.facts(word, member)["recording_id"]
+    segment = member / "archive" / f"{entry}-0.rec"
+    content = segment.read_bytes()
+    frames = words("archive dump", member / "archive", "--recording", str(entry), "--json").facts
+    said = set()
+    for frame in frames[:8]:
+        for length in range(0, 80, 4):
+            place = frame["position"] + 32
+            segment.write_bytes(content[:place] + struct.pack("<H", length) + content[place + 2 :])
+            found = words(word, member, "--json")
+            check(word, found)
+            said.add(found.error)
+    assert any(" has no " in each for each in said), said
+
+
+@pytest.mark.parametrize("answer", [b"", b"a,b", b"0,a|", b"\xff"])
+def test_an_answer_that_names_no_member_is_a_sentence(answer: bytes) -> None:
+    with pytest.raises(RefusedError, match="which is no member"):
+        _old_members({"leader_member_id": 0, "active_members": answer})
+
+
 def test_text_of_a_file_cannot_control_the_terminal(words: Words, member: Path) -> None:
     mark = member / "cluster" / "cluster-mark.dat"
     content = bytearray(mark.read_bytes())
@@ -264,6 +304,10 @@ def test_text_of_a_file_cannot_control_the_terminal(words: Words, member: Path) 
     assert "\x1b" not in found.output
     assert "\x07" not in found.output
     assert "[bold]" in found.output
+    for word in ("counters", "status", "health", "errors", "list-members"):
+        for line in (word, f"{word} --json"):
+            found = words(line, member)
+            assert not {"\x1b", "\x07"} & {*found.output, *found.error}, line
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -302,9 +346,11 @@ def test_files_that_may_not_be_read_are_named(whole: Path) -> None:
         ("backup-query-delay --set soon", "must be a duration"),
         ("counters --type x", "must be a whole number"),
         ("status --watch -1", "must be a number of seconds"),
+        ("status --watch 0", "must be a number of seconds, more than 0"),
         ("recording-log --yes", "unrecognized arguments"),
+        ("status --watch 0", "'0': must be a number of seconds, more than 0"),
         ("archive describe x --stream 3", "unrecognized arguments"),
-        ("snapshots", "did you mean 'snapshot'?"),
+        ("snapshots", "unknown command 'snapshots': did you mean 'snapshot'?"),
     ],
 )
 def test_wrong_arguments_are_one_line(words: Words, line: str, said: str) -> None:
@@ -317,3 +363,32 @@ def test_wrong_arguments_are_one_line(words: Words, line: str, said: str) -> Non
 
 def test_a_nul_in_a_path_is_refused(words: Words) -> None:
     assert words("describe", None, "a\0b").code == 2
+
+
+@pytest.mark.parametrize("word", ["status", "archive list", "counters", "exporter"])
+@pytest.mark.parametrize("text", ["\udcff", "a" * 70_000])
+def test_a_variable_that_is_no_path_is_named(
+    words: Words, monkeypatch: pytest.MonkeyPatch, word: str, text: str
+) -> None:
+    for variable in ("AERON_CLUSTER_DIR", "AERON_DIR", "AERON_ARCHIVE_DIR"):
+        monkeypatch.setattr(os, "environ", {variable: text})
+        found = words(word, None)
+        assert found.code == 2
+        assert found.error.count("\n") == 1
+        assert re.search(f"{variable}=.*must be a path in UTF-8|name (a|the) directory", found.error), found.error
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 300, "\udcff", "no host", "", "256.1.1.1"])
+def test_a_host_that_is_none_is_refused(words: Words, tmp_path: Path, host: str) -> None:
+    found = words("exporter", tmp_path, "--port", "0", "--host", host)
+    assert found.code == 1
+    assert "metrics cannot be served on" in found.error
+    assert found.error.count("\n") == 1
+
+
+def test_no_memory_is_a_sentence(words: Words, member: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_path: Path) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("container.operate.recording_logs.show", fail)
+    assert words.refusal("recording-log", member, code=3) == "aeron-cluster: there is not enough memory\n"

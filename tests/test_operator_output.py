@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -12,14 +13,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import container
 from container.aeron.media_driver import MediaDriver
 from container.operate import facts
 from container.operate.command import WORDS, find_word
 from container.operate.counters import ELECTION_STATES
+from container.testing.endpoints import PortReservation
 from container.testing.process import Process
 from tests import operator_document
 from tests.operator_world import Words, written
 from tests.recordings_world import World
+from tests.test_cluster_node import Counter
 
 COMMAND = [sys.executable, "-m", "container"]
 LIMIT_S = 30.0
@@ -64,6 +68,34 @@ def test_json_is_what_the_structs_say(words: Words, member: World, word: str) ->
         assert msgspec.json.decode(document).keys() == set(decoded.__struct_fields__)
 
 
+def test_json_of_other_words_is_what_the_structs_say(words: Words, tmp_path: Path) -> None:
+    aeron_dir = tmp_path / "driver"
+    ports = PortReservation()
+    with container.launch_node(
+        Counter(), directory=tmp_path / "node", aeron_dir=aeron_dir, host="127.0.0.1", port=ports.take_row(5)
+    ):
+        for word, directory, kind in (
+            ("counters", aeron_dir, facts.Counters),
+            ("streams", aeron_dir, facts.Streams),
+            ("backlog", aeron_dir, facts.Backlogs),
+            ("loss", aeron_dir, facts.Loss),
+            ("list-members", tmp_path / "node", facts.Members),
+            ("snapshot", tmp_path / "node", facts.ControlResult),
+            ("recording-log validate", tmp_path / "node", facts.RecordingLogChange),
+            ("suspend", tmp_path / "node", facts.ControlResult),
+        ):
+            found = words(word, directory, "--json")
+            assert found.code == 0, (word, found)
+            msgspec.json.decode(found.output, type=kind, strict=True)
+            assert words(word, directory).code == (1 if word == "suspend" else 0), "as text"
+    ports.close()
+    member = written(tmp_path / "member")
+    for word in ("recording-log sort", "invalidate-latest-snapshot", "recording-log seed"):
+        found = words(word, member.base_dir, "--json", "--yes")
+        msgspec.json.decode(found.output, type=facts.RecordingLogChange, strict=True)
+    msgspec.json.decode(words("--version", None, "--json").output, type=facts.Version, strict=True)
+
+
 @pytest.mark.parametrize("word", FACTS)
 def test_text_has_no_line_that_is_cut_or_padded(words: Words, member: World, word: str) -> None:
     directory = member.archive_dir if word.startswith("archive") else member.base_dir
@@ -83,6 +115,43 @@ def test_a_table_fits_a_terminal(member: World) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=LIMIT_S, check=True, env=narrow)
     plain = re.sub(rb"\x1b\[[0-9;]*m", b"", done.stdout).decode()
     assert max(len(line) for line in plain.splitlines()) <= 60
+
+
+def test_a_terminal_that_does_not_know_a_character_is_written_to(member: World, tmp_path: Path) -> None:
+    directory = tmp_path / "snow\N{SNOWMAN}"
+    directory.symlink_to(member.base_dir)
+    command = [*COMMAND, "recording-log", str(directory)]
+    script = f"import pty, sys; sys.exit(pty.spawn({command!r}))"
+    latin = os.environ | {"COLUMNS": "500", "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=LIMIT_S, check=False, env=latin)
+    assert b"snow\\u2603" in done.stdout
+    assert b"Traceback" not in done.stdout
+
+
+def test_a_question_that_is_answered_in_another_encoding_is_a_no(member: World) -> None:
+    before = (member.cluster_dir / "recording.log").read_bytes()
+    command = [*COMMAND, "invalidate-latest-snapshot", str(member.base_dir)]
+    strict = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    controller, terminal = pty.openpty()
+    with subprocess.Popen(command, stdin=terminal, stderr=subprocess.PIPE, env=strict) as asking:
+        os.write(controller, b"\xff\xfe\n")
+        _, error = asking.communicate(timeout=LIMIT_S)
+    os.close(controller)
+    os.close(terminal)
+    assert asking.returncode == 1
+    assert error.endswith(b"Go on? [y/N] aeron-cluster: nothing has changed\n")
+    assert (member.cluster_dir / "recording.log").read_bytes() == before
+
+
+def test_following_ends_with_0_wherever_ctrl_c_meets_it(
+    words: Words, member: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **_named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("container.operate.show.write_json", interrupt)
+    assert words("log", member.base_dir, "--json", "--follow") == (0, "", "")
+    assert words("log", member.base_dir, "--json").code == 130
 
 
 def test_the_document_has_the_fields_and_every_word() -> None:
@@ -132,6 +201,27 @@ def test_a_reader_that_has_enough_ends_the_word(member: World) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("health {} >&-", 1, ""),
+        ("status {} --json >&-", 1, ""),
+        ("log {} >&-", 0, ""),
+        ("health {} | true; exit ${{PIPESTATUS[0]}}", 1, ""),
+        ("recording-log {} >/dev/full", 1, "standard output cannot be written: No space left on device"),
+        ("recording-log {} --watch >/dev/full", 1, "standard output cannot be written: No space left on device"),
+        ("recording-log seed {} <&-", 1, "nobody can be asked here, so say --yes"),
+        ("describe {}/none 2>&-", 3, ""),
+    ],
+)
+def test_closed_and_full_files_cost_no_trace_and_no_exit_code(member: World, line: str, code: int, said: str) -> None:
+    command = f"{' '.join(COMMAND)} {line.format(member.base_dir)}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == code, done
+    assert said in done.stderr
+    assert done.stderr.count("\n") == (1 if said else 0), done.stderr
 
 
 def test_watching_goes_on_until_ctrl_c(tmp_path: Path, member: World) -> None:

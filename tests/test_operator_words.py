@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import shutil
+import signal
 import stat
 import struct
+import sys
 import time
 from pathlib import Path
 from typing import NoReturn
@@ -14,11 +17,13 @@ from typing import NoReturn
 import pytest
 
 from container.files.recording_log import RecordingLogEntry, encode_entry, read_recording_log
-from container.operate import processes
+from container.operate import processes, recording_logs
+from container.operate.answers import RefusedError
 from container.operate.processes import process_state
 from container.testing.recordings import descriptor_of, write_catalog
-from tests.operator_world import STATE, Words, written
-from tests.recordings_world import World, rows_of, write_mark
+from tests.operator_world import STATE, Terminal, Words, written
+from tests.recordings_world import World, archive_mark, rows_of, write_mark
+from tests.soak.disk import SmallDisk, unavailable_reason
 
 CHANGING = ("recording-log sort", "recording-log seed", "recording-log validate", "invalidate-latest-snapshot")
 PID_OFFSET, START_OFFSET = 32, 24
@@ -182,6 +187,20 @@ def test_a_missing_segment_is_found(words: Words, member: World) -> None:
     assert "not found" in " ".join(broken["problems"])
 
 
+def test_errors_of_an_archive_whose_mark_file_is_elsewhere_are_found(
+    words: Words, member: World, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "archive-mark.dat").write_bytes(archive_mark())
+    (member.archive_dir / "archive-mark.lnk").write_text(str(tmp_path / "elsewhere"))
+    found = words.facts("errors", member.base_dir)
+    (log,) = [log for log in found["logs"] if log["source"] == "archive"]
+    assert log["path"] == str(tmp_path / "elsewhere" / "archive-mark.dat")
+    (member.archive_dir / "archive-mark.lnk").write_bytes(b"\xff")
+    problems = words.facts("errors", member.base_dir)["problems"]
+    assert any("archive-mark.lnk has no path" in problem for problem in problems)
+
+
 # Changing.
 
 
@@ -295,6 +314,167 @@ def test_a_change_that_fails_changes_nothing(
     assert not [name for name in names(member) if name.startswith(".")]
 
 
+def die_at(point: int) -> None:
+    """Kill this process at its n-th touch of a file."""
+    left = point
+
+    def count(event: str, _arguments: tuple[object, ...]) -> None:
+        nonlocal left
+        if event in ("open", "tempfile.mkdtemp") or event.startswith(("os.", "shutil.")):
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+
+@pytest.mark.parametrize("word", ["recording-log sort", "invalidate-latest-snapshot"])
+def test_a_kill_at_any_point_of_a_change_leaves_whole_files(words: Words, tmp_path: Path, word: str) -> None:
+    first = written(tmp_path / "first")
+    unsorted(first)
+    before = content(first)
+    changed = Path(shutil.copytree(first.cluster_dir, tmp_path / "changed"))
+    assert words(word, changed, "--yes").code == 0
+    after = (changed / "recording.log").read_bytes()
+    found = []
+    for point in range(1, 500):
+        cluster_dir = Path(shutil.copytree(first.cluster_dir, tmp_path / str(point)))
+        child = os.fork()
+        if child == 0:
+            die_at(point)
+            os._exit(words(word, cluster_dir, "--yes").code)
+        _, status = os.waitpid(child, 0)
+        found.append((cluster_dir / "recording.log").read_bytes() == after)
+        assert found[-1] or (cluster_dir / "recording.log").read_bytes() == before
+        backups = list(cluster_dir.glob("recording.log.bak*"))
+        assert all(path.read_bytes() == before for path in backups), point
+        assert backups or not found[-1]
+        if status == 0:
+            break
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        again = words(word, cluster_dir, "--yes")  # what was left is in nobody's way
+        assert again.code == 0 or "has_changed  no" in again.output, (point, again)
+    assert len(found) > 20
+    assert found == sorted(found)
+    assert found[-1]
+
+
+def test_a_node_that_was_started_before_the_answer_is_not_changed(member: World) -> None:
+    unsorted(member)
+    before = content(member)
+
+    def start(_what: str) -> None:
+        write_mark(member.base_dir, 2, age_ms=0)
+
+    for change in (recording_logs.sort, recording_logs.seed, recording_logs.invalidate_latest_snapshot):
+        write_mark(member.base_dir, 2, age_ms=60_000)
+        with pytest.raises(RefusedError, match="is running"):
+            change(member.base_dir, start)
+
+    def enter(_what: str) -> None:
+        found = entries(member)
+        (member.cluster_dir / "recording.log").write_bytes(b"".join(encode_entry(each) for each in found[1:]))
+
+    write_mark(member.base_dir, 2, age_ms=60_000)
+    with pytest.raises(RefusedError, match="has changed meanwhile: look at it again"):
+        recording_logs.sort(member.base_dir, enter)
+    (member.cluster_dir / "recording.log").write_bytes(before)
+    assert not [name for name in names(member) if "bak" in name or name.startswith(".")]
+
+
+@pytest.mark.parametrize("word", CHANGING[:2])
+@pytest.mark.parametrize("mark", [bytes(8192), b"\x01" * 100, b""], ids=["zeros", "ones", "empty"])
+def test_a_node_that_may_be_starting_is_not_changed(words: Words, member: World, word: str, mark: bytes) -> None:
+    unsorted(member)
+    before = content(member)
+    (member.cluster_dir / "cluster-mark.dat").write_bytes(mark)
+    assert "it is not known whether the node runs" in words.refusal(word, member.base_dir, "--yes", code=3)
+    assert content(member) == before
+    (member.cluster_dir / "cluster-mark.dat").unlink()
+    assert words(word, member.base_dir, "--yes").code == 0
+
+
+def test_a_link_to_a_recording_log_stays_one(words: Words, member: World, tmp_path: Path) -> None:
+    unsorted(member)
+    (tmp_path / "disk").mkdir()
+    real = (member.cluster_dir / "recording.log").rename(tmp_path / "disk" / "the-log")
+    (member.cluster_dir / "recording.log").symlink_to(real)
+    before = real.read_bytes()
+    backup = words.facts("recording-log sort", member.base_dir, "--yes")["backup"]
+    assert Path(backup).read_bytes() == before != real.read_bytes()
+    assert (member.cluster_dir / "recording.log").is_symlink()
+    assert sorted(path.name for path in real.parent.iterdir()) == ["the-log", "the-log.bak"]
+
+
+@pytest.mark.skipif(unavailable_reason() is not None, reason=unavailable_reason() or "")
+@pytest.mark.parametrize("room", [0, 4096, 16_384, 28_672, 65_536])
+def test_a_disk_that_is_full_changes_nothing(words: Words, tmp_path: Path, room: int) -> None:
+    try:
+        disk = SmallDisk(tmp_path / "disk", 1)
+    except OSError as error:
+        pytest.skip(f"no small disk can be mounted here: {error}")
+    try:
+        cluster_dir = disk.path / "cluster"
+        cluster_dir.mkdir()
+        entry = RecordingLogEntry(0, 1, 0, 0, -1, 5, -1, 0, is_valid=True)
+        terms = [
+            dataclasses.replace(entry, leadership_term_id=term, term_base_log_position=term * 64)
+            for term in range(200, 0, -1)
+        ]
+        path = cluster_dir / "recording.log"
+        path.write_bytes(b"".join(encode_entry(term) for term in terms))
+        before = path.read_bytes()
+        disk.fill(leaving=room)
+        found = words("recording-log sort", cluster_dir, "--yes")
+        if room < 40_000:
+            assert found.code == 1
+            assert "No space left on device; nothing has changed" in found.error
+            assert path.read_bytes() == before
+            assert [each.name for each in cluster_dir.iterdir()] == ["recording.log"]
+        else:
+            assert found.code == 0
+            assert path.with_name("recording.log.bak").read_bytes() == before
+    finally:
+        disk.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_change_by_root_leaves_the_file_to_its_owner(words: Words, member: World) -> None:
+    unsorted(member)
+    path = member.cluster_dir / "recording.log"
+    path.chmod(0o640)
+    os.chown(path, 4711, 4712)
+    for word in ("recording-log sort", "invalidate-latest-snapshot"):
+        words.facts(word, member.base_dir, "--yes")
+        for each in (path, path.with_name("recording.log.bak")):
+            found = each.stat()
+            assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (4711, 4712, 0o640), (word, each)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_s_file_is_not_replaced_by_one_of_one_s_own(words: Words, member: World) -> None:
+    unsorted(member)
+    for path in (member.cluster_dir, *member.cluster_dir.iterdir()):
+        path.chmod(0o777)
+    for path in member.base_dir.resolve().parents:
+        if path.stat().st_mode & 0o055 != 0o055:
+            path.chmod(path.stat().st_mode | 0o055)
+    before = content(member), names(member)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setgroups([])
+        os.setgid(4712)
+        os.setuid(4711)
+        os.write(writing, words("recording-log sort", member.cluster_dir, "--yes").error.encode())
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with open(reading, encoding="utf-8") as pipe:  # noqa: PTH123 - a descriptor
+        assert "it belongs to user 0 and group 0: work as that user, or as root; nothing has changed" in pipe.read()
+    assert (content(member), names(member)) == before
+
+
 # Processes.
 
 
@@ -362,3 +542,157 @@ def test_a_directory_is_named_or_comes_from_the_environment(
     assert words("recording-log", None).code == 0
     found = words("archive list", member.cluster_dir)
     assert "is not the directory of an archive: it has no archive.catalog, nor has a directory right" in found.error
+
+
+# What goes on meanwhile, and who owns what.
+
+
+@pytest.mark.parametrize("word", CHANGING)
+def test_a_node_that_starts_while_it_is_asked_is_not_changed(
+    words: Words, member: World, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose_a_snapshot(member)
+    unsorted(member)
+    before = content(member)
+
+    def answer(_self: object) -> str:
+        write_mark(member.base_dir, 2, age_ms=0)
+        return "y\n"
+
+    monkeypatch.setattr(Terminal, "readline", answer)
+    asked = words(word, member.base_dir, answer="")
+    assert asked.code == 1
+    assert "is running" in asked.error
+    assert content(member) == before
+
+
+@pytest.mark.parametrize("word", CHANGING)
+def test_what_was_written_while_it_is_asked_is_not_lost(
+    words: Words, member: World, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose_a_snapshot(member)
+    unsorted(member)
+    path = member.cluster_dir / "recording.log"
+
+    def answer(_self: object) -> str:
+        path.write_bytes(path.read_bytes() + path.read_bytes()[:64])
+        return "y\n"
+
+    monkeypatch.setattr(Terminal, "readline", answer)
+    asked = words(word, member.base_dir, answer="")
+    assert asked.code == 1
+    assert "has changed meanwhile: look at it again" in asked.error
+    assert not list(member.cluster_dir.glob("recording.log.bak*"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("word", CHANGING)
+def test_root_leaves_the_file_to_the_user_of_the_node(words: Words, member: World, word: str) -> None:
+    lose_a_snapshot(member)
+    unsorted(member)
+    path = member.cluster_dir / "recording.log"
+    os.chown(path, 12_345, 23_456)
+    path.chmod(0o640)
+    assert words(word, member.base_dir, "--yes").code == 0
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (12_345, 23_456, 0o640)
+
+
+def test_a_backup_that_is_not_whole_does_not_stay(words: Words, member: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    unsorted(member)
+    before = content(member), names(member)
+    count = 0
+
+    def fill(path: Path) -> None:
+        nonlocal count
+        count += 1
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(recording_logs, "_force", fill)
+    assert "No space left on device; nothing has changed" in words.refusal(
+        "recording-log sort", member.base_dir, "--yes"
+    )
+    assert count == 1
+    assert (content(member), names(member)) == before
+
+
+def test_a_copy_that_fails_leaves_nothing(words: Words, member: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    unsorted(member)
+    before = content(member), names(member)
+
+    def fill(_source: Path, target: Path) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device", str(target))
+
+    monkeypatch.setattr(shutil, "copy2", fill)
+    assert "No space left on device" in words.refusal("recording-log sort", member.base_dir, "--yes")
+    assert (content(member), names(member)) == before
+
+
+def test_a_restored_member_without_a_mark_file_is_validated(words: Words, member: World) -> None:
+    lost = lose_a_snapshot(member)
+    (member.cluster_dir / "cluster-mark.dat").unlink()
+    facts = words.facts("recording-log validate", member.base_dir, "--yes")
+    assert [entry["recording_id"] for entry in facts["invalidated"]] == [lost]
+
+
+@pytest.mark.parametrize("word", CHANGING)
+def test_a_mark_file_that_does_not_say_whether_the_node_runs_keeps_the_file(
+    words: Words, member: World, word: str
+) -> None:
+    lose_a_snapshot(member)
+    unsorted(member)
+    before = content(member)
+    (member.cluster_dir / "cluster-mark.dat").write_bytes(b"\xff" * 8192)
+    assert "it is not known whether the node runs" in words.refusal(word, member.base_dir, "--yes", code=3)
+    assert content(member) == before
+
+
+def lose_a_snapshot(member: World) -> int:
+    """Remove the recording of a snapshot from the catalog, and return its id."""
+    lost = member.entries[1].recording_id
+    member.descriptors = [each for each in member.descriptors if each.recording_id != lost]
+    member.close()
+    return lost
+
+
+def test_the_errors_of_an_archive_are_found_where_its_link_leads(words: Words, member: World) -> None:
+    elsewhere = member.base_dir / "marks"
+    elsewhere.mkdir()
+    (elsewhere / "archive-mark.dat").write_bytes(archive_mark())
+    (member.archive_dir / "archive-mark.lnk").write_text(str(elsewhere))
+    logs = words.facts("errors", member.base_dir)["logs"]
+    (found,) = [log for log in logs if log["source"] == "archive"]
+    assert found["path"] == str(elsewhere / "archive-mark.dat")
+
+
+@pytest.mark.parametrize("is_below", [False, True])
+def test_the_errors_of_an_archive_alone_are_shown(words: Words, tmp_path: Path, is_below: bool) -> None:
+    world = World(tmp_path / "member")
+    world.close()
+    shutil.rmtree(world.cluster_dir)
+    (world.archive_dir / "archive-mark.dat").write_bytes(archive_mark())
+    found = words.facts("errors", world.base_dir if is_below else world.archive_dir)
+    assert [log["source"] for log in found["logs"]] == ["archive"]
+
+
+def test_a_directory_of_the_environment_that_is_no_path_is_a_sentence(
+    words: Words, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AERON_CLUSTER_DIR", "/tmp/\udcff")
+    for word in ("status", "exporter", "top"):
+        found = words(word, None)
+        assert (found.code, found.output) == (2, "")
+        assert "AERON_CLUSTER_DIR='/tmp/\\udcff': must be a path in UTF-8, without NUL" in found.error
+
+
+@pytest.mark.parametrize("word", CHANGING)
+def test_a_node_that_stands_still_is_not_changed(words: Words, member: World, word: str) -> None:
+    lose_a_snapshot(member)
+    unsorted(member)
+    before = content(member)
+    put_process(member, os.getpid(), time.time_ns() // 1_000_000)
+    refusal = words.refusal(word, member.base_dir, "--yes")
+    assert f"shows no sign of life, but its process (pid {os.getpid()}) is there: end it first" in refusal
+    assert content(member) == before
+    put_process(member, os.getpid(), 5)  # the pid is another process's now
+    assert words(word, member.base_dir, "--yes").code == 0

@@ -303,6 +303,20 @@ def test_the_snapshot_at_or_before_a_position_or_the_lowest_is_found() -> None:
         ]
 
 
+@pytest.mark.parametrize("invalid", [0, 1])
+def test_a_set_with_an_invalid_snapshot_of_a_service_is_passed_over(invalid: int) -> None:
+    """The validator finds one recording gone: whoever was sent to the archive for the set would not get it."""
+    log = take(new_storage())
+    for position in (100, 200):
+        for service_id in (1, 0, CM):
+            log.append_snapshot(position + service_id, 1, 0, position, 0, service_id)
+    [gone] = [each for each in log.entries if (each.service_id, each.log_position) == (invalid, 200)]
+    log.invalidate_entry(gone.entry_index)
+    found = log.find_snapshot_at_or_before_or_lowest(300, 2)
+    assert found is not None
+    assert [each.log_position for each in found] == [100, 100, 100]
+
+
 def test_an_incomplete_set_at_the_head_of_the_log_is_passed_over() -> None:
     log = take(new_storage())
     log.append_snapshot(1, 1, 0, 64, 0, CM)

@@ -27,7 +27,7 @@ from container.recordings import (
     schema,
 )
 from container.recordings.views import columns_of
-from tests.plain_decoder import frames, message_row, messages
+from tests.plain_decoder import frame_times, frames, message_row, messages
 from tests.recordings_world import (
     CHANNEL,
     SEGMENT_LENGTH,
@@ -113,9 +113,10 @@ def test_every_frame_is_as_the_plain_decoder_sees_it(tmp_path: Path, layout: dic
             "stream_id": frame.stream_id,
             "term_id": frame.term_id,
             "reserved_value": frame.reserved_value,
+            **times,
             **({} if frame.payload is None else {"payload": frame.payload}),
         }
-        for frame in found
+        for frame, times in zip(found, frame_times(found), strict=True)
     ]
     assert {row["type"] for row in rows} == {"PAD", "DATA"}
 
@@ -132,7 +133,7 @@ def test_a_view_of_the_log_shows_its_messages_with_its_columns(tmp_path: Path, v
         for row in expected_rows(world)
         if row["template_id"] in templates and row["schema_id"] == 111
     ]
-    names = [column.name for column in columns_of(view) if column.name != "committed"]
+    names = [column.name for column in columns_of(view) if column.name not in ("committed", "event_time")]
     assert without(rows_of(tmp_path, view), "committed") == only(expected, names)
     assert expected
 

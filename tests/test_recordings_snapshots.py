@@ -321,7 +321,7 @@ def test_a_plan_or_a_read_of_many_snapshots_reads_the_catalog_once(
         count(module, "file_names")
     member = open_member(tmp_path)
     partitions = plan(member, "snapshots")
-    assert sum(batch.num_rows for part in partitions for batch in read_partition(part)) == 200 * 7
+    assert sum(batch.num_rows for part in partitions for batch in read_partition(part, columns=["item"])) == 200 * 7
     assert len(seen) <= 1 + 2 * len(partitions)
     seen.clear()
     assert len(recorded_snapshots(member)) == 1

@@ -436,5 +436,5 @@ def test_size_is_shown_in_the_largest_exact_unit(size: int, text: str) -> None:
 def test_a_config_file_without_an_end_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     path.symlink_to("/dev/zero")
-    with pytest.raises(ConfigurationError, match=f"config file {path} is longer than 1048576 bytes"):
+    with pytest.raises(ConfigurationError, match=f"config file {path} is longer than 65536 bytes"):
         load_settings({}, config_file=path, environ={})

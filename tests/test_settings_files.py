@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,7 @@ def test_what_means_nothing_here_is_named_once_and_no_error(tmp_path: Path, capl
         ("c.properties", "aeron.cluster.service.i=1", "did you mean 'aeron.cluster.service.id'?"),
         ("c.properties", "cluster_dir=/var/c", "'cluster_dir' is no property: write Aeron's name, such as"),
         ("c.properties", "a.b=\\u12", "u without four hexadecimal digits"),
+        ("c.properties", "a.b=\\u" + "\x1b\0" * 20_000, "u without four hexadecimal digits"),
         ("c.toml", 'cluster_dir = "a"\naeron.cluster.dir = "b"', "leave out cluster_dir or aeron.cluster.dir"),
         ("c.toml", '"aeron.cluster.dir" = "a"\naeron.cluster.dir = "b"', "aeron.cluster.dir is there twice"),
         ("c.toml", "aeron.cluster.service.id = 10", "service_id=10 from aeron.cluster.service.id in "),
@@ -118,6 +120,7 @@ def test_a_file_that_is_wrong_is_one_sentence(tmp_path: Path, name: str, text: s
         load_settings(config_file=file, environ={})
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
     assert str(file) in str(caught.value) or "is there twice" in message
 
 
@@ -156,6 +159,18 @@ def test_an_unknown_variable_is_named_once_with_the_nearest(caplog: pytest.LogCa
         "unknown variable AERON_ARCHIVE_QQ has no effect: did you mean AERON_ARCHIVE_ID?",
         "unknown variable AERON_CLUSTER_SESSION_TIME has no effect: did you mean AERON_CLUSTER_SESSION_TIMEOUT?",
     ]
+
+
+def test_of_many_unknown_variables_a_few_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    """Kubernetes makes many for a service named ``aeron-cluster-0``."""
+    names = [f"AERON_CLUSTER_{number}_PORT_{number}_UDP_ADDR" for number in range(10_000)]
+    begin = time.process_time()
+    warn_of_unknown_variables(dict.fromkeys(names, "10.0.0.1"))
+    warn_of_unknown_variables(dict.fromkeys(names, "10.0.0.1"))
+    assert time.process_time() - begin < 5
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(texts) == 11
+    assert texts[-1] == "9990 more unknown variables have no effect: see docs/settings.md"
 
 
 def test_no_variable_that_the_package_reads_is_unknown(caplog: pytest.LogCaptureFixture) -> None:
@@ -285,7 +300,38 @@ def test_a_node_s_parts_take_what_properties_say_of_them(tmp_path: Path, monkeyp
 
 
 def test_tables_that_are_nested_without_end_are_one_sentence(tmp_path: Path) -> None:
-    file = written(tmp_path / "c.toml", f"aeron.{'a.' * 2_000}a = 1")
+    file = written(tmp_path / "c.toml", f"aeron.{f'{"a" * 50}.' * 14}a = 1")
     with pytest.raises(ConfigurationError, match="unknown property 'aeron") as caught:
         load_settings(config_file=file, environ={})
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a." * 30_000 + "a = 1",
+        "[aeron." + "a." * 30_000 + "a]",
+        "x = {" + '"\\"".' * 10_000 + "a = 1}",
+        "'a' . " * 10_000 + "a = 1",
+        "a." * 16 + "a = 1",
+    ],
+)
+def test_a_name_of_many_parts_is_one_sentence_in_no_time(tmp_path: Path, text: str) -> None:
+    begin = time.process_time()
+    with pytest.raises(ConfigurationError, match="has more than 16 parts: shorten it") as caught:
+        load_settings(config_file=written(tmp_path / "c.toml", text), environ={})
+    assert len(str(caught.value)) < 400
+    assert time.process_time() - begin < 5
+
+
+@pytest.mark.parametrize("text", ['x = "' + '\\"' * 30_000, '"\\' * 20_000, "\"'" * 20_000, "a" + " " * 60_000 + "="])
+def test_what_ends_nowhere_is_not_toml_in_no_time(tmp_path: Path, text: str) -> None:
+    begin = time.process_time()
+    with pytest.raises(ConfigurationError, match="is not TOML"):
+        load_settings(config_file=written(tmp_path / "c.toml", text), environ={})
+    assert time.process_time() - begin < 5
+
+
+def test_dots_in_values_are_no_names(tmp_path: Path) -> None:
+    text = f'cluster_dir = "/{"a." * 40}b" # {"..." * 20} www.example.com\nservice_id = 1\n'
+    assert load_settings(config_file=written(tmp_path / "c.toml", text), environ={}).service_id == 1

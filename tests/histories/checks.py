@@ -20,7 +20,7 @@ from container.spark.offsets import format_offset, parse_offset
 from container.spark.options import SourceOptions
 from container.spark.source import ClusterStreamReader, arrow_schema, open_source_members, spark_schema
 from tests.histories.world import MemberFiles, WrittenCluster, write_cluster
-from tests.plain_decoder import Frame, frames, message_row, messages
+from tests.plain_decoder import Frame, frames, message_row, messages, without_times
 from tests.recordings_world import SEGMENT_LENGTH
 from tests.replay_services import NUMBER
 
@@ -72,7 +72,7 @@ def opened(cluster: WrittenCluster) -> list[Member]:
 def batch_rows(member: Member, mode: str = "strict", view: str = "messages") -> list[Row]:
     """The rows of a batch."""
     batches = [batch for part in plan(member, view, mode=mode) for batch in read_partition(part)]
-    return [row for batch in batches for row in batch.to_pylist()]
+    return without_times([row for batch in batches for row in batch.to_pylist()])
 
 
 def check_batch(cluster: WrittenCluster) -> None:

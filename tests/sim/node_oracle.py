@@ -247,7 +247,9 @@ class Log:
                 self.index[number] = len(state.applied)
         for what, number, argument in apply(state, event, self.services):
             if what == "timer":
-                self.deadlines.update({number + each: argument for each in range(self.services)})
+                for each in range(self.services):
+                    self.deadlines[number + each] = argument
+                    self.cancelled.pop(number + each, None)  # a client's cancel came before another one's timer
             elif what == "cancel":
                 self.cancelled.update({number + each: timestamp for each in range(self.services)})
         self.digests.append(state.digest)

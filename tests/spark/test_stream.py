@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 import struct
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,10 +14,13 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
 from container.errors import ConfigurationError, RecordingError
 from container.recordings import Member, open_member
+from container.spark import FORMAT
 from container.spark.offsets import end_positions, parse_offset
 from container.spark.options import SourceOptions
 from container.spark.source import (
@@ -433,3 +437,24 @@ def test_views_that_are_not_of_the_log_are_batch_only(member: WrittenMember, vie
         f"the view {view!r} is not of the log and can only be read as a batch, with spark.read; streams can be made of "
         "frames, messages, sessions, session_messages, timers"
     )
+
+
+def test_a_stream_is_counted_in_windows_of_event_time(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    options = {"path": str(member.base_dir), "view": "session_messages", "columns": "event_time"}
+    rows = spark.readStream.format(FORMAT).options(**options).load()
+    windows = rows.withWatermark("event_time", "1 minute").groupBy(f.window("event_time", "1 second")).count()
+    query = (
+        windows.writeStream.format("memory")
+        .queryName("windows_of_event_time")
+        .outputMode("complete")
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120), "waited 120 s for the end of the query"
+    found = spark.table("windows_of_event_time").select(f.unix_seconds("window.start").alias("s"), "count").collect()
+    expected = Counter(message["timestamp"] // 1000 for message in member.of_template(1))
+    assert {row.s: row["count"] for row in found} == expected
+    assert len(expected) > 1

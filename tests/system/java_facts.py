@@ -143,3 +143,52 @@ def streams(text: str) -> dict[tuple[int, int, str], dict[str, int]]:
 def error_texts(text: str) -> list[str]:
     """The first line of each error of ``errors``."""
     return re.findall(r"observations? from .*?for:\n (.*)", text)
+
+
+def counters(text: str) -> list[Fields]:
+    """The counters of AeronStat."""
+    lines = (re.fullmatch(r" *(\d+): +(-?[\d,]+) - (.*)", line) for line in text.splitlines())
+    return [
+        {"counter_id": int(line[1]), "value": int(line[2].replace(",", "")), "label": line[3]} for line in lines if line
+    ]
+
+
+def backlogs(text: str) -> dict[tuple[int, int, str], Fields]:
+    """The streams of BacklogStat, with what it says of each."""
+    found: dict[tuple[int, int, str], Fields] = {}
+    fields: Fields = {}
+    subscribers: list[int] = []
+    for line in text.splitlines():
+        match = re.fullmatch(r"sessionId=(-?\d+) streamId=(-?\d+) channel=(\S+) : ?", line)
+        if match is not None:
+            fields, subscribers = {}, []
+            found[int(match[1]), int(match[2]), match[3]] = fields
+        elif match := re.search(r"the last sampled position is (-?\d+) \(~(-?\d+) bytes before", line):
+            fields |= {"publisher_position": int(match[1]), "publisher_window": int(match[2])}
+        elif match := re.search(r"has to send (-?\d+) bytes \((-?\d+) bytes remaining", line):
+            fields |= {"sender_backlog": int(match[1]), "sender_window": int(match[2])}
+        elif match := re.search(r"receiver -?\d+ is at position (-?\d+)", line):
+            fields["receiver_position"] = int(match[1])
+        elif match := re.search(r"subscriber -?\d+ has (-?\d+) backlog bytes", line):
+            subscribers.append(int(match[1]))
+            fields["subscriber_backlog"] = max(subscribers)
+    return found
+
+
+def frames(text: str) -> list[Fields]:
+    """The frames of ArchiveTool's ``dump``, of all recordings."""
+    found: list[Fields] = []
+    recording_id = -1
+    for line in text.splitlines():
+        if match := re.fullmatch(r"Recording (\d+)", line):
+            recording_id = int(match[1])
+        elif match := re.match(r"Frame at position \[(\d+)\] data at offset \[\d+\] with length = (\d+)", line):
+            frame = {"recording_id": recording_id, "position": int(match[1]), "type": "DATA", "payload": ""}
+            found.append({**frame, "length": int(match[2]), "is_fragment": False})
+        elif line == "PADDING FRAME":
+            found[-1] |= {"type": "PAD", "payload": None}
+        elif line.startswith("Fragmented frame"):
+            found[-1]["is_fragment"] = True
+        elif match := re.match(r"\|[0-9a-f]{8}\| ((?:[0-9a-f]{2} |   ){16})\|", line):
+            found[-1]["payload"] += match[1].replace(" ", "")
+    return found

@@ -13,7 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from container.common.aeron_defaults import CounterType
-from container.testing.cluster import LocalCluster, Service
+from container.operate.counters import open_cnc
+from container.testing.cluster import LocalCluster, Node, Service
 from container.testing.endpoints import PortReservation
 from container.testing.process import Process, wait_until
 from tests.system.harness import COMMAND, LEDGER_SERVICE, LIMIT_S, ROOT, NodeFactory, run_ledger_client, start
@@ -42,6 +43,12 @@ class Scraped:
         }
 
 
+def cycle_times_ns(member: Node) -> list[int]:
+    """The longest duty cycles of the threads of a node's archive."""
+    with open_cnc(member.aeron_dir) as file:
+        return [each.value for each in file.counters() if each.type_id == CounterType.ARCHIVE_MAX_CYCLE_TIME]
+
+
 @contextmanager
 def exporting(place: Path, *directories: Path) -> Iterator[Scraped]:
     """An exporter of nodes, for a ``with`` block; it ends in order with SIGTERM."""
@@ -58,13 +65,20 @@ def exporting(place: Path, *directories: Path) -> Iterator[Scraped]:
 
 
 @pytest.mark.nodes("native", "java")
-def test_the_exporter_serves_what_a_node_counts(node: NodeFactory, tmp_path: Path) -> None:
-    member = node()
+def test_the_exporter_serves_what_a_node_counts(
+    node: NodeFactory, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    is_java = request.node.callspec.params["node"] == "java"
+    # Java's archive counts the cycles of each of its threads.
+    member = node(properties={"aeron.archive.threading.mode": "DEDICATED"} if is_java else {})
     start(member, LEDGER_SERVICE)
     name = str(member.cluster_dir)
     with exporting(tmp_path, member.cluster_dir) as scraped:
         run_ledger_client(member, *PUTS)
+        slowest_ns = max(cycle_times_ns(member))
         before = scraped.values()
+        assert slowest_ns <= before["aeron_cluster_max_cycle_time_seconds", "archive", name] * 1e9
+        assert before["aeron_cluster_max_cycle_time_seconds", "archive", name] * 1e9 <= max(cycle_times_ns(member)) + 1
         member.take_snapshot()
         after = scraped.values()
         for values, snapshots in ((before, 0), (after, 1)):

@@ -19,13 +19,20 @@ from container.common.main_program import _SIGNALS
 from container.common.quantities import format_duration
 from container.settings.consensus_module_table import consensus_module_settings_table
 from container.settings.table import settings_table
+from container.testing.cluster import LocalCluster, Service
 from container.testing.endpoints import PortReservation
 from tests.documents import ROOT, all_blocks
+from tests.soak import disk
+from tests.system.harness import LEDGER_SERVICE
+from tests.system.test_node_disk import FULL
 from tests.test_cluster_node import HOST, SERVICE, Command
+
+pytestmark = [pytest.mark.timeout(180)]
 
 COMMAND = [sys.executable, "-m", "container"]
 PAGE = "docs/operations.md"
 LIMIT_S = 40
+SMALL_DISK_MIB = 24
 UPSTREAM = {"client_liveness_timeout_ns": "10s"}
 
 
@@ -38,10 +45,10 @@ def rows(heading: str) -> list[list[str]]:
 class Operator:
     """Runs the commands of the page, with a directory in the place of /var/lib and /backup."""
 
-    def __init__(self, tmp_path: Path, port: int) -> None:
-        self.directory, self._port = tmp_path / "aeron-node", port
-        self._places = {"/var/lib/aeron-node": str(self.directory), "/backup": str(tmp_path)}
-        self._config = tmp_path / "node.toml"
+    def __init__(self, backups: Path, machine: Path, port: int) -> None:
+        self.directory, self._port = machine / "aeron-node", port
+        self._places = {"/var/lib/aeron-node": str(self.directory), "/backup": str(backups)}
+        self._config = machine / "node.toml"
         self.node: Command | None = None
 
     def run(self, heading: str) -> list[str]:
@@ -52,7 +59,7 @@ class Operator:
                 line = line.replace(given, here)
             program, *arguments = shlex.split(line)
             if program == "systemctl":
-                (self.start if arguments[0] == "start" else self.stop)()
+                self.control(arguments[0])
                 continue
             command = [*COMMAND, *arguments] if program == "aeron-cluster" else [program, *arguments]
             done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
@@ -61,10 +68,28 @@ class Operator:
                 printed.append(done.stdout)
         return printed
 
+    def control(self, word: str) -> None:
+        """Do what systemd does with the unit of a node."""
+        if word in ("stop", "disable"):
+            self.stop()
+        elif word == "restart":
+            self.await_end()
+        if word in ("start", "restart"):
+            self.start()
+
     def start(self) -> None:
         lines = {"services": [SERVICE], "directory": str(self.directory), "host": HOST, "port": self._port}
-        self._config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in lines.items()))
+        text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in lines.items())
+        self._config.write_text(text + "[archive]\nlow_storage_space_threshold = 65536\n")
         self.node = Command("node", "--config", str(self._config))
+
+    def await_end(self, exit_code: int = 0) -> str:
+        """Wait for the end of the node, which nobody has asked for here; return its standard error."""
+        assert self.node is not None
+        _out, errors = self.node.process.communicate(timeout=LIMIT_S)
+        assert self.node.process.returncode == exit_code, errors
+        self.node = None
+        return errors
 
     def stop(self) -> None:
         assert self.node is not None
@@ -78,15 +103,26 @@ class Operator:
         return done.stdout.splitlines()
 
 
-@pytest.fixture
-def operator(tmp_path: Path) -> Iterator[Operator]:
+def operator_at(backups: Path, machine: Path) -> Iterator[Operator]:
+    machine.mkdir(exist_ok=True)
     ports = PortReservation()
-    made = Operator(tmp_path, ports.take_row(5))
+    made = Operator(backups, machine, ports.take_row(5))
     ports.close()  # the node takes them
     yield made
     if made.node is not None:
         made.node.process.kill()
         made.node.process.communicate()
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[Operator]:
+    yield from operator_at(tmp_path, tmp_path)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Operator]:
+    """Another machine, which the first one's backup reaches."""
+    yield from operator_at(tmp_path, tmp_path / "another-machine")
 
 
 def send(operator: Operator, text: str) -> str:
@@ -111,6 +147,78 @@ def test_a_backup_is_restored_into_a_fresh_directory_with_all_messages_and_the_s
     restored = operator.log()
     assert restored[0] == after[0]
     assert len(restored) == 2
+
+
+def test_a_member_alone_is_restarted_with_its_state(operator: Operator) -> None:
+    operator.directory.mkdir()
+    operator.start()
+    assert send(operator, "7") == "7\n"
+    ended, healthy = operator.run("Rolling restart and upgrade")
+    assert re.search("is_done +yes", ended), ended
+    assert healthy.startswith("ready: yes")
+    assert send(operator, "5") == "12\n"
+    operator.stop()
+
+
+def test_a_member_is_moved_to_another_place_and_port(operator: Operator, elsewhere: Operator) -> None:
+    operator.directory.mkdir()
+    operator.start()
+    assert send(operator, "7") == "7\n"
+    operator.run("Move a member")
+    assert operator.node is None
+    elsewhere.run("Restore")
+    assert send(elsewhere, "5") == "12\n"
+    elsewhere.stop()
+    assert len(elsewhere.log()) == 2
+
+
+@pytest.fixture
+def small_disk(operator: Operator) -> Iterator[disk.SmallDisk]:
+    reason = disk.unavailable_reason()
+    if reason is not None:
+        pytest.skip(reason)
+    made = disk.SmallDisk(operator.directory, SMALL_DISK_MIB)
+    yield made
+    made.close()
+
+
+@pytest.mark.slow
+def test_a_member_whose_disk_was_full_goes_on_when_there_is_space(
+    operator: Operator, small_disk: disk.SmallDisk
+) -> None:
+    operator.start()
+    assert send(operator, "7") == "7\n"
+    small_disk.fill()
+    snapshot = [*COMMAND, "snapshot", str(operator.directory)]
+    refused = subprocess.run(snapshot, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert refused.returncode == 1, refused.stdout + refused.stderr
+    assert FULL.search(operator.await_end(EXIT_FAILURE))
+    operator.start()
+    assert FULL.search(operator.await_end(EXIT_FAILURE))
+    small_disk.free()
+    healthy, taken = operator.run("Disk full")
+    assert healthy.startswith("ready: yes")
+    assert re.search("is_done +yes", taken), taken
+    assert send(operator, "5") == "12\n"
+    operator.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_three_members_are_restarted_one_after_the_other_followers_first(java_classes: Path) -> None:
+    with LocalCluster([Service(LEDGER_SERVICE)], class_path=[java_classes]) as cluster:
+        leader = cluster.start().await_ready()
+        cluster.take_snapshot()
+        for member in [*cluster.followers, leader]:
+            for line in all_blocks()[f"{PAGE}: Rolling restart and upgrade (sh 2)"].text.splitlines():
+                program, *arguments = shlex.split(line.replace("/var/lib/aeron-node", str(member.node.base_dir)))
+                if program == "systemctl":
+                    (member.start if arguments[0] == "start" else member.stop)()
+                    continue
+                done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=90, check=False)
+                assert (done.returncode, done.stdout[:10]) == (0, "ready: yes"), done.stdout + done.stderr
+            cluster.await_leader()
+        assert cluster.await_ready() is not leader
 
 
 # --- what the page says

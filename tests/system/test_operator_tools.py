@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 
+import container
+from container.client import AeronCluster
+from container.files.cnc_file import CncFile
 from container.files.recording_log import encode_entry, read_recording_log
 from container.testing.archive import run_archive_tool
 from container.testing.cluster import LocalCluster, Node, Service
+from container.testing.endpoints import PortReservation
 from container.testing.java import java_command
 from container.testing.process import Process
 from tests.operator_world import written
@@ -34,6 +38,7 @@ from tests.system.harness import (
 )
 from tests.system.java_facts import Fields
 from tests.system.test_native_archive import PUTS, running_backup, start_ledger
+from tests.test_cluster_node import HOST, Counter, ask
 from tests.test_cnc_file import cnc_content
 
 pytestmark = [pytest.mark.timeout(600)]
@@ -122,7 +127,13 @@ def compare_archive(member: Node) -> None:
     wanted = java_facts.recordings(tool.output())
     assert wanted
     for word in ("archive list", "archive describe"):
-        assert_same(wanted, ours(member.archive_dir, word)["recordings"])
+        found = ours(member.archive_dir, word)
+        assert_same(wanted, found["recordings"])
+        assert found["aeron_directory"] == str(member.aeron_dir)
+        assert found["archive_id"] is not None
+    if member.is_running:
+        assert found["pid"] == member.archive.pid
+        assert [log["source"] for log in ours(member.archive_dir, "errors")["logs"]] == ["archive", "media driver"]
 
 
 def compare_live(member: Node) -> None:
@@ -479,3 +490,86 @@ def test_both_tools_find_the_same_damage_in_an_archive(tmp_path: Path) -> None:
         assert verdicts(f"damaged-{number}") == (False, False)
         world.damage(place, before)
     assert verdicts("repaired") == (True, True)
+
+
+def java_sample(name: str, jar: Path, aeron_dir: Path, *arguments: str) -> str:
+    """Run a tool of Aeron's samples on a media driver's directory; return its output."""
+    command = java_command(
+        f"io.aeron.samples.{name}", [jar], properties={"aeron.dir": str(aeron_dir)}, arguments=arguments
+    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+# By the types of a driver's counters of streams: values which differ, so that each difference does.
+STREAM_VALUES = {1: 150_000, 2: 99_000, 3: 80_000, 4: 70_000, 5: 79_000, 9: 99_500, 12: 100_000}
+
+
+def test_counters_and_backlogs_are_those_of_java_s_tools(jar: Path, tmp_path: Path) -> None:
+    """Of a driver's file that stands still, with a client connected, in which streams have piled up."""
+    ports = PortReservation()
+    frozen = tmp_path / "frozen"
+    frozen.mkdir()
+    with container.launch_node(Counter(), directory=tmp_path / "node", host=HOST, port=ports.take_row(5)) as node:
+        assert ask(node, b"1") == b"1"
+        channels = {"ingress_channel": "aeron:udp", "egress_channel": f"aeron:udp?endpoint={HOST}:0"}
+        with AeronCluster.connect(aeron_dir=node.aeron_dir, ingress_endpoints=node.ingress_endpoints, **channels):
+            shutil.copy(Path(node.aeron_dir, "cnc.dat"), frozen)
+    ports.close()
+    file = CncFile(frozen / "cnc.dat")
+    records = list(file.counters())
+    content = bytearray((frozen / "cnc.dat").read_bytes())
+    for record in records:
+        if record.type_id in STREAM_VALUES:
+            value = STREAM_VALUES[record.type_id] - record.counter_id * 32
+            struct.pack_into("<q", content, file._values_offset + record.counter_id * 128, value)
+    struct.pack_into("<q", content, file._heartbeat_offset, 1)  # the driver is dead, for however long this takes
+    file.close()
+    (frozen / "cnc.dat").write_bytes(content)
+
+    counters = ours(frozen, "counters", code=1)["counters"]
+    wanted = java_facts.counters(java_sample("AeronStat", jar, frozen, "watch=false"))
+    assert len(wanted) == len(records)
+    assert_same(wanted, counters)
+    by_type = java_facts.counters(java_sample("AeronStat", jar, frozen, "watch=false", "type=^20[0-9]$"))
+    types = [argument for number in range(200, 210) for argument in ("--type", str(number))]
+    found = ours(frozen, "counters", *types, code=1)["counters"]
+    assert [each["meaning"] for each in found if each["type_id"] == 201] == ["LEADER"]
+    assert_same(by_type, found)
+    assert 0 < len(by_type) < len(wanted)
+
+    backlogs = ours(frozen, "backlog")["streams"]
+    theirs = java_facts.backlogs(java_sample("BacklogStat", jar, frozen))
+    assert len(theirs) == len(backlogs)
+    for (session_id, stream_id, channel), fields in theirs.items():
+        of_stream = [each for each in backlogs if (each["session_id"], each["stream_id"]) == (session_id, stream_id)]
+        # Java's tool cuts a channel where the counter's key ends.
+        exact = [each for each in of_stream if each["channel"] == channel]
+        (found,) = exact or [each for each in of_stream if each["channel"].startswith(channel)]
+        assert_same(fields, found)
+    for name in ("publisher_window", "sender_backlog", "sender_window", "receiver_position", "subscriber_backlog"):
+        assert any(fields.get(name, 0) > 0 for fields in theirs.values()), name
+
+
+def test_frames_are_those_of_java_s_dump(tmp_path: Path) -> None:
+    world = written(tmp_path / "member")
+    (world.archive_dir / "archive-mark.dat").write_bytes(archive_mark())
+    tool = run_archive_tool(world.archive_dir, "dump", str(2**40), output_directory=tmp_path)
+    assert tool.return_code == 0, tool.output
+    wanted = java_facts.frames(tool.output)
+    found = [
+        {
+            "recording_id": each["recording_id"],
+            "position": each["position"],
+            "type": each["type"],
+            "payload": each["payload"],
+            "length": each["frame_length"] - 32,
+            "is_fragment": each["flags"] & 0xC0 != 0xC0 and each["type"] == "DATA",
+        }
+        for each in ours(world.archive_dir, "archive dump")
+    ]
+    assert wanted == found
+    assert {each["type"] for each in found} == {"DATA", "PAD"}
+    assert any(each["is_fragment"] for each in found)
+    assert len({each["recording_id"] for each in found}) == 5

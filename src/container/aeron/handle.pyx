@@ -117,6 +117,8 @@ cdef class ClientHandle:
             if not self._closing:
                 self._closing = True
                 warnings.warn(f"unclosed Aeron client of {self.aeron_dir}", ResourceWarning)
+            # All of them are garbage as well, and the collector may have emptied what knows them.
+            self._resources = weakref.WeakValueDictionary()
             self._shut_down()
         pthread_mutex_destroy(&self._guard)
 
@@ -423,9 +425,12 @@ cdef class ClientHandle:
         try:
             # Again: an add that was in progress may have succeeded after all.
             close_all(self._resources)
-            return self._end()
         finally:
-            self.leave()
+            try:
+                self._end()             # or leaving would come back here for ever
+            finally:
+                self.leave()
+        return 0
 
     cdef int _end(self) except -1:
         cdef aeron_context_t* context = <aeron_context_t*> take_pointer(<void**> &self._context)

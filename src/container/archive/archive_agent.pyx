@@ -143,8 +143,8 @@ def await_former_archive(Client client not None, int64_t archive_id, Heartbeat h
     """
     cdef Counters counters = client.counters()
     cdef WaitReporter waiting = WaitReporter(
-        client.clock, f"the counters of a former archive with archiveId={archive_id}, which the driver has until the "
-        "client liveness timeout is over")
+        client.clock, client.client_name, f"the counters of a former archive with archiveId={archive_id}, which the "
+        "driver has until the client liveness timeout is over")
     cdef int64_t begin_ns = client.clock.nano_time(), known_owner_id = INT64_MIN, owner_id, known_ms = 0, heartbeat_ms
     cdef int32_t counter_id = _counter_of_archive(counters, archive_id)
     while counter_id != NULL_VALUE:

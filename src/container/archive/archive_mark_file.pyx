@@ -15,7 +15,8 @@ from libc.stdint cimport int32_t, int64_t
 
 from container.common.sealed cimport seal
 from container.files.mark_file cimport (
-    BLOCK_LENGTH, MARK_HEADER_LENGTH, SBE_HEADER_LENGTH, START_TIMESTAMP_OFFSET, OwnedMarkFile,
+    ACTIVITY_TIMESTAMP_OFFSET, BLOCK_LENGTH, MARK_HEADER_LENGTH, SBE_HEADER_LENGTH, START_TIMESTAMP_OFFSET,
+    OwnedMarkFile,
 )
 from container.storage.seam cimport Storage
 from container.transport.seam cimport Clock
@@ -102,13 +103,12 @@ cdef class ArchiveMarkFile(OwnedMarkFile):
         self._stream_ids = control_stream_id, local_control_stream_id, events_stream_id
         self._archive_id, self._texts = archive_id, texts
         self._begin(_KIND, path, storage, clock, process_id, error_buffer_length, page_size, fallback)
-        self._show_start()
+        self._keep_start()
 
-    cdef int _show_start(self) except -1:
-        """Show a live owner rather than a claim, which would stay if this process is killed; and keep all that."""
+    cdef int _keep_start(self) except -1:
+        """Have the disk keep what was written."""
         try:
             self._refreshed_ms = self._clock.epoch_ms()
-            self._write_activity_timestamp(self._refreshed_ms)
             self._force()
             try:
                 self._storage.force_directory(os.path.dirname(self.path) or ".")
@@ -148,7 +148,10 @@ cdef class ArchiveMarkFile(OwnedMarkFile):
         return 0
 
     cdef int _adopt(self, int64_t block) except -1:
-        """Make the claimed file ours, but for version and timestamp, by one write that is whole or not there."""
+        """Make the claimed file ours, but for the version, by one write that is whole or not there.
+
+        The name goes with the time: a claim under the name of a process that was killed would stay for good.
+        """
         found = _OWNER.unpack(self._read(block + START_TIMESTAMP_OFFSET, _OWNER.size))
         reserved = self._read(block + RESERVED_OFFSET, 2 * _OWNER.size)
         if _OWNER.unpack_from(reserved, _OWNER.size) == found:
@@ -158,12 +161,12 @@ cdef class ArchiveMarkFile(OwnedMarkFile):
         return self._write_new()
 
     cdef int _write_new(self) except -1:
-        block = (_OWNER.pack(*self._owner)
+        block = (struct.pack("<q", self._clock.epoch_ms()) + _OWNER.pack(*self._owner)
                  + _FIELDS.pack(*self._stream_ids, MARK_HEADER_LENGTH, self.error_buffer_length, self._archive_id)
                  + _OWNER.pack(*(self.former_owner or (0, 0))) + _OWNER.pack(*self._owner))
-        content = block.ljust(BLOCK_LENGTH - START_TIMESTAMP_OFFSET, b"\0") + self._texts
-        return self._write(SBE_HEADER_LENGTH + START_TIMESTAMP_OFFSET,
-                           content.ljust(MARK_HEADER_LENGTH - SBE_HEADER_LENGTH - START_TIMESTAMP_OFFSET, b"\0"))
+        content = block.ljust(BLOCK_LENGTH - ACTIVITY_TIMESTAMP_OFFSET, b"\0") + self._texts
+        return self._write(SBE_HEADER_LENGTH + ACTIVITY_TIMESTAMP_OFFSET,
+                           content.ljust(MARK_HEADER_LENGTH - SBE_HEADER_LENGTH - ACTIVITY_TIMESTAMP_OFFSET, b"\0"))
 
     cdef int _before_ready(self) except -1:
         return self._write_or_fail(SBE_HEADER_LENGTH + RESERVED_OFFSET, bytes(BLOCK_LENGTH - RESERVED_OFFSET))

@@ -14,10 +14,11 @@ from typing import NamedTuple
 from container.common.loggers import prints_json, report
 
 LIMIT_COUNT = 20
-"""Records of one event that are logged within :data:`LIMIT_S`; the next one says how many were left out."""
+"""Records of one event of one source that are logged within :data:`LIMIT_S`; the next one says how many were left
+out."""
 LIMIT_S = 10.0
-WAIT_FIRST_S = 5
-WAIT_INTERVAL_S = 30
+_WAIT_FIRST_S = 5
+_WAIT_INTERVAL_S = 30
 
 _NS_PER_S = 1_000_000_000
 
@@ -44,7 +45,8 @@ EVENTS: dict[str, LogEvent] = {
 }
 """Events that are logged through :func:`log_event`."""
 
-_counts: dict[str, tuple[float, int, int]] = {}  # begin of the time that the limit is for, logged in it, left out
+# By source and event: begin of the time that the limit is for, logged in it, left out.
+_counts: dict[tuple[str, str], tuple[float, int, int]] = {}
 
 
 def log_event(
@@ -59,14 +61,15 @@ def log_event(
         fields: what is reported of it, in the order of the text.
     """
     try:
-        begin, count, left_out = _counts.get(event, (-LIMIT_S, 0, 0))
+        key = source, event
+        begin, count, left_out = _counts.get(key, (-LIMIT_S, 0, 0))
         now = monotonic()
         if now - begin >= LIMIT_S:
             begin, count = now, 0
         if count >= LIMIT_COUNT:
-            _counts[event] = begin, count, left_out + 1
+            _counts[key] = begin, count, left_out + 1
             return
-        _counts[event] = begin, count + 1, 0
+        _counts[key] = begin, count + 1, 0
         if left_out > 0:
             fields["left_out"] = left_out
         known = EVENTS[event]
@@ -95,16 +98,19 @@ class WaitLog:
         self._begin_ns: int | None = None
         self._next_ns = 0
 
-    def tick(self, what: str | None, now_ns: int) -> None:
-        """Say what is waited for now, None for nothing, on a monotonic clock in nanoseconds. Never raise."""
+    def tick(self, what: str | None, now_ns: int) -> int:
+        """Say what is waited for now, None for nothing, on a monotonic clock in nanoseconds. Never raise.
+
+        Returns:
+            When the wait is logged next if it lasts, on the same clock (ns): no call before that logs anything.
+        """
         if what is None:
             self._begin_ns = None
         elif self._begin_ns is None:
-            self._begin_ns, self._next_ns = now_ns, now_ns + WAIT_FIRST_S * _NS_PER_S
+            self._begin_ns, self._next_ns = now_ns, now_ns + _WAIT_FIRST_S * _NS_PER_S
         elif now_ns >= self._next_ns:
-            self._next_ns = now_ns + WAIT_INTERVAL_S * _NS_PER_S
+            self._next_ns = now_ns + _WAIT_INTERVAL_S * _NS_PER_S
             waited_s = (now_ns - self._begin_ns) // _NS_PER_S
-            fields = {"source": self._source, "what": what, "waited_s": waited_s}
             report(
                 "warning",
                 "%s: still waiting for %s after %d s",
@@ -112,8 +118,9 @@ class WaitLog:
                 what,
                 waited_s,
                 event="waiting",
-                fields=fields,
+                fields={"source": self._source, "what": what, "waited_s": waited_s},
             )
+        return self._next_ns
 
 
 def log_started(source: str, text: str) -> None:
@@ -165,11 +172,11 @@ def log_failed_start(program: str, error: str, message: str, exit_code: int) -> 
 
 
 def _log_left_out() -> None:
-    for event, (begin, count, left_out) in list(_counts.items()):
+    for (source, event), (begin, count, left_out) in list(_counts.items()):
         if left_out > 0:
-            _counts[event] = begin, count, 0
-            level = EVENTS[event].level
-            report(level, "%s: %d more left out", event, left_out, event=event, fields={"left_out": left_out})
+            _counts[source, event] = begin, count, 0
+            fields = {"source": source, "left_out": left_out}
+            report(EVENTS[event].level, "%s: %s: %d more left out", source, event, left_out, event=event, fields=fields)
 
 
 def fields_text(fields: dict[str, int | float | str]) -> str:

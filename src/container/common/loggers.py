@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import time
@@ -60,7 +61,7 @@ class JsonFormatter(_Formatter):
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, bool | int | float) or value is None:
+    if isinstance(value, bool | int) or value is None or (isinstance(value, float) and math.isfinite(value)):
         return value
     return str(value)[:_VALUE_LENGTH_MAX]
 

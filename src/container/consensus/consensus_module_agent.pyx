@@ -56,7 +56,7 @@ from container.consensus.steps import added, answer, begin_replay, record_snapsh
 from container.consensus.timer_service cimport TimerHandler
 from container.errors import (
     AgentTermination, ArchiveError, ClusterError, ClusterEvent, ClusterTermination, CodecError, ContainerError,
-    PublicationUnavailableError, SnapshotError,
+    MarkFileError, PublicationUnavailableError, SnapshotError,
 )
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.seam cimport (
@@ -355,8 +355,8 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             work_count = 1
         except Exception as error:
             self._on_error(error)
-            self._start = None
             self._set_state(STATE_CLOSED, "failed to start")
+            self._start = None
             raise AgentTermination(f"the consensus module cannot start: {message_of(error)}") from error
         return work_count
 
@@ -376,7 +376,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             raise AgentTermination(f"unexpected Aeron close: {getattr(self._client, 'close_reason', None)}")
         if now_ns >= self._mark_file_deadline_ns:
             self._mark_file_deadline_ns = now_ns + MARK_FILE_INTERVAL_NS
-            self.context.mark_file.update_activity_timestamp(self._clock.epoch_ms())
+            self._show_activity()
             self._ingress.forget_lost()
             self._ingress.try_again()
             self._consensus.forget_lost()
@@ -402,6 +402,13 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             if self._standby_snapshots is not None:
                 work_count += self._standby_snapshots.poll(self._counters.commit_position.get(), now_ns)
         return work_count
+
+    def _show_activity(self):
+        try:
+            self.context.mark_file.update_activity_timestamp(self._clock.epoch_ms())
+        except MarkFileError as error:          # another consensus module may write this one's files by now
+            self._on_error(error)
+            self._terminate(False, message_of(error))
 
     cdef int _slow_tick_of_leader(self, int64_t now_ns) except -1:
         cdef int work_count = self._check_control_toggle(now_ns)
@@ -466,10 +473,9 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return work_count
 
     cdef int _update_leader_position(self, int64_t now_ns) except -1:
-        cdef int64_t append_position
-        if self._append_counter_id == NULL_COUNTER_ID:
+        cdef int64_t append_position = self._recorded_position()
+        if append_position == NULL_POSITION:
             return 0
-        append_position = self._recorded_position()
         self.members.this_member.set_log(self._leadership_term_id, append_position, now_ns)
         return self._update_commit_position(now_ns, append_position, min(
             append_position, self.members.quorum_position(
@@ -486,7 +492,15 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         return 0
 
     cdef int64_t _recorded_position(self) noexcept:
-        return self._all_counters.value(self._append_counter_id)
+        """How far the log is recorded; NULL_POSITION where it is not."""
+        cdef int64_t position
+        if self._append_counter_id == NULL_COUNTER_ID:
+            return NULL_POSITION
+        position = self._all_counters.value(self._append_counter_id)
+        # Ids are reused: a member that stood still may not have heard yet that the counter is another's by now.
+        if self._all_counters.registration_id(self._append_counter_id) != self._listener.append_registration_id:
+            return NULL_POSITION
+        return position
 
     cdef int _replay_poll(self, int64_t stop_position) except -1:
         """Read a replay of the log, and let the services read as far."""
@@ -514,8 +528,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         recording_id = self._recording_log.find_last_term_recording_id()
         if recording_id != NULL_VALUE:
             try:
-                self._archive.stop_recording_by_identity(recording_id)
-                yield from answer(self._archive)
+                yield from self._stop_recording(recording_id)
             except ArchiveError as error:       # that it has none is said better by the plan
                 if error.code != error_codes.UNKNOWN_RECORDING:
                     raise
@@ -959,8 +972,9 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
 
     @property
     def has_leader(self):
-        """Whether it has started, no election is in progress, and it has not ended (bool)."""
-        return self._start is None and self._election is None and self._state != STATE_CLOSED
+        """Whether it has started, no election is in progress, and it has not ended (bool). For any thread."""
+        return (self._state != STATE_INIT and self._state != STATE_CLOSED and self._start is None
+                and self._election is None)
 
     @property
     def snapshot_count(self):
@@ -1087,16 +1101,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
         while self._archive.is_waiting():       # for what nobody waits for any more
             self._archive.poll()
             yield
-        self._archive.stop_recording_by_identity(self._log_recording_id)
-        yield from answer(self._archive)
-        self._deadline.begin(f"recording {self._log_recording_id} of the log to stop")
-        while append_position == NULL_POSITION:
-            self._archive.stop_position(self._log_recording_id)
-            yield from answer(self._archive)
-            append_position = self._archive.relevant_id
-            if append_position == NULL_POSITION:
-                self._deadline.check()
-                yield
+        append_position = yield from self._stop_recording(self._log_recording_id)
         self._recovery_plan = yield from self._plan(self._log_recording_id)
         self.sessions.clear_after(log_position, self._leadership_term_id)
         self.sessions.disconnect()
@@ -1107,6 +1112,21 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
             self._deadline.check()
             yield
         return append_position
+
+    def _stop_recording(self, int64_t recording_id):
+        """Stop the recording of the log, if it goes on; return where it has ended (int)."""
+        cdef int64_t position = NULL_POSITION
+        self._archive.stop_recording_by_identity(recording_id)
+        yield from answer(self._archive)        # which comes before the recording has ended
+        self._deadline.begin(f"recording {recording_id} of the log to stop")
+        while position == NULL_POSITION:
+            self._archive.stop_position(recording_id)
+            yield from answer(self._archive)
+            position = self._archive.relevant_id
+            if position == NULL_POSITION:
+                self._deadline.check()
+                yield
+        return position
 
     def begin_log_publication(self, int64_t append_position):
         """Ask for a publication that continues the log there; :meth:`poll_log_publication` looks after it."""
@@ -1275,8 +1295,7 @@ cdef class ConsensusModuleAgent(ConsensusEventHandler):
 
     def _enter_election(self, bint is_log_end_of_stream, str reason):
         cdef int64_t append_position = max(
-            <int64_t> self._recovery_plan.appended_log_position,
-            NULL_POSITION if self._append_counter_id == NULL_COUNTER_ID else self._recorded_position())
+            <int64_t> self._recovery_plan.appended_log_position, self._recorded_position())
         self.set_role(FOLLOWER)
         entry = self._recording_log.find_term_entry(self._leadership_term_id)
         base = self._recovery_plan.last_term_base_log_position if entry is None else entry.term_base_log_position

@@ -22,6 +22,7 @@ cdef class SessionManager:
     cdef int32_t _cluster_id
     cdef int32_t _member_id
     cdef int64_t _session_timeout_ns
+    cdef int64_t _checked_ns                # when sessions were looked at last
     cdef int64_t _leader_heartbeat_timeout_ns
     cdef int _max_concurrent_sessions
     cdef SessionTable _table                # those that are in the log

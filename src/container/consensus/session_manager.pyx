@@ -31,6 +31,7 @@ cdef enum:
     PROTOCOL_MAJOR_VERSION = 0
     PROTOCOL_VERSION = 0 << 16 | 3 << 8
     MAX_PRINCIPAL_LENGTH = 4096
+    STILL_NS = 1_000_000_000            # a member that has not looked at its sessions for so long stood still
     MAX_WAITING = 1_000                 # clients that wait to be told no, or for an answer that is no session
 
 _CLOSE_REASON_NAMES = {
@@ -468,10 +469,14 @@ cdef class SessionManager:
         How much was done (int). As the leader of an active cluster.
         """
         cdef ClusterSession session
-        cdef int64_t now_ns = self._clock.nano_time()
+        cdef int64_t now_ns = self._clock.nano_time(), unseen_ns = now_ns - self._checked_ns
         cdef int work_count = 0
         cdef list closing = None
+        self._checked_ns = now_ns
         for session in self._table.sessions:
+            if unseen_ns > STILL_NS:
+                # A callback on this thread, or a member that was suspended: what clients send meanwhile is not read.
+                session.time_of_last_activity_ns = min(now_ns, session.time_of_last_activity_ns + unseen_ns)
             if session.state == OPEN:
                 if session.has_timed_out(now_ns, self._session_timeout_ns):
                     session.closing(CLOSE_REASON_TIMEOUT)

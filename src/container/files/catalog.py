@@ -6,12 +6,14 @@ archive writes to it, so what is read is what was true a moment ago.
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from container.common.regular_files import read_regular
+from container.common.regular_files import open_regular, read_at
 from container.common.semantic_version import format_version
 from container.errors import RecordingError
 from container.files.names import CATALOG_NAME
@@ -23,6 +25,8 @@ POSITION_MAX = 1 << 61
 
 _MAJOR_VERSION = 3
 _LENGTH_MAX = 2**31 - 1  # to an archive the catalog is one buffer of Java's
+_PIECE_LENGTH = 64 * 1024
+_ENTRY_LENGTH_MAX = 64 * 1024 * 1024  # more than the texts of the longest request to an archive
 CATALOG_VERSION = 0x030100
 CATALOG_HEADER = struct.Struct("<iiqi12x")
 """Version, length, next recording id, alignment."""
@@ -98,23 +102,53 @@ def read_entries(
     """
     path = Path(archive_dir, CATALOG_NAME)
     try:
-        content = read_regular(path, _LENGTH_MAX)
+        descriptor = open_regular(path)
+        try:
+            yield from _read_pieces(descriptor, str(path), recording_ids, states)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise unreadable("the catalog", path, error) from error
-    offset, alignment = _read_header(str(path), content)
-    while offset + ENTRY_HEADER.size <= len(content):
-        length, state, _checksum = ENTRY_HEADER.unpack_from(content, offset)
+
+
+def _read_pieces(
+    descriptor: int, path: str, recording_ids: Collection[int] | None, states: Collection[int]
+) -> Iterator[tuple[int, RecordingDescriptor]]:
+    """The entries of an open catalog, of which a piece at a time is in memory: a sparse file may be long."""
+    file_length = os.fstat(descriptor).st_size
+    if file_length > _LENGTH_MAX:
+        raise OSError(errno.EFBIG, f"it has {file_length} bytes, at most {_LENGTH_MAX} are possible", path)
+    offset, alignment = _read_header(path, read_at(descriptor, 0, CATALOG_HEADER.size))
+    piece, piece_offset = b"", offset
+    while offset + ENTRY_HEADER.size <= file_length:
+        if offset + ENTRY_HEADER.size > piece_offset + len(piece):
+            piece, piece_offset = read_at(descriptor, offset, _PIECE_LENGTH), offset
+            if len(piece) < ENTRY_HEADER.size:
+                return  # it was cut short meanwhile
+        length, state, _checksum = ENTRY_HEADER.unpack_from(piece, offset - piece_offset)
         if length <= 0:
             return
         entry_length = ENTRY_HEADER.size + length
-        if offset + entry_length > len(content):
+        is_beyond = offset + entry_length > file_length
+        if not is_beyond and entry_length > _ENTRY_LENGTH_MAX:
+            raise RecordingError(f"an entry of {entry_length} bytes is impossible", file=path, offset=offset)
+        if not is_beyond and offset + entry_length > piece_offset + len(piece):
+            piece, piece_offset = read_at(descriptor, offset, max(_PIECE_LENGTH, entry_length)), offset
+            is_beyond = len(piece) < entry_length
+        if is_beyond:
             raise RecordingError(
-                f"an entry of {entry_length} bytes reaches beyond the {len(content)} bytes of the catalog",
-                file=str(path),
+                f"an entry of {entry_length} bytes reaches beyond the {file_length} bytes of the catalog",
+                file=path,
                 offset=offset,
             )
-        if state in states and _is_wanted(content, offset, length, recording_ids):
-            yield state, parse_descriptor(str(path), content, offset + ENTRY_HEADER.size, offset + entry_length)
+        begin = offset - piece_offset
+        if state in states and _is_wanted(piece, begin, length, recording_ids):
+            yield (
+                state,
+                parse_descriptor(
+                    path, piece, begin + ENTRY_HEADER.size, begin + entry_length, content_offset=piece_offset
+                ),
+            )
         offset += (entry_length + alignment - 1) // alignment * alignment
 
 

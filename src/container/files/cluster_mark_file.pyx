@@ -157,12 +157,16 @@ cdef class ClusterMarkFile(OwnedMarkFile):
         return self._write_identity(NULL_VALUE)
 
     cdef int _write_identity(self, int64_t candidate_term_id) except -1:
-        """The fields that are known before the container is configured; neither version nor timestamp."""
+        """The fields that are known before the container is configured, but for the version.
+
+        The name goes with the time: a claim under the name of a process that was killed would stay for good.
+        """
         self._write(0, _SBE_HEADER)
         self._put32(COMPONENT_TYPE_OFFSET, self._component_type)
-        self._write(SBE_HEADER_LENGTH + START_TIMESTAMP_OFFSET, struct.pack("<qqq", *self._owner, candidate_term_id))
         self._put32(HEADER_LENGTH_OFFSET, MARK_HEADER_LENGTH)
-        return self._put32(ERROR_BUFFER_LENGTH_OFFSET, self.error_buffer_length)
+        self._put32(ERROR_BUFFER_LENGTH_OFFSET, self.error_buffer_length)
+        return self._write(SBE_HEADER_LENGTH + ACTIVITY_TIMESTAMP_OFFSET, struct.pack(
+            "<qqqq", self._clock.epoch_ms(), *self._owner, candidate_term_id))
 
     def write_header(self, *, archive_stream_id, service_stream_id, consensus_module_stream_id, service_id, cluster_id,
                      aeron_dir, control_channel, service_name, ingress_stream_id=NULL_VALUE, member_id=NULL_VALUE,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from container.common.regular_files import open_regular, read_at, read_regular, write_at
+from container.common.regular_files import open_regular, read_at, write_at
 from container.errors import ContainerError
 from container.files.error_log import ErrorRecord, read_error_log
 from container.files.names import CNC_FILE_NAME
@@ -52,6 +52,8 @@ _SBE_HEADER = struct.Struct("<HHHH")
 _MARK_FILE_TEMPLATE_ID = 200
 _MARK_FILE_HEADER_LENGTH_MIN = 136
 _MARK_FILE_LENGTH_MAX = 2**31
+_MARK_FILE_HEADER_LENGTH_MAX = 64 * 1024
+_ERROR_LOG_LENGTH_MAX = 64 * 1024 * 1024  # of longer ones, which nobody fills, that much is read
 _ARCHIVE_SCHEMA_ID = 100
 _MARK_FILE_ERROR_LENGTHS_OFFSETS = {_ARCHIVE_SCHEMA_ID: 44, 110: 64}
 _ARCHIVE_TEXTS_BEFORE_AERON_DIR = 3  # control, local control and events channel
@@ -192,7 +194,7 @@ class CncFile:
         Raises:
             FileFormatError: the file was cut short meanwhile.
         """
-        return read_error_log(self._read(self._error_log_offset, self._error_log_length))
+        return read_error_log(self._read(self._error_log_offset, min(self._error_log_length, _ERROR_LOG_LENGTH_MAX)))
 
     def close(self) -> None:
         """Close the file; may be called again."""
@@ -256,13 +258,22 @@ def read_mark_file(path: Path) -> MarkFileStatus:
         FileFormatError: it is not a mark file with an SBE header, or is just being created.
         OSError: it cannot be read, is no regular file, or is longer than any mark file.
     """
-    content = read_regular(path, _MARK_FILE_LENGTH_MAX)
-    schema_id = _mark_file_schema_id(path, content)
-    if len(content) < _MARK_FILE_HEADER_LENGTH_MIN:
-        raise FileFormatError(f"{path} has {len(content)} bytes, fewer than the header of a mark file")
-    lengths_offset = _SBE_HEADER.size + _MARK_FILE_ERROR_LENGTHS_OFFSETS[schema_id]
-    header_length, error_buffer_length = struct.unpack_from("<ii", content, lengths_offset)
-    errors = read_error_log(content[header_length : header_length + error_buffer_length]) if header_length > 0 else []
+    file = open_regular(path)
+    try:
+        length = os.fstat(file).st_size
+        if length > _MARK_FILE_LENGTH_MAX:
+            text = f"it has {length} bytes, at most {_MARK_FILE_LENGTH_MAX} are possible"
+            raise OSError(errno.EFBIG, text, os.fspath(path))
+        content = read_at(file, 0, _MARK_FILE_HEADER_LENGTH_MAX)
+        schema_id = _mark_file_schema_id(path, content)
+        if len(content) < _MARK_FILE_HEADER_LENGTH_MIN:
+            raise FileFormatError(f"{path} has {len(content)} bytes, fewer than the header of a mark file")
+        lengths_offset = _SBE_HEADER.size + _MARK_FILE_ERROR_LENGTHS_OFFSETS[schema_id]
+        header_length, error_buffer_length = struct.unpack_from("<ii", content, lengths_offset)
+        errors_length = min(max(0, error_buffer_length), _ERROR_LOG_LENGTH_MAX)
+        errors = read_error_log(read_at(file, header_length, errors_length)) if header_length > 0 else []
+    finally:
+        os.close(file)
     version, activity_timestamp_ms, start_timestamp_ms, pid = _MARK_FILE_START.unpack_from(content, _SBE_HEADER.size)
     is_archive = schema_id == _ARCHIVE_SCHEMA_ID
     owner_id, cluster_id, component_type = _MARK_FILE_ARCHIVE_ID.unpack_from(content, _SBE_HEADER.size)[0], 0, 0

@@ -21,6 +21,7 @@ cdef class OwnedMarkFile(MarkFile):
     cdef object _kind                   # MarkFileKind
     cdef Storage _storage
     cdef StorageFile _file              # None once closed
+    cdef object _new                    # header of a new file that is not written yet (bytearray), else None
     cdef int64_t _length
     cdef int64_t _process_id
     cdef tuple _owner                   # start timestamp and process id, as the file has them

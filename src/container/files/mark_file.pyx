@@ -46,7 +46,7 @@ cdef enum:
     OTHERS_MAY_WRITE = 0o002
     FILE_NAME_ATTEMPTS = 100
     CLEARED_LENGTH = 1024 * 1024
-    START_LENGTH = SBE_HEADER_LENGTH + ACTIVITY_TIMESTAMP_OFFSET + 8     # what is written before anything else
+    START_LENGTH = SBE_HEADER_LENGTH + ACTIVITY_TIMESTAMP_OFFSET + 8     # up to the time
 
 LIVENESS_TIMEOUT_MS = 10_000
 ERROR_BUFFER_MIN_LENGTH = 1024 * 1024
@@ -99,13 +99,16 @@ cdef class OwnedMarkFile(MarkFile):
 
     def _create(self, int64_t length):
         """Fill a file that was not there before; if that fails, it is gone again."""
-        # A start in a new file shows the time: so it goes stale, and frees the file, if this process is killed now.
-        start = self._kind.sbe_header + self._kind.begin + struct.pack("<q", self._clock.epoch_ms())
+        # A start in a new file shows the time: so it goes stale, and frees the file, if this process is killed now. The
+        # owner goes with it, in one write: a start that stands still here must not write over who has come since.
         try:
-            self._write(0, start)
-            self._file.reserve(length)
+            self._new = bytearray(MARK_HEADER_LENGTH)
+            self._write(0, self._kind.sbe_header + self._kind.begin)
             self._become_owner()
             self._write_new()
+            header, self._new = bytes(self._new), None
+            self._write(0, header)
+            self._file.reserve(length)
         except BaseException as error:
             try:
                 self._storage.unlink(self.path)
@@ -136,6 +139,7 @@ cdef class OwnedMarkFile(MarkFile):
                 raise
             self._become_owner()
             self._adopt(block)
+            self._is_activating = False
         except OSError as error:
             self.close()
             reason = "it is a symbolic link" if error.errno == ELOOP else _reason(error)
@@ -171,7 +175,7 @@ cdef class OwnedMarkFile(MarkFile):
         if len(head) < SBE_HEADER_LENGTH + BLOCK_LENGTH and len(head) != START_LENGTH:
             raise MarkFileError(f"mark file too short: {self.path} has {len(head)} bytes; unless another process is "
                                 "just creating it, delete it and start again")
-        # An owner that was killed right behind its first write has left no more than that.
+        # A file that ends behind the time shows when its owner lived, and that is enough.
         head = head.ljust(SBE_HEADER_LENGTH + BLOCK_LENGTH, b"\0")
         cdef int64_t block = self._block_offset(head)
         version, _type, timestamp, _start_timestamp, pid = struct.unpack_from("<iiqqq", head, block)
@@ -418,6 +422,9 @@ cdef class OwnedMarkFile(MarkFile):
         raise MarkFileError(f"mark file {self.path} cannot be written to its disk: {_reason(error)}") from error
 
     cdef int _write(self, int64_t offset, bytes content) except -1:
+        if self._new is not None:
+            self._new[offset : offset + len(content)] = content
+            return 0
         return self._file.pwrite(<const uint8_t*> <const char*> content, <size_t> len(content), offset)
 
     cdef int _write_or_fail(self, int64_t offset, bytes content) except -1:

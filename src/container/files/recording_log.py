@@ -324,7 +324,7 @@ class RecordingLog:
         """Whether the services' snapshots stand in front of the consensus module's at ``index``."""
         last = self._entries[index]
         return index >= service_count and all(
-            entry.is_snapshot
+            entry.is_valid_snapshot
             and entry.leadership_term_id == last.leadership_term_id
             and entry.log_position == last.log_position
             for entry in self._entries[index - service_count : index]

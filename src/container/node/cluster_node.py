@@ -22,6 +22,7 @@ from container.archive.archive_context import ArchiveContext
 from container.archive.native_archive import Archive
 from container.clustered_service_container import ClusteredServiceContainer
 from container.common import forks
+from container.common.directories import created_directory
 from container.common.error_texts import message_of
 from container.common.values import is_path, shown
 from container.consensus.consensus_module import ConsensusModule
@@ -161,7 +162,7 @@ class ClusterNode:
             AeronError, MarkFileError: another node runs on the directory; or something was killed there less than 10
                 seconds ago that was no node of this machine.
             ClusterError: a port cannot be had, or a part ended while it started; the cause is the failure of the first
-                that did.
+                that did, unless ``record_error_messages`` is false.
             TimedOutError: it does not lead in time.
             ContainerError, OSError: a part cannot be made, see their ``launch()``.
         """
@@ -173,7 +174,11 @@ class ClusterNode:
         check_ports(host, port)
         is_temporary = directory is None
         check_paths(directory=directory, aeron_dir=aeron_dir)
-        where = Path(tempfile.mkdtemp(prefix="aeron-node-") if directory is None else os.fspath(directory)).absolute()
+        where = Path(
+            tempfile.mkdtemp(prefix="aeron-node-")
+            if directory is None
+            else created_directory("directory", os.fspath(directory))
+        )
         node = cls(where, os.fspath(aeron_dir) if aeron_dir is not None else aeron_dir_of(where), host, port, on_end)
         try:
             if is_temporary:
@@ -298,9 +303,16 @@ class ClusterNode:
                     failures = [self.failure]
                 is_shown = self.has_error_messages
                 reasons = "; ".join([message_of(each, is_shown=is_shown) for each in failures]) or "closed"
-                raise ClusterError(f"the node ended while it started: {reasons}") from next(iter(failures), None)
+                raise ClusterError(f"the node ended while it started: {reasons}") from self._shown_cause(*failures)
             if time.monotonic() > end:
                 raise TimedOutError(f"the node does not lead after {timeout:g} s: its service replays, or waits")
+
+    def _shown_cause(self, *failures: BaseException | None) -> BaseException | None:
+        """The first of these, unless its message may not be shown: whoever prints the error prints its cause as well.
+
+        Its part has logged it, and where it was raised.
+        """
+        return next(iter(failures), None) if self.has_error_messages else None
 
     def take_snapshot(self, timeout: float = _SNAPSHOT_TIMEOUT_S) -> None:
         """Have services and consensus module take a snapshot, and wait for it; the next start begins there.
@@ -324,7 +336,7 @@ class ClusterNode:
         while not is_requested or agent.snapshot_count == before:
             is_requested = is_requested or agent.request_snapshot()
             if self._has_ended.wait(_POLL_S):
-                raise ClusterError("the node has ended: no snapshot was taken") from self.failure
+                raise ClusterError("the node has ended: no snapshot was taken") from self._shown_cause(self.failure)
             if time.monotonic() > end:
                 state = "asked for and not taken" if is_requested else "not asked for: another request is in progress"
                 raise TimedOutError(f"a snapshot was {state} after {timeout:g} s")
@@ -334,8 +346,6 @@ class ClusterNode:
 
     def _disown(self, process_id: int) -> None:
         self._parent_id = process_id
-        if self._lock is not None:
-            self._lock.disown()
         self._has_ended = threading.Event()  # a thread that no longer exists may hold the lock of the other
         self._has_ended.set()
 
@@ -374,7 +384,8 @@ class ClusterNode:
         inside a callback of a part, and from ``on_end``, the end is only asked for: close it on another thread as well.
         In a forked child nothing happens.
 
-        A callback in progress is finished; one that still idles after 5 seconds is ended.
+        A callback in progress is finished; one that still idles after 5 seconds is ended. Where Ctrl-C interrupts the
+        wait for it, driver and directory stay the node's until a further call.
         """
         if self._parent_id:
             return
@@ -387,13 +398,22 @@ class ClusterNode:
             if self._is_closed:
                 return
             self._is_closed = True
-            with self._closing:
-                if self._thread is not None:
-                    self._closing.callback(self._thread.close)  # closes its parts
-                    return
-                self._ask_to_end()
-                for part in self._parts:
-                    self._closing.callback(part.close)
+            try:
+                self._close_parts()
+            finally:
+                # What interrupts the wait for a callback, such as Ctrl-C, leaves driver and lock to the parts that run.
+                self._is_closed = not any(part.is_running for part in self._parts)
+                if self._is_closed:
+                    self._closing.close()
+
+    def _close_parts(self) -> None:
+        with ExitStack() as closing:
+            if self._thread is not None:
+                closing.callback(self._thread.close)  # closes its parts
+                return
+            self._ask_to_end()
+            for part in self._parts:
+                closing.callback(part.close)
 
     def _ask_to_end(self) -> None:
         """Ask the services alone: the other parts stay while a callback idles, and are closed after all services."""

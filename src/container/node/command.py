@@ -17,7 +17,7 @@ from container.common.object_path import create_object, search_current_directory
 from container.common.values import shown, suggestion
 from container.errors import ConfigurationError
 from container.node.cluster_node import OF_BOTH, PORT, ClusterNode
-from container.operate.metrics_server import add_metrics_port, serve_metrics
+from container.operate.metrics_server import add_metrics_port, metrics_address, serve_metrics
 from container.service.service_handler import ServiceHandler
 from container.settings.archive_table import archive_settings_table
 from container.settings.arguments import add_log_level, number, path
@@ -27,15 +27,21 @@ from container.settings.sources import given_values, read_config_file, settings_
 from container.settings.table import settings_table
 
 _SOURCE = "the node"
-_KINDS = {str: "a text", int: "a whole number", list: "a list of package.module:Class", dict: "a table of settings"}
-_NODE_KEYS: dict[str, type] = {
+_KINDS = {
+    str: "a text",
+    int: "a whole number",
+    (int, str): "a port, or host:port as a text",
+    list: "a list of package.module:Class",
+    dict: "a table of settings",
+}
+_NODE_KEYS: dict[str, type | tuple[type, ...]] = {
     "services": list,
     "directory": str,
     "host": str,
     "port": int,
     "aeron_dir": str,
     "threading_mode": str,
-    "metrics_port": int,
+    "metrics_port": (int, str),
     "driver": dict,
     "archive": dict,
     "consensus_module": dict,
@@ -128,7 +134,7 @@ def _run_node(options: argparse.Namespace) -> None:
         kind = _NODE_KEYS.get(name)
         if kind is None:
             raise ConfigurationError(f"{file}: unknown key {shown(name)}: {suggestion(name, _NODE_KEYS, _NODE_HELP)}")
-        if type(value) is not kind:
+        if type(value) not in (kind if isinstance(kind, tuple) else (kind,)):
             raise ConfigurationError(f"{file}: {name}={shown(value)}: must be {_KINDS[kind]}")
         if isinstance(value, dict) and any(key.partition(".")[0] == "aeron" for key in value):
             raise ConfigurationError(f"{file}: {name}: write settings that begin with aeron above the first table")
@@ -187,6 +193,8 @@ def _launch(*services: Any, **settings: Any) -> ClusterNode:
 
 def _run(paths: list[str], settings: dict[str, Any], launch: Callable[..., Any] = _launch) -> None:
     metrics_port = settings.pop("metrics_port", None)
+    if metrics_port is not None:
+        metrics_address(metrics_port)  # a mistake is reported before anything starts
     search_current_directory()
     services: list[ClusteredService | ServiceHandler] = [create_object(each, "service") for each in paths]
     report_crashes()

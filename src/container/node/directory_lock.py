@@ -14,21 +14,24 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from container.common.directories import created_directory
-from container.common.regular_files import read_regular
+from container.common import forks
+from container.common.loggers import report
+from container.common.regular_files import open_regular, read_regular
 from container.errors import MarkFileError
 from container.files.cnc_file import MARK_FILE_ACTIVATING, CncFile, FileFormatError, read_mark_file
-from container.files.mark_file import release_mark_file
+from container.files.mark_file import LIVENESS_TIMEOUT_MS, release_mark_file
 from container.files.names import CNC_FILE_NAME
 from container.storage.file_storage import FileStorage
 
 NOTE_NAME = "node-owner.json"
 _NOTE_LENGTH_MAX = 64 * 1024
 _NOTE_MODE = 0o640
+_POLL_S = 0.1
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -47,12 +50,12 @@ class DirectoryLock:
     """
 
     def __init__(self, directory: Path) -> None:
-        created_directory("directory", str(directory))
         self._note = directory / NOTE_NAME
         self._owners: dict[str, Owner] = {}
         self._place: list[object] | None = None
         """What the note must have to count; None: this lock proves nothing."""
         self._file: int | None = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        forks.own(self)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -68,9 +71,13 @@ class DirectoryLock:
             self._place = [_BOOT_ID.read_text(encoding="ascii").strip(), status.st_dev, status.st_ino]
 
     def free_files_of_the_dead(self) -> None:
-        """Free what the last holder of the lock has noted, if all of it is as it has left it."""
+        """Free what the last holder of the lock has noted, if all of it is as it has left it.
+
+        Take up to 10 seconds longer where it was killed while it took a file over.
+        """
         found: dict[Path, int] = {}
-        for name, noted in self._read().items():
+        owners = self._read()
+        for name, noted in owners.items():
             try:
                 owner, timestamp = _owner_of(Path(name))
             except FileNotFoundError:
@@ -80,10 +87,14 @@ class DirectoryLock:
             if owner != noted:  # somebody was here since, who knows nothing of this lock
                 return
             found[Path(name)] = timestamp
+        # Noted until this process has them, in case it is killed before.
+        self._owners = {name: owner for name, owner in owners.items() if Path(name).name != CNC_FILE_NAME}
         for path, timestamp in found.items():
             if path.name == CNC_FILE_NAME:
                 path.unlink(missing_ok=True)
-            elif 0 < timestamp < MARK_FILE_ACTIVATING:
+            elif timestamp == MARK_FILE_ACTIVATING:
+                _free_claim(path)
+            elif timestamp > 0:
                 release_mark_file(FileStorage(), path, timestamp)
 
     def note(self, path: str | os.PathLike[str]) -> None:
@@ -91,8 +102,10 @@ class DirectoryLock:
         if self._place is None:
             return
         with suppress(OSError, FileFormatError):  # without a note, the next start waits
-            self._owners[os.fspath(path)] = _owner_of(Path(path))[0]
-            self._write()
+            owner = _owner_of(Path(path))[0]
+            if owner.pid == os.getpid():  # else another process has taken it meanwhile
+                self._owners[os.fspath(path)] = owner
+                self._write()
 
     def _read(self) -> dict[str, Owner]:
         """What is noted; nothing where that proves nothing."""
@@ -105,7 +118,7 @@ class DirectoryLock:
 
     def _write(self) -> None:
         content = json.dumps({"place": self._place, "owners": self._owners}).encode()
-        file = os.open(self._note, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _NOTE_MODE)
+        file = open_regular(self._note, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, _NOTE_MODE)
         try:
             os.ftruncate(file, 0)
             os.pwrite(file, content, 0)
@@ -119,11 +132,31 @@ class DirectoryLock:
                 self._note.unlink()
         self.disown()
 
-    def disown(self) -> None:
+    def _disown(self, _process_id: int) -> None:
         """In a forked child: the parent keeps the lock."""
+        self.disown()
+
+    def disown(self) -> None:
+        """Let go of the lock, and leave the note."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def _free_claim(path: Path) -> None:
+    """Free a mark file that somebody has claimed and not written a name into, once it has been so for 10 seconds.
+
+    A holder of the lock that was killed right then leaves it so for good. Another process that lives goes on.
+    """
+    report("warning", "mark file %s is claimed by a start in progress, or by one that was killed: waiting 10 s", path)
+    with suppress(OSError, FileFormatError):  # who starts on it says what is wrong with it
+        claimed = _owner_of(path)
+        end = time.monotonic() + LIVENESS_TIMEOUT_MS / 1000
+        while _owner_of(path) == claimed:
+            if time.monotonic() > end:
+                release_mark_file(FileStorage(), path, MARK_FILE_ACTIVATING)
+                return
+            time.sleep(_POLL_S)
 
 
 def _owner_of(path: Path) -> tuple[Owner, int]:

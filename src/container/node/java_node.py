@@ -10,6 +10,7 @@ from typing import Any
 
 from container.api import ClusteredService
 from container.clustered_service_container import ClusteredServiceContainer
+from container.common.directories import created_directory
 from container.common.error_texts import message_of
 from container.common.loggers import report
 from container.common.values import shown, suggestion
@@ -25,18 +26,20 @@ from container.node.cluster_node import (
     check_ports,
     of_both,
 )
+from container.node.directory_lock import DirectoryLock
 from container.operate.answers import NoFactsError
 from container.operate.status import read_status
 from container.service.service_handler import ServiceHandler
 from container.settings.archive_table import ArchiveSettings
 from container.settings.consensus_module_table import ConsensusModuleSettings
 from container.settings.driver_table import DriverSettings
-from container.settings.setting import table_of
+from container.settings.java_properties import JAVA_PROPERTIES
+from container.settings.setting import Setting, table_of
+from container.settings.sources import parse_text
 from container.testing.java import AERON_FLAGS, java_command, resolve_jar
 from container.testing.process import Process
 
 _MAIN_CLASS = "io.aeron.cluster.ClusteredMediaDriver"
-_NATIVE_ONLY = ("library",)
 _IDLE_STRATEGIES = {"noop": "noop", "busy_spin": "spin", "yield": "yield", "backoff": "backoff"}
 _HELP = "docs/consensus-module.md"
 _INVOKER = "INVOKER"
@@ -85,6 +88,7 @@ class JavaNode:
         Raises:
             ConfigurationError: a setting that Java's node does not have, or a value that it does not take.
             ClusterError: a port cannot be had, or the JVM or a container ended while it started.
+            MarkFileError: another node runs on the directory.
             JavaError: there is no Java, or no jar of Aeron; the environment variable AERON_JAR names one.
             ContainerError, OSError: a container cannot be made, see :meth:`ClusteredServiceContainer.launch`.
         """
@@ -96,11 +100,12 @@ class JavaNode:
                 )
         check_ports(host, port)
         check_paths(directory=directory, aeron_dir=aeron_dir)
-        where = Path(directory).absolute()
+        where = Path(created_directory("directory", directory))
         name = f"[{host}]" if ":" in host else host
         endpoints = [f"{name}:{each}" for each in range(port, port + PORT_COUNT)]
         node = cls(where, aeron_dir if aeron_dir is not None else aeron_dir_of(where), endpoints, on_end)
         try:
+            node._closing.callback(DirectoryLock(where).close)
             node._start_jvm(len(services), settings)
             for service_id, service in enumerate(services):
                 node._start_container(service, service_id, settings)
@@ -126,11 +131,10 @@ class JavaNode:
             "aeron.cluster.ingress.ipc.allowed": "true",
             "aeron.cluster.replication.channel": f"aeron:udp?endpoint={any_port}",
             "aeron.cluster.service.count": str(service_count),
-            **_properties("driver", settings, _names(DriverSettings)),
-            **_properties("archive", settings, _names(ArchiveSettings)),
-            **_properties("consensus_module", settings, _names(ConsensusModuleSettings)),
+            **_properties("driver", settings, table_of(DriverSettings)),
+            **_properties("archive", settings, table_of(ArchiveSettings)),
+            **_properties("consensus_module", settings, table_of(ConsensusModuleSettings)),
         }
-        self.directory.mkdir(parents=True, exist_ok=True)
         command = java_command(_MAIN_CLASS, [resolve_jar()], properties=properties, flags=AERON_FLAGS)
         self._jvm = Process("java-node", command, directory=self.directory)
         self._closing.callback(self._end_jvm)
@@ -226,18 +230,20 @@ class JavaNode:
         self.close()
 
 
-def _names(kind: type) -> dict[str, str]:
-    """The system property of each setting."""
-    return {name: setting.property for name, setting in table_of(kind).items() if name not in _NATIVE_ONLY}
-
-
-def _properties(part: str, settings: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]) -> dict[str, str]:
+def _properties(part: str, settings: Mapping[str, Mapping[str, Any]], table: Mapping[str, Setting]) -> dict[str, str]:
+    """The settings of a part as system properties; quantities as numbers, as Java takes no unit for some of them."""
+    names = {name: setting.property for name, setting in table.items() if setting.property in JAVA_PROPERTIES}
     found = {}
     for name, value in settings.get(part, {}).items():
         if name not in names:
             raise ConfigurationError(
                 f"{part}: Java's node has no setting {shown(name)}: {suggestion(name, names, _HELP)}"
             )
+        if table[name].unit and isinstance(value, str):
+            try:
+                value = parse_text(table[name], value)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{part}: {name}={shown(value)}: {error}") from None
         if name == "idle_strategy":
             if value not in _IDLE_STRATEGIES:
                 raise ConfigurationError(

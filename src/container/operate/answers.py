@@ -39,6 +39,11 @@ def text(value: bytes | None) -> str:
     return "" if value is None else bytes(value).decode("ascii", "replace")
 
 
+def plain(text: str) -> str:
+    """Return a text from a file without what would control a terminal."""
+    return "".join(each if each.isprintable() or each in "\n\t" else "?" for each in text)
+
+
 def named(names: Sequence[str], number: int) -> str:
     """Return what a number stands for; the number itself when that is not known."""
     return names[number] if 0 <= number < len(names) else str(number)

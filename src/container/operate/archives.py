@@ -49,6 +49,10 @@ def show(path: Path, recording_ids: list[int] | None = None, stream_id: int | No
             archive_dir=str(archive_dir),
             archive="unknown" if mark is None else state_of(mark.activity_timestamp_ms),
             pid=None if mark is None else mark.pid,
+            archive_id=live.archive_id_of(mark),
+            start_timestamp_ms=None if mark is None else mark.start_timestamp_ms,
+            activity_timestamp_ms=None if mark is None or not mark.is_active else mark.activity_timestamp_ms,
+            aeron_directory="" if mark is None else mark.aeron_dir,
             recordings=found,
         )
     )

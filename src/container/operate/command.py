@@ -25,6 +25,10 @@ _EPILOG = (
 )
 
 
+class _OutputError(ContainerError):
+    """Standard output cannot be written, as when a disk is full."""
+
+
 class Word(NamedTuple):
     """A word of the command line."""
 
@@ -49,7 +53,7 @@ def operator_parser(make: Callable[..., argparse.ArgumentParser], program: str, 
         parser.add_argument(
             *("--watch", "-w"),
             nargs="?",
-            type=_seconds,
+            type=_interval,
             const=_WATCH_S,
             metavar="SECONDS",
             help=f"look again each so many seconds (default: {_WATCH_S:g}), until Ctrl-C",
@@ -70,13 +74,10 @@ def find_word(arguments: list[str]) -> tuple[str, Word, list[str]] | None:
 
 def run_word(word: Word, options: argparse.Namespace) -> None:
     """Run a word and print its answer; raise SystemExit with its code unless that is 0."""
-    try:
-        _find_directory(word, options)
-        code = _watch(word, options) if getattr(options, "watch", None) else _run_once(word, options)
-    except BrokenPipeError:
-        # Whoever reads has enough, as `head` has. What Python would write at its end goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return
+    if sys.stdout is None:  # closed by whoever wants the exit code alone
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - until the process ends
+    _find_directory(word, options)
+    code = _watch(word, options) if getattr(options, "watch", None) is not None else _run_once(word, options)
     if code:
         raise SystemExit(code)
 
@@ -90,9 +91,13 @@ def _run_once(word: Word, options: argparse.Namespace) -> int:
             _print(answer.facts, options, is_one_line=False)
             return answer.exit_code
         for facts in answer:
-            _print(facts, options, is_one_line=True)
-    except (BrokenPipeError, ConfigurationError):
+            if not _print(facts, options, is_one_line=True):
+                break
+    except ConfigurationError:
         raise
+    except KeyboardInterrupt:
+        if not getattr(options, "follow", False):
+            raise
     except NoFactsError as error:
         return _fail(error, _EXIT_UNKNOWN)
     except ContainerError as error:
@@ -109,47 +114,67 @@ def _watch(word: Word, options: argparse.Namespace) -> int:
     try:
         while True:
             clear_screen()
-            _watch_once(word, options)
+            if not _watch_once(word, options):
+                return 0
             time.sleep(options.watch)
     except KeyboardInterrupt:
         return 0
+    except _OutputError as error:
+        return _fail(error, _EXIT_NO)
 
 
-def _watch_once(word: Word, options: argparse.Namespace) -> None:
+def _watch_once(word: Word, options: argparse.Namespace) -> bool:
+    """Whether somebody reads on."""
     try:
-        _print(word.run(options).facts, options, is_one_line=True)
-    except (BrokenPipeError, ConfigurationError):
+        return _print(word.run(options).facts, options, is_one_line=True)
+    except (ConfigurationError, _OutputError):
         raise
     except (ContainerError, OSError, MemoryError) as error:
         _fail(error, _EXIT_UNKNOWN)
+    return True
 
 
-def _print(facts: Any, options: argparse.Namespace, *, is_one_line: bool) -> None:
+def _print(facts: Any, options: argparse.Namespace, *, is_one_line: bool) -> bool:
+    """Print facts; return whether somebody reads on.
+
+    Raises:
+        _OutputError: standard output cannot be written, as when a disk is full.
+    """
     from container.operate.show import write_json, write_text
 
-    if options.json:
-        write_json(facts, is_one_line=is_one_line)
-    else:
-        write_text(facts)
+    try:
+        if options.json:
+            write_json(facts, is_one_line=is_one_line)
+        else:
+            write_text(facts)
+    except BrokenPipeError:
+        # Whoever reads has enough, as `head` has. What Python would write at its end goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    except OSError as error:
+        raise _OutputError(f"standard output cannot be written: {error.strerror or error}") from error
+    return True
 
 
 def _fail(error: BaseException, code: int) -> int:
     from container.common.error_texts import message_of
     from container.common.line_printer import print_line
+    from container.operate.answers import plain
 
-    print_line(f"aeron-cluster: {' '.join(message_of(error).split())}", sys.stderr)
+    if isinstance(error, OSError):
+        from container.operate.places import unreadable
+
+        error = unreadable(Path("a file"), error)
+    text = "there is not enough memory" if isinstance(error, MemoryError) else message_of(error)
+    print_line(f"aeron-cluster: {plain(' '.join(text.split()))}", sys.stderr)
     return code
 
 
 def _find_directory(word: Word, options: argparse.Namespace) -> None:
-    if not word.variables or options.dir is not None:
-        return
-    for variable in word.variables:
-        text = os.environ.get(variable)
-        if text:
-            options.dir = _path(text)
-            return
-    raise ConfigurationError(f"name a directory, or set {' or '.join(word.variables)}")
+    if word.variables and options.dir is None:
+        from container.operate.places import directory_of_environment
+
+        options.dir = directory_of_environment(word.variables)
 
 
 def _confirmation(options: argparse.Namespace) -> Callable[[str], None]:
@@ -159,11 +184,15 @@ def _confirmation(options: argparse.Namespace) -> Callable[[str], None]:
     def confirm(what: str) -> None:
         if options.yes:
             return
-        if not sys.stdin.isatty():
+        if sys.stdin is None or not sys.stdin.isatty():
             raise RefusedError(f"this would {what}: nobody can be asked here, so say --yes")
         sys.stderr.write(f"This will {what}. Go on? [y/N] ")
         sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        try:
+            answer = sys.stdin.readline().strip().lower()
+        except UnicodeDecodeError:  # a key that the terminal sends in another encoding
+            answer = ""
+        if answer not in ("y", "yes"):
             raise RefusedError("nothing has changed")
 
     return confirm
@@ -199,6 +228,13 @@ def _seconds(text: str) -> float:
         value = -1.0
     if not 0 <= value <= 1_000_000_000:  # nor is NaN
         raise argparse.ArgumentTypeError(f"{shown(text)}: must be a number of seconds")
+    return value
+
+
+def _interval(text: str) -> float:
+    value = _seconds(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{shown(text)}: must be a number of seconds, more than 0")
     return value
 
 
@@ -352,15 +388,14 @@ def _seed(options: argparse.Namespace) -> Any:
 
 
 def _validate(options: argparse.Namespace) -> Any:
-    from container.operate.marks import read_cluster_mark
     from container.operate.places import find_cluster_dir
+    from container.operate.recording_logs import mark_of, validate
 
-    if read_cluster_mark(find_cluster_dir(options.dir)).state == "running":
+    mark = mark_of(find_cluster_dir(options.dir))
+    if mark is not None and mark.state == "running":
         from container.operate.control import validate_running
 
         return validate_running(options.dir, options.timeout, _confirmation(options))
-    from container.operate.recording_logs import validate
-
     return validate(options.dir, _confirmation(options))
 
 
@@ -481,13 +516,7 @@ def _log(options: argparse.Namespace) -> Iterator[Any]:
 
     names = None if options.message is None else frozenset(MESSAGES[each] for each in options.message)
     wanted = Wanted(options.begin, options.end, names, options.session, options.term, options.committed)
-    try:
-        yield from read_log(
-            options.dir, wanted, has_payload=options.payload, follows=options.follow, limit=options.limit
-        )
-    except KeyboardInterrupt:
-        if not options.follow:
-            raise
+    return read_log(options.dir, wanted, has_payload=options.payload, follows=options.follow, limit=options.limit)
 
 
 def _version(options: argparse.Namespace) -> Any:

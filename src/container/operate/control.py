@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from container.common.aeron_defaults import CounterType
+from container.common.values import shown, whole_number
 from container.files.names import RECORDING_LOG_NAME
 from container.files.recording_log import RecordingLogEntry
 from container.operate.answers import Answer, NoFactsError, RefusedError, known, named, text
@@ -154,12 +155,15 @@ def _old_members(fields: dict[str, Any]) -> Members:
     leader = fields["leader_member_id"]
     members = []
     for member in text(fields["active_members"]).split("|"):
-        member_id, *endpoints = member.split(",")
+        id_text, *endpoints = member.split(",")
+        member_id = whole_number(id_text)
+        if member_id is None:
+            raise RefusedError(f"the consensus module has answered {shown(member)}, which is no member")
         ingress, consensus, log, catchup, archive = (*endpoints, "", "", "", "", "")[:5]
         members.append(
             ClusterMember(
-                member_id=int(member_id),
-                is_leader=int(member_id) == leader,
+                member_id=member_id,
+                is_leader=member_id == leader,
                 leadership_term_id=None,
                 log_position=None,
                 time_of_last_append_ns=None,
@@ -341,7 +345,12 @@ def validate_running(path: Path, limit_s: float, confirm: Confirm) -> Answer:
     if not lost:
         return unchanged(cluster_dir, len(entries))
     confirm(f"let the node invalidate {len(lost)} entries of snapshots that its archive does not have")
-    backup = back_up(cluster_dir / RECORDING_LOG_NAME)
+    try:
+        backup = back_up(cluster_dir / RECORDING_LOG_NAME)
+    except OSError as error:
+        raise RefusedError(
+            f"no backup of the recording log can be made: {error.strerror}; nothing has changed"
+        ) from error
     _set_toggle(mark, counters, CounterType.NODE_CONTROL_TOGGLE, _NEUTRAL, "VALIDATE_RECORDING_LOG")
     deadline_s = time.monotonic() + limit_s
     while True:

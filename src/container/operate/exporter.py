@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -11,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from container.common.log_events import log_closing, log_started
 from container.common.main_program import Ending
+from container.common.values import shown
 from container.errors import ConfigurationError, ContainerError
 from container.operate.metrics import METRICS, Metric, Sample, sample_nodes
+from container.operate.metrics_server import HOST
 from container.operate.node_arguments import INSTALL_HINT, PORT_MAX, add_directories, directories
 from container.settings.arguments import add_log_level, number
 
@@ -21,7 +25,6 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
 _KEPT_S = 0.5
-HOST = "localhost"
 PORT = 9644
 
 
@@ -33,7 +36,7 @@ class NodeCollector:
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = list(paths)
+        self._reader = _Reader(paths, 0.0)
 
     def describe(self) -> Iterable[Family]:
         """Return all metrics, without values."""
@@ -42,7 +45,7 @@ class NodeCollector:
     def collect(self) -> Iterable[Family]:
         """Read all nodes, and return their metrics with values."""
         families = {metric: _family(metric) for metric in METRICS}
-        for sample in sample_nodes(self._paths):
+        for sample in self._reader.samples():
             families[sample.metric].add_metric(sample.labels, sample.value)
         return list(families.values())
 
@@ -69,19 +72,28 @@ class Exporter:
 
     def __init__(self, paths: Sequence[Path], host: str = HOST, port: int = PORT) -> None:
         try:
-            from prometheus_client import CollectorRegistry, start_http_server
+            from prometheus_client import CollectorRegistry, make_wsgi_app
         except ImportError as error:
             raise ConfigurationError(f"metrics need the package prometheus-client: {INSTALL_HINT}") from error
+        from container.operate.http_server import MetricsServer
+
         registry = CollectorRegistry(auto_describe=False)
         registry.register(NodeCollector(paths))
         try:
-            self._server, self._thread = start_http_server(port, host, registry)
-        except OSError as error:
+            self._server = MetricsServer(host, port, make_wsgi_app(registry))
+        except (OSError, UnicodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no name of a host"
+            what = "port" if getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES) else "host"
             raise ContainerError(
-                f"metrics cannot be served on {host}:{port}: {error.strerror}; choose another port"
+                f"metrics cannot be served on {shown(host)[1:-1]}:{port}: {reason}; choose another {what}"
             ) from error
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
         self.port: int = self._server.server_port
         """The port on which it listens."""
+        name = f"[{host}]" if ":" in host else host
+        self.url = f"http://{name}:{self.port}/metrics"
+        """Where the metrics are."""
 
     def close(self) -> None:
         """End it. May be called twice."""
@@ -99,27 +111,32 @@ def register_instruments(meter: Meter, paths: Sequence[Path]) -> None:
         meter: of your application's meter provider, which exports the values.
         paths: directories of nodes.
     """
-    reader = _Reader(paths)
+    reader = _Reader(paths, _KEPT_S)
     for metric in METRICS:
         make = meter.create_observable_counter if metric.is_counter else meter.create_observable_gauge
         make(metric.name, [_observer(metric, reader)], description=metric.help)
 
 
 class _Reader:
-    """Reads nodes, and keeps what it has read for a moment: each instrument asks for its part of it."""
+    """Reads nodes, once for all who ask at the same time, and keeps that for a while.
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    Instruments of OpenTelemetry ask one by one for their part of it.
+    """
+
+    def __init__(self, paths: Sequence[Path], kept_s: float) -> None:
         self._paths = list(paths)
+        self._kept_s = kept_s
         self._guard = threading.Lock()
         self._samples: list[Sample] = []
-        self._read_s = -_KEPT_S
+        self._begin_s = -math.inf
 
     def samples(self) -> list[Sample]:
-        """Return all samples, from one look at the nodes."""
+        """Return all samples, from one look at the nodes that began after this call, or at most so long before it."""
+        asked_s = time.monotonic()
         with self._guard:
-            if time.monotonic() - self._read_s >= _KEPT_S:
+            if self._begin_s < asked_s - self._kept_s:
+                self._begin_s = time.monotonic()
                 self._samples = sample_nodes(self._paths)
-                self._read_s = time.monotonic()
             return self._samples
 
 
@@ -167,8 +184,7 @@ def _run(options: argparse.Namespace) -> None:
     with Ending(_Starting()) as end:
         exporter = Exporter(paths, options.host, options.port)
         try:
-            url = f"http://{options.host}:{exporter.port}/metrics"
-            log_started("exporter", f"the metrics of {', '.join(map(str, paths))} are at {url}")
+            log_started("exporter", f"the metrics of {', '.join(map(str, paths))} are at {exporter.url}")
             caught = end.wait()
         finally:
             exporter.close()

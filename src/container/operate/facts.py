@@ -568,6 +568,8 @@ class ServiceStatus(Facts):
     """As in `describe`."""
     pid: int
     """Its process."""
+    activity_timestamp_ms: int | None
+    """Its last sign of life; null after an orderly end and while it starts."""
     error_count: int
     """Distinct errors in its error log."""
 
@@ -581,14 +583,22 @@ class Status(Facts):
     """Its member."""
     cluster_id: int
     """Its cluster."""
+    component: str
+    """CONSENSUS_MODULE, BACKUP or STANDBY, as in `describe`."""
     node: str
     """State of its consensus module's process, as in `describe`."""
     pid: int
     """Its process."""
+    activity_timestamp_ms: int | None
+    """Last sign of life of its consensus module; null after an orderly end and while it starts."""
     is_driver_alive: bool
     """Whether its media driver shows signs of life."""
     archive: str
     """State of its archive, as in `describe`; unknown without one beside or below."""
+    archive_activity_timestamp_ms: int | None
+    """Last sign of life of its archive; null after an orderly end and while it starts."""
+    archive_id: int | None
+    """Id of its archive; null where that is not known."""
     module_state: str | None
     """INIT, ACTIVE, SUSPENDED, SNAPSHOT, QUITTING, TERMINATING or CLOSED; null when it does not run."""
     role: str | None
@@ -690,6 +700,14 @@ class Recordings(Facts):
     """State of the archive, as in `describe`."""
     pid: int | None
     """Its process."""
+    archive_id: int | None
+    """Its id; null where that is not known."""
+    start_timestamp_ms: int | None
+    """When it was started."""
+    activity_timestamp_ms: int | None
+    """Its last sign of life; null after an orderly end and while it starts."""
+    aeron_directory: str
+    """Directory of its media driver."""
     recordings: list[Recording]
     """In the order of the catalog."""
 

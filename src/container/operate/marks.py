@@ -24,6 +24,11 @@ _SBE_HEADER = struct.Struct("<HHHH")
 _BLOCK_LENGTH, _TEMPLATE_ID, _SCHEMA_ID = 128, 200, 110
 _COMPONENTS = ("UNKNOWN", "CONSENSUS_MODULE", "CONTAINER", "BACKUP", "STANDBY")
 _SERVICE = "CONTAINER"
+_NUMBERS = (
+    *("version", "component_type", "activity_timestamp", "start_timestamp", "pid", "candidate_term_id"),
+    *("archive_stream_id", "service_stream_id", "consensus_module_stream_id", "ingress_stream_id", "member_id"),
+    *("service_id", "cluster_id", "header_length", "error_buffer_length"),
+)
 _HEADER_LENGTH_MAX = 64 * 1024
 _ERRORS_LENGTH_MAX = 64 * 1024 * 1024
 
@@ -91,6 +96,9 @@ def _decoded(path: Path, content: bytes) -> dict[str, Any]:
         fields = decode_as("mark", "MarkFileHeader", content)
     except CodecError as error:
         raise NoFactsError(f"{path} is no mark file of a cluster: {error}") from error
+    missing = [name for name in _NUMBERS if fields.get(name) is None]
+    if missing:
+        raise NoFactsError(f"{path} is no mark file of a cluster: it has no {', '.join(missing)}")
     if fields["version"] >> 16 not in (0, -1):
         version = format_version(fields["version"])
         raise NoFactsError(f"{path} has version {version}, only 0.x is known: it is no mark file, or of a newer Aeron")

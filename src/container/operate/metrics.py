@@ -6,19 +6,22 @@ process, so it costs a node nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from container.common.aeron_defaults import MODULE_STATES, ROLES, CounterType
+from container.errors import ContainerError
 from container.files.cnc_file import CounterRecord
-from container.operate.answers import NoFactsError
-from container.operate.counters import ELECTION_STATES
+from container.operate.counters import ELECTION_STATES, TOGGLES
 from container.operate.facts import Status
+from container.operate.marks import now_ms
 from container.operate.places import find_cluster_dir
 from container.operate.status import check_ready, read_status_and_counters
+from container.operate.streams import backlogs_of
 
 _NS_PER_S = 1_000_000_000
+_MS_PER_S = 1_000
 _NODE = ("node", "cluster_id", "member_id")
 _SYSTEM_COUNTER_TYPE = 0
 
@@ -59,6 +62,14 @@ ROLE = _gauge("aeron_cluster_role", "1 for the role that the node has", "role")
 ELECTION_STATE = _gauge(
     "aeron_cluster_election_state", "1 for the state of the election; CLOSED: none goes on", "state"
 )
+CONTROL_TOGGLE = _gauge(
+    "aeron_cluster_control_toggle", "1 for what was asked for and is not done yet; NEUTRAL: nothing", "toggle"
+)
+MARK_FILE_AGE = _gauge(
+    "aeron_cluster_mark_file_age_seconds",
+    "Time since a part's last sign of life; none after an orderly end",
+    "component",
+)
 ELECTIONS = _counter("aeron_cluster_elections_total", "Elections since the node's start")
 TERM = _gauge("aeron_cluster_leadership_term_id", "The leadership term")
 COMMIT_POSITION = _gauge("aeron_cluster_commit_position_bytes", "Up to where the log is committed, as the node knows")
@@ -87,6 +98,15 @@ WRITTEN = _counter("aeron_archive_written_bytes_total", "Bytes that the archive 
 WRITE_TIME = _counter("aeron_archive_write_time_seconds_total", "Time that its writes took")
 READ = _counter("aeron_archive_read_bytes_total", "Bytes that the archive has read for replays")
 READ_TIME = _counter("aeron_archive_read_time_seconds_total", "Time that its reads took")
+SENDER_BACKLOG = _gauge(
+    "aeron_driver_sender_backlog_bytes", "The most that is written to a stream of the media driver and not sent"
+)
+RECEIVER_GAP = _gauge(
+    "aeron_driver_receiver_gap_bytes", "The most that a stream has heard of beyond what it has received without a gap"
+)
+SUBSCRIBER_BACKLOG = _gauge(
+    "aeron_driver_subscriber_backlog_bytes", "The most that the slowest subscriber of a stream has not read"
+)
 
 # Of the archive (upstream: AeronCounters.java), and what a value is divided by.
 _ARCHIVE: dict[int, tuple[Metric, int]] = {
@@ -158,12 +178,15 @@ METRICS: tuple[Metric, ...] = tuple(
                 MODULE_STATE,
                 ROLE,
                 ELECTION_STATE,
+                CONTROL_TOGGLE,
+                MARK_FILE_AGE,
                 ELECTIONS,
                 TERM,
             ),
             *(COMMIT_POSITION, RECORDED_POSITION, SNAPSHOT_POSITION, SNAPSHOTS, SESSIONS, TIMED_OUT, ERRORS, MAX_CYCLE),
             *(SLOW_CYCLES, MAX_SNAPSHOT, SLOW_SNAPSHOTS),
             *[metric for metric, _ in _ARCHIVE.values()],
+            *(SENDER_BACKLOG, RECEIVER_GAP, SUBSCRIBER_BACKLOG),
             *[metric for metric, _, _ in _DRIVER.values()],
         ]
     )
@@ -185,11 +208,26 @@ def sample_node(path: Path) -> NodeSample:
     try:
         cluster_dir = find_cluster_dir(path)
         status, records = read_status_and_counters(cluster_dir)
-        found = _samples(path, status, records)
-        samples = list({(sample.metric, sample.labels): sample for sample in found}.values())
-    except (NoFactsError, OSError, MemoryError) as error:
+        samples = _joined(_samples(path, status, records))
+    except (ContainerError, OSError, MemoryError) as error:
         return NodeSample(path, [Sample(UP, (str(path),), 0)], None, str(error))
     return NodeSample(path, samples, status, "; ".join(status.problems))
+
+
+def _joined(found: Iterable[Sample]) -> list[Sample]:
+    """One sample for each set of labels: a part with several agents counts each, as Java's archive with three threads.
+
+    What they count is added; of a gauge the greatest value is the part's.
+    """
+    joined: dict[tuple[Metric, tuple[str, ...]], Sample] = {}
+    for sample in found:
+        key = sample.metric, sample.labels
+        other = joined.get(key)
+        if other is not None:
+            value = sample.value + other.value if sample.metric.is_counter else max(sample.value, other.value)
+            sample = sample._replace(value=value)
+        joined[key] = sample
+    return list(joined.values())
 
 
 def sample_nodes(paths: Sequence[Path]) -> list[Sample]:
@@ -209,15 +247,22 @@ def _samples(path: Path, status: Status, records: list[CounterRecord]) -> Iterat
     reasons: list[str] = []
     check_ready(status.module_state, status.election_state, status.services, reasons)
     is_ready = is_up and not reasons and all(service.state == "running" for service in status.services)
-    yield Sample(READY, labels, is_ready)
-    yield Sample(LEADER, labels, is_up and is_quiet and status.role == "LEADER")
+    if status.component == "CONSENSUS_MODULE":  # a backup is no member, and so never ready
+        yield Sample(READY, labels, is_ready)
+        yield Sample(LEADER, labels, is_up and is_quiet and status.role == "LEADER")
     for metric, names, found in (
         (MODULE_STATE, MODULE_STATES, status.module_state),
         (ROLE, ROLES, status.role),
         (ELECTION_STATE, ELECTION_STATES, status.election_state),
+        (CONTROL_TOGGLE, TOGGLES, status.control_toggle),
     ):
         for name in names if found is not None else ():
             yield Sample(metric, (*labels, name), name == found)
+    signs = [("consensus-module", status.activity_timestamp_ms), ("archive", status.archive_activity_timestamp_ms)]
+    signs += [(f"service-{each.service_id}", each.activity_timestamp_ms) for each in status.services]
+    for component, activity_ms in signs:
+        if activity_ms is not None:
+            yield Sample(MARK_FILE_AGE, (*labels, component), max(0, now_ms() - activity_ms) / _MS_PER_S)
     for metric, value in (
         (ELECTIONS, status.election_count),
         (TERM, status.leadership_term_id),
@@ -239,20 +284,31 @@ def _counted(labels: tuple[str, ...], status: Status, records: list[CounterRecor
         if record.type_id == CounterType.CLUSTER_SESSION:
             session_count += record.key_int32(0) == status.cluster_id
         elif record.type_id in _ARCHIVE:
-            metric, divisor = _ARCHIVE[record.type_id]
-            yield Sample(metric, labels, record.value / divisor)
+            if _is_of(record, status):
+                metric, divisor = _ARCHIVE[record.type_id]
+                yield Sample(metric, labels, record.value / divisor)
         else:
             part = _DRIVER.get(record.key_int32(0)) if record.type_id == _SYSTEM_COUNTER_TYPE else None
             part = part or _PARTS.get(record.type_id)
-            if part is not None and _is_of(record, status.cluster_id):
+            if part is not None and _is_of(record, status):
                 metric, component, divisor = part
                 if component == "service-":
                     component += str(record.key_int32(4))
                 more = (component,) if "component" in metric.labels else ()
                 yield Sample(metric, (*labels, *more), record.value / divisor)
     yield Sample(SESSIONS, labels, session_count)
+    backlogs = backlogs_of(records)
+    for metric, values in (
+        (SENDER_BACKLOG, [each.sender_backlog for each in backlogs]),
+        (RECEIVER_GAP, [each.receiver_gap for each in backlogs]),
+        (SUBSCRIBER_BACKLOG, [each.subscriber_backlog for each in backlogs]),
+    ):
+        yield Sample(metric, labels, max((value for value in values if value is not None), default=0))
 
 
-def _is_of(record: CounterRecord, cluster_id: int) -> bool:
-    """Whether it is of this cluster: several may have one media driver."""
-    return record.type_id < CounterType.CONSENSUS_MODULE_STATE or record.key_int32(0) == cluster_id
+def _is_of(record: CounterRecord, status: Status) -> bool:
+    """Whether it is of this node's cluster, archive or media driver: several may have one media driver."""
+    if record.type_id >= CounterType.CONSENSUS_MODULE_STATE:
+        return record.key_int32(0) == status.cluster_id
+    is_driver_s = record.type_id == _SYSTEM_COUNTER_TYPE
+    return is_driver_s or status.archive_id is None or record.key_int64(0) == status.archive_id

@@ -1,4 +1,4 @@
-"""The metrics of a node served by its own process, for programs that take a port for them."""
+"""The metrics of a node served by its own process, for programs that take an address for them."""
 
 from __future__ import annotations
 
@@ -8,41 +8,73 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from container.common.values import shown
+from container.common.values import shown, whole_number
 from container.errors import ConfigurationError
 from container.operate.node_arguments import PORT_MAX
-from container.settings.arguments import number
+
+HOST = "localhost"
 
 
 def add_metrics_port(parser: argparse.ArgumentParser) -> None:
     """Add the option ``--metrics-port``."""
     parser.add_argument(
         "--metrics-port",
-        type=number(0, PORT_MAX),
-        metavar="PORT",
-        help="serve metrics to Prometheus on this port of localhost; 0: a free one (default: none are served)",
+        type=_address,
+        metavar="[HOST:]PORT",
+        help="serve metrics to Prometheus on this port, of localhost unless a host is given; 0: a free port "
+        "(default: none are served)",
     )
 
 
-@contextmanager
-def serve_metrics(port: int | None, directory: str | os.PathLike[str]) -> Iterator[None]:
-    """Serve the metrics of the node in a directory during a ``with`` block; None serves none.
+def _address(text: str) -> str:
+    try:
+        metrics_address(text)
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def metrics_address(value: int | str) -> tuple[str, int]:
+    """Return host and port of a port (int), or of a text such as ``9644``, ``0.0.0.0:9644`` or ``[::]:9644``.
 
     Raises:
-        ConfigurationError: it is no port, or prometheus_client is not installed.
+        ConfigurationError: it is none.
+    """
+    host, colon, text = value.rpartition(":") if isinstance(value, str) else ("", "", str(value))
+    port = whole_number(text)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        port = None  # an address of IPv6, of which the port may be a part
+    if port is None or not 0 <= port <= PORT_MAX or bool(host) != bool(colon):
+        raise ConfigurationError(
+            f"metrics_port={shown(value)}: must be a port from 0 to {PORT_MAX}, or host:port such as 0.0.0.0:9644"
+        )
+    return host or HOST, port
+
+
+@contextmanager
+def serve_metrics(address: int | str | None, directory: str | os.PathLike[str]) -> Iterator[None]:
+    """Serve the metrics of the node in a directory during a ``with`` block; None serves none.
+
+    Args:
+        address: as :func:`metrics_address` takes it.
+        directory: of the node.
+
+    Raises:
+        ConfigurationError: the address is none, or prometheus_client is not installed.
         ContainerError: nothing can be listened on there.
     """
-    if port is None:
+    if address is None:
         yield
         return
-    if not 0 <= port <= PORT_MAX:
-        raise ConfigurationError(f"metrics_port={shown(port)}: must be from 0 to {PORT_MAX}")
+    host, port = metrics_address(address)
     from container.common.log_events import log_started
-    from container.operate.exporter import HOST, Exporter  # what nothing needs without a port
+    from container.operate.exporter import Exporter  # what nothing needs without an address
 
-    exporter = Exporter([Path(directory)], HOST, port)
+    exporter = Exporter([Path(directory)], host, port)
     try:
-        log_started("exporter", f"metrics are at http://{HOST}:{exporter.port}/metrics")
+        log_started("exporter", f"metrics are at {exporter.url}")
         yield
     finally:
         exporter.close()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
-from container.errors import ConfigurationError
+from container.operate.places import directory_of_environment
 from container.settings.arguments import path
 
 INSTALL_HINT = 'pip install "aeron-cluster-container[operate]"'
@@ -25,10 +24,6 @@ def directories(options: argparse.Namespace) -> list[Path]:
     """Return the directories that are given, or the one of the environment.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is none, or the one of the environment is no path.
     """
-    directory = os.environ.get(_DIRECTORY_VARIABLE)
-    found: list[Path] = options.dirs or ([Path(directory)] if directory else [])
-    if not found:
-        raise ConfigurationError(f"name the directory of a node, or set {_DIRECTORY_VARIABLE}")
-    return found
+    return options.dirs or [directory_of_environment([_DIRECTORY_VARIABLE])]

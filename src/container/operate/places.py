@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from container.common.regular_files import read_regular
+from container.common.values import is_path, shown
+from container.errors import ConfigurationError
 from container.files.names import CATALOG_NAME, NODE_STATE_NAME, RECORDING_LOG_NAME
 from container.operate.answers import NoFactsError
 
 MARK_FILE = "cluster-mark.dat"
 _LINK_FILE = "cluster-mark.lnk"
+_ARCHIVE_MARK_FILE, _ARCHIVE_LINK_FILE = "archive-mark.dat", "archive-mark.lnk"
 _CLUSTER_FILES = (MARK_FILE, _LINK_FILE, RECORDING_LOG_NAME, NODE_STATE_NAME)
 _SERVICE_PREFIX, _DATA_SUFFIX, _LINK_SUFFIX = "cluster-mark-service-", ".dat", ".lnk"
 _LINK_LENGTH_MAX = 16 * 1024
+
+
+def directory_of_environment(variables: Sequence[str]) -> Path:
+    """Return the directory that the first of some environment variables names.
+
+    Raises:
+        ConfigurationError: none is set, or it has what is no path.
+    """
+    for variable in variables:
+        text = os.environ.get(variable)
+        if text:
+            if not is_path(text):
+                raise ConfigurationError(f"{variable}={shown(text)}: must be a path in UTF-8, without NUL")
+            return Path(text)
+    raise ConfigurationError(f"name a directory, or set {' or '.join(variables)}")
 
 
 def find_cluster_dir(path: Path) -> Path:
@@ -76,6 +95,15 @@ def mark_file_of(cluster_dir: Path) -> Path:
         NoFactsError: the link to it cannot be read.
     """
     return _linked(cluster_dir / _LINK_FILE, MARK_FILE) or cluster_dir / MARK_FILE
+
+
+def archive_mark_file_of(archive_dir: Path) -> Path:
+    """Return the path of the mark file of an archive, which may lie elsewhere.
+
+    Raises:
+        NoFactsError: the link to it cannot be read.
+    """
+    return _linked(archive_dir / _ARCHIVE_LINK_FILE, _ARCHIVE_MARK_FILE) or archive_dir / _ARCHIVE_MARK_FILE
 
 
 def service_mark_files(directory: Path) -> Iterator[Path]:

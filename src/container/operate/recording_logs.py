@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -23,9 +24,19 @@ from container.files.recording_log import (
     read_recording_log,
 )
 from container.operate.answers import Answer, NoFactsError, RefusedError, known
-from container.operate.facts import LogEntry, PlanLog, PlanSnapshot, RecordingLog, RecordingLogChange, RecoveryPlan
+from container.operate.facts import (
+    LogEntry,
+    MarkFile,
+    PlanLog,
+    PlanSnapshot,
+    RecordingLog,
+    RecordingLogChange,
+    RecoveryPlan,
+)
 from container.operate.marks import read_cluster_mark
 from container.operate.places import find_cluster_dir
+
+_TEMPORARY_PREFIX = ".recording-log-"
 
 
 class PlainRecordingLog(NamedTuple):
@@ -180,7 +191,7 @@ def sort(path: Path, confirm: Confirm) -> Answer:
         return unchanged(cluster_dir, len(entries))
     _check_stopped(cluster_dir)
     confirm(f"sort the {len(entries)} entries of {cluster_dir / RECORDING_LOG_NAME}")
-    return _changed(cluster_dir, [], lambda directory: _write_entries(directory, ordered))
+    return _changed(cluster_dir, entries, [], lambda path: _write_entries(path, ordered))
 
 
 def seed(path: Path, confirm: Confirm) -> Answer:
@@ -199,7 +210,7 @@ def seed(path: Path, confirm: Confirm) -> Answer:
         f"{len(entries) - len(snapshot)} entries of {cluster_dir / RECORDING_LOG_NAME}"
     )
     kept = [replace(entry, term_base_log_position=0, log_position=0) for entry in reversed(snapshot)]
-    return _changed(cluster_dir, [], lambda directory: _write_entries(directory, kept))
+    return _changed(cluster_dir, entries, [], lambda path: _write_entries(path, kept))
 
 
 def invalidate_latest_snapshot(path: Path, confirm: Confirm) -> Answer:
@@ -210,21 +221,21 @@ def invalidate_latest_snapshot(path: Path, confirm: Confirm) -> Answer:
     cluster_dir = find_cluster_dir(path)
     entries = read_log(cluster_dir)
     _check_stopped(cluster_dir)
-    with _CopyOf(cluster_dir) as copy:
+    with _CopyOf(_real_path(cluster_dir)) as copy:
         _invalidate_latest(copy)
-        after = {entry.entry_index: entry for entry in read_log(copy)}
+        after = {entry.entry_index: entry for entry in read_log(copy.parent)}
     invalidated = [entry for entry in entries if entry.is_valid and not after.get(entry.entry_index, entry).is_valid]
     if not invalidated:
         return unchanged(cluster_dir, len(entries), exit_code=1)
     confirm(f"invalidate the snapshot at log position {invalidated[0].log_position} ({len(invalidated)} entries)")
-    return _changed(cluster_dir, invalidated, _invalidate_latest)
+    return _changed(cluster_dir, entries, invalidated, _invalidate_latest)
 
 
-def _invalidate_latest(cluster_dir: Path) -> None:
+def _invalidate_latest(path: Path) -> None:
     from container.files.recording_log import RecordingLog as RecordingLogFile
     from container.storage.file_storage import FileStorage
 
-    log = RecordingLogFile.open(FileStorage(), str(cluster_dir), create=False, file_sync_level=2)
+    log = RecordingLogFile.open(FileStorage(), str(path.parent), create=False, file_sync_level=2)
     try:
         log.invalidate_latest_snapshot()
         log.force()
@@ -244,7 +255,7 @@ def validate(path: Path, confirm: Confirm) -> Answer:
         return unchanged(cluster_dir, len(entries))
     confirm(f"invalidate {len(lost)} entries of snapshots that the archive does not have")
     kept = [replace(entry, is_valid=entry.is_valid and entry not in lost) for entry in entries]
-    return _changed(cluster_dir, lost, lambda directory: _write_entries(directory, kept))
+    return _changed(cluster_dir, entries, lost, lambda path: _write_entries(path, kept))
 
 
 def lost_snapshots(path: Path, entries: Iterable[RecordingLogEntry]) -> list[RecordingLogEntry]:
@@ -262,15 +273,35 @@ def lost_snapshots(path: Path, entries: Iterable[RecordingLogEntry]) -> list[Rec
     return [entry for entry in entries if entry.is_valid_snapshot and entry.recording_id not in recordings]
 
 
-def _check_stopped(cluster_dir: Path) -> None:
+def mark_of(cluster_dir: Path) -> MarkFile | None:
+    """Return the mark file of a member; None without one: a copy, a restored member, or one that was never started.
+
+    Raises:
+        NoFactsError: there is one, and it does not say whether the node runs.
+    """
     try:
-        mark = read_cluster_mark(cluster_dir)
-    except NoFactsError:
-        return  # a copy of the recording log alone, or a directory that was never started
+        return read_cluster_mark(cluster_dir)
+    except NoFactsError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise NoFactsError(
+            f"{error}; so it is not known whether the node runs: if it does not, move that file away"
+        ) from error
+
+
+def _check_stopped(cluster_dir: Path) -> None:
+    mark = mark_of(cluster_dir)
+    if mark is None:
+        return
     if mark.state == "running" or (mark.state == "starting" and mark.process in ("alive", "unknown")):
         raise RefusedError(
             f"the node of {cluster_dir} is {mark.state} (pid {mark.pid}): stop it first, as it does not read the file "
             "again while it runs; one that was killed looks so for 10 s"
+        )
+    if mark.state == "dead" and mark.process == "alive":  # it stands still, and would go on with the old file
+        raise RefusedError(
+            f"the node of {cluster_dir} shows no sign of life, but its process (pid {mark.pid}) is there: end it "
+            f"first; if that is another program, remove {mark.path}"
         )
 
 
@@ -288,23 +319,36 @@ def unchanged(cluster_dir: Path, entry_count: int, exit_code: int = 0) -> Answer
     )
 
 
-def _changed(cluster_dir: Path, invalidated: list[RecordingLogEntry], change: Callable[[Path], None]) -> Answer:
-    """Make a backup, change a copy, and put that in the place of the file: a crash leaves the one or the other."""
-    path = cluster_dir / RECORDING_LOG_NAME
-    try:
-        with _CopyOf(cluster_dir) as copy:
+def _changed(
+    cluster_dir: Path,
+    entries: list[RecordingLogEntry],
+    invalidated: list[RecordingLogEntry],
+    change: Callable[[Path], None],
+) -> Answer:
+    """Make a backup, change a copy, and put that in the place of the file: a crash leaves the one or the other.
+
+    Somebody may have thought for an hour whether to go on: it is refused when the node was started since, or the file
+    no longer has the entries that it had.
+    """
+    path = _real_path(cluster_dir)
+    with _CopyOf(path) as copy:
+        if read_log(cluster_dir) != entries:
+            raise RefusedError(
+                f"{cluster_dir / RECORDING_LOG_NAME} has changed meanwhile: look at it again; nothing was changed here"
+            )
+        try:
             change(copy)
+            _check_stopped(cluster_dir)
             backup = back_up(path)
-            _keep_owner(path, copy / RECORDING_LOG_NAME)
-            _force(copy / RECORDING_LOG_NAME)
-            (copy / RECORDING_LOG_NAME).replace(path)
-            _force(cluster_dir)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise RefusedError(f"{error.filename or path} cannot be written: {reason}; nothing has changed") from error
+            _force(copy)
+            copy.replace(path)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+    with suppress(OSError):  # what a power failure may undo now is the change as a whole
+        _force(path.parent)
     return Answer(
         RecordingLogChange(
-            path=str(path),
+            path=str(cluster_dir / RECORDING_LOG_NAME),
             has_changed=True,
             backup=str(backup),
             invalidated=[facts_of(entry) for entry in invalidated],
@@ -313,47 +357,70 @@ def _changed(cluster_dir: Path, invalidated: list[RecordingLogEntry], change: Ca
     )
 
 
-class _CopyOf:
-    """A directory with a copy of the recording log, for a ``with`` block; in the same file system."""
+def _real_path(cluster_dir: Path) -> Path:
+    """Where the recording log is, which may be a link."""
+    return (cluster_dir / RECORDING_LOG_NAME).resolve()
 
-    def __init__(self, cluster_dir: Path) -> None:
-        self._cluster_dir = cluster_dir
+
+def _unwritable(path: Path, error: OSError) -> RefusedError:
+    return RefusedError(f"{path} cannot be changed: {error.strerror or error}; nothing has changed")
+
+
+class _CopyOf:
+    """A copy of a recording log, for a ``with`` block; in a directory of its own in the same file system."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
     def __enter__(self) -> Path:
         try:
-            self._directory = Path(tempfile.mkdtemp(prefix=".recording-log-", dir=self._cluster_dir))
-            shutil.copy2(self._cluster_dir / RECORDING_LOG_NAME, self._directory / RECORDING_LOG_NAME)
+            self._directory = Path(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=self._path.parent))
+            try:
+                return _copy(self._path, self._directory / RECORDING_LOG_NAME)
+            except BaseException:
+                self.__exit__()
+                raise
         except OSError as error:
-            raise RefusedError(f"{self._cluster_dir} cannot be written: {error.strerror or error}") from error
-        return self._directory
+            raise _unwritable(self._path, error) from error
 
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def _write_entries(directory: Path, entries: Iterable[RecordingLogEntry]) -> None:
-    path = directory / RECORDING_LOG_NAME
+def _copy(source: Path, target: Path) -> Path:
+    """Copy a file with its rights and its owner: the node must be able to write what takes its place."""
+    shutil.copy2(source, target)
+    found, made = source.stat(), target.stat()
+    if (found.st_uid, found.st_gid) != (made.st_uid, made.st_gid):
+        try:
+            os.chown(target, found.st_uid, found.st_gid)
+        except PermissionError as error:
+            text = f"it belongs to user {found.st_uid} and group {found.st_gid}: work as that user, or as root"
+            raise OSError(error.errno, text, str(source)) from error
+        target.chmod(stat.S_IMODE(found.st_mode))
+    return target
+
+
+def _write_entries(path: Path, entries: Iterable[RecordingLogEntry]) -> None:
     path.write_bytes(b"".join(encode_entry(entry) for entry in entries))
 
 
 def back_up(path: Path) -> Path:
-    """Copy the file to a name that is free, and wait until the copy is on the disk."""
-    for number in range(1, 10_000):
-        backup = path.with_name(f"{path.name}.bak" if number == 1 else f"{path.name}.bak{number}")
-        with suppress(FileExistsError):
-            os.close(os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            shutil.copy2(path, backup)
-            _keep_owner(path, backup)
-            _force(backup)
-            return backup
+    """Copy the file to a name that is free, and wait until the copy is on the disk: a crash leaves all of it or none.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    with tempfile.TemporaryDirectory(prefix=_TEMPORARY_PREFIX, dir=path.parent) as directory:
+        copy = _copy(path, Path(directory, RECORDING_LOG_NAME))
+        _force(copy)
+        for number in range(1, 10_000):
+            backup = path.with_name(f"{path.name}.bak" if number == 1 else f"{path.name}.bak{number}")
+            with suppress(FileExistsError):
+                backup.hardlink_to(copy)
+                _force(path.parent)
+                return backup
     raise OSError(errno.EEXIST, "there are too many backups", str(path))
-
-
-def _keep_owner(path: Path, copy: Path) -> None:
-    """Give a copy the owner of the file: what root has changed must stay the node's to open."""
-    status = path.stat()
-    with suppress(PermissionError):  # of a user who may not give files away
-        os.chown(copy, status.st_uid, status.st_gid)
 
 
 def _force(path: Path) -> None:

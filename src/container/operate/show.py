@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from io import StringIO
+from io import StringIO, TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from container.operate.answers import plain
 from container.operate.facts import Facts, Frame, Health, LogMessage, Process, StreamPosition, Version
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def write_text(facts: Facts) -> None:
     from rich.console import Console
 
     if sys.stdout.isatty():
+        if isinstance(sys.stdout, TextIOWrapper):  # a terminal may know fewer characters than the name of a directory
+            sys.stdout.reconfigure(errors="backslashreplace")
         _print(Console(highlight=False, markup=False, emoji=False), facts)
         return
     page = StringIO()
@@ -67,7 +70,7 @@ def _log_line(facts: LogMessage) -> str:
         "length": facts.length,
         "payload": facts.payload,
     }
-    texts = [f"{name}={_plain(str(value))}" for name, value in parts.items() if value is not None]
+    texts = [f"{name}={plain(str(value))}" for name, value in parts.items() if value is not None]
     mark = "" if facts.is_committed else " (not committed)"
     return f"{facts.log_position:>12} {facts.message:<24} {' '.join(texts)}{mark}"
 
@@ -84,7 +87,7 @@ def _frame_line(facts: Frame) -> str:
 def _health_line(facts: Health) -> str:
     waited = f" after {facts.waited_ms} ms" if facts.waited_ms >= 1000 else ""
     answer = f"{facts.check}: {'yes' if facts.is_healthy else 'no'}{waited}"
-    return answer + "".join(f"\n  {_plain(reason)}" for reason in facts.reasons)
+    return answer + "".join(f"\n  {plain(reason)}" for reason in facts.reasons)
 
 
 _LINES: dict[type[Facts], Callable[[Any], str]] = {
@@ -110,7 +113,7 @@ def _print(console: Console, facts: Facts) -> None:
         if isinstance(value, Facts) or _is_list_of_facts(value):
             rest.append((name, value))
         else:
-            grid.add_row(name, _plain(_text(name, value)))
+            grid.add_row(name, plain(_text(name, value)))
     if grid.row_count:
         console.print(grid)
     for name, value in rest:
@@ -142,7 +145,7 @@ def _table(rows: list[Facts]) -> Table:
         is_number = all(isinstance(getattr(row, name), int) for row in rows)
         table.add_column(name, overflow="fold", justify="right" if is_number else "left")
     for row in rows:
-        table.add_row(*(_plain(_text(name, getattr(row, name))) for name in names))
+        table.add_row(*(plain(_text(name, getattr(row, name))) for name in names))
     return table
 
 
@@ -183,8 +186,3 @@ def _moment(epoch_ms: int) -> str:
         return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
     except (ValueError, OverflowError, OSError):
         return str(epoch_ms)
-
-
-def _plain(text: str) -> str:
-    """A text from a file, without what would control a terminal."""
-    return "".join(each if each.isprintable() or each in "\n\t" else "?" for each in text)

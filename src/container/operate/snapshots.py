@@ -28,6 +28,14 @@ _BEGIN, _END = 0, 2
 _CONSENSUS_MODULE, _SERVICE = 1, 2
 _TIME_UNITS = ("MILLIS", "MICROS", "NANOS")
 _CLOSE_REASONS = ("CLIENT_ACTION", "SERVICE_ACTION", "TIMEOUT")
+_NEEDED = {
+    "SnapshotMarker": ("type_id", "mark"),
+    "ClusterSession": ("cluster_session_id", "response_stream_id", "response_channel"),
+    "ClientSession": ("cluster_session_id", "response_stream_id", "response_channel"),
+    "Timer": ("correlation_id", "deadline"),
+    "PendingMessageTracker": ("service_id", "next_service_session_id"),
+}
+"""What a message of a snapshot must have."""
 _BEFORE_FIRST_SESSION_ID = -(2**63)
 
 
@@ -87,8 +95,8 @@ def _module_snapshot(
             PendingMessages(
                 service_id=each["service_id"],
                 next_service_session_id=each["next_service_session_id"],
-                log_service_session_id=_session_id(each["log_service_session_id"]),
-                pending_message_capacity=each["pending_message_capacity"] or 0,
+                log_service_session_id=_session_id(each.get("log_service_session_id")),
+                pending_message_capacity=each.get("pending_message_capacity") or 0,
                 message_count=count,
             )
             for each, count in zip(trackers, counts, strict=True)
@@ -155,6 +163,12 @@ def _decoded(path: Path, entry: RecordingLogEntry) -> Iterator[tuple[RawMessage,
             name, fields = "", dict[str, Any]()
             with suppress(CodecError):  # a service's own state, or of a later release
                 name, fields = decode("cluster", raw.data)
+            missing = [each for each in _NEEDED.get(name, ()) if fields.get(each) is None]
+            if missing:
+                raise NoFactsError(
+                    f"the {name} at position {raw.begin_position} of recording {entry.recording_id} has no "
+                    f"{', '.join(missing)}"
+                )
             yield raw, name, fields
     except RecordingError as error:
         raise NoFactsError(str(error)) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from container.common.regular_files import read_regular
@@ -44,6 +44,8 @@ type _Key = tuple[str, int, int]
 def streams(path: Path) -> Answer:
     """Answer the positions of all streams of a media driver."""
     aeron_dir = find_aeron_dir(path)
+    with open_cnc(aeron_dir) as file:
+        by_stream = _by_stream(file.counters())
     found = [
         Stream(
             session_id=session_id,
@@ -54,7 +56,7 @@ def streams(path: Path) -> Answer:
                 for record in records
             ],
         )
-        for (channel, stream_id, session_id), records in sorted(_by_stream(aeron_dir).items())
+        for (channel, stream_id, session_id), records in sorted(by_stream.items())
     ]
     return Answer(Streams(aeron_dir=str(aeron_dir), streams=found))
 
@@ -62,20 +64,23 @@ def streams(path: Path) -> Answer:
 def backlog(path: Path) -> Answer:
     """Answer where the streams of a media driver pile up."""
     aeron_dir = find_aeron_dir(path)
-    found = [
-        _backlog(key, records, _full_channel(records, key[0])) for key, records in sorted(_by_stream(aeron_dir).items())
-    ]
+    with open_cnc(aeron_dir) as file:
+        found = backlogs_of(file.counters())
     return Answer(Backlogs(aeron_dir=str(aeron_dir), streams=found))
 
 
-def _by_stream(aeron_dir: Path) -> dict[_Key, list[CounterRecord]]:
+def backlogs_of(records: Iterable[CounterRecord]) -> list[Backlog]:
+    """Return where the streams of a media driver pile up, by all its counters."""
+    return [_backlog(key, each, _full_channel(each, key[0])) for key, each in sorted(_by_stream(records).items())]
+
+
+def _by_stream(records: Iterable[CounterRecord]) -> dict[_Key, list[CounterRecord]]:
     found: dict[_Key, list[CounterRecord]] = {}
-    with open_cnc(aeron_dir) as file:
-        for record in file.counters():
-            if record.type_id in _NAMES:
-                _, session_id, stream_id, length = _KEY.unpack_from(record.key)
-                channel = record.key[_KEY.size : _KEY.size + max(0, length)].decode("ascii", "replace")
-                found.setdefault((channel, stream_id, session_id), []).append(record)
+    for record in records:
+        if record.type_id in _NAMES:
+            _, session_id, stream_id, length = _KEY.unpack_from(record.key)
+            channel = record.key[_KEY.size : _KEY.size + max(0, length)].decode("ascii", "replace")
+            found.setdefault((channel, stream_id, session_id), []).append(record)
     return found
 
 

@@ -8,35 +8,18 @@ from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 from container.api import TimeUnit
-from container.recordings import Filters, Member, plan, read_partition
+from container.recordings import Member
+from container.recordings.arrow import TICKS_PER_SECOND
+from container.recordings.cluster_time import time_unit as recorded_unit
 
-_NEW_TERM_TEMPLATE_ID = 24
 _DAY_S = 86_400
 # Days from 1970 to the first of the year 1, and to the first of the year 10000.
 _FIRST_DAY, _END_DAY = -719_162, 2_932_897
 
 
 def time_unit(members: Sequence[Member]) -> TimeUnit:
-    """The unit of a cluster's time: by a member's latest snapshots, else by the first term in a log.
-
-    Milliseconds, Aeron's default, when nothing says it.
-    """
-    for member in members:
-        found = _first(member, "snapshots", Filters()) or _first(
-            member, "messages", Filters(template_ids=frozenset([_NEW_TERM_TEMPLATE_ID]))
-        )
-        if found is not None:
-            return TimeUnit[found]
-    return TimeUnit.MILLIS
-
-
-def _first(member: Member, view: str, filters: Filters) -> str | None:
-    for partition in plan([member], view, filters=filters, mode="permissive"):
-        for batch in read_partition(partition, filters=filters, batch_rows=1, columns=["time_unit"]):
-            for value in batch.column(0).to_pylist():
-                if value is not None:
-                    return str(value)
-    return None
+    """The unit of a cluster's time, as the first of its members has it."""
+    return TimeUnit[recorded_unit(members[0])] if members else TimeUnit.MILLIS
 
 
 def as_time(timestamp: Column, unit: TimeUnit) -> Column:
@@ -69,4 +52,4 @@ def _floor_divided(value: Column, divisor: int) -> Column:
 
 def ticks_per_second(unit: TimeUnit) -> int:
     """How many units of cluster time a second has."""
-    return {TimeUnit.MILLIS: 1_000, TimeUnit.MICROS: 1_000_000, TimeUnit.NANOS: 1_000_000_000}[unit]
+    return TICKS_PER_SECOND[unit.name]

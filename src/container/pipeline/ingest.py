@@ -25,7 +25,7 @@ from container.pipeline.manifest import (
 from container.pipeline.parquet_table import CHECKPOINT_NAME, TableWriter, locked, merged_columns
 from container.pipeline.rows import source_options
 from container.pipeline.spark_errors import plain_error
-from container.recordings import Member, schema
+from container.recordings import LOG_VIEWS, Member
 from container.recordings.commit import all_end_texts
 from container.recordings.live import read_cluster_mark
 from container.spark.options import SourceOptions
@@ -65,7 +65,7 @@ def ingest(
 
     Args:
         spark: a session with the source.
-        options: of the source; the view must be one of the log that has times.
+        options: of the source; the view is messages, sessions, session_messages or timers.
         table: the directory of the table, in a file system that is mounted here and where the executors run.
         cluster: the cluster's name in the table; the cluster id of the mark file by default.
         interval_s: seconds between two looks for new messages, forever; None ends at what is committed now.
@@ -73,14 +73,14 @@ def ingest(
             IngestStopped.
 
     Raises:
-        ConfigurationError: the view has no times, the table was made with other options or with a decoder that gave a
-            column another type, its checkpoint is gone, another ingest writes into it, or the cluster has no name.
+        ConfigurationError: the view is none of those, the table was made with other options or with a decoder that gave
+            a column another type, its checkpoint is gone, another ingest writes into it, or the cluster has no name.
         ContainerError: the query failed; the text says why.
     """
-    if "timestamp" not in schema(options.view).names:
+    if options.view not in LOG_VIEWS or options.view == "frames":
         raise ConfigurationError(
-            f"view={options.view!r} has no timestamps to partition by; ingest messages, sessions, session_messages or "
-            "timers"
+            f"view={options.view!r} cannot be partitioned by date, as not every row has a time; ingest messages, "
+            "sessions, session_messages or timers"
         )
     if options.columns:
         raise ConfigurationError("columns: an ingest has all columns of the view; choose some when you read the table")

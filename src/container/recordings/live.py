@@ -44,12 +44,21 @@ def read_cluster_mark(cluster_dir: Path) -> MarkFileStatus | None:
     return _read_mark(cluster_dir, _CLUSTER_MARK_FILE_NAME, _CLUSTER_LINK_FILE_NAME)
 
 
+def archive_id_of(mark: MarkFileStatus | None) -> int | None:
+    """Return the id of the archive whose mark file it is; ``None`` where that is not known."""
+    return None if mark is None or mark.owner_id in _NULL_ARCHIVE_IDS else mark.owner_id
+
+
+def _mark_path(directory: Path, name: str, link_name: str) -> Path:
+    link = directory / link_name
+    if link.exists():
+        directory = Path(read_regular(link, _LINK_LENGTH_MAX).decode("ascii").strip())
+    return directory / name
+
+
 def _read_mark(directory: Path, name: str, link_name: str) -> MarkFileStatus | None:
     try:
-        link = directory / link_name
-        if link.exists():
-            directory = Path(read_regular(link, _LINK_LENGTH_MAX).decode("ascii").strip())
-        return read_mark_file(directory / name)
+        return read_mark_file(_mark_path(directory, name, link_name))
     except (OSError, ValueError, FileFormatError):
         return None
 

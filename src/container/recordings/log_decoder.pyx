@@ -259,6 +259,8 @@ cdef class LogDecoder(BatchDecoder):
     cdef int64_t _session_header            # that of session messages of its version, once there was one; else 0
     cdef sbe.MessageHeader _session_fields  # what it says
     cdef bint _wants_sessions               # whether session messages may be rows
+    cdef bint _has_frame_time               # of frames: whether it is known of which time the message is …
+    cdef int64_t _frame_timestamp           # … and that
 
     def __cinit__(self):
         self._template_bits = NULL
@@ -277,6 +279,7 @@ cdef class LogDecoder(BatchDecoder):
         self._read_end = max(end, read_end)
         self._committed_position = committed_position
         self._previous.is_there = False
+        self._has_frame_time = False
         self._session_header = 0
         self._likely_term_id = likely_term_id
         self._doubtful_position = -1
@@ -343,6 +346,7 @@ cdef class LogDecoder(BatchDecoder):
         RecordingUnavailableError where the file cannot be read.
         """
         cdef int64_t position = self.next_position
+        self._has_frame_time = False
         if self.failure in _FRAME_FAILURES:
             position = self.resynchronise(self._end)
             if position < 0 and self.failure == FAILED_READ:
@@ -408,6 +412,7 @@ cdef class LogDecoder(BatchDecoder):
             result = self.next_frame(self._end)
             if result != READ_OK:
                 return self._result_of(result)
+            self._note_frame_time()
             if self.next_position <= self._filter_begin:
                 continue
             if self.next_position > self._filter_end:
@@ -426,11 +431,35 @@ cdef class LogDecoder(BatchDecoder):
             put_int32(batch, STREAM_ID, sbe.sbe_get_int32(frame + FRAME_STREAM_ID_OFFSET))
             put_int32(batch, TERM_ID, sbe.sbe_get_int32(frame + FRAME_TERM_ID_OFFSET))
             put_int64(batch, RESERVED_VALUE, sbe.sbe_get_int64(frame + FRAME_RESERVED_VALUE_OFFSET))
+            if self._has_frame_time:
+                put_int64(batch, TIMESTAMP, self._frame_timestamp)
             if self.frame_type == FRAME_TYPE_DATA:
                 put_bytes(batch, PAYLOAD, frame + FRAME_HEADER_LENGTH, self.frame_length - FRAME_HEADER_LENGTH)
             put_bool(batch, COMMITTED, self.next_position <= self._committed_position)
             end_row(batch)
         return READ_OK
+
+    cdef void _note_frame_time(self) noexcept nogil:
+        """Take the timestamp of a message from its first frame; the frames that follow belong to the same one."""
+        cdef const uint8_t* message = self.frame + FRAME_HEADER_LENGTH
+        cdef int32_t length = self.frame_length - FRAME_HEADER_LENGTH, block_length
+        cdef sbe.MessageHeader header
+        cdef Neighbour facts
+        if self.frame_type != FRAME_TYPE_DATA:
+            self._has_frame_time = False
+            return
+        if not self.frame_flags & FRAME_FLAG_BEGIN:
+            return
+        self._has_frame_time = False
+        if length < sbe.SBE_HEADER_LENGTH or sbe.sbe_read_header(message, <size_t> length, &header) < 0:
+            return
+        block_length = block_length_of(header.template_id, header.version)
+        if (header.schema_id != codec.CLUSTER_SCHEMA_ID or block_length == 0
+                or length < min(sbe.SBE_HEADER_LENGTH + block_length, <int32_t> NEIGHBOUR_LENGTH)):
+            return
+        read_facts(message, &header, &facts)
+        self._frame_timestamp = facts.timestamp
+        self._has_frame_time = True
 
     cdef int _result_of(self, int result) noexcept nogil:
         """What is damaged where no wanted row can end any more does not matter."""

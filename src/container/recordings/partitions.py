@@ -19,7 +19,7 @@ from container.files.recording_log import (
     RecordingLogEntry,
     read_recording_log,
 )
-from container.recordings.arrow import import_pyarrow
+from container.recordings.arrow import arrow_type, as_times, import_pyarrow
 from container.recordings.commit import end_texts
 from container.recordings.frame_reader import MESSAGE_FAILURES
 from container.recordings.log_decoder import COLUMNS as LOG_COLUMNS
@@ -37,7 +37,7 @@ from container.recordings.message_reader import MessageReader
 from container.recordings.recording_ends import RecordingEnds
 from container.recordings.snapshot_decoder import COLUMNS as SNAPSHOT_COLUMNS
 from container.recordings.snapshot_decoder import SnapshotDecoder
-from container.recordings.views import LOG_VIEWS, MEMBER_ID, Column, columns_of, schema_of, view_of
+from container.recordings.views import EVENT_TIME, LOG_VIEWS, MEMBER_ID, Column, columns_of, schema_of, view_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -364,14 +364,20 @@ def _wanted_columns(view: str, names: Sequence[str] | None, member_column: bool)
 class _BatchMaker:
     """Makes record batches of the wanted columns in their order; some have one value throughout."""
 
-    def __init__(self, columns: Sequence[Column], constants: dict[str, Any]) -> None:
+    def __init__(self, columns: Sequence[Column], constants: dict[str, Any], partition: Partition) -> None:
         self._arrow = import_pyarrow()
-        self.columns = {column.name: column.type for column in columns}
+        self._names = [column.name for column in columns]
+        self.columns = {column.name: column.type for column in columns if column.name != EVENT_TIME.name}
         self.constants = constants
         self._schema = schema_of(columns)
+        #: The column of which times are made; None when they are not wanted.
+        self._timestamp = None
+        if EVENT_TIME.name in self._names:
+            self._timestamp, self._time_unit = _times_of(partition)
+            self.columns.setdefault(self._timestamp, "int64")
 
     def varying(self) -> dict[str, str]:
-        """The wanted columns without those that have one value throughout."""
+        """The columns that are read, without those that have one value throughout."""
         return {name: kind for name, kind in self.columns.items() if name not in self.constants}
 
     def decoded(self, known: Collection[str]) -> dict[str, str]:
@@ -382,23 +388,34 @@ class _BatchMaker:
     def from_arrays(self, arrays: dict[str, Any], rows: int) -> pa.RecordBatch:
         for name, value in self.constants.items():
             if name in self.columns:
-                scalar = self._arrow.scalar(value, self._arrow.type_for_alias(self.columns[name]))
+                scalar = self._arrow.scalar(value, arrow_type(self.columns[name]))
                 arrays[name] = self._arrow.repeat(scalar, rows)
-        if not self.columns:
+        if self._timestamp is not None:
+            arrays[EVENT_TIME.name] = as_times(arrays[self._timestamp], self._time_unit)
+        if not self._names:
             # Rows without columns: only their number matters.
             return self._arrow.RecordBatch.from_struct_array(self._arrow.array([{}] * rows, self._arrow.struct([])))
-        return self._arrow.RecordBatch.from_arrays([arrays[name] for name in self.columns], schema=self._schema)
+        return self._arrow.RecordBatch.from_arrays([arrays[name] for name in self._names], schema=self._schema)
 
     def from_rows(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
         arrays = {
-            name: self._arrow.array([row.get(name) for row in rows], self._arrow.type_for_alias(kind))
+            name: self._arrow.array([row.get(name) for row in rows], arrow_type(kind))
             for name, kind in self.varying().items()
         }
         return self.from_arrays(arrays, len(rows))
 
 
 def _batch_maker(partition: Partition, wanted: Sequence[Column]) -> _BatchMaker:
-    return _BatchMaker(wanted, {MEMBER_ID.name: partition.member.member_id})
+    return _BatchMaker(wanted, {MEMBER_ID.name: partition.member.member_id}, partition)
+
+
+def _times_of(partition: Partition) -> tuple[str, str]:
+    """The column that has the timestamps of a view, and their unit."""
+    if partition.source == "catalog":
+        return "start_timestamp", "MILLIS"
+    from container.recordings.cluster_time import time_unit
+
+    return "timestamp", time_unit(partition.member)
 
 
 def _read_log(partition: Partition, filters: Filters, batch_rows: int, make: _BatchMaker) -> Iterator[pa.RecordBatch]:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from container.errors import ConfigurationError
-from container.recordings.arrow import import_pyarrow
+from container.recordings.arrow import arrow_type, import_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,12 +30,18 @@ class View(NamedTuple):
     """Whether its rows come from the log one after the other, so that they can be streamed."""
 
 
+TIME = "timestamp"
+"""The type of times: Arrow's timestamp in microseconds and UTC."""
+
 MEMBER_ID = Column("member_id", "int32", "The member whose files the row was read from; null where no file says it.")
 
 _LOG_POSITION = Column("log_position", "int64", "Where the message ends in the log: what a service sees as position.")
 _BEGIN_POSITION = Column("begin_position", "int64", "Where the message's first frame begins in the log.")
 _TERM = Column("leadership_term_id", "int64", "The leadership term that the message names.")
 _TIMESTAMP = Column("timestamp", "int64", "Cluster time of the message, in the cluster's time unit.")
+EVENT_TIME = Column(
+    "event_time", TIME, "The timestamp as a time in UTC, in microseconds; null outside the years 1 to 9999."
+)
 _SESSION = Column("cluster_session_id", "int64", "The client's session; negative when a service sent the message.")
 _SERVICE = Column("service_id", "int32", "The service that sent the message to its own cluster; null for clients'.")
 _CORRELATION = Column("correlation_id", "int64", "Of a timer its id, of a session the client's connect request.")
@@ -72,6 +78,8 @@ FRAMES = View(
         Column("stream_id", "int32", "Aeron stream."),
         Column("term_id", "int32", "Aeron term (of the log buffer, not of a leader)."),
         Column("reserved_value", "int64", "The frame's reserved value; 0 in the log of a cluster."),
+        Column("timestamp", "int64", "Cluster time of the message that the frame belongs to; null for padding."),
+        EVENT_TIME,
         Column("payload", "binary", "What follows the header; null for padding, of which nothing is recorded."),
         _COMMITTED,
         _ERROR,
@@ -88,6 +96,7 @@ MESSAGES = View(
         Column("schema_id", "int32", "111 for messages of the cluster; others come from extensions."),
         Column("schema_version", "int32", "The version of the schema that the sender wrote."),
         _TIMESTAMP,
+        EVENT_TIME,
         Column("message_length", "int32", "Bytes of the whole message, without frame headers."),
         _SESSION,
         _SERVICE,
@@ -122,6 +131,7 @@ SESSIONS = View(
         _BEGIN_POSITION,
         _TERM,
         _TIMESTAMP,
+        EVENT_TIME,
         Column("event", "string", "OPEN or CLOSE."),
         Column("cluster_session_id", "int64", "The session."),
         Column("correlation_id", "int64", "The client's connect request (OPEN)."),
@@ -141,6 +151,7 @@ SESSION_MESSAGES = View(
         _BEGIN_POSITION,
         _TERM,
         _TIMESTAMP,
+        EVENT_TIME,
         _SESSION,
         _SERVICE,
         _PAYLOAD_LENGTH,
@@ -157,6 +168,7 @@ TIMERS = View(
         _BEGIN_POSITION,
         _TERM,
         _TIMESTAMP,
+        EVENT_TIME,
         Column("correlation_id", "int64", "The timer's id, chosen by the service."),
         _COMMITTED,
         _ERROR,
@@ -173,6 +185,7 @@ TERMS = View(
         Column("begin_position", "int64", "Where the message that opens the term begins (log)."),
         Column("log_position", "int64", "Where that message ends (log)."),
         Column("timestamp", "int64", "Cluster time when it was opened or entered, in the cluster's time unit."),
+        EVENT_TIME,
         Column("leader_member_id", "int32", "The member that leads (log)."),
         _LOG_SESSION,
         _TIME_UNIT,
@@ -193,6 +206,7 @@ SNAPSHOTS = View(
         _TERM_BASE,
         Column("log_position", "int64", "The log position that the snapshot represents."),
         Column("timestamp", "int64", "Cluster time of the snapshot, by the recording log."),
+        EVENT_TIME,
         Column("entry_index", "int32", "The entry's place in the recording log; null without one."),
         Column("is_valid", "bool", "False when the entry was invalidated."),
         Column("item_index", "int64", "Counts what the recording holds from 0; null for ENTRY."),
@@ -233,6 +247,7 @@ RECORDING_LOG = View(
         _TERM_BASE,
         Column("log_position", "int64", "Of a term its end, null while it is open; of a snapshot its log position."),
         Column("timestamp", "int64", "In the cluster's time unit."),
+        EVENT_TIME,
         Column("service_id", "int32", "Of a snapshot: the service, -1 for the consensus module; -1 for a term."),
         Column("entry_type", "string", "TERM, SNAPSHOT or STANDBY_SNAPSHOT."),
         Column("is_valid", "bool", "False when the entry was invalidated."),
@@ -245,6 +260,7 @@ RECORDINGS = View(
     (
         _RECORDING_ID,
         Column("start_timestamp", "int64", "Epoch milliseconds."),
+        Column("event_time", TIME, "The start timestamp as a time in UTC."),
         Column("stop_timestamp", "int64", "Epoch milliseconds; null while it is recorded, and after a crash."),
         Column("start_position", "int64", "Where it begins."),
         Column("stop_position", "int64", "Where it ends; null while it is recorded, and after a crash."),
@@ -325,10 +341,7 @@ def _schema_of(columns: tuple[Column, ...]) -> pa.Schema:
     # Each partition needs it, and has often fewer rows than it has columns.
     arrow = import_pyarrow()
     return arrow.schema(
-        [
-            arrow.field(column.name, arrow.type_for_alias(column.type), metadata={"comment": column.comment})
-            for column in columns
-        ]
+        [arrow.field(column.name, arrow_type(column.type), metadata={"comment": column.comment}) for column in columns]
     )
 
 

@@ -6,6 +6,9 @@ from container.service.event_handler cimport EventHandler
 from container.transport.fragment_assembler cimport FragmentAssembler
 from container.transport.seam cimport Clock, FragmentHandler, FrameHeader, Image, Subscription
 
+cdef enum:
+    POLL_TIME_LIMIT_NS = 100_000_000
+
 
 @cython.final
 cdef class BoundedLogAdapter(FragmentHandler):

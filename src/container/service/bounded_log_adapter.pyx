@@ -23,8 +23,6 @@ from container.transport.seam cimport (
 cdef enum:
     NO_TEMPLATE_ID = -1
 
-cdef int64_t POLL_TIME_LIMIT_NS = 100_000_000
-
 cdef dict _NAMES = {
     codec.SESSION_MESSAGE_HEADER_TEMPLATE_ID: "SessionMessageHeader",
     codec.TIMER_EVENT_TEMPLATE_ID: "TimerEvent",

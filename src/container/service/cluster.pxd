@@ -2,7 +2,8 @@
 from libc.stdint cimport int64_t, uint8_t
 
 from container.transport.message_buffer cimport BufferClaim
-from container.transport.seam cimport BufferVector, Clock
+from container.transport.seam cimport BufferVector
+from container.transport.wait_reporter cimport WaitReporter
 
 
 cdef class Cluster:
@@ -13,7 +14,7 @@ cdef class Cluster:
     cdef int64_t _tracked(self, int64_t result, str name, object payload, Py_ssize_t length, str consequence) except? -6
     cdef int _sent(self, object what, Py_ssize_t length) except -1      # call it while there are loose ends
     cdef int _keep(self, object what, Py_ssize_t length, str text) except -1
-    cdef Clock _waiting_clock(self)
+    cdef WaitReporter _wait_for(self, str what)             # to be ticked each turn of a wait
 
     cdef int idle_once(self, int work_count) except -1      # raises AgentTermination and nothing else
     cdef bint close_session_by_id(self, int64_t cluster_session_id) except -1

@@ -7,7 +7,7 @@ from container.common.sealed cimport hide
 from container.errors import ClusterError
 from container.transport.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.transport.message_buffer cimport BufferClaim
-from container.transport.seam cimport NOT_CONNECTED, BufferVector, Clock, publication_result_name
+from container.transport.seam cimport NOT_CONNECTED, BufferVector, publication_result_name
 from container.transport.wait_reporter cimport WaitReporter
 
 cdef tuple _ROLES = (Role.FOLLOWER, Role.CANDIDATE, Role.LEADER)
@@ -25,7 +25,7 @@ cdef class FailedSend:
 cdef class Cluster:
     """Upstream's Cluster; see :class:`container.api.Cluster` for the contract of each call."""
 
-    cdef Clock _waiting_clock(self):
+    cdef WaitReporter _wait_for(self, str what):
         return None
 
     cdef int idle_once(self, int work_count) except -1:
@@ -60,7 +60,7 @@ cdef class Cluster:
         cdef WaitReporter waiting = None
         while result <= 0:
             if waiting is None:
-                waiting = WaitReporter(self._waiting_clock(), "the consensus module to take a message of the service")
+                waiting = self._wait_for("the consensus module to take a message of the service")
             self.idle_once(0)
             waiting.tick()
             result = self.offer_vectors(vectors, count)

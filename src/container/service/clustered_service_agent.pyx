@@ -21,7 +21,7 @@ from container.errors import (
 )
 from container.service.agent_events cimport ActiveLogEvent, AgentListener
 from container.service.batch_delivery cimport BatchDelivery
-from container.service.bounded_log_adapter cimport BoundedLogAdapter
+from container.service.bounded_log_adapter cimport POLL_TIME_LIMIT_NS, BoundedLogAdapter
 from container.service.cluster_counters cimport (
     NULL_COUNTER_ID, RecoveryState, find_commit_position, find_recovery_state, read_recovery_state,
     snapshot_recording_id,
@@ -69,7 +69,7 @@ cdef enum:
     TERMINATION_ACK_ATTEMPTS = 5
     LOG_IMAGE_TIMEOUT_S = 30
     CONNECT_WAIT_NS = 1_000_000_000         # how long the driver's answers to egress are waited for
-    SLOW_CALLBACK_NS = 100_000_000
+    SLOW_CALLBACK_NS = POLL_TIME_LIMIT_NS   # a poll that this ends is slow
     SESSIONS_INTERVAL_S = 10                # between reports of how many came and went
     NS_PER_MS = 1_000_000
     MAX_CONNECTING = 4                      # sessions whose egress the driver is asked for at a time
@@ -333,8 +333,8 @@ cdef class ClusteredServiceAgent(EventHandler):
 
     cdef int _await_commit_position(self) except -1:
         cdef int32_t cluster_id = self._context.cluster_id
-        cdef WaitReporter waiting = WaitReporter(
-            self._clock, f"the commit position counter of cluster {cluster_id}; is the consensus module running?")
+        cdef WaitReporter waiting = self._wait_for(
+            f"the commit position counter of cluster {cluster_id}; is the consensus module running?")
         cdef int32_t counter_id = find_commit_position(self._counters, cluster_id)
         self._idle_strategy.reset()
         while counter_id == NULL_COUNTER_ID:
@@ -352,8 +352,8 @@ cdef class ClusteredServiceAgent(EventHandler):
 
     cdef int32_t _await_recovery_state(self) except -1:
         cdef int32_t cluster_id = self._context.cluster_id
-        cdef WaitReporter waiting = WaitReporter(
-            self._clock, f"the recovery state counter of cluster {cluster_id} (it exists only while the consensus "
+        cdef WaitReporter waiting = self._wait_for(
+            f"the recovery state counter of cluster {cluster_id} (it exists only while the consensus "
             "module starts: restart the node as well)")
         cdef int32_t counter_id = find_recovery_state(self._counters, cluster_id)
         self._idle_strategy.reset()
@@ -409,12 +409,11 @@ cdef class ClusteredServiceAgent(EventHandler):
         return 0
 
     cdef int64_t _load_snapshot(self, int64_t recording_id) except -1:
-        """How many bytes the recording has.
-        """
+        """Load the snapshot, and return how many bytes its recording has."""
         cdef SnapshotReader reader = self._snapshot_store.open(recording_id, self._cluster_idle)
         cdef SnapshotLoader loader
         cdef SnapshotImage image
-        cdef WaitReporter waiting = WaitReporter(self._clock, f"the replay of snapshot recording {recording_id}")
+        cdef WaitReporter waiting = self._wait_for(f"the replay of snapshot recording {recording_id}")
         cdef int fragments
         try:
             loader = SnapshotLoader(reader, self, self._clock)
@@ -508,9 +507,10 @@ cdef class ClusteredServiceAgent(EventHandler):
         return 0
 
     cdef int64_t _commit_position(self) noexcept:
-        # The record of a counter that went away may be given to another counter before the next tick sees it.
-        if not self._listener.is_commit_position_closed:
-            self._last_commit_position = self._counters.value(self._listener.commit_counter_id)
+        cdef int64_t position = self._counters.value(self._listener.commit_counter_id)
+        # The record of a counter that went away may be given to another counter before the listener hears of its end.
+        if self._counters.registration_id(self._listener.commit_counter_id) == self._listener.commit_registration_id:
+            self._last_commit_position = position
         return self._last_commit_position
 
     cdef int _poll_control(self) except -1:
@@ -601,8 +601,8 @@ cdef class ClusteredServiceAgent(EventHandler):
         try:
             while not self._proxy.ack(log_position, self._cluster_time, ack_id, relevant_id, self._service_id):
                 if waiting is None:
-                    waiting = WaitReporter(
-                        self._clock, f"the consensus module to take ack {ack_id} at logPosition={log_position}")
+                    waiting = self._wait_for(
+                        f"the consensus module to take ack {ack_id} at logPosition={log_position}")
                 self.idle_once(0)
                 waiting.tick()
         except Exception as error:
@@ -747,7 +747,7 @@ cdef class ClusteredServiceAgent(EventHandler):
     cdef Image _await_image(self, Subscription subscription, int32_t session_id):
         # An image that the driver gave up in between does not come back, and the consensus module waits for our ack.
         cdef str what = f"the log image session-id={session_id} of {subscription!r}"
-        cdef WaitReporter waiting = WaitReporter(self._clock, what)
+        cdef WaitReporter waiting = self._wait_for(what)
         cdef int64_t deadline_ns = self._clock.nano_time() + LOG_IMAGE_TIMEOUT_S * <int64_t> 1_000_000_000
         cdef Image image = subscription.image_by_session_id(session_id)
         self._idle_strategy.reset()
@@ -1139,6 +1139,9 @@ cdef class ClusteredServiceAgent(EventHandler):
 
     cdef Clock clock(self):
         return self._clock
+
+    cdef WaitReporter _wait_for(self, str what):
+        return WaitReporter(self._clock, self._name, what)
 
     cdef int64_t now_ns(self) noexcept:
         return self._clock.nano_time()

@@ -5,6 +5,7 @@ from container.errors import Category, ClusterEvent
 from container.service.cluster cimport Cluster, FailedSend
 from container.transport.message_buffer cimport BufferClaim
 from container.transport.seam cimport NOT_CONNECTED, BufferVector, Clock, FrameHeader, Publication
+from container.transport.wait_reporter cimport WaitReporter
 
 
 cdef class EventHandler(Cluster):
@@ -67,8 +68,8 @@ cdef class EventHandler(Cluster):
     cdef Clock clock(self):
         return None
 
-    cdef Clock _waiting_clock(self):
-        return self.clock()
+    cdef WaitReporter _wait_for(self, str what):
+        return WaitReporter(self.clock(), "", what)
 
     cdef int check_interrupted(self) except -1:
         return 0

@@ -290,7 +290,7 @@ cdef class SnapshotImage:
         self._check_between_messages()
         peeked = self.stream().peek()
         if peeked is None and not self.has_ended():
-            waiting = WaitReporter(self._cluster.clock(), "the next message of the snapshot")
+            waiting = self._cluster._wait_for("the next message of the snapshot")
             while peeked is None:
                 self._cluster.idle_once(0)
                 waiting.tick()
@@ -306,7 +306,7 @@ cdef class SnapshotImage:
         cdef SnapshotStream stream = self.stream()
         cdef WaitReporter waiting
         if stream.poll(assembler, FRAGMENT_LIMIT, is_single) == 0 and not stream.has_ended():
-            waiting = WaitReporter(self._cluster.clock(), "the next message of the snapshot")
+            waiting = self._cluster._wait_for("the next message of the snapshot")
             while stream.poll(assembler, FRAGMENT_LIMIT, is_single) == 0 and not stream.has_ended():
                 self._cluster.idle_once(0)
                 waiting.tick()

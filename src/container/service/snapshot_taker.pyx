@@ -14,7 +14,6 @@ from container.service.event_handler cimport EventHandler
 from container.service.publication_results cimport check_publication_result
 from container.transport.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.transport.seam cimport BufferVector, Publication, SnapshotWriter
-from container.transport.wait_reporter cimport WaitReporter
 
 cdef enum:
     STALL_LIMIT_S = 60
@@ -27,7 +26,7 @@ cdef class RecordingWait:
         self._writer = writer
         self._cluster = cluster
         self._what = what
-        self._reporter = WaitReporter(cluster.clock(), what)
+        self._reporter = cluster._wait_for(what)
         self._recorded_position = writer.recorded_position()
         self._deadline_ns = cluster.now_ns() + STALL_LIMIT_S * <int64_t> 1_000_000_000
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from container.common.values import shown
+
 _BLANKS = " \t\f"
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 _KEY = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
@@ -49,7 +51,7 @@ def _unescaped(text: str) -> str:
         if found[1] is not None:
             return chr(int(found[1], 16))
         if found[2] == "u":
-            raise ValueError(f"\\u without four hexadecimal digits: {text}")
+            raise ValueError(f"\\u without four hexadecimal digits: {shown(text)}")
         return _ESCAPED.get(found[2], found[2] or "")
 
     # Two halves of a character beyond 16 bits stand for that one.

@@ -6,6 +6,7 @@ They count in this order. Everything is validated at once, and every bad value i
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -51,8 +52,12 @@ _SETTINGS_PAGE = "docs/settings.md"
 _NAME_LENGTH_MAX = 200
 _SIZE_FACTORS = {"k": 1024, "m": 1024**2, "g": 1024**3, "": 1}
 _NS_PER_MS = 1_000_000
-_FILE_LENGTH_MAX = 1024 * 1024
+_FILE_LENGTH_MAX = 64 * 1024
+_NAME_PARTS_MAX = 16
 _UNKNOWN_SHOWN = 10
+# Python's reader of TOML takes a minute for a name of some ten thousand parts, and ever more for longer ones.
+_NAME_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?)"""
+_NAME_PARTS = re.compile(rf"(?:{_NAME_PART}[ \t]*+\.[ \t]*+)++|{_NAME_PART}")
 
 _warned: set[str] = set()
 """Names that were warned about, each once in a process."""
@@ -286,18 +291,25 @@ def _check_response_stream_id(settings: Settings) -> None:
 
 
 def warn_of_unknown_variables(environ: Mapping[str, str]) -> None:
-    """Log each variable that looks like one of the cluster or the archive and is none, with the nearest name, once."""
+    """Log each variable that looks like one of the cluster or the archive and is none, with the nearest name, once.
+
+    Of many, such as Kubernetes makes for a service named ``aeron-cluster``, the first ones alone.
+    """
     names = [name for name in environ if isinstance(name, str) and name.startswith(_VARIABLE_PREFIXES)]
     if not names or _warned.issuperset(names):
         return
     known = {_variable_of(each) for each in (*_own_properties(), *_java_properties())}.union(_OWN_VARIABLES)
-    for name in sorted(set(names) - known - _warned):
-        _warned.add(name)
+    unknown = sorted(set(names) - known - _warned)
+    _warned.update(unknown)
+    for name in unknown[:_UNKNOWN_SHOWN]:
         import difflib
 
         nearest = difflib.get_close_matches(name[:_NAME_LENGTH_MAX], sorted(known), n=1)
         hint = f"did you mean {nearest[0]}?" if nearest else f"see {_SETTINGS_PAGE}"
         report("warning", "unknown variable %s has no effect: %s", shown(name)[1:-1], hint)
+    if len(unknown) > _UNKNOWN_SHOWN:
+        count = len(unknown) - _UNKNOWN_SHOWN
+        report("warning", "%d more unknown variables have no effect: see %s", count, _SETTINGS_PAGE)
 
 
 def _variable_of(name: str) -> str:
@@ -425,11 +437,22 @@ def _read(given_path: object, source: str) -> tuple[bytes, str]:
 
 def _parse_toml(content: bytes, path: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(content.decode())
+        text = content.decode()
+        _check_names(text, path)
+        return tomllib.loads(text)
     except RecursionError:
         raise ConfigurationError(f"config file {path} is not TOML: its values are nested too deep") from None
     except ValueError as error:  # also a number of too many digits, and what is not UTF-8
         raise ConfigurationError(f"config file {path} is not TOML: {error}") from error
+
+
+def _check_names(text: str, path: str) -> None:
+    """Refuse TOML that has a name of very many parts."""
+    for found in _NAME_PARTS.finditer(text):
+        name = found[0]
+        if name.count(".") >= _NAME_PARTS_MAX and len(re.findall(_NAME_PART, name)) >= _NAME_PARTS_MAX:
+            text = shown(name)
+            raise ConfigurationError(f"config file {path}: {text} has more than {_NAME_PARTS_MAX} parts: shorten it")
 
 
 def _refuse_unknown(

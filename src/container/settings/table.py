@@ -281,8 +281,9 @@ Each setting is a keyword of `ClusteredServiceContainer.launch()`, `container.ru
 `aeron-cluster run`: `service_id`, `AERON_CLUSTER_SERVICE_ID`, `service_id = 1`, `--service-id 1`. When several
 are given, the keyword or option counts first, then the variable, then the file. The name of the TOML file is
 given by `config_file=`, `--config` or `AERON_CLUSTER_CONFIG_FILE`; it holds the settings at its top level, and no
-other keys but Aeron's properties. A variable that is empty counts as not given, and one that looks like the cluster's
-or the archive's and is none is logged, with the nearest name. Such a file:
+other keys but Aeron's properties. It has at most 64 KiB, and a key at most 16 parts. A variable that is empty counts
+as not given, and one that looks like the cluster's or the archive's and is none is logged, with the nearest name. Such
+a file:
 
 ```toml
 cluster_dir = "/var/lib/auction"

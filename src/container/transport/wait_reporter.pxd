@@ -7,6 +7,6 @@ from container.transport.seam cimport Clock
 cdef class WaitReporter:
     cdef Clock _clock
     cdef str _what
-    cdef int64_t _begin_ns
+    cdef object _log                        # WaitLog
     cdef int64_t _next_report_ns
     cdef int tick(self) except -1           # call it each turn of the wait

@@ -1,33 +1,25 @@
-"""Logs what a long wait waits for: first after 5 seconds, then every 30 seconds."""
+"""Logs what a long wait waits for, on the clock of whoever waits."""
 from libc.stdint cimport int64_t
 
 from container.common.sealed cimport seal
 from container.transport.seam cimport Clock
 
-from container.common.loggers import report
-
-cdef enum:
-    FIRST_REPORT_S = 5
-    REPORT_INTERVAL_S = 30
-    NS_PER_S = 1_000_000_000
+from container.common.log_events import WaitLog
 
 
 cdef class WaitReporter:
-    """Reports a wait for ``what`` (str) that lasts long, on the clock that the waiter uses."""
+    """Reports a wait for ``what`` (str) of ``source`` (str) that lasts long, on the clock that the waiter uses."""
 
-    def __init__(self, Clock clock not None, str what not None):
+    def __init__(self, Clock clock not None, str source not None, str what not None):
         self._clock = clock
         self._what = what
-        self._begin_ns = clock.nano_time()
-        self._next_report_ns = self._begin_ns + FIRST_REPORT_S * <int64_t> NS_PER_S
+        self._log = WaitLog(source)
+        self._next_report_ns = self._log.tick(what, clock.nano_time())
 
     cdef int tick(self) except -1:
         cdef int64_t now_ns = self._clock.nano_time()
         if now_ns >= self._next_report_ns:
-            self._next_report_ns = now_ns + REPORT_INTERVAL_S * <int64_t> NS_PER_S
-            waited_s = (now_ns - self._begin_ns) // NS_PER_S
-            report("warning", "still waiting for %s after %d s", self._what, waited_s, event="waiting",
-                   fields={"what": self._what, "waited_s": waited_s})
+            self._next_report_ns = self._log.tick(self._what, now_ns)
         return 0
 
 

@@ -150,7 +150,7 @@ cdef class _Wait:
 
     cdef int begin(self, str what) except -1:
         self._what = what
-        self._reporter = WaitReporter(self._client.clock, what)
+        self._reporter = WaitReporter(self._client.clock, self._client.client_name, what)
         return 0
 
     cdef int turn(self, int work_count) except -1:

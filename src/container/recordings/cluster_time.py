@@ -1,0 +1,80 @@
+"""The unit of a cluster's timestamps, from its log or its snapshots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from container.errors import RecordingError
+from container.files.names import CATALOG_NAME, RECORDING_LOG_NAME
+from container.recordings.member import PERMISSIVE, Member
+from container.recordings.partitions import Filters, plan, read_partition
+
+_NEW_TERM = frozenset([24])
+_TERM_SEARCH_LENGTH = 65_536
+_known: dict[tuple[object, ...], str] = {}
+_KNOWN_MAX = 256
+
+
+def time_unit(member: Member) -> str:
+    """Return the unit of a cluster's time: ``MILLIS``, ``MICROS`` or ``NANOS``.
+
+    The message that opens a leadership term says it (NewLeadershipTermEvent), and so does each snapshot. ``MILLIS``,
+    Aeron's default, when neither can be read.
+    """
+    key = _identity(member)
+    if key not in _known:
+        found = _found(member)
+        if found is None:
+            return "MILLIS"
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        _known[key] = found
+    return _known[key]
+
+
+def _identity(member: Member) -> tuple[object, ...]:
+    """A cluster keeps its unit; under the same paths there may be another one tomorrow, with files of its own."""
+    files = [Path(member.archive_dir, CATALOG_NAME)]
+    if member.cluster_dir is not None:
+        files.append(Path(member.cluster_dir, RECORDING_LOG_NAME))
+    found: list[object] = [member.recording_id]
+    for file in files:
+        try:
+            status = file.stat()
+        except OSError:
+            found.append(str(file))
+        else:
+            found += [str(file), status.st_dev, status.st_ino]
+    return tuple(found)
+
+
+def _found(member: Member) -> str | None:
+    try:
+        log = member.own_log(PERMISSIVE)
+    except RecordingError:
+        return _first(member, "snapshots", Filters())
+    start, end = log.log_range.start_position, log.log_range.recorded_position
+    bases = [entry.term_base_log_position for entry in log.terms if start <= entry.term_base_log_position < end]
+    for base in [*bases[-1:], *bases[:1], start]:
+        near = Filters(
+            begin_position=base,
+            end_position=min(base + _TERM_SEARCH_LENGTH, end),
+            is_border=True,
+            template_ids=_NEW_TERM,
+        )
+        if found := _first(member, "messages", near):
+            return found
+    every = Filters(end_position=end, template_ids=_NEW_TERM)
+    return _first(member, "snapshots", Filters()) or _first(member, "messages", every)
+
+
+def _first(member: Member, view: str, filters: Filters) -> str | None:
+    try:
+        for partition in plan([member], view, filters=filters, mode=PERMISSIVE):
+            for batch in read_partition(partition, filters=filters, batch_rows=1, columns=["time_unit"]):
+                for value in batch.column(0).to_pylist():
+                    if value is not None:
+                        return str(value)
+    except RecordingError:
+        pass  # what cannot be read may still be said elsewhere
+    return None
