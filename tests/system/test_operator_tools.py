@@ -513,7 +513,7 @@ def test_counters_and_backlogs_are_those_of_java_s_tools(jar: Path, tmp_path: Pa
     frozen.mkdir()
     with container.launch_node(Counter(), directory=tmp_path / "node", host=HOST, port=ports.take_row(5)) as node:
         assert ask(node, b"1") == b"1"
-        channels = {"ingress_channel": "aeron:udp", "egress_channel": f"aeron:udp?endpoint={HOST}:0"}
+        channels: dict[str, Any] = {"ingress_channel": "aeron:udp", "egress_channel": f"aeron:udp?endpoint={HOST}:0"}
         with AeronCluster.connect(aeron_dir=node.aeron_dir, ingress_endpoints=node.ingress_endpoints, **channels):
             shutil.copy(Path(node.aeron_dir, "cnc.dat"), frozen)
     ports.close()
