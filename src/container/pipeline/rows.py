@@ -57,9 +57,17 @@ def task_count(spark: SparkSession) -> int:
 
 
 def _chosen(options: SourceOptions, view: str, columns: Sequence[str]) -> dict[str, str]:
-    committed_only = options.committed_only and view in LOG_VIEWS
+    is_log = view in LOG_VIEWS
     return source_options(
-        structs.replace(options, view=view, columns=tuple(columns), committed_only=committed_only, decoder=None)
+        structs.replace(
+            options,
+            view=view,
+            columns=tuple(columns),
+            committed_only=options.committed_only and is_log,
+            decoder=None,
+            starting=options.starting if is_log else None,
+            ending=options.ending if is_log else None,
+        )
     )
 
 
@@ -80,6 +88,10 @@ def source_options(options: SourceOptions) -> dict[str, str]:
         texts["decoder"] = options.decoder
     if options.columns:
         texts["columns"] = ",".join(options.columns)
-    if options.max_bytes_per_batch is not None:
-        texts["max_bytes_per_batch"] = str(options.max_bytes_per_batch)
+    for name in ("max_bytes_per_batch", "max_rows_per_batch"):
+        if getattr(options, name) is not None:
+            texts[name] = str(getattr(options, name))
+    for bound in (options.starting, options.ending):
+        if bound is not None:
+            texts[bound.name] = bound.text
     return texts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,6 +21,7 @@ from container.files.recording_log import (
 )
 from container.recordings.arrow import arrow_type, as_times, import_pyarrow
 from container.recordings.commit import end_texts
+from container.recordings.first_timestamp import clock_change, first_timestamp
 from container.recordings.frame_reader import MESSAGE_FAILURES
 from container.recordings.log_decoder import COLUMNS as LOG_COLUMNS
 from container.recordings.log_decoder import LogDecoder
@@ -66,7 +67,8 @@ class Filters:
 
     Positions are those where messages (or frames) end: what lies between ``begin_position`` and ``end_position``. A row
     that reports damage passes whatever its time, template and term would be, and has the position where the damage
-    begins: at ``begin_position`` or behind it, and before ``end_position``.
+    begins: at ``begin_position`` or behind it, and before ``end_position``. Of parts of a log that have no wanted time,
+    by the messages that they begin with, nothing is read.
     """
 
     begin_position: int | None = None
@@ -184,10 +186,11 @@ def _plan_log(member: Member, view: str, filters: Filters, mode: str) -> list[Pa
     borders = sorted({*cuts, *(place for place in files if begin < place < end), end})
     # The view of terms has the recording log's failure as a row already.
     partitions = [] if log.failure is None or view == "terms" else [_failed(member, view, log.failure, mode)]
+    is_timely = _timely(member, log, filters, borders)
     term = None
     for lower, upper in pairwise(borders):
         term = cuts.get(lower, term)
-        if not _may_match(filters, lower, upper, term):
+        if not _may_match(filters, lower, upper, term) or not is_timely(lower, upper):
             continue
         partitions.append(
             Partition(
@@ -256,6 +259,31 @@ def _may_match(filters: Filters, lower: int, upper: int, term: int | None) -> bo
         return False
     terms = filters.leadership_term_ids
     return terms is None or term is None or term == _NULL_VALUE or term in terms
+
+
+def _timely(member: Member, log: Log, filters: Filters, borders: Sequence[int]) -> Callable[[int, int], bool]:
+    """Whether a message between two borders can have one of the wanted times.
+
+    The first messages of a part and of the next one say it, with room for clocks that are set: a part ends with each
+    leadership term, so that another leader's clock does not matter. Where a first message says no time, its part and
+    the one before it are read.
+    """
+    if filters.begin_timestamp is None and filters.end_timestamp is None:
+        return lambda lower, upper: True
+    first, last = filters.begin_timestamp, filters.end_timestamp
+    times = {border: first_timestamp(member.archive_dir, log.descriptor, border) for border in borders[:-1]}
+
+    def is_timely(lower: int, upper: int) -> bool:
+        begin, end = times[lower], times.get(upper)
+        if begin is None or (end is None and upper in times):
+            return True
+        known = [begin] if end is None else [begin, end]
+        if last is not None and min(known) - clock_change(min(known)) >= last:
+            return False
+        # What the last part ends with is not known.
+        return first is None or end is None or max(known) + clock_change(max(known)) >= first
+
+    return is_timely
 
 
 def _terms_of(member: Member, log: Log) -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import re
 from collections.abc import Callable, Mapping
@@ -21,6 +22,31 @@ MAX_BATCH_ROWS = 1_048_576
 _SIZE = re.compile(r"([0-9]+)\s*([kmg]?)", re.IGNORECASE | re.ASCII)
 _MAX_SIZE = 2**63 - 1
 _SIZE_FACTORS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """A place in the logs of all members that a query names: one of the fields is not None."""
+
+    name: str
+    """The option's."""
+    word: str | None = None
+    """``earliest`` or ``latest``."""
+    position: int | None = None
+    """A log position of all members: messages that end at or before it lie before the place."""
+    positions: dict[str, int] | None = None
+    """The same by member: -2 for its beginning, -1 for its end."""
+    timestamp_ms: int | None = None
+    """Milliseconds since 1970: messages with an earlier timestamp lie before the place."""
+
+    @property
+    def text(self) -> str:
+        """The option's value."""
+        if self.positions is not None:
+            return msgspec.json.encode(self.positions).decode()
+        return str(next(value for value in (self.word, self.position, self.timestamp_ms) if value is not None))
 
 
 class SourceOptions(msgspec.Struct, frozen=True):
@@ -44,6 +70,12 @@ class SourceOptions(msgspec.Struct, frozen=True):
     """Rows of an Arrow batch at most."""
     max_bytes_per_batch: int | None = None
     """Bytes of log that one micro-batch of a stream takes at most, over all members."""
+    max_rows_per_batch: int | None = None
+    """Rows that one micro-batch of a stream has at most, over all members."""
+    starting: Bound | None = None
+    """Where reading begins; at the beginning of the log when it is None. A stream heeds it without a checkpoint."""
+    ending: Bound | None = None
+    """Where a batch ends; at the end of the log when it is None."""
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
@@ -59,18 +91,30 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     paths = _paths(given.pop("path", None), given.pop("paths", None))
     values: dict[str, Any] = {"paths": paths}
     for name, text in given.items():
-        if name not in _PARSERS:
-            near = difflib.get_close_matches(name[:100], [*_PARSERS, "path"], n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known options: path, {', '.join(sorted(_PARSERS))}"
+        if name not in _NAMES:
+            near = difflib.get_close_matches(name[:100], [*_NAMES, "path"], n=1)
+            known = ", ".join(sorted(_PARSERS, key=str.lower))
+            hint = f"did you mean {_NAMES.get(near[0], near[0])!r}?" if near else f"known options: path, {known}"
             raise ConfigurationError(f"option {shown(name)} is unknown; {hint}")
-        field, parse = _PARSERS[name]
-        values[field] = parse(name, text)
+        field, parse = _PARSERS[_NAMES[name]]
+        if field in values:
+            raise ConfigurationError(f"{values[field].name} and {_NAMES[name]} contradict each other: give one of them")
+        values[field] = parse(_NAMES[name], text)
     parsed = SourceOptions(**values)
     if parsed.archive_dirs and len(parsed.archive_dirs) != len(parsed.paths):
         raise ConfigurationError(
             f"archive_dir names {len(parsed.archive_dirs)} directories and path {len(parsed.paths)}; "
             "give one archive directory for each path, in the same order"
         )
+    if parsed.max_rows_per_batch is not None and parsed.max_bytes_per_batch is not None:
+        raise ConfigurationError("max_rows_per_batch and max_bytes_per_batch are two limits: give one of them")
+    for bound in (parsed.starting, parsed.ending):
+        if bound is not None and parsed.view not in LOG_VIEWS:
+            raise ConfigurationError(
+                f"{bound.name}: the view {parsed.view!r} is not of the log; it can be used with {', '.join(LOG_VIEWS)}"
+            )
+        if bound is not None and bound.timestamp_ms is not None and parsed.view == "frames":
+            raise ConfigurationError(f"{bound.name}: frames are chosen by positions; messages have times")
     if parsed.committed_only and parsed.view not in LOG_VIEWS:
         raise ConfigurationError(
             f"committed_only: the view {parsed.view!r} is not of the log; it can be used with {', '.join(LOG_VIEWS)}"
@@ -144,6 +188,56 @@ def _flag(name: str, text: str) -> bool:
     return text.lower() == "true"
 
 
+def _rows_of_batch(name: str, text: str) -> int:
+    count = whole_number(text.strip()) or 0
+    if not 0 < count <= _MAX_SIZE:
+        raise ConfigurationError(f"{name}={shown(text)}: must be a positive number of rows")
+    return count
+
+
+def _offsets(name: str, text: str) -> Bound:
+    """``earliest``, ``latest``, or JSON such as ``{"0": 96, "1": -2}``, as Spark's source for Kafka has it."""
+    if text in (EARLIEST, LATEST):
+        return Bound(name, word=text)
+    try:
+        positions = msgspec.json.decode(text, type=dict[str, int])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise ConfigurationError(
+            f"{name}={shown(text)}: must be earliest, latest, or log positions by member as JSON, such as "
+            f'{{"0": 96}}: {error}'
+        ) from None
+    for member, position in positions.items():
+        if not -2 <= position <= _MAX_SIZE:
+            raise ConfigurationError(
+                f"{name}: position {position} of member {shown(member)} must be -2 (earliest), -1 (latest) or more"
+            )
+    return Bound(name, positions=positions)
+
+
+def _position(name: str, text: str) -> Bound:
+    position = whole_number(text.strip())
+    if position is None or not 0 <= position <= _MAX_SIZE:
+        raise ConfigurationError(f"{name}={shown(text)}: must be a log position, which is 0 or more")
+    return Bound(name, position=position)
+
+
+def _timestamp(name: str, text: str) -> Bound:
+    """Milliseconds since 1970, or a date or time in ISO 8601, which is in UTC unless it says otherwise."""
+    number = whole_number(text.strip())
+    if number is None:
+        try:
+            time = datetime.datetime.fromisoformat(text.strip())
+        except ValueError:
+            raise ConfigurationError(
+                f"{name}={shown(text)}: must be milliseconds since 1970, or a time such as 2026-11-28T10:00:00Z"
+            ) from None
+        time = time if time.tzinfo is not None else time.replace(tzinfo=datetime.UTC)
+        number = (time - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(milliseconds=1)
+    if not 0 <= number <= _MAX_SIZE // 1_000_000:
+        raise ConfigurationError(f"{name}={shown(text)}: must lie between 1970 and 2262")
+    return Bound(name, timestamp_ms=number)
+
+
 def _row_count(name: str, text: str) -> int:
     count = whole_number(text.strip()) or 0
     if not 1 <= count <= MAX_BATCH_ROWS:
@@ -175,4 +269,14 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "columns": ("columns", _names),
     "batch_rows": ("batch_rows", _row_count),
     "max_bytes_per_batch": ("max_bytes_per_batch", parse_size),
+    "max_rows_per_batch": ("max_rows_per_batch", _rows_of_batch),
+    "startingOffsets": ("starting", _offsets),
+    "startingPosition": ("starting", _position),
+    "startingTimestamp": ("starting", _timestamp),
+    "endingOffsets": ("ending", _offsets),
+    "endingPosition": ("ending", _position),
+    "endingTimestamp": ("ending", _timestamp),
 }
+
+_NAMES = {name.lower(): name for name in _PARSERS}
+"""The options' names, by themselves in lower case: Spark gives them so."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
+    ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -31,6 +32,8 @@ from container.recordings import (
     read_partition,
     schema,
 )
+from container.recordings.arrow import TICKS_PER_SECOND
+from container.recordings.cluster_time import time_unit
 from container.recordings.commit import end_texts, with_others
 from container.recordings.identity import log_identity
 from container.recordings.member import AUDIT, tolerates
@@ -38,7 +41,7 @@ from container.recordings.message_reader import MessageReader
 from container.spark.decoders import Decoder, make_decoder
 from container.spark.filters import narrow
 from container.spark.offsets import MemberOffset, format_offset, parse_offset
-from container.spark.options import SourceOptions, parse_options
+from container.spark.options import EARLIEST, LATEST, Bound, SourceOptions, parse_options
 from container.spark.payloads import PAYLOAD_COLUMN
 
 FORMAT = "aeron.cluster"
@@ -47,6 +50,7 @@ KEEPS_FILTERS_APART = hasattr(DataSourceReader, "pushLimit")
 """Whether this Spark keeps what was planned for a query's filters with that query. Those before it, 4.1 to 4.3, keep it
 with the DataFrame: the next query of the same DataFrame, if it has no filters, reads only what they let through."""
 _FRAME_ALIGNMENT = 32
+_LATEST_POSITION = -1
 _log = logging.getLogger(__name__)
 
 
@@ -187,6 +191,61 @@ def member_key(member: Member) -> str:
     return member.archive_dir if member.member_id is None or member.is_unnamed else str(member.member_id)
 
 
+class Place(NamedTuple):
+    """Where to begin or to end in the log of one member; no field is set where that is its own begin or end."""
+
+    position: int | None = None
+    timestamp_ms: int | None = None
+    is_end: bool = False
+    """Whether it is the commit position of now."""
+
+
+def _places(bound: Bound | None, members: Sequence[Member]) -> dict[str, Place]:
+    """The place that an option names, by member.
+
+    Raises:
+        ConfigurationError: it names other members than ``path``.
+    """
+    keys = [member_key(member) for member in members]
+    if bound is None:
+        return {}
+    if bound.positions is None:
+        place = Place(bound.position, bound.timestamp_ms, bound.word == LATEST)
+        return dict.fromkeys(keys, place)
+    if bound.positions.keys() != set(keys):
+        raise ConfigurationError(
+            f"{bound.name}: names the members {', '.join(sorted(bound.positions)) or '(none)'}, and path "
+            f"{', '.join(sorted(keys))}; give a position for each"
+        )
+    return {
+        key: Place(None if position < 0 else position, None, position == _LATEST_POSITION)
+        for key, position in bound.positions.items()
+    }
+
+
+def bounded(filters: Filters, member: Member, start: Place, end: Place) -> Filters:
+    """The filters, and between two places of a member's log."""
+    begins = [value for value in (filters.begin_position, start.position) if value is not None]
+    ends = [value for value in (filters.end_position, end.position) if value is not None]
+    first, last = filters.begin_timestamp, filters.end_timestamp
+    if start.timestamp_ms is not None:
+        first = max(ticks_of(member, start.timestamp_ms), -(2**63) if first is None else first)
+    if end.timestamp_ms is not None:
+        last = min(ticks_of(member, end.timestamp_ms), 2**63 - 1 if last is None else last)
+    return replace(
+        filters,
+        begin_position=max(begins, default=None),
+        end_position=min(ends, default=None),
+        begin_timestamp=first,
+        end_timestamp=last,
+    )
+
+
+def ticks_of(member: Member, timestamp_ms: int) -> int:
+    """A time as a timestamp of the cluster, in its unit."""
+    return timestamp_ms * TICKS_PER_SECOND[time_unit(member)] // 1_000
+
+
 class _Rows:
     """Reads partitions as batches of the schema that Spark knows."""
 
@@ -257,6 +316,9 @@ class ClusterReader(DataSourceReader):
     """Reads a view once: all that is recorded when the query is planned."""
 
     def __init__(self, options: SourceOptions, columns: StructType) -> None:
+        for bound, word in ((options.starting, LATEST), (options.ending, EARLIEST)):
+            if bound is not None and bound.word == word:
+                raise ConfigurationError(f"{bound.name}={word}: a batch would have no rows; give a place in the log")
         self._options = options
         self._rows = _Rows(options, columns)
         self._filters: Filters | None = Filters()
@@ -277,8 +339,11 @@ class ClusterReader(DataSourceReader):
         if self._filters is None:
             return []
         found: list[InputPartition] = []
-        for member in open_source_members(self._options):
-            filters = self._filters
+        members = open_source_members(self._options)
+        starts, ends = (_places(bound, members) for bound in (self._options.starting, self._options.ending))
+        for member in members:
+            key = member_key(member)
+            filters = bounded(self._filters, member, starts.get(key, Place()), ends.get(key, Place()))
             if self._options.committed_only:
                 filters = self._up_to_commit(member, filters)
             planned = plan([member], self._options.view, filters=filters, mode=self._options.mode)
@@ -320,6 +385,11 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"the view {options.view!r} is not of the log and can only be read as a batch, with spark.read; "
                 f"streams can be made of {', '.join(LOG_VIEWS)}"
             )
+        if options.ending is not None:
+            raise ConfigurationError(
+                f"{options.ending.name} is for batches: a stream has no end; trigger(availableNow=True) ends at what "
+                "is committed now"
+            )
         if options.mode == AUDIT:
             raise ConfigurationError(
                 "mode=audit is for batches: a stream would pass over a file that is away for a moment, forever; use "
@@ -332,8 +402,40 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._said: set[tuple[str, str]] = set()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where the members' recordings begin."""
-        return format_offset(self._known({}))
+        """Where the members' recordings begin, or where the options say."""
+        starts = _places(self._options.starting, list(self._members.values()))
+        return format_offset(
+            {
+                key: msgspec.structs.replace(one, position=self._start(key, starts.get(key, Place()), one.position))
+                for key, one in self._known({}).items()
+            }
+        )
+
+    def _start(self, key: str, place: Place, begin: int) -> int:
+        """A position up to which messages count as read."""
+        member = self._members[key]
+        committed = member.log_range().committed_position
+        if place.is_end:
+            return max(begin, committed)
+        if place.timestamp_ms is not None:
+            wanted = Filters(end_position=committed, begin_timestamp=ticks_of(member, place.timestamp_ms))
+            for partition in plan([member], "messages", filters=wanted, mode=self._options.mode):
+                rows = read_partition(partition, filters=wanted, batch_rows=1, columns=["begin_position", "timestamp"])
+                for batch in rows:
+                    for row in batch.to_pylist():
+                        if row["timestamp"] is not None:
+                            return int(row["begin_position"])
+            return max(begin, committed)
+        if place.position is None or place.position <= begin:
+            return begin
+        if place.position > committed:
+            assert self._options.starting is not None
+            raise ConfigurationError(
+                f"{self._options.starting.name}: position {place.position} is behind the end of the log of member "
+                f"{key}, which is committed to {committed}"
+            )
+        # Whether a frame begins there nobody knows: a place that is no multiple of 32 is not taken for one.
+        return place.position + (place.position % _FRAME_ALIGNMENT == 0)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The members' commit positions, or so much less that the batch stays within the limit."""
@@ -342,6 +444,10 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = self._committed(read)
         if self._target is not None:
             latest = {key: min(latest[key], max(self._target[key], read[key])) for key in latest}
+        if isinstance(limit, ReadMaxRows):
+            behind = [key for key in latest if latest[key] > read[key]]
+            share = max(1, limit.max_rows // max(1, len(behind)))
+            latest |= {key: self._limited_rows(key, read[key], latest[key], share) for key in behind}
         if isinstance(limit, ReadMaxBytes):
             behind = [key for key in latest if latest[key] > read[key]]
             share = max(1, limit.max_bytes // max(1, len(behind)))
@@ -368,6 +474,19 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if border > start:
                 return border
         return end if end % _FRAME_ALIGNMENT else end + 1
+
+    def _limited_rows(self, key: str, start: int, latest: int, share: int) -> int:
+        """Where the message ends that is the last one of ``share`` rows."""
+        filters = Filters(begin_position=start, end_position=latest, is_border=True)
+        left = share
+        for partition in plan([self._members[key]], self._options.view, filters=filters, mode=self._options.mode):
+            rows = min(left, self._options.batch_rows)
+            for batch in read_partition(partition, filters=filters, batch_rows=rows, columns=["log_position"]):
+                if batch.num_rows >= left:
+                    position = batch.column(0)[left - 1].as_py()
+                    return latest if position is None or position <= start else int(position)
+                left -= batch.num_rows
+        return latest
 
     def _committed(self, read: Mapping[str, int]) -> dict[str, int]:
         """The members' commit positions; of those that have been read further, what was read."""
@@ -449,7 +568,9 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {key if key in self._members else places.get(key, key): one for key, one in offset.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What the option ``max_bytes_per_batch`` says."""
+        """What the options ``max_bytes_per_batch`` and ``max_rows_per_batch`` say."""
+        if self._options.max_rows_per_batch is not None:
+            return ReadMaxRows(self._options.max_rows_per_batch)
         limit = self._options.max_bytes_per_batch
         return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
 
