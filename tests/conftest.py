@@ -19,8 +19,10 @@ from tests.client_world import World
 from tests.pauses import run
 from tests.threaded_members import ThreadedMembers
 
-# A run in the background of a shell has Ctrl-C ignored, and so would every process that a test starts and interrupts.
+# A run in the background of a shell has Ctrl-C ignored, one with nohup SIGHUP, and so would every process that a test
+# starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A test's Spark lives for seconds: what the optimising compiler and a parallel collector take, it never gives back.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

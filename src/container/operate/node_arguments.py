@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from container.operate.places import directory_of_environment
 from container.settings.arguments import path
 
 INSTALL_HINT = 'pip install "aeron-cluster-container[operate]"'
@@ -26,4 +25,6 @@ def directories(options: argparse.Namespace) -> list[Path]:
     Raises:
         ConfigurationError: there is none, or the one of the environment is no path.
     """
+    from container.operate.places import directory_of_environment  # a service that starts needs no facts
+
     return options.dirs or [directory_of_environment([_DIRECTORY_VARIABLE])]
