@@ -19,6 +19,7 @@ import container
 from container.recordings import read
 from container.sbe.decoder import SbeDecoder
 from container.sbe.schema import read_schema
+from container.testing.endpoints import PortReservation
 from container.testing.java import JVM_FLAGS, compile_java, find_java, resolve_sbe_jar
 from tests.sbe_reference import Reference
 from tests.test_cluster_node import Counter, ask
@@ -87,10 +88,12 @@ def test_a_cluster_s_log_is_read_with_the_schema_of_aeron_cluster(jar: Path, tmp
     with zipfile.ZipFile(jar) as content:
         schema.write_bytes(content.read("cluster/aeron-cluster-codecs.xml"))
     directory = tmp_path / "node"
-    with container.launch_node(Counter(), directory=directory) as node:
+    ports = PortReservation()
+    with container.launch_node(Counter(), directory=directory, host=ports.host, port=ports.take_row(5)) as node:
         for _ in range(3):
             ask(node, b"1", b"2")
         node.take_snapshot()
+    ports.close()
     payloads = pa.concat_arrays([batch["payload"] for batch in read(directory, "frames", columns=["payload"])])
     decoder = SbeDecoder(read_schema(str(schema)))
     arrays, errors = decoder.decode(payloads)
