@@ -179,7 +179,7 @@ def test_quantities_are_numbers_for_java(
 
     def command(*_: object, properties: dict[str, str], **__: object) -> list[str]:
         given.append(properties)
-        return [sys.executable, "-c", "input()"]
+        return [sys.executable, "-c", ""]
 
     monkeypatch.setattr(java_node, "resolve_jar", lambda: Path("aeron.jar"))
     monkeypatch.setattr(java_node, "java_command", command)
@@ -187,10 +187,9 @@ def test_quantities_are_numbers_for_java(
         "driver": {"term_buffer_length": "64k", "term_buffer_sparse_file": False},
         "consensus_module": {"driver_timeout_ms": "20s", "session_timeout_ns": "30s", "service_stream_id": 7},
     }
-    port = ports.take_row(5)
-    JavaNode.launch(
-        directory=str(tmp_path / "node"), port=port, on_ready=lambda: None, on_end=lambda: None, **settings
-    ).close()
+    port, directory = ports.take_row(5), str(tmp_path / "node")
+    with pytest.raises(ClusterError):  # what stands for Java ends at once
+        JavaNode.launch(directory=directory, port=port, on_ready=lambda: None, on_end=lambda: None, **settings)
     wanted = {
         "aeron.driver.timeout": "20000",  # Java reads no unit here, and takes its default for what is no number
         "aeron.cluster.session.timeout": "30000000000",

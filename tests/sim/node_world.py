@@ -69,7 +69,9 @@ MEMBERS = "0,localhost:9010,localhost:9020,localhost:9030,localhost:9040,localho
 SUSPEND, RESUME, SNAPSHOT, SHUTDOWN, ABORT = 2, 3, 4, 5, 6
 NEUTRAL = 1
 INIT = 0
-ADVICE = re.compile("ClusterTool|ArchiveTool|backup|empty directories|archive directory|repair the service")
+ADVICE = re.compile(
+    "invalidate-latest-snapshot|ClusterTool|ArchiveTool|backup|empty directories|archive directory|repair the service"
+)
 """What a node that cannot start after a loss has named, one of them."""
 RELEASABLE = re.compile("a start is in progress, or was killed|mark file too short: .* has 0 bytes")
 """Why a start refuses a mark file that an operator is to free."""
