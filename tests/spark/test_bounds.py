@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from container.errors import ConfigurationError
 from container.recordings import Filters, open_member, plan
 from container.recordings import partitions as partitions_module
+from container.recordings.first_timestamp import first_timestamp
 from container.spark.offsets import end_positions, parse_offset
 from container.spark.options import parse_options
 from container.spark.source import ClusterReader, ClusterStreamReader, arrow_schema, spark_schema
@@ -71,11 +72,10 @@ def test_times_leave_whole_files_unread_and_lose_no_row(days: WrittenMember, fir
 
 def test_a_plan_reads_the_begin_of_each_part_alone(days: WrittenMember, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    real = partitions_module.first_timestamp
 
     def counted(archive_dir: Any, descriptor: Any, position: int) -> int | None:
         read.append(position)
-        return real(archive_dir, descriptor, position)
+        return first_timestamp(archive_dir, descriptor, position)
 
     monkeypatch.setattr(partitions_module, "first_timestamp", counted)
     whole = plan(open_member(days.base_dir), "messages")
@@ -122,7 +122,7 @@ def test_a_stream_begins_where_the_options_say(member: WrittenMember) -> None:
         ({"startingTimestamp": str(at["timestamp"])}, every[700:]),
         ({"startingTimestamp": "2262-01-01"}, []),
     ):
-        source = stream(member, **options)  # type: ignore[arg-type]
+        source = stream(member, **options)
         start = source.initialOffset()
         end = source.latestOffset(start, source.getDefaultReadLimit())
         batches = [batch for part in source.partitions(start, end) for batch in source.read(part)]
