@@ -25,7 +25,7 @@ from container.__main__ import _parse
 from container.client import AeronCluster
 from container.settings.table import settings_table
 from container.testing.cluster import Node
-from container.testing.endpoints import HOST, MemberEndpoints, PortReservation
+from container.testing.endpoints import MemberEndpoints, PortReservation
 from container.testing.java import resolve_jar
 from tests.documents import (
     PLAN,
@@ -97,17 +97,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         patch.syspath_prepend(str(directory))
         ports = PortReservation()
         stack.callback(ports.close)
-        taken = MemberEndpoints.take(0, ports)
-        # The README's own address, unless somebody else has it.
-        port = int(README_INGRESS.rpartition(":")[2])
-        ingress = f"{HOST}:{port}" if ports._hold(port) else taken.ingress
-        endpoints = MemberEndpoints(0, ingress, taken.consensus, taken.log, taken.catchup, taken.archive)
+        endpoints = MemberEndpoints.take(0, ports)
         ports.close()
         node = stack.enter_context(Node(members=[endpoints], properties={"aeron.cluster.max.sessions": "50"}))
         node.start().await_driver()
         node.start_service([sys.executable, str(service)])
         node.await_leader()
-        yield World(f"0={ingress}", node.base_dir)
+        yield World(f"0={endpoints.ingress}", node.base_dir)
 
 
 class Enough(Exception):
@@ -154,7 +150,7 @@ def test_the_block_runs_in_a_cluster(key: str, world: World) -> None:
     plan = PLAN[key]
     assert isinstance(plan, Runs)
     block = BLOCKS[key]
-    if f"0={README_INGRESS}" in block.text and README_INGRESS.rpartition(":")[2] not in world.ingress:
+    if f"0={README_INGRESS}" in block.text:
         plan = Runs(plan.world, plan.prints, plan.endless, {f"0={README_INGRESS}": world.ingress})
     execute(block, plan, ingress=world.ingress)
 
