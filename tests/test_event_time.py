@@ -11,7 +11,7 @@ import pytest
 
 from container.recordings import VIEWS, open_member, read
 from container.recordings.arrow import as_times
-from container.recordings.cluster_time import time_unit
+from container.recordings.cluster_time import known_time_unit, time_unit
 from tests.recordings_world import World, marker, new_term, session_message
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -76,6 +76,15 @@ def test_a_log_that_says_nothing_has_milliseconds(tmp_path: Path) -> None:
     (tmp_path / "archive").mkdir()
     (tmp_path / "archive" / "archive.catalog").write_bytes(b"damaged")
     assert time_unit(open_member(tmp_path)) == "MILLIS"
+
+
+def test_of_several_members_the_first_that_says_it_counts(tmp_path: Path) -> None:
+    pipeline_time = pytest.importorskip("container.pipeline.cluster_time")
+    silent = open_member(written(tmp_path / "silent", 2, has_terms=False))
+    speaking = open_member(written(tmp_path / "speaking", 2))
+    assert (known_time_unit(silent), known_time_unit(speaking)) == (None, "NANOS")
+    assert pipeline_time.time_unit([silent, speaking]).name == "NANOS"
+    assert pipeline_time.time_unit([silent]).name == pipeline_time.time_unit([]).name == "MILLIS"
 
 
 def test_another_cluster_under_the_same_path_has_its_own_unit(tmp_path: Path) -> None:

@@ -46,13 +46,22 @@ def read_regular(path: str | os.PathLike[str], length_max: int) -> bytes:
     """
     descriptor = open_regular(path)
     try:
-        length = os.fstat(descriptor).st_size
-        if length > length_max:
-            text = f"it has {length} bytes, at most {length_max} are possible"
-            raise OSError(errno.EFBIG, text, os.fspath(path))
-        return read_at(descriptor, 0, length)
+        return read_at(descriptor, 0, checked_length(descriptor, path, length_max))
     finally:
         os.close(descriptor)
+
+
+def checked_length(descriptor: int, path: str | os.PathLike[str], length_max: int) -> int:
+    """Return the length of an open file in bytes.
+
+    Raises:
+        OSError: it is more than ``length_max``; the error names ``path``.
+    """
+    length = os.fstat(descriptor).st_size
+    if length > length_max:
+        text = f"it has {length} bytes, at most {length_max} are possible"
+        raise OSError(errno.EFBIG, text, os.fspath(path))
+    return length
 
 
 def read_at(descriptor: int, offset: int, length: int) -> bytes:

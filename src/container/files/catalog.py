@@ -6,14 +6,13 @@ archive writes to it, so what is read is what was true a moment ago.
 
 from __future__ import annotations
 
-import errno
 import os
 import struct
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from container.common.regular_files import open_regular, read_at
+from container.common.regular_files import checked_length, open_regular, read_at
 from container.common.semantic_version import format_version
 from container.errors import RecordingError
 from container.files.names import CATALOG_NAME
@@ -115,9 +114,7 @@ def _read_pieces(
     descriptor: int, path: str, recording_ids: Collection[int] | None, states: Collection[int]
 ) -> Iterator[tuple[int, RecordingDescriptor]]:
     """The entries of an open catalog, of which a piece at a time is in memory: a sparse file may be long."""
-    file_length = os.fstat(descriptor).st_size
-    if file_length > _LENGTH_MAX:
-        raise OSError(errno.EFBIG, f"it has {file_length} bytes, at most {_LENGTH_MAX} are possible", path)
+    file_length = checked_length(descriptor, path, _LENGTH_MAX)
     offset, alignment = _read_header(path, read_at(descriptor, 0, CATALOG_HEADER.size))
     piece, piece_offset = b"", offset
     while offset + ENTRY_HEADER.size <= file_length:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from container.common.regular_files import open_regular, read_at, write_at
+from container.common.regular_files import checked_length, open_regular, read_at, write_at
 from container.errors import ContainerError
 from container.files.error_log import ErrorRecord, read_error_log
 from container.files.names import CNC_FILE_NAME
@@ -260,10 +260,7 @@ def read_mark_file(path: Path) -> MarkFileStatus:
     """
     file = open_regular(path)
     try:
-        length = os.fstat(file).st_size
-        if length > _MARK_FILE_LENGTH_MAX:
-            text = f"it has {length} bytes, at most {_MARK_FILE_LENGTH_MAX} are possible"
-            raise OSError(errno.EFBIG, text, os.fspath(path))
+        checked_length(file, path, _MARK_FILE_LENGTH_MAX)
         content = read_at(file, 0, _MARK_FILE_HEADER_LENGTH_MAX)
         schema_id = _mark_file_schema_id(path, content)
         if len(content) < _MARK_FILE_HEADER_LENGTH_MIN:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 from container.api import TimeUnit
 from container.recordings import Member
 from container.recordings.arrow import TICKS_PER_SECOND
-from container.recordings.cluster_time import time_unit as recorded_unit
+from container.recordings.cluster_time import DEFAULT_TIME_UNIT, known_time_unit
 
 _DAY_S = 86_400
 # Days from 1970 to the first of the year 1, and to the first of the year 10000.
@@ -18,8 +18,8 @@ _FIRST_DAY, _END_DAY = -719_162, 2_932_897
 
 
 def time_unit(members: Sequence[Member]) -> TimeUnit:
-    """The unit of a cluster's time, as the first of its members has it."""
-    return TimeUnit[recorded_unit(members[0])] if members else TimeUnit.MILLIS
+    """The unit of a cluster's time, by the first of its members whose files say it; else Aeron's default."""
+    return TimeUnit[next(filter(None, map(known_time_unit, members)), DEFAULT_TIME_UNIT)]
 
 
 def as_time(timestamp: Column, unit: TimeUnit) -> Column:

@@ -15,17 +15,25 @@ _known: dict[tuple[object, ...], str] = {}
 _KNOWN_MAX = 256
 
 
-def time_unit(member: Member) -> str:
-    """Return the unit of a cluster's time: ``MILLIS``, ``MICROS`` or ``NANOS``.
+DEFAULT_TIME_UNIT = "MILLIS"
+"""Aeron's."""
 
-    The message that opens a leadership term says it (NewLeadershipTermEvent), and so does each snapshot. ``MILLIS``,
-    Aeron's default, when neither can be read.
+
+def time_unit(member: Member) -> str:
+    """Return the unit of a cluster's time: ``MILLIS``, ``MICROS`` or ``NANOS``; the default when nothing says it."""
+    return known_time_unit(member) or DEFAULT_TIME_UNIT
+
+
+def known_time_unit(member: Member) -> str | None:
+    """Return the unit of a cluster's time as a member's files have it; None when nothing that can be read says it.
+
+    The message that opens a leadership term says it (NewLeadershipTermEvent), and so does each snapshot.
     """
     key = _identity(member)
     if key not in _known:
         found = _found(member)
         if found is None:
-            return "MILLIS"
+            return None
         if len(_known) >= _KNOWN_MAX:
             _known.clear()
         _known[key] = found

@@ -13,6 +13,7 @@ from container.recordings.arrow import import_pyarrow
 from container.sbe import block_walk
 from container.sbe.block_walk import BlockWalk
 from container.sbe.schema import (
+    SIZES,
     Block,
     Choices,
     Composite,
@@ -29,8 +30,6 @@ from container.sbe.schema import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_WIDTHS = {"char": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8}
-_WIDTHS |= {"float": 4, "double": 8}
 # Neither Spark nor most readers of Parquet have unsigned types: the next greater one holds all values.
 _ARROW = {"char": "int16", "int8": "int8", "uint8": "int16", "int16": "int16", "uint16": "int32", "int32": "int32"}
 _ARROW |= {"uint32": "int64", "int64": "int64", "float": "float32", "double": "float64"}
@@ -199,7 +198,7 @@ class SbeDecoder:
         if isinstance(member, Enum):
             return self._enum(member, number, count)
         if isinstance(member, Choices):
-            width, of = _WIDTHS[member.number.primitive], member.number
+            width, of = SIZES[member.number.primitive], member.number
             bits = [self._walk.choices(number, of.offset, width, bit, of.since) for bit in member.bits]
             arrays = [
                 arrow.Array.from_buffers(arrow.bool_(), count, [_buffer(arrow, valid), arrow.py_buffer(values)], nulls)
@@ -231,7 +230,7 @@ class SbeDecoder:
         values, bits, null_count = self._walk.numbers(
             number,
             member.offset,
-            _WIDTHS[member.primitive],
+            SIZES[member.primitive],
             length,
             out_width,
             member.since,
@@ -308,7 +307,7 @@ def _names(block: Block) -> list[str]:
 
 
 def _place(number: Number) -> tuple[int, int]:
-    return number.offset, _WIDTHS[number.primitive]
+    return number.offset, SIZES[number.primitive]
 
 
 def _buffer(arrow: Any, bits: bytes | None) -> pa.Buffer | None:

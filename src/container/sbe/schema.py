@@ -21,8 +21,9 @@ DEPTH_MAX = 16
 TEXT_ENCODINGS = {"UTF-8": "utf-8", "UTF8": "utf-8", "ASCII": "utf-8", "US-ASCII": "utf-8", "ISO-8859-1": "latin-1"}
 """Encodings of texts, by their names in schemas in capitals; data of others are bytes."""
 
-_SIZES = {"char": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8}
-_SIZES |= {"float": 4, "double": 8}
+SIZES = {"char": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8}
+SIZES |= {"float": 4, "double": 8}
+"""Bytes of the primitive types."""
 _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 
 
@@ -47,41 +48,35 @@ class Number(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def size(self) -> int:
         """Bytes of it in the block."""
-        return 0 if self.constant is not None else _SIZES[self.primitive] * (1 if self.length is None else self.length)
+        return 0 if self.constant is not None else SIZES[self.primitive] * (1 if self.length is None else self.length)
 
 
-class Enum(msgspec.Struct, frozen=True):
+class Coded(msgspec.Struct, frozen=True):
+    """What is encoded as a number."""
+
+    number: Number
+
+    @property
+    def name(self) -> str:
+        """Of the field."""
+        return self.number.name
+
+    @property
+    def size(self) -> int:
+        """Bytes of it in the block."""
+        return self.number.size
+
+
+class Enum(Coded, frozen=True):
     """A number with names for its values."""
 
-    number: Number
     names: dict[int, str]
 
-    @property
-    def name(self) -> str:
-        """Of the field."""
-        return self.number.name
 
-    @property
-    def size(self) -> int:
-        """Bytes of it in the block."""
-        return self.number.size
-
-
-class Choices(msgspec.Struct, frozen=True):
+class Choices(Coded, frozen=True):
     """A set: bits with names."""
 
-    number: Number
     bits: dict[int, str]
-
-    @property
-    def name(self) -> str:
-        """Of the field."""
-        return self.number.name
-
-    @property
-    def size(self) -> int:
-        """Bytes of it in the block."""
-        return self.number.size
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True):
@@ -329,7 +324,7 @@ class _Reader:
         since = max(since, self._number(element, "sinceVersion", 0))
         presence = element.get("presence")
         value = element.get("valueRef") if presence == "constant" else None
-        if kind in _SIZES and kind not in self._types:
+        if kind in SIZES and kind not in self._types:
             return self._simple(element, name, kind, offset, since, presence, value)
         return self._of_type(element, self._type(element, kind), name, offset, since, 0, presence, value)
 
@@ -390,8 +385,8 @@ class _Reader:
         presence: str | None,
         value: str | None,
     ) -> Member:
-        if primitive not in _SIZES:
-            raise self._wrong(kind, f"primitiveType={shown(primitive)}: must be one of {', '.join(_SIZES)}")
+        if primitive not in SIZES:
+            raise self._wrong(kind, f"primitiveType={shown(primitive)}: must be one of {', '.join(SIZES)}")
         presence = presence or kind.get("presence") or "required"
         is_optional = presence == "optional"
         length = self._number(kind, "length", 1)
@@ -464,7 +459,7 @@ class _Reader:
         encoding = self._attribute(kind, "encodingType")
         if encoding in self._types and _local(self._types[encoding]) == "type":
             encoding = self._attribute(self._types[encoding], "primitiveType")
-        if encoding not in _SIZES or encoding in ("float", "double"):
+        if encoding not in SIZES or encoding in ("float", "double"):
             raise self._wrong(kind, f"encodingType={shown(encoding)}: must be an integer or char")
         return Number(name=name, offset=offset, primitive=encoding, since=since)
 
@@ -484,7 +479,7 @@ class _Reader:
         """The value of an optional field that stands for null, as its bits without sign; None for NaN."""
         if primitive in ("float", "double"):
             return None
-        bits = 8 * _SIZES[primitive]
+        bits = 8 * SIZES[primitive]
         text = kind.get("nullValue")
         if text is not None:
             is_char = primitive == "char" and len(text) == 1 and not text.isdigit()
@@ -545,7 +540,7 @@ def _leaves(member: Member) -> Iterator[Number | Text]:
     if isinstance(member, Composite):
         for one in member.members:
             yield from _leaves(one)
-    elif isinstance(member, Enum | Choices):
+    elif isinstance(member, Coded):
         yield member.number
     elif member.constant is None:
         yield member
