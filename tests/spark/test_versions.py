@@ -7,13 +7,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from container.errors import RecordingUnavailableError
 from container.pipeline.ingest import ingest, read_table
 from container.recordings import VIEWS, open_member, plan, read_partition
 from container.spark import FORMAT, register
+from container.spark.offsets import end_positions
 from container.spark.options import SourceOptions
+from container.spark.source import ClusterStreamReader, arrow_schema, spark_schema
 from container.spark.versions import IS_4_1
 from tests.spark.written_members import BEGIN_MS, WrittenMember
 
@@ -88,6 +92,23 @@ def test_a_limit_holds_or_is_refused(spark: SparkSession, member: WrittenMember,
             read_now(spark, rows, tmp_path)
     else:
         assert read_now(spark, rows, tmp_path) == len(member.messages)
+
+
+def test_without_a_start_a_stream_never_goes_back(member: WrittenMember) -> None:
+    """As Spark 4.1 asks: without a start, and after a restart perhaps for less than was read."""
+    chosen = SourceOptions((str(member.base_dir),), committed=member.messages[800]["log_position"])
+    reader = ClusterStreamReader(chosen, spark_schema(arrow_schema(chosen)))
+    begin = reader.initialOffset()
+    end = reader.latestOffset()
+    assert reader.partitions(begin, end)
+    ahead = ClusterStreamReader(structs.replace(chosen, committed="recorded"), spark_schema(arrow_schema(chosen)))
+    later = ahead.latestOffset()
+    reader.partitions(end, later)
+    assert end_positions(reader.latestOffset()) == end_positions(later), "it was told of that"
+    restarted = ClusterStreamReader(chosen, spark_schema(arrow_schema(chosen)))
+    assert end_positions(restarted.latestOffset()) == end_positions(end)
+    with pytest.raises(RecordingUnavailableError, match=r"has read the log of .* to \d+, and of that only \d+"):
+        restarted.partitions(later, end)
 
 
 def test_an_ingest_has_each_row_once(spark: SparkSession, member: WrittenMember, tmp_path: Path) -> None:
