@@ -18,7 +18,7 @@ from container.errors import RecordingError
 from container.recordings import Member, plan, read_partition
 from container.recordings.commit import end_texts
 from container.replay.execution import plan_replay, replay_segment
-from container.spark.offsets import format_offset, parse_offset
+from container.spark.offsets import end_positions, format_offset, parse_offset
 from container.spark.options import SourceOptions
 from container.spark.source import ClusterStreamReader, arrow_schema, open_source_members, spark_schema
 from tests.histories.world import MemberFiles, WrittenCluster, write_cluster
@@ -163,6 +163,8 @@ def check_one_log(cluster: WrittenCluster, rng: random.Random) -> None:
                 try:
                     batches = [batch for part in reader.partitions(offset, end) for batch in reader.read(part)]
                 except RecordingError:
+                    if is_quiet and [*end_positions(end).values()] > [max(one.recorded for one in cluster.members)]:
+                        return  # Planned while the last frame of a log was damaged: it waits for a log that is longer.
                     if is_quiet:
                         raise
                 else:

@@ -20,7 +20,7 @@ from container.pipeline.manifest import MemberPositions, PositionRange
 from container.recordings import open_member
 from container.spark.cluster_log import ClusterPartition
 from container.spark.offsets import end_positions
-from container.spark.options import SourceOptions, parse_options
+from container.spark.options import Bound, SourceOptions, parse_options
 from container.spark.source import (
     ClusterReader,
     ClusterStreamReader,
@@ -156,11 +156,25 @@ def test_members_of_two_clusters_are_no_table(member: WrittenMember, tmp_path: P
             make()
 
 
+def test_members_that_cannot_be_of_one_cluster_are_no_table(three: list[WrittenMember], tmp_path: Path) -> None:
+    """One has purged the message by which its cluster would be known."""
+    log, *others = open_member(three[0].base_dir).recordings()
+    (three[0].archive_dir / "0-0.rec").unlink()
+    write_catalog(three[0].archive_dir, [replace(log, start_position=SEGMENT_LENGTH), *others])
+    other = write_history(tmp_path / "other", message_count=1600)
+    assert batch(three[0], three[1]).partitions()
+    with pytest.raises(ConfigurationError, match=r"have different histories: at log position .* leadership term 1"):
+        batch(three[0], other).partitions()
+
+
+@pytest.mark.parametrize("is_timed", [False, True])
 @pytest.mark.parametrize("mode", ["strict", "permissive"])
 def test_damage_of_one_member_is_read_from_another(
-    three: list[WrittenMember], mode: str, caplog: pytest.LogCaptureFixture
+    three: list[WrittenMember], mode: str, is_timed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each of them is damaged, at another place, which a third one has: no row is missing and none is there twice."""
+    begin = Bound("startingTimestamp", timestamp_ms=three[0].messages[151]["timestamp"])
+    options: dict[str, Any] = {"starting": begin} if is_timed else {}
     for number, index in enumerate((200, 300, 900)):
         damage(three[number], positions(three[number])[index])
     once = positions(three[0])
@@ -171,15 +185,13 @@ def test_damage_of_one_member_is_read_from_another(
     assert {row["error"] for row in rows} == {None}
     assert {row["member_id"] for row in rows} == {0, 1, 2}
     assert "cannot be read from log position" in caplog.text
-    live = stream(*three, mode=mode, batch_rows=50)
-    offset, found = live.initialOffset(), list[int]()
-    while True:
-        after = live.latestOffset(offset, ReadMaxBytes(50_000))
-        if after == offset:
-            break
-        found += places(rows_of(live, live.partitions(offset, after)))
-        offset = json.loads(json.dumps(after))
-    assert found == once
+    for limit in (ReadMaxBytes(50_000), ReadMaxBytes(3_000), ReadMaxRows(70)):
+        live = stream(*three, mode=mode, batch_rows=50, **options)
+        offset, found = live.initialOffset(), list[int]()
+        while (after := live.latestOffset(offset, limit)) != offset:
+            found += places(rows_of(live, live.partitions(offset, after)))
+            offset = json.loads(json.dumps(after))
+        assert found == [at for at in once if at > (once[150] if options else 0)]
 
 
 def test_what_no_member_has_is_an_error_or_a_row(three: list[WrittenMember]) -> None:

@@ -170,6 +170,11 @@ def test_a_table_of_a_list_of_members_and_one_by_the_catalog(spark: SparkSession
     assert member.base_dir.exists()
 
 
+def create_and_read(spark: SparkSession, statement: str) -> None:
+    spark.sql(f"CREATE TABLE wrong {statement}")
+    spark.table("wrong").count()
+
+
 @pytest.mark.parametrize(
     ("statement", "text"),
     [
@@ -183,8 +188,7 @@ def test_a_table_that_cannot_be_read_is_refused(
 ) -> None:
     try:
         with pytest.raises(AnalysisException) as caught:
-            spark.sql(f"CREATE TABLE wrong {statement.format(member.base_dir)}")
-            spark.table("wrong").count()
+            create_and_read(spark, statement.format(member.base_dir))
     finally:
         spark.sql("DROP TABLE IF EXISTS wrong")
     assert text in str(caught.value)

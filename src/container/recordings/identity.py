@@ -63,6 +63,9 @@ class LogTerm:
             return False
         return self.message == other.message or None in (self.message, other.message)
 
+    def __str__(self) -> str:
+        return self.message or f"leadership term {self.leadership_term_id} from {self.base_position} on"
+
 
 def term_before(
     archive_dir: str | Path, descriptor: RecordingDescriptor, terms: Sequence[RecordingLogEntry], position: int

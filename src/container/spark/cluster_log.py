@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import pyarrow as pa
@@ -73,18 +74,24 @@ def refuse_two_logs(logs: Sequence[MemberLog]) -> None:
     """See that all members belong to one cluster.
 
     Raises:
-        ConfigurationError: two of them begin with different leadership terms.
+        ConfigurationError: two of them begin with different leadership terms, or have different ones at a position up
+            to which both are committed.
     """
-    first: MemberLog | None = None
-    for one in logs:
-        if one.identity.first_term is None:
-            continue
-        if first is not None and one.identity.first_term != first.identity.first_term:
+    for first, one in combinations(logs, 2):
+        names = first.identity.first_term, one.identity.first_term
+        if None not in names and names[0] != names[1]:
             raise ConfigurationError(
                 f"path names members of two clusters: the log in {first.member.archive_dir} is {first.identity}, and "
                 f"the one in {one.member.archive_dir} is {one.identity}. Name those of one cluster, or set member=all"
             )
-        first = first or one
+        both = min(first.committed_position, one.committed_position)
+        terms = first.term_before(both), one.term_before(both)
+        if terms[0] is not None and terms[1] is not None and not terms[0].is_that_of(terms[1]):
+            raise ConfigurationError(
+                f"the members that path names have different histories: at log position {both}, up to which both are "
+                f"committed, the log in {first.member.archive_dir} has {terms[0]}, and the one in "
+                f"{one.member.archive_dir} has {terms[1]}. Name members of one cluster; an audit shows where they part"
+            )
 
 
 class ClusterPartition(InputPartition):

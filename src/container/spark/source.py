@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from container.recordings import (
 from container.recordings.arrow import TICKS_PER_SECOND
 from container.recordings.cluster_time import time_unit
 from container.recordings.commit import end_texts, with_others
-from container.recordings.member import AUDIT, tolerates
+from container.recordings.member import AUDIT, STRICT, tolerates
 from container.recordings.message_reader import MessageReader
 from container.spark.cluster_log import (
     ClusterPartition,
@@ -467,6 +467,11 @@ class _StreamedLog:
             log.term_before(position),
         )
 
+    def with_same(self, end: int) -> list[MemberLog]:
+        """The members that have what the first one has up to a position, itself among them."""
+        term = self.first.term_before(end)
+        return [log for log in self._logs if log is self.first or log.has_to(end, term)]
+
     def reading(self, begin: int) -> list[MemberLog]:
         """The members that have all up to the offset, the one that is to be read first: none purged, then as above."""
         whole = [log for log in self._logs if self.is_ready and log.recorded_position >= self.begun.position]
@@ -519,23 +524,18 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the members' recordings begin, or where the options say."""
         logs = self._logs({})
         starts = _places(self._options.starting, list(logs), is_one_log=self._options.is_one_log)
-        self._come = format_offset({key: one.at(self._start(one, starts.get(key, Place()))) for key, one in logs.items()})
+        begun = {key: one.at(self._start(one, starts.get(key, Place()))) for key, one in logs.items()}
+        self._come = format_offset(begun)
         return self._come
 
     def _start(self, log: _StreamedLog, place: Place) -> int:
         """A position up to which messages count as read."""
-        begin, member, committed = log.begun.position, log.first.member, log.first.committed_position
+        begin, committed = log.begun.position, log.first.committed_position
         if place.is_end:
             return max(begin, committed)
         if place.timestamp_ms is not None:
-            wanted = Filters(end_position=committed, begin_timestamp=ticks_of(member, place.timestamp_ms))
-            for partition in plan([member], "messages", filters=wanted, mode=self._options.mode):
-                rows = read_partition(partition, filters=wanted, batch_rows=1, columns=["begin_position", "timestamp"])
-                for batch in rows:
-                    for row in batch.to_pylist():
-                        if row["timestamp"] is not None:
-                            return int(row["begin_position"])
-            return max(begin, committed)
+            found = self._first_at(log, committed, place.timestamp_ms)
+            return max(begin, committed) if found is None else found
         if place.position is None or place.position <= begin:
             return begin
         if place.position > committed:
@@ -546,6 +546,31 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         # Whether a frame begins there nobody knows: a place that is no multiple of 32 is not taken for one.
         return place.position + (place.position % _FRAME_ALIGNMENT == 0)
+
+    def _first_at(self, log: _StreamedLog, committed: int, timestamp_ms: int) -> int | None:
+        """Where the first message begins that is not earlier than a time."""
+
+        def find(member: Member, mode: str) -> int | None:
+            wanted = Filters(end_position=committed, begin_timestamp=ticks_of(member, timestamp_ms))
+            for partition in plan([member], "messages", filters=wanted, mode=mode):
+                rows = read_partition(partition, filters=wanted, batch_rows=1, columns=["begin_position", "timestamp"])
+                for batch in rows:
+                    for row in batch.to_pylist():
+                        if row["timestamp"] is not None:
+                            return int(row["begin_position"])
+            return None
+
+        return self._by_any(log, committed, find)
+
+    def _by_any[T](self, log: _StreamedLog, end: int, look: Callable[[Member, str], T]) -> T:
+        """What a look at a log up to a position finds: at that of another member when it fails at one."""
+        several = log.with_same(end)
+        for one in several if len(several) > 1 else ():
+            try:
+                return look(one.member, STRICT)
+            except RecordingError as error:
+                self._say((log.key, one.member.path), f"{one.member.path} is not read, and another member is: {error}")
+        return look(log.first.member, self._options.mode)
 
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
@@ -564,15 +589,15 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxRows):
             behind = [key for key in latest if latest[key] > read[key]]
             share = max(1, limit.max_rows // max(1, len(behind)))
-            latest |= {key: self._limited_rows(logs[key].first.member, read[key], latest[key], share) for key in behind}
+            latest |= {key: self._limited_rows(logs[key], read[key], latest[key], share) for key in behind}
         if isinstance(limit, ReadMaxBytes):
             behind = [key for key in latest if latest[key] > read[key]]
             share = max(1, limit.max_bytes // max(1, len(behind)))
-            latest |= {key: self._limited(logs[key].first.member, read[key], latest[key], share) for key in behind}
+            latest |= {key: self._limited(logs[key], read[key], latest[key], share) for key in behind}
         self._come = format_offset({key: log.at(latest[key]) for key, log in logs.items()})
         return self._come
 
-    def _limited(self, member: Member, start: int, latest: int, share: int) -> int:
+    def _limited(self, log: _StreamedLog, start: int, latest: int, share: int) -> int:
         """Where to end within ``share`` bytes: where a buffer's term ends if one does, as no message goes over that;
         else where a message ends, so that the next batch begins to read there.
 
@@ -581,29 +606,35 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = start + share
         if end >= latest:
             return latest
-        descriptor = member.log_descriptor()
-        boundary = end - end % descriptor.term_buffer_length
+        boundary = end - end % log.first.log.descriptor.term_buffer_length
         if boundary > start:
             return boundary
         if start % _FRAME_ALIGNMENT == 0:
-            with closing(MessageReader(member.archive_dir, **descriptor.layout())) as reader:
-                border = reader.last_border(start, end, latest)
-            if border > start:
+
+            def find(member: Member, mode: str) -> int:
+                with closing(MessageReader(member.archive_dir, **member.log_descriptor(mode).layout())) as reader:
+                    return int(reader.last_border(start, end, latest))
+
+            if (border := self._by_any(log, latest, find)) > start:
                 return border
         return end if end % _FRAME_ALIGNMENT else end + 1
 
-    def _limited_rows(self, member: Member, start: int, latest: int, share: int) -> int:
+    def _limited_rows(self, log: _StreamedLog, start: int, latest: int, share: int) -> int:
         """Where the message ends that is the last one of ``share`` rows."""
         filters = Filters(begin_position=start, end_position=latest, is_border=True)
-        left = share
-        for partition in plan([member], self._options.view, filters=filters, mode=self._options.mode):
-            rows = min(left, self._options.batch_rows)
-            for batch in read_partition(partition, filters=filters, batch_rows=rows, columns=["log_position"]):
-                if batch.num_rows >= left:
-                    position = batch.column(0)[left - 1].as_py()
-                    return latest if position is None or position <= start else int(position)
-                left -= batch.num_rows
-        return latest
+
+        def find(member: Member, mode: str) -> int:
+            left = share
+            for partition in plan([member], self._options.view, filters=filters, mode=mode):
+                rows = min(left, self._options.batch_rows)
+                for batch in read_partition(partition, filters=filters, batch_rows=rows, columns=["log_position"]):
+                    if batch.num_rows >= left:
+                        position = batch.column(0)[left - 1].as_py()
+                        return latest if position is None or position <= start else int(position)
+                    left -= batch.num_rows
+            return latest
+
+        return self._by_any(log, latest, find)
 
     def _committed(self, log: _StreamedLog, read: int) -> int:
         """The commit position of a log; if it has been read further, what was read."""

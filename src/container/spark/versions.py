@@ -38,7 +38,6 @@ else:
         """Spark 4.1 takes the first latest offset of such a query for its end, for any source."""
 
 
-
 def arrow_columns(columns: StructType) -> pa.Schema:
     """Arrow's schema of Spark's, with times in UTC."""
     return to_arrow_schema(columns) if IS_4_1 else to_arrow_schema(columns, timezone="UTC")
