@@ -20,6 +20,7 @@ from container.pipeline.ingest import ingest
 from container.spark import open_session
 from container.spark.options import SourceOptions
 from container.spark.table_formats import table_format_settings
+from container.spark.versions import IS_4_1
 
 
 def kill_at(batch_id: int, when: str) -> None:
@@ -51,7 +52,7 @@ def main(text: str) -> None:
     spark = open_session("ingest", master="local[2]", settings={"spark.log.level": "ERROR", **settings})
     manifest = ingest(
         spark,
-        SourceOptions((given["path"],), max_bytes_per_batch=32_768),
+        SourceOptions((given["path"],), max_bytes_per_batch=None if IS_4_1 else 32_768),
         given["table"],
         table_format=table_format,
         partition_by=given["partition_by"],
@@ -59,7 +60,7 @@ def main(text: str) -> None:
         cluster="main: 1",
     )
     name = given["table"] if table_format == "iceberg" else f"delta.`{given['table']}`"
-    found = {"batch_id": manifest.batch_id, "row_count": manifest.row_count}
+    found: dict[str, Any] = {"batch_id": manifest.batch_id, "row_count": manifest.row_count}
     if jars:
         rows = spark.table(name)
         found["positions"] = sorted(row.log_position for row in rows.select("log_position").collect())
