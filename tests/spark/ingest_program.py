@@ -37,8 +37,10 @@ def kill_at(batch_id: int, when: str) -> None:
 
         return run
 
-    DeltaWriter.bring_in = around(DeltaWriter.bring_in, lambda _self, batch: batch.batch_id)  # type: ignore[method-assign]
-    IcebergWriter._append = around(IcebergWriter._append, lambda _self, _rows, number: number)  # type: ignore[method-assign]
+    of_delta = around(DeltaWriter.bring_in, lambda _self, batch: batch.batch_id)
+    of_iceberg = around(IcebergWriter._append, lambda _self, _rows, number: number)
+    setattr(DeltaWriter, "bring_in", of_delta)  # noqa: B010
+    setattr(IcebergWriter, "_append", of_iceberg)  # noqa: B010
 
 
 def main(text: str) -> None:
