@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from container.files.catalog import RecordingDescriptor
+from container.files.directories import Directory
 from container.recordings.term_message import read_term_message
 
 
@@ -32,7 +32,7 @@ class LogIdentity:
         return f"recording {recording_id} of {_time(int(timestamp_ms))}{begun}"
 
 
-def log_identity(archive_dir: str | Path, descriptor: RecordingDescriptor) -> LogIdentity:
+def log_identity(archive_dir: Directory, descriptor: RecordingDescriptor) -> LogIdentity:
     """Return which log a recording is."""
     first = read_term_message(archive_dir, descriptor, 0) if descriptor.start_position == 0 else None
     return LogIdentity(

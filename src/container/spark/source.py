@@ -38,6 +38,7 @@ from container.recordings.commit import end_texts, with_others
 from container.recordings.identity import log_identity
 from container.recordings.member import AUDIT, tolerates
 from container.recordings.message_reader import MessageReader
+from container.recordings.remote import expand
 from container.spark.decoders import Decoder, make_decoder
 from container.spark.filters import narrow
 from container.spark.offsets import MemberOffset, format_offset, parse_offset
@@ -148,10 +149,16 @@ def open_source_members(options: SourceOptions) -> list[Member]:
 
 def _members_by_key(options: SourceOptions) -> dict[str, Member]:
     """The members by their keys, in the order of the path; without an id where no file has one."""
-    archive_dirs = options.archive_dirs or (None,) * len(options.paths)
+    paths = [path for pattern in options.paths for path in expand(pattern, options.storage)]
+    archive_dirs = options.archive_dirs or (None,) * len(paths)
+    if len(archive_dirs) != len(paths):
+        raise ConfigurationError(
+            f"archive_dir names {len(archive_dirs)} directories and path matches {len(paths)}: {', '.join(paths)}; "
+            "name these, each with its archive"
+        )
     members = [
-        open_member(path, archive_dir=archive_dir, committed=options.committed)
-        for path, archive_dir in zip(options.paths, archive_dirs, strict=True)
+        open_member(path, archive_dir=archive_dir, committed=options.committed, storage_options=options.storage)
+        for path, archive_dir in zip(paths, archive_dirs, strict=True)
     ]
     keys: dict[str, Member] = {}
     for member in with_others(members):
@@ -469,7 +476,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if boundary > start:
             return boundary
         if start % _FRAME_ALIGNMENT == 0:
-            with closing(MessageReader(member.archive_dir, **descriptor.layout())) as reader:
+            with closing(MessageReader(member.archive, **descriptor.layout())) as reader:
                 border = reader.last_border(start, end, latest)
             if border > start:
                 return border
@@ -533,7 +540,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _checked(self, key: str, member: Member, offset: MemberOffset | None) -> MemberOffset:
         descriptor = member.log_descriptor()
-        now = log_identity(member.archive_dir, descriptor)
+        now = log_identity(member.archive, descriptor)
         position = descriptor.start_position if offset is None else offset.position
         then = None if offset is None else offset.identity
         if then is not None and position > 0 and not now.is_that_of(then):
