@@ -30,7 +30,10 @@ def known_time_unit(member: Member) -> str | None:
 
     The message that opens a leadership term says it (NewLeadershipTermEvent), and so does each snapshot.
     """
-    if (shipped := member.shipped()) is not None and shipped.time_unit is not None:
+    shipped = member.seen_manifest()
+    if shipped is not None and shipped.time_unit is None:
+        shipped = member.shipped()
+    if shipped is not None and shipped.time_unit is not None:
         return shipped.time_unit
     key = _identity(member)
     if key not in _known:

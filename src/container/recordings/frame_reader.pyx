@@ -42,7 +42,9 @@ cdef extern from *:
         }
         return file;
     }
+    static void set_errno(int value) { errno = value; }
     """
+    void set_errno(int value) noexcept nogil
     int recording_open(const char* path) noexcept nogil
     Py_ssize_t pread(int file, void* buffer, size_t length, int64_t offset) noexcept nogil
     int close(int file) noexcept nogil
@@ -659,7 +661,7 @@ cdef class FrameReader:
         self._close()
         if self._is_remote:
             if not self._has_remote(segment_position):
-                errno = ENOENT if self._remote_error is None else EIO
+                set_errno(ENOENT if self._remote_error is None else EIO)
                 return -1
             self._file_position = segment_position
             return 0
@@ -678,7 +680,7 @@ cdef class FrameReader:
             return pread(self._file, target, <size_t> length, offset)
         count = self._read_remote(target, length, offset)
         if count < 0:
-            errno = EIO
+            set_errno(EIO)
         return count
 
     cdef bint _has_remote(self, int64_t segment_position) noexcept with gil:

@@ -152,11 +152,20 @@ class Member:
     def shipped(self) -> ShippedManifest | None:
         """Return the newest manifest of the place to which it was shipped; ``None`` where it is read at its own.
 
+        What is read of the place from then on is as this manifest has it.
+
         Raises:
             RecordingError: the place cannot be read, or the manifest is damaged.
         """
         archive = self.archive
-        return archive.look() if isinstance(archive, StoredDirectory) else None
+        if not isinstance(archive, StoredDirectory) or archive.manifest is None:
+            return None
+        return archive.look()
+
+    def seen_manifest(self) -> ShippedManifest | None:
+        """Return the manifest that was read last, of any age in this process; ``None`` as for :meth:`shipped`."""
+        archive = self.archive
+        return archive.manifest if isinstance(archive, StoredDirectory) else None
 
     def cluster_id(self) -> int | None:
         """Return the id of its cluster, by the mark file or the manifest; ``None`` where neither says it."""
@@ -195,16 +204,22 @@ class Member:
         """
         if self.cluster_dir is None:
             return []
+        self.shipped()
         try:
-            return _collect(self._logged(), mode)
+            return _collect(self.logged_entries(), mode)
         except FileNotFoundError:
             return []
 
-    def _logged(self) -> Iterator[RecordingLogEntry]:
-        """The entries of the recording log; not those of terms and snapshots behind the end of what was shipped."""
+    def logged_entries(self) -> Iterator[RecordingLogEntry]:
+        """Yield the entries of the recording log; not those of terms and snapshots behind the end of what was shipped.
+
+        Raises:
+            FileNotFoundError: there is no recording log.
+            RecordingError: as :meth:`recording_log`; the entries before the damage have been yielded.
+        """
         cluster = self.cluster
         assert cluster is not None
-        shipped = self.shipped()
+        shipped = self.seen_manifest()
         end = POSITION_MAX if shipped is None else shipped.end_position
         for entry in read_recording_log(cluster):
             if entry.term_base_log_position <= end and (entry.is_term or entry.log_position <= end):
@@ -224,8 +239,9 @@ class Member:
         Raises:
             as :meth:`log_recording_id`.
         """
+        shipped = self.shipped()
         entries, _ = self._entries(mode)
-        return self._log_descriptor(self.recordings(mode), entries)
+        return self._log_descriptor(self._recordings(shipped, mode), entries)
 
     def log_range(self, mode: str = STRICT) -> LogRange:
         """Return how far the log goes now; on a running member it grows.
@@ -307,12 +323,10 @@ class Member:
 
     def _entries(self, mode: str) -> tuple[list[RecordingLogEntry], RecordingError | None]:
         """The recording log; in mode permissive what comes before damage, and why it could not be read further."""
-        if mode == STRICT:
-            return self.recording_log(), None
         entries: list[RecordingLogEntry] = []
         if self.cluster_dir is not None:
             try:
-                entries.extend(self._logged())
+                entries.extend(self.logged_entries())
             except FileNotFoundError:
                 pass
             except RecordingError as error:
@@ -325,7 +339,7 @@ class Member:
         self, recordings: Sequence[RecordingDescriptor], entries: Sequence[RecordingLogEntry]
     ) -> RecordingDescriptor:
         recording_id = self.recording_id
-        if recording_id is None and (shipped := self._seen_manifest()) is not None:
+        if recording_id is None and (shipped := self.seen_manifest()) is not None:
             recording_id = shipped.recording_id
         if recording_id is None:
             recording_id = self._logged_recording_id(entries)
@@ -335,10 +349,6 @@ class Member:
             if descriptor.recording_id == recording_id:
                 return descriptor
         raise RecordingError(f"the catalog has no recording {recording_id}", file=path_in(self.archive, CATALOG_NAME))
-
-    def _seen_manifest(self) -> ShippedManifest | None:
-        archive = self.archive
-        return archive.manifest if isinstance(archive, StoredDirectory) else None
 
     def _logged_recording_id(self, entries: Sequence[RecordingLogEntry]) -> int | None:
         """The log's recording by the terms of the recording log."""

@@ -20,7 +20,6 @@ from container.files.recording_log import (
     CONSENSUS_MODULE_SERVICE_ID,
     ENTRY_TYPE_NAMES,
     RecordingLogEntry,
-    read_recording_log,
 )
 from container.recordings.arrow import arrow_type, as_times, import_pyarrow
 from container.recordings.commit import end_texts, name_of
@@ -766,6 +765,7 @@ def _known(value: int) -> int | None:
 
 
 def _recordings(partition: Partition) -> Iterator[dict[str, Any]]:
+    partition.member.shipped()
     for descriptor in read_catalog(partition.member.archive):
         row = {name: getattr(descriptor, name) for name in RecordingDescriptor.__slots__}
         row["stop_timestamp"] = _known(descriptor.stop_timestamp)
@@ -774,11 +774,12 @@ def _recordings(partition: Partition) -> Iterator[dict[str, Any]]:
 
 
 def _log_entries(partition: Partition) -> Iterator[dict[str, Any]]:
-    cluster = partition.member.cluster
-    if cluster is None:
+    member = partition.member
+    if member.cluster_dir is None:
         return
+    member.shipped()
     try:
-        for entry in read_recording_log(cluster):
+        for entry in member.logged_entries():
             yield {
                 **{name: getattr(entry, name) for name in RecordingLogEntry.__slots__},
                 "log_position": _known(entry.log_position),

@@ -40,6 +40,7 @@ _POINT_LENGTH = 4096
 # Reading on in a segment fetches more each time; what is fetched for nothing is at most some times what was read.
 _WINDOW_MIN, _WINDOW_MAX, _WINDOW_FACTOR = 64 * 1024, 8 * 1024 * 1024, 4
 _AHEAD_MIN = 1024 * 1024
+_KEPT_LENGTH_MAX, _KEPT_MAX = _WINDOW_MIN + 4096, 256
 _THREADS_MAX = 16
 _DIRECTORIES_MAX = 256
 _SEGMENT_NAME = re.compile(r"([0-9]{1,19})-([0-9]{1,19})\.rec", re.ASCII)
@@ -185,13 +186,15 @@ class Part(NamedTuple):
     length: int
     path: str
     """Relative to the directory."""
+    state: object
+    """What changes when the object is written again; ``None`` where nothing says it."""
 
 
 class StoredDirectory(RemoteDirectory):
     """A directory at a URL: an archive's, a cluster's, or a place to which a member was shipped, which is both.
 
-    It knows what it saw when it looked last, and looks again when it is asked for the files' names, for a small file,
-    or for bytes of a segment that were not there then.
+    It knows what it saw when it looked last. Where a member was shipped that is a manifest, and all that is asked for
+    is of this one. It looks again by itself for bytes of a segment that were not there then.
     """
 
     def __init__(self, url: str, storage: StorageOptions | None) -> None:
@@ -207,7 +210,9 @@ class StoredDirectory(RemoteDirectory):
         self._ends: dict[tuple[int, int], int] = {}
         self._manifest: ShippedManifest | None = None
         self._manifest_number = -1
-        self._contents: dict[str, tuple[StoredFile, bytes]] = {}
+        #: Small files of the manifest, and small ranges of segment files, that were fetched.
+        self._contents: dict[str, bytes] = {}
+        self._ranges: dict[tuple[object, ...], bytes] = {}
 
     def __str__(self) -> str:
         """Its URL."""
@@ -234,7 +239,7 @@ class StoredDirectory(RemoteDirectory):
             if MANIFEST_DIRECTORY not in directories or not self._look_for_manifest():
                 self._files, self._directory_names = files, directories
                 self._segments = {
-                    key: (Part(0, file.length, name),)
+                    key: (Part(0, file.length, name, file.state),)
                     for name, file in files.items()
                     if (key := _segment_key(name)) is not None
                 }
@@ -257,6 +262,7 @@ class StoredDirectory(RemoteDirectory):
                     raise
                 continue  # A newer one has taken its place.
             self._take(number, parse_manifest(content, f"{self.url}/{path}"))
+            return True
         return True
 
     def _take(self, number: int, manifest: ShippedManifest) -> None:
@@ -267,9 +273,11 @@ class StoredDirectory(RemoteDirectory):
             if piece.recording_id == manifest.recording_id:
                 base = first + (base - first) // manifest.segment_length * manifest.segment_length
             key = piece.recording_id, base
-            segments[key] = (*segments.get(key, ()), Part(piece.position - base, piece.length, piece.path))
+            part = Part(piece.position - base, piece.length, piece.path, piece.sha256)
+            segments[key] = (*segments.get(key, ()), part)
         self._manifest, self._manifest_number, self._segments = manifest, number, segments
         self._ends.clear()
+        self._contents.clear()
 
     def _list(self, path: str) -> tuple[dict[str, StoredFile], list[str]]:
         """The files right below a path of the directory, and the names of the directories."""
@@ -300,9 +308,10 @@ class StoredDirectory(RemoteDirectory):
         return self._manifest
 
     def names(self) -> list[str]:
-        """Return the names of the files that are there now, segment files as an archive names them."""
-        manifest = self.look()
+        """Return the names of the files that are there, segment files as an archive names them."""
+        manifest = self.manifest
         if manifest is None:
+            self.look()
             return list(self._files)
         return [segment_file_name(*key) for key in self._segments] + [
             one.path.rpartition("/")[2] for one in manifest.metadata
@@ -319,46 +328,47 @@ class StoredDirectory(RemoteDirectory):
         return None if found is None else found.state
 
     def content(self, name: str) -> bytes:
-        """Return all bytes of a small file as it is now."""
+        """Return all bytes of a small file."""
+        missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.url}/{name}")
         for is_last in (False, True):
-            manifest = self.look()
-            found = self._files.get(name)
-            path, digest = name, None
-            if manifest is not None:
-                shipped = manifest.metadata_object(name)
-                found = None if shipped is None else StoredFile(shipped.length, (shipped.sha256,))
-                if shipped is not None:
-                    path, digest = shipped.path, shipped.sha256
-            if found is None:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.url}/{name}")
-            known = self._contents.get(name)
-            if known is not None and known[0] == found and found.state is not None:
-                return known[1]
+            manifest = self.manifest
+            shipped = None if manifest is None else manifest.metadata_object(name)
+            if manifest is None:
+                try:
+                    return self._whole(name, None, _FILE_LENGTH_MAX)
+                except FileNotFoundError:
+                    raise missing from None
+            if shipped is None:
+                raise missing
+            if shipped.path in self._contents:
+                return self._contents[shipped.path]
             try:
-                content = self._whole(path, found.length, _FILE_LENGTH_MAX)
+                content = self._whole(shipped.path, shipped.length, _FILE_LENGTH_MAX)
             except FileNotFoundError:
                 if is_last:
                     raise
+                self.look()  # A newer manifest names another one.
                 continue
-            if digest is not None and hashlib.sha256(content).hexdigest() != digest:
+            if hashlib.sha256(content).hexdigest() != shipped.sha256:
                 raise RecordingUnavailableError(
                     "its SHA-256 is not that of the manifest: the object was changed; ship to an empty place",
-                    file=f"{self.url}/{path}",
+                    file=f"{self.url}/{shipped.path}",
                 )
-            self._contents[name] = found, content
+            self._contents[shipped.path] = content
             return content
-        raise AssertionError("unreachable")
+        raise missing
 
-    def _whole(self, path: str, length: int, length_max: int) -> bytes:
+    def _whole(self, path: str, length: int | None, length_max: int) -> bytes:
+        """All bytes of an object, which are so many where that is known."""
         url = f"{self.url}/{path}"
-        if length > length_max:
-            raise RecordingUnavailableError(f"it has {length} bytes, at most {length_max} are possible", file=url)
+        known = self._files.get(path)
+        listed = length or (0 if known is None else known.length)
+        if listed > length_max:
+            raise RecordingUnavailableError(f"it has {listed} bytes, at most {length_max} are possible", file=url)
         with _unavailable("it cannot be fetched", url):
             content: bytes = self._fs.cat_file(f"{self._root}/{path}")
-        if len(content) != length:
-            raise RecordingUnavailableError(
-                f"{length} bytes were listed and {len(content)} came: it was written meanwhile; read again", file=url
-            )
+        if length is not None and len(content) != length:
+            raise RecordingUnavailableError(f"it has {length} bytes, and {len(content)} came: read again", file=url)
         return content
 
     def parts(self, recording_id: int, segment_position: int, end: int = 0) -> tuple[Part, ...]:
@@ -390,22 +400,36 @@ class StoredDirectory(RemoteDirectory):
                 name = segment_file_name(recording_id, segment_position)
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.url}/{name}")
             try:
-                return b"".join(self._ranges(parts, offset, offset + length))
+                return b"".join(self._bytes_of(parts, offset, offset + length))
             except FileNotFoundError as error:
                 if is_last:
                     raise RecordingUnavailableError(
-                        "the object has gone since the directory was listed", file=str(error.filename or self.url)
+                        "it was there when the directory was listed, and has gone", file=error.filename
                     ) from error
                 self.look()  # Another object may hold these bytes by now.
         raise AssertionError("unreachable")
 
-    def _ranges(self, parts: Sequence[Part], begin: int, end: int) -> Iterator[bytes]:
+    def _bytes_of(self, parts: Sequence[Part], begin: int, end: int) -> Iterator[bytes]:
         for part in parts:
             first, last = max(begin, part.offset), min(end, part.offset + part.length)
             if first < last:
-                yield self._range(part.path, first - part.offset, last - part.offset)
+                yield self._range(part, first - part.offset, last - part.offset)
 
-    def _range(self, path: str, begin: int, end: int) -> bytes:
+    def _range(self, part: Part, begin: int, end: int) -> bytes:
+        """Bytes of an object. Small ranges are kept: each look asks for the same begins of terms and files."""
+        is_small = part.state is not None and end - begin <= _KEPT_LENGTH_MAX
+        key = part.path, part.state, begin, end
+        if is_small and (known := self._ranges.get(key)) is not None:
+            return known
+        content = self._fetch(part.path, begin, end)
+        if is_small:
+            with self._lock:
+                if len(self._ranges) >= _KEPT_MAX:
+                    del self._ranges[next(iter(self._ranges))]
+                self._ranges[key] = content
+        return content
+
+    def _fetch(self, path: str, begin: int, end: int) -> bytes:
         url = f"{self.url}/{path}"
         with _unavailable(f"bytes {begin} to {end} cannot be fetched", url):
             try:
@@ -531,7 +555,12 @@ class _ReadAhead(SegmentReader):
         return content
 
     def _fetch(self, segment_position: int, offset: int, length: int) -> bytes:
-        return self._directory.read_segment(self._recording_id, segment_position, offset, length)
+        try:
+            return self._directory.read_segment(self._recording_id, segment_position, offset, length)
+        except FileNotFoundError as error:
+            raise RecordingUnavailableError(
+                "it was there when the directory was listed, and has gone", file=error.filename
+            ) from error
 
 
 def read_segment(

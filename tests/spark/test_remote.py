@@ -1,0 +1,91 @@
+"""Members at s3:// whose local directories are gone: the tests of the source, of its bounds and of streams once more.
+
+Each runs over a copy of a member's directories and over a place to which the member was shipped.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from tests.object_store import ObjectStore, write_place
+from tests.spark.test_bounds import (
+    test_a_batch_of_a_stream_has_at_most_so_many_rows as a_batch_of_a_stream_has_at_most_so_many_rows,
+)
+from tests.spark.test_bounds import (
+    test_a_stream_begins_where_the_options_say,
+    test_positions_bound_a_batch,
+    test_times_leave_whole_files_unread_and_lose_no_row,
+    write_days,
+)
+from tests.spark.test_source import (
+    test_a_decoder_gives_typed_columns_and_rows_for_what_does_not_decode,
+    test_a_query_with_filters_gives_what_it_gives_without_push_down,
+    test_columns_and_batches_are_as_the_options_say,
+    test_filters_leave_partitions_and_rows_unread,
+    test_messages_are_rows_with_the_fields_of_the_log,
+    test_queries_of_one_dataframe_do_not_share_their_filters,
+)
+from tests.spark.test_stream import (
+    test_a_stream_is_counted_in_windows_of_event_time,
+    test_limited_batches_end_at_buffer_terms_and_reach_the_end,
+)
+from tests.spark.test_stream import (
+    test_any_offsets_give_each_row_once as any_offsets_give_each_row_once,
+)
+from tests.spark.written_members import WrittenMember, write_history
+
+__all__ = [
+    "test_a_decoder_gives_typed_columns_and_rows_for_what_does_not_decode",
+    "test_a_query_with_filters_gives_what_it_gives_without_push_down",
+    "test_a_stream_begins_where_the_options_say",
+    "test_a_stream_is_counted_in_windows_of_event_time",
+    "test_columns_and_batches_are_as_the_options_say",
+    "test_filters_leave_partitions_and_rows_unread",
+    "test_limited_batches_end_at_buffer_terms_and_reach_the_end",
+    "test_messages_are_rows_with_the_fields_of_the_log",
+    "test_positions_bound_a_batch",
+    "test_queries_of_one_dataframe_do_not_share_their_filters",
+    "test_times_leave_whole_files_unread_and_lose_no_row",
+]
+
+
+def moved(written: WrittenMember, store: ObjectStore, kind: str) -> WrittenMember:
+    """The member at a URL; its directory is no more."""
+    if kind == "shipped":
+        url = store.place()
+        write_place(store, written.base_dir, url)
+        written = replace(written, url=url, storage=store.storage, shipped_id=2)
+    else:
+        written = replace(written, url=store.copy(written.base_dir), storage=store.storage)
+    shutil.rmtree(written.base_dir)
+    return written
+
+
+@pytest.fixture(scope="module", params=["copied", "shipped"])
+def member(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, object_store: ObjectStore
+) -> WrittenMember:
+    """The member of all tests, in the object store alone."""
+    return moved(write_history(tmp_path_factory.mktemp("member")), object_store, request.param)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", ["messages", "timers", "session_messages", "frames"])
+def test_batches_of_few_rows_give_each_row_once(member: WrittenMember, view: str) -> None:
+    a_batch_of_a_stream_has_at_most_so_many_rows(member, view)
+
+
+@pytest.mark.slow
+def test_any_offsets_give_each_row_of_a_remote_log_once(member: WrittenMember) -> None:
+    any_offsets_give_each_row_once(member)
+
+
+@pytest.fixture(scope="module", params=["copied", "shipped"])
+def days(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, object_store: ObjectStore
+) -> WrittenMember:
+    """A log of twelve hours, in the object store alone."""
+    return moved(write_days(tmp_path_factory.mktemp("days") / "member"), object_store, request.param)
