@@ -684,24 +684,26 @@ cdef class FrameReader:
         return count
 
     cdef bint _has_remote(self, int64_t segment_position) noexcept with gil:
+        cdef bint is_there = False
         self._remote_error = None
         try:
-            return self._remote.has(segment_position)
+            is_there = self._remote.has(segment_position)
         except BaseException as error:
             self._keep_error(error)
-            return False
+        return is_there
 
     cdef Py_ssize_t _read_remote(self, uint8_t* target, int64_t length, int64_t offset) noexcept with gil:
         cdef bytes content
+        cdef Py_ssize_t count = -1
         try:
             content = self._remote.read(self._file_position, offset, length)
             if len(content) > length:
                 raise ValueError(f"{len(content)} bytes came, {length} were asked for")
             memcpy(target, PyBytes_AS_STRING(content), <size_t> len(content))
-            return len(content)
+            count = len(content)
         except BaseException as error:
             self._keep_error(error)
-            return -1
+        return count
 
     cdef object _keep_error(self, object error):
         """Keep what reading raised for :meth:`failure_error`; an interrupt is raised again where Python looks for one.
