@@ -5,12 +5,17 @@ Each runs over a copy of a member's directories and over a place to which the me
 
 from __future__ import annotations
 
+import json
 import shutil
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from container.testing.process import Process
 from tests.object_store import ObjectStore, write_place
+from tests.spark.conftest import LIMIT_S
 from tests.spark.test_bounds import (
     test_a_batch_of_a_stream_has_at_most_so_many_rows as a_batch_of_a_stream_has_at_most_so_many_rows,
 )
@@ -28,6 +33,7 @@ from tests.spark.test_source import (
     test_messages_are_rows_with_the_fields_of_the_log,
     test_queries_of_one_dataframe_do_not_share_their_filters,
 )
+from tests.spark.test_standalone import PYTHON_PATH, StandaloneCluster, cluster
 from tests.spark.test_stream import (
     test_a_stream_is_counted_in_windows_of_event_time,
     test_limited_batches_end_at_buffer_terms_and_reach_the_end,
@@ -38,6 +44,7 @@ from tests.spark.test_stream import (
 from tests.spark.written_members import WrittenMember, write_history
 
 __all__ = [
+    "cluster",
     "test_a_decoder_gives_typed_columns_and_rows_for_what_does_not_decode",
     "test_a_query_with_filters_gives_what_it_gives_without_push_down",
     "test_a_stream_begins_where_the_options_say",
@@ -81,6 +88,23 @@ def test_batches_of_few_rows_give_each_row_once(member: WrittenMember, view: str
 @pytest.mark.slow
 def test_any_offsets_give_each_row_of_a_remote_log_once(member: WrittenMember) -> None:
     any_offsets_give_each_row_once(member)
+
+
+@pytest.mark.slow
+def test_two_workers_that_do_not_see_the_disk_read_what_was_shipped(
+    cluster: StandaloneCluster, member: WrittenMember, tmp_path: Path
+) -> None:
+    assert not member.base_dir.exists()
+    assert member.storage is not None
+    command = [sys.executable, "-m", "tests.spark.remote_program", cluster.url, member.path, member.storage.text]
+    with Process("program", command, directory=tmp_path, environment={"PYTHONPATH": PYTHON_PATH}) as program:
+        assert program.start().wait(LIMIT_S / 2) == 0, program.tail()
+        found = json.loads(program.output())
+    assert found["directories"] == [str(work_dir) for work_dir in cluster.work_dirs], "both workers had a part in it"
+    assert [tuple(row) for row in found["rows"]] == [
+        (message["log_position"], message["template_id"]) for message in member.messages
+    ]
+    assert found["snapshots"] == 21
 
 
 @pytest.fixture(scope="module", params=["copied", "shipped"])

@@ -32,7 +32,8 @@ def pipeline_parser(make: Callable[..., argparse.ArgumentParser], program: str) 
     parser = make(
         prog=program,
         description="Pipelines over what clusters recorded, on Spark. A PATH is the directory of a member (with its "
-        "cluster and archive directories below), its cluster directory, or its archive directory.",
+        "cluster and archive directories below), its cluster directory, its archive directory, or a place to which it "
+        "was shipped; it may be a URL such as s3://bucket/member-0, and a pattern.",
     )
     parser.add_argument("--master", metavar="URL", help="Spark's master, such as spark://host:7077 (default: local[*])")
     parser.add_argument(
