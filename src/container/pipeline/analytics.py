@@ -18,7 +18,7 @@ from container.pipeline.rows import read_view
 from container.recordings.commit import all_end_texts
 from container.recordings.member import STRICT
 from container.spark.options import SourceOptions
-from container.spark.source import open_source_members
+from container.spark.source import furthest_log
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,9 +67,8 @@ def analyse(spark: SparkSession, options: SourceOptions) -> Analytics:
     Raises:
         RecordingError: the member has no log that can be found.
     """
-    committed, member = max(
-        ((one.log_range().committed_position, one) for one in open_source_members(options)), key=lambda pair: pair[0]
-    )
+    log = furthest_log(options)
+    member, committed = log.member, log.committed_position
     for text in all_end_texts([member], options.mode):
         _log.warning("%s", text)
     options = structs.replace(

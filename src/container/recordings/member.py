@@ -139,6 +139,9 @@ class Member:
     storage: StorageOptions | None = None
     """What the file systems of URLs are given."""
 
+    is_missing: bool = False
+    """Whether nothing was found under ``path``: it has no log, and still counts for the majority."""
+
     @property
     def archive(self) -> Directory:
         """What opens the files of its archive, here."""
