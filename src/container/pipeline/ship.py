@@ -6,10 +6,10 @@ the next number, and fails to be where another shipper was faster: it is the one
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +22,7 @@ from msgspec import structs
 from container.common.regular_files import open_regular, read_at, read_regular
 from container.errors import ConfigurationError, ContainerError, RecordingError, RecordingUnavailableError
 from container.files.catalog import NULL_POSITION, RecordingDescriptor, read_catalog
+from container.files.directories import RemoteDirectory, SegmentReader
 from container.files.names import CATALOG_NAME, RECORDING_LOG_NAME
 from container.files.open_errors import unreadable
 from container.files.recording_log import RecordingLogEntry, read_recording_log
@@ -39,7 +40,6 @@ from container.pipeline.ship_plan import (
     orphans,
     plan_copies,
 )
-from container.recordings import live
 from container.recordings.cluster_time import known_time_unit
 from container.recordings.commit import KNOWN
 from container.recordings.identity import log_identity
@@ -211,16 +211,15 @@ class Shipper:
             files[RECORDING_LOG_NAME] = _read(Path(member.cluster_dir, RECORDING_LOG_NAME))
         files[CATALOG_NAME] = _read(archive_dir / CATALOG_NAME)
         contents = {name: content for name, content in files.items() if content is not None}
-        entries, recordings = _parse(contents)
+        entries, recordings = _parse(member.path, contents)
         descriptor = recordings.get(log.descriptor.recording_id)
         if descriptor is None or descriptor.start_timestamp != log.descriptor.start_timestamp:
             raise _Changed(f"the catalog of {member.path} lost its log while it was read")
         names = file_names(archive_dir)
-        mark = None if member.cluster_dir is None else live.read_cluster_mark(Path(member.cluster_dir))
         wanted = sorted({entry.recording_id for entry in entries if entry.is_valid_snapshot})
         by_recording = _names_by_recording(names, {descriptor.recording_id, *wanted})
         facts = SourceFacts(
-            cluster_id=None if mark is None else mark.cluster_id,
+            cluster_id=member.cluster_id(),
             member_id=member.member_id,
             time_unit=known_time_unit(member),
             descriptor=descriptor,
@@ -446,7 +445,8 @@ def check_place(place: Place, report: Callable[[str], None] = lambda line: None)
             raise ConfigurationError(f"{place.name} has no manifest: nothing was shipped there")
         path = manifest_path(number)
         manifest = parse_manifest(place.content(path, MANIFEST_LENGTH_MAX) or b"", f"{place.name}/{path}")
-        faults, next_s = [], time.monotonic() + 10
+        faults: list[str] = []
+        next_s = time.monotonic() + 10
         every = [*manifest.metadata, *manifest.log, *manifest.snapshots]
         for index, one in enumerate(every):
             if time.monotonic() > next_s:
@@ -483,13 +483,33 @@ def _read(path: Path) -> bytes | None:
         raise unreadable("the file", path, error) from error
 
 
-def _parse(contents: Mapping[str, bytes]) -> tuple[list[RecordingLogEntry], dict[int, RecordingDescriptor]]:
-    """The entries of a recording log and the recordings of a catalog, from the very bytes that are copied."""
-    with tempfile.TemporaryDirectory(prefix="aeron-ship-") as directory:
-        for name, content in contents.items():
-            Path(directory, name).write_bytes(content)
-        entries = list(read_recording_log(directory)) if RECORDING_LOG_NAME in contents else []
-        return entries, {found.recording_id: found for found in read_catalog(directory)}
+class _Contents(RemoteDirectory):
+    """The very bytes that are copied, as the directory that they are of."""
+
+    def __init__(self, name: str, contents: Mapping[str, bytes]) -> None:
+        self._name = name
+        self._contents = contents
+
+    def __str__(self) -> str:
+        return self._name
+
+    def content(self, name: str) -> bytes:
+        if name not in self._contents:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self._name}/{name}")
+        return self._contents[name]
+
+    def names(self) -> list[str]:
+        return list(self._contents)
+
+    def segment_reader(self, recording_id: int) -> SegmentReader:
+        raise NotImplementedError("these are small files only")
+
+
+def _parse(name: str, contents: Mapping[str, bytes]) -> tuple[list[RecordingLogEntry], dict[int, RecordingDescriptor]]:
+    """The entries of a recording log and the recordings of a catalog."""
+    directory = _Contents(name, contents)
+    entries = list(read_recording_log(directory)) if RECORDING_LOG_NAME in contents else []
+    return entries, {found.recording_id: found for found in read_catalog(directory)}
 
 
 def _names_by_recording(names: Iterable[str], recording_ids: Iterable[int]) -> dict[int, list[str]]:

@@ -22,7 +22,18 @@ BLOCK_LENGTH = 16 * 1024 * 1024
 _TEMPORARY = ".part-"
 _FINAL_ERRNOS = frozenset(
     getattr(errno, name)
-    for name in "ENOSPC EDQUOT EFBIG EROFS EACCES EPERM ENAMETOOLONG ENOTDIR EISDIR ENOTEMPTY".split()
+    for name in [
+        "ENOSPC",
+        "EDQUOT",
+        "EFBIG",
+        "EROFS",
+        "EACCES",
+        "EPERM",
+        "ENAMETOOLONG",
+        "ENOTDIR",
+        "EISDIR",
+        "ENOTEMPTY",
+    ]
 )
 _PASSING_CLASSES = frozenset(["HTTPClientError", "ConnectionError", "ClientConnectionError", "IncompleteReadError"])
 
