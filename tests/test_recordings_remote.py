@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.recordings import (
@@ -26,7 +28,8 @@ from container.recordings import (
 )
 from container.recordings import remote as remote_module
 from container.recordings.cluster_time import time_unit
-from container.recordings.shipped import manifest_path
+from container.recordings.shipped import ShippedObject, encode_manifest, manifest_path
+from container.testing.recordings import write_catalog
 from tests.object_store import ObjectStore, write_place
 from tests.recordings_world import SEGMENT_LENGTH
 from tests.spark.written_members import BEGIN_MS, History, WrittenMember, write_history
@@ -74,6 +77,13 @@ def test_a_place_on_a_disk_that_all_hosts_see_is_read_like_one_in_an_object_stor
     assert rows(tmp_path / "place") == rows(f"file://{tmp_path}/place") == rows(written.base_dir)
     assert open_member(tmp_path / "place").member_id == 2
     assert open_member(tmp_path / "place").cluster_id() == 7
+    partitions = plan(open_member(tmp_path / "place"), "messages")
+    (tmp_path / "place").rename(tmp_path / "unmounted")
+    for partition in partitions:
+        with pytest.raises(
+            RecordingUnavailableError, match=r"/place: host \S+ does not see this directory of member 2"
+        ):
+            list(read_partition(partition))
 
 
 def test_a_pattern_stands_for_the_members_that_match(
@@ -247,6 +257,28 @@ def test_what_was_not_shipped_is_not_there_and_what_was_changed_is_refused(
     object_store.write(f"{url}/{manifest_path(3)}", b"{}")
     with pytest.raises(RecordingError, match=r"shipped/0+3\.json: it is no manifest of a shipped place"):
         open_member(url, storage_options=options)
+
+
+def test_a_place_keeps_what_its_member_has_purged_and_lacks_what_only_its_catalog_has(
+    written: WrittenMember, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    purged = WrittenMember(Path(shutil.copytree(written.base_dir, tmp_path / "purged")))
+    log, *others = open_member(purged.base_dir).recordings()
+    url, options = object_store.place(), object_store.options
+    before = write_place(object_store, purged.base_dir, url)
+    (purged.archive_dir / "0-0.rec").unlink()
+    write_catalog(purged.archive_dir, [replace(log, start_position=SEGMENT_LENGTH), *others])
+    after = write_place(object_store, purged.base_dir, object_store.place())
+    assert after.start_position == SEGMENT_LENGTH
+    catalog = purged.archive_dir.joinpath("archive.catalog").read_bytes()
+    path = "metadata/00000000000000000002-1/archive.catalog"
+    copy = ShippedObject(path=path, length=len(catalog), sha256=hashlib.sha256(catalog).hexdigest())
+    object_store.write(f"{url}/{path}", catalog)
+    newer = structs.replace(before, metadata=[copy, *before.metadata[1:]], snapshots=before.snapshots[:-1])
+    object_store.write(f"{url}/{manifest_path(2)}", encode_manifest(newer))
+    assert rows(url, storage_options=options) == rows(written.base_dir)
+    entries = [row for row in rows(url, "snapshots", storage_options=options) if row["item"] == "ENTRY"]
+    assert [row["is_complete"] for row in entries] == [True, True, True, False]
 
 
 def test_a_copy_that_goes_on_is_listed_at_each_look(tmp_path: Path, object_store: ObjectStore) -> None:

@@ -181,7 +181,7 @@ class Member:
     def recordings(self, mode: str = STRICT) -> list[RecordingDescriptor]:
         """Return the valid recordings of the archive's catalog; in mode permissive those before any damage.
 
-        Where a member was shipped the log begins and ends as far as it was shipped.
+        Where a member was shipped, those that were, and the log begins and ends as it does there.
 
         Raises:
             RecordingError: there is no catalog, it cannot be read, its version is unknown, or it is damaged.
@@ -192,10 +192,13 @@ class Member:
         found = _collect(read_catalog(self.archive), mode)
         if shipped is None:
             return found
+        # The copy of the catalog may be newer than the copies of recordings.
         start, end = shipped.start_position, shipped.end_position
+        snapshots = {piece.recording_id for piece in shipped.snapshots}
         return [
             replace(one, start_position=start, stop_position=end) if one.recording_id == shipped.recording_id else one
             for one in found
+            if one.recording_id == shipped.recording_id or one.recording_id in snapshots
         ]
 
     def recording_log(self, mode: str = STRICT) -> list[RecordingLogEntry]:

@@ -38,7 +38,7 @@ from container.recordings.member import (
 )
 from container.recordings.message_reader import MessageReader
 from container.recordings.recording_ends import RecordingEnds
-from container.recordings.remote import StoredDirectory, in_parallel
+from container.recordings.remote import StoredDirectory, in_parallel, is_url, local_path
 from container.recordings.snapshot_decoder import COLUMNS as SNAPSHOT_COLUMNS
 from container.recordings.snapshot_decoder import SnapshotDecoder
 from container.recordings.views import EVENT_TIME, LOG_VIEWS, MEMBER_ID, Column, columns_of, schema_of, view_of
@@ -365,12 +365,13 @@ def read_partition(
 def _check_sight(partition: Partition) -> None:
     """Raise RecordingUnavailableError on a host that does not see the local directories that the plan was made of."""
     member = partition.member
-    for directory in (member.archive, member.cluster):
-        if partition.failure is None and isinstance(directory, Path) and not _is_seen(directory):
+    for name in (member.archive_dir, member.cluster_dir):
+        directory = None if name is None else local_path(name) if is_url(name) else name
+        if partition.failure is None and directory is not None and not _is_seen(Path(directory)):
             raise RecordingUnavailableError(
                 f"host {socket.gethostname()} does not see this directory of {name_of(member)}: mount it there under "
                 "the same path, or ship the member to a place that all hosts see: aeron-cluster pipeline ship",
-                file=str(directory),
+                file=directory,
             )
 
 
