@@ -83,7 +83,7 @@ def running_object_store() -> Iterator[ObjectStore]:
 
 
 def write_place(
-    store: ObjectStore, base_dir: Path, url: str, *, number: int = 1, end: int | None = None, cluster_id: int = 7
+    store: ObjectStore, base_dir: Path, url: str, *, number: int = 1, end: int | None = None, member_id: int = 2
 ) -> ShippedManifest:
     """Write what a member has, up to a log position, as the objects of a shipped place, with a manifest."""
     member = open_member(base_dir)
@@ -122,8 +122,8 @@ def write_place(
     places = [archive / CATALOG_NAME, Path(member.cluster_dir or "", RECORDING_LOG_NAME)]
     identity = log_identity(archive, descriptor)
     manifest = ShippedManifest(
-        cluster_id=cluster_id,
-        member_id=2,
+        cluster_id=7,
+        member_id=member_id,
         time_unit=time_unit(member),
         recording_id=descriptor.recording_id,
         recording=identity.recording,

@@ -12,7 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from container.pipeline.audit import audit
+from container.pipeline.ingest import ingest, read_table
+from container.spark.offsets import end_positions
+from container.spark.options import SourceOptions
 from container.testing.process import Process
 from tests.object_store import ObjectStore, write_place
 from tests.spark.conftest import LIMIT_S
@@ -35,6 +41,7 @@ from tests.spark.test_source import (
 )
 from tests.spark.test_standalone import PYTHON_PATH, StandaloneCluster, cluster
 from tests.spark.test_stream import (
+    stream,
     test_a_stream_is_counted_in_windows_of_event_time,
     test_limited_batches_end_at_buffer_terms_and_reach_the_end,
 )
@@ -105,6 +112,41 @@ def test_two_workers_that_do_not_see_the_disk_read_what_was_shipped(
         (message["log_position"], message["template_id"]) for message in member.messages
     ]
     assert found["snapshots"] == 21
+
+
+def test_a_stream_goes_on_with_each_manifest(tmp_path: Path, object_store: ObjectStore) -> None:
+    written = write_history(tmp_path / "member")
+    every = [message["log_position"] for message in written.messages]
+    shipped = replace(written, url=object_store.place(), storage=object_store.storage, shipped_id=2)
+    url, found = shipped.path, list[int]()
+    write_place(object_store, written.base_dir, url, end=every[10])
+    source = stream(shipped)
+    offset = source.initialOffset()
+    for number, end in enumerate([every[10], every[400], every[401], every[-1]], 1):
+        write_place(object_store, written.base_dir, url, number=number, end=end)
+        latest = source.latestOffset(offset, ReadAllAvailable())
+        assert end_positions(latest) == {"2": end}
+        batches = [batch for part in source.partitions(offset, latest) for batch in source.read(part)]
+        found += [row["log_position"] for batch in batches for row in batch.to_pylist()]
+        assert found == [position for position in every if position <= end]
+        offset = latest
+
+
+@pytest.mark.slow
+def test_an_audit_and_an_ingest_read_members_at_urls(
+    spark: SparkSession, tmp_path: Path, object_store: ObjectStore
+) -> None:
+    written = write_history(tmp_path / "member")
+    places = [object_store.place() for _ in range(2)]
+    for number, place in enumerate(places):
+        write_place(object_store, written.base_dir, place, member_id=number)
+    options = SourceOptions(tuple(places), storage=object_store.storage)
+    shutil.rmtree(written.base_dir)
+    report = audit(spark, options)
+    assert report.verdict == "pass", report
+    manifest = ingest(spark, options, tmp_path / "table")
+    assert (manifest.cluster, manifest.row_count) == ("7", len(written.messages))
+    assert read_table(spark, tmp_path / "table").count() == len(written.messages)
 
 
 @pytest.fixture(scope="module", params=["copied", "shipped"])
