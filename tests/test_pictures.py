@@ -149,6 +149,12 @@ def test_an_axis_without_length_is_drawn(end: int) -> None:
         assert "Messages per second" in texts(parsed(picture, width))
 
 
+def test_the_picture_of_the_documents_is_as_one_is_drawn_today() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "timeline.svg").read_text(encoding="utf-8")
+    assert COLOURS + PICTURE_STYLE in text, "copy timeline.svg of a run of the pipeline demo to docs/"
+    assert {"Member 2", "term 1", "Round trip (ms)"} <= set(texts(ElementTree.fromstring(text)))
+
+
 def test_a_file_of_its_own_has_the_style_of_both_schemes() -> None:
     text = standalone(sample())
     assert COLOURS in text

@@ -17,7 +17,7 @@ from container.recordings import open_member
 from container.spark.options import SourceOptions
 from container.testing.recordings import write_catalog
 from tests.recordings_world import SEGMENT_LENGTH
-from tests.spark.written_members import WrittenMember
+from tests.spark.written_members import History, WrittenMember
 
 
 def test_tables_have_what_the_log_has(spark: SparkSession, member: WrittenMember, tmp_path: Path) -> None:
@@ -115,3 +115,17 @@ def test_sessions_of_a_purged_part_of_the_log_are_open_where_it_begins(
     bins = found.timeline.orderBy("begin").collect()
     assert [one.open_sessions for one in (bins[0], bins[-1])] == [3, 1]
     assert found.per_minute.collect()[0].open_sessions == 1
+
+
+def test_logs_of_one_message_and_of_none_have_a_report(spark: SparkSession, tmp_path: Path) -> None:
+    one, none = (History(tmp_path / name) for name in ("one", "none"))
+    one.begin_term(leader_member_id=2)
+    found = analyse(spark, SourceOptions((str(one.finish().base_dir),)))
+    page = write_analytics(found, tmp_path / "one-out").read_text()
+    assert "1 term, led by member 2: the leader did not change." in page
+    (only,) = found.timeline.collect()
+    assert (only.end - only.begin, only.leadership_changes) == (timedelta(seconds=1), 1)
+    found = analyse(spark, SourceOptions((str(none.finish(is_closed=False).base_dir),)))
+    page = write_analytics(found, tmp_path / "none-out").read_text()
+    assert "The log has no message with a time." in page
+    assert "<svg" not in page

@@ -159,6 +159,7 @@ class Picture(NamedTuple):
 _LEFT, _RIGHT = 52, 22
 _LANE, _CHART, _LINE = 38, 92, 18
 _BAR_TOP, _BAR = 19, 14
+_MARGIN = 12
 _CHARACTER = 6.9
 """Pixels that a character of a label takes: a little more than most fonts need."""
 _numbers = count(1)
@@ -206,10 +207,12 @@ class _Drawing:
         self._ticks()
         if len(picture.lanes) > len(lanes):
             self._text(0, f"{len(picture.lanes) - len(lanes):,} more lanes are not shown", "note")
+        margin = _MARGIN if style else 0  # a page has one of its own
+        box = f"{-margin} {-margin} {self._width + 2 * margin} {math.ceil(self._y) + 2 * margin}"
         names = f"picture-{number}-title picture-{number}-text"
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" role="img" aria-labelledby="{names}" '
-            f'viewBox="0 0 {self._width} {math.ceil(self._y)}">'
+            f'viewBox="{box}">'
             f'<title id="picture-{number}-title">{_escaped(picture.title)}</title>'
             f'<desc id="picture-{number}-text">{_escaped(picture.description)}</desc>'
             + (f"<style>{style}</style>" if style else "")

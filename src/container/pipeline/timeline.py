@@ -43,12 +43,11 @@ KINDS = {
 """What is counted, and the condition for each, over the view ``messages``."""
 BIN_COUNT = 120
 """How many intervals a timeline has, at most one more."""
-GAP_COUNT = 12
-"""How many of the longest gaps a picture shows."""
 PLACE_COUNT = 2_000
 """How many terms, snapshots and damaged places a picture has at most; a note says how many there are beyond."""
 
 
+_SECOND = 1_000_000
 _TABLE_NAMES = (
     "begin (UTC)",
     "client messages",
@@ -112,7 +111,9 @@ def timeline(rows: DataFrame, terms: DataFrame, open_before: int = 0) -> DataFra
     span = terms.agg(f.max(f.unix_micros("ended")).alias("last"), f.min(f.unix_micros("began")).alias("first"))
     steps = f.array(*(f.lit(step).cast("bigint") for step in TIME_STEPS))
     suiting = f.filter(steps, lambda step: step * BIN_COUNT > f.col("last") - f.col("first"))
-    width = span.select(f.try_element_at(suiting, f.lit(1)).alias("width"))
+    # Of one message, or of several at one time, a rate per second says nothing in a shorter interval.
+    chosen = f.when(f.col("first") == f.col("last"), _SECOND).otherwise(f.try_element_at(suiting, f.lit(1)))
+    width = span.select(chosen.cast("bigint").alias("width"))
     micros = f.unix_micros("time")
     begin = (micros - f.pmod(micros, "width")).alias("begin")
     counts = [f.count_if(f.expr(condition)).alias(name) for name, condition in KINDS.items()]
@@ -259,10 +260,9 @@ def picture_of(
 
 
 def find_gaps(bins: Sequence[Bin]) -> list[Span]:
-    """The longest stretches without a message, of those that are longer than two intervals; in order of time."""
+    """The stretches without a message that are longer than two intervals."""
     width = bins[0].end - bins[0].begin if bins else 0
     found = [(one.last, other.first) for one, other in pairwise(bins) if other.first - one.last > 2 * width]
-    longest = sorted(sorted(found, key=lambda gap: gap[0] - gap[1])[:GAP_COUNT])
     return [
         Span(
             begin,
@@ -270,7 +270,7 @@ def find_gaps(bins: Sequence[Bin]) -> list[Span]:
             duration_text(end - begin),
             f"no message for {duration_text(end - begin)}: {span_text(begin, end)}",
         )
-        for begin, end in longest
+        for begin, end in found
     ]
 
 
@@ -364,7 +364,7 @@ def _bars(terms: Sequence[Term], leader: int | None) -> list[Bar]:
 
 
 def _rates(bins: Sequence[Bin], name: str, width: int) -> list[tuple[float, float, float]]:
-    return [(one.begin, one.end, getattr(one, name) * 1_000_000 / width) for one in bins]
+    return [(one.begin, one.end, getattr(one, name) * _SECOND / width) for one in bins]
 
 
 def _held(bins: Sequence[Bin]) -> list[tuple[float, float, float]]:
@@ -391,10 +391,10 @@ def _activity(bins: Sequence[Bin]) -> str:
     if not micros:
         return f"The log has {_counted(count, 'message')}, at {time_text(bins[0].first)} UTC."
     most = max(bins, key=lambda one: one.client_messages + one.service_messages)
-    rate = (most.client_messages + most.service_messages) * 1_000_000 / width
+    rate = (most.client_messages + most.service_messages) * _SECOND / width
     return (
         f"The log has {_counted(count, 'message')} in {duration_text(micros)}, {begin}: "
-        f"{count * 1_000_000 / micros:,.3g} per second on average, at most {rate:,.3g} over {duration_text(width)}."
+        f"{count * _SECOND / micros:,.3g} per second on average, at most {rate:,.3g} over {duration_text(width)}."
     )
 
 
