@@ -7,16 +7,18 @@ Spark: batches, streams by their readers, replays, and damage. The tests of Spar
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
+from container.errors import RecordingError
 from container.recordings import Member, plan, read_partition
 from container.recordings.commit import end_texts
 from container.replay.execution import plan_replay, replay_segment
-from container.spark.offsets import format_offset, parse_offset
+from container.spark.offsets import end_positions, format_offset, parse_offset
 from container.spark.options import SourceOptions
 from container.spark.source import ClusterStreamReader, arrow_schema, open_source_members, spark_schema
 from tests.histories.world import MemberFiles, WrittenCluster, write_cluster
@@ -65,8 +67,11 @@ def without_nulls(row: Row, *hidden: str) -> Row:
 
 def opened(cluster: WrittenCluster) -> list[Member]:
     """The members, opened together, so that they form a quorum."""
-    options = SourceOptions(tuple(str(member.base_dir) for member in cluster.members))
-    return open_source_members(options)
+    return open_source_members(options_of(cluster))
+
+
+def options_of(cluster: WrittenCluster, member: str = "all") -> SourceOptions:
+    return SourceOptions(tuple(str(one.base_dir) for one in cluster.members), member=member)
 
 
 def batch_rows(member: Member, mode: str = "strict", view: str = "messages") -> list[Row]:
@@ -100,10 +105,9 @@ def check_batch(cluster: WrittenCluster) -> None:
 
 def check_stream(cluster: WrittenCluster, rng: random.Random) -> None:
     """A stream gives each committed message once, with any limit and over restarts."""
-    options = SourceOptions(tuple(str(member.base_dir) for member in cluster.members))
     agree(
         "stream",
-        streamed(options, rng),
+        streamed(options_of(cluster), rng),
         sorted(
             (row["log_position"], files.member_id)
             for files in cluster.members
@@ -131,6 +135,72 @@ def streamed(options: SourceOptions, rng: random.Random) -> list[tuple[int, int]
                     batch.column("log_position").to_pylist(), batch.column("member_id").to_pylist(), strict=True
                 )
         offset = end
+
+
+def check_one_log(cluster: WrittenCluster, rng: random.Random) -> None:
+    """The members as one log: each committed message once, whoever is away, damaged or behind at each step."""
+    expected = {row["log_position"]: row for files in cluster.members for row in plain_rows(files, files.committed)}
+    reached = min(files.start for files in cluster.members)
+    for files in sorted(cluster.members, key=lambda one: one.start):
+        if files.start > reached:
+            return  # No member has what lies between.
+        reached = max(reached, files.committed)
+    options = options_of(cluster, "any")
+    reader = stream_reader(options)
+    offset, found = reader.initialOffset(), list[Row]()
+    while True:
+        if rng.random() < 0.3:
+            reader = stream_reader(options)
+        with _trouble(cluster, rng) as is_quiet:
+            try:
+                end = reader.latestOffset(offset, ReadMaxBytes(rng.choice([500, 5000, 40_000])))
+            except RecordingError:
+                continue
+        if end == offset and is_quiet:
+            break
+        while end != offset:
+            with _trouble(cluster, rng) as is_quiet:
+                try:
+                    batches = [batch for part in reader.partitions(offset, end) for batch in reader.read(part)]
+                except RecordingError:
+                    if is_quiet and [*end_positions(end).values()] > [max(one.recorded for one in cluster.members)]:
+                        return  # Planned while the last frame of a log was damaged: it waits for a log that is longer.
+                    if is_quiet:
+                        raise
+                else:
+                    found += [row for batch in batches for row in batch.to_pylist()]
+                    offset = end
+    rows = [without_nulls(row, *SHOWN) for row in without_times(found)]
+    agree("one log", rows, [expected[position] for position in sorted(expected)])
+
+
+@contextmanager
+def _trouble(cluster: WrittenCluster, rng: random.Random) -> Iterator[bool]:
+    """Members that are away or damaged for a moment, or nothing, which is True."""
+    away = [files for files in cluster.members if rng.random() < 0.3]
+    damaged = [files for files in cluster.members if files.recorded > files.start and rng.random() < 0.3]
+    frames_of = {id(files): rng.choice(plain_frames(files)) for files in damaged}
+    for files in damaged:
+        _swap_length(files, frames_of[id(files)])
+    for files in away:
+        files.base_dir.rename(files.base_dir.with_suffix(".away"))
+    try:
+        yield not away and not damaged
+    finally:
+        for files in away:
+            files.base_dir.with_suffix(".away").rename(files.base_dir)
+        for files in damaged:
+            _swap_length(files, frames_of[id(files)])
+
+
+def _swap_length(files: MemberFiles, frame: Frame) -> None:
+    """Make the length of a frame one that cannot be, or what it was."""
+    segment = frame.position // SEGMENT_LENGTH * SEGMENT_LENGTH
+    with (files.archive_dir / f"{files.recording_id}-{segment}.rec").open("r+b") as file:
+        file.seek(frame.position - segment)
+        length = int.from_bytes(file.read(4), "little", signed=True)
+        file.seek(frame.position - segment)
+        file.write((length ^ 5 << 24).to_bytes(4, "little", signed=True))
 
 
 def stream_reader(options: SourceOptions) -> ClusterStreamReader:
@@ -326,5 +396,6 @@ def run(seed: int, directory: Path) -> None:
     rng = random.Random(seed)
     check_batch(cluster)
     check_stream(cluster, rng)
+    check_one_log(cluster, random.Random(seed))
     check_replay(cluster)
     check_damage(cluster, rng)

@@ -40,7 +40,9 @@ def rows_of(frame: DataFrame) -> list[list[Any]]:
 def stream(spark: SparkSession, options: SourceOptions, directory: Path) -> DataFrame:
     """What a stream into Parquet files has written, from its checkpoint on."""
     rows = (
-        spark.readStream.format(FORMAT).option("max_bytes_per_batch", BYTES_PER_BATCH).load(json.dumps(options.paths))
+        spark.readStream.format(FORMAT)
+        .options(member="all", max_bytes_per_batch=BYTES_PER_BATCH)
+        .load(json.dumps(options.paths))
     )
     writer = rows.writeStream.format("parquet").trigger(availableNow=True)
     query = writer.start(str(directory / "rows"), checkpointLocation=str(directory / "checkpoint"))
@@ -50,7 +52,7 @@ def stream(spark: SparkSession, options: SourceOptions, directory: Path) -> Data
 
 def run(spark: SparkSession, directory: Path, paths: tuple[str, ...]) -> dict[str, Any]:
     """Everything; each phase says that it begins."""
-    options = SourceOptions(paths, max_bytes_per_batch=BYTES_PER_BATCH)
+    options = SourceOptions(paths, member="all", max_bytes_per_batch=BYTES_PER_BATCH)
 
     def begin(phase: str) -> None:
         (directory / f"{STARTED}-{phase}").touch()
@@ -66,7 +68,10 @@ def run(spark: SparkSession, directory: Path, paths: tuple[str, ...]) -> dict[st
                 found[phase] = rows_of(spark.read.parquet(str(directory / TABLE)))
         elif phase == "batch":
             found[phase] = rows_of(
-                spark.read.format(FORMAT).option("committed_only", "true").load(list(options.paths)).repartition(4)
+                spark.read.format(FORMAT)
+                .options(member="all", committed_only="true")
+                .load(list(options.paths))
+                .repartition(4)
             )
         elif phase == "replay":
             rows = replay(spark, SourceOptions(paths), SERVICE).collect()

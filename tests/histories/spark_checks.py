@@ -24,7 +24,9 @@ def run(spark: SparkSession, seed: int, directory: Path) -> None:
 
 def options_of(cluster: WrittenCluster, max_bytes_per_batch: int | None = None) -> SourceOptions:
     return SourceOptions(
-        tuple(str(member.base_dir) for member in cluster.members), max_bytes_per_batch=max_bytes_per_batch
+        tuple(str(member.base_dir) for member in cluster.members),
+        member="all",
+        max_bytes_per_batch=max_bytes_per_batch,
     )
 
 

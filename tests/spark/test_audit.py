@@ -161,7 +161,7 @@ def test_timers_of_a_snapshot_may_come_in_any_order(spark: SparkSession, tmp_pat
         history.begin_term()
         history.take_snapshot([], timers, b"state")
         members.append(history.finish())
-    options = options_of(*members)
+    options = replace_options(options_of(*members), member="all")
     opened = [
         AuditedMember(index, member, member.log_descriptor(), member.log_range())
         for index, member in enumerate(open_source_members(options))

@@ -184,7 +184,7 @@ def test_payloads_of_sbe_are_columns_by_a_schema(spark: SparkSession, tmp_path: 
 
 def test_members_are_read_together_and_told_apart(spark: SparkSession, member: WrittenMember, tmp_path: Path) -> None:
     copy = shutil.copytree(member.base_dir, tmp_path / "copy")
-    frame = spark.read.format(FORMAT).option("view", "timers").load([str(member.base_dir), str(copy)])
+    frame = spark.read.format(FORMAT).options(view="timers", member="all").load([str(member.base_dir), str(copy)])
     counts = {row.member_id: row["count"] for row in frame.groupBy("member_id").count().collect()}
     assert counts == dict.fromkeys((0, 1), len(member.of_template(20)))
 
@@ -254,7 +254,7 @@ def test_a_member_without_a_readable_catalog_is_one_row_of_a_permissive_query(
     (damaged.archive_dir / "archive.catalog").write_bytes(b"cut")
     paths = (str(member.base_dir), str(damaged.base_dir))
     for mode in ("permissive", "strict"):
-        options = SourceOptions(paths, mode=mode, view="timers", committed_only=committed_only)
+        options = SourceOptions(paths, member="all", mode=mode, view="timers", committed_only=committed_only)
         reader = ClusterReader(options, spark_schema(arrow_schema(options)))
         if mode == "strict":
             with pytest.raises(RecordingError, match="the catalog has 3 bytes"):

@@ -20,7 +20,7 @@ from container.pipeline.timeline import KINDS, add_timeline, timeline
 from container.recordings.commit import all_end_texts
 from container.recordings.member import STRICT
 from container.spark.options import SourceOptions
-from container.spark.source import open_source_members
+from container.spark.source import furthest_log, open_source_members
 
 SIZE_BUCKETS = (32, 64, 128, 256, 512, 1024, 4096, 16_384, 65_536, 1_048_576)
 """Bounds of the table of payload sizes, in bytes."""
@@ -68,7 +68,8 @@ def analyse(spark: SparkSession, options: SourceOptions) -> Analytics:
         RecordingError: the member has no log that can be found.
     """
     members = open_source_members(options)
-    committed, member = max(((one.log_range().committed_position, one) for one in members), key=lambda pair: pair[0])
+    log = furthest_log(options)
+    member, committed = log.member, log.committed_position
     for text in all_end_texts([member], options.mode):
         _log.warning("%s", text)
     options = structs.replace(
@@ -85,7 +86,7 @@ def analyse(spark: SparkSession, options: SourceOptions) -> Analytics:
     rows = rows.where("template_id is not null").withColumn("time", as_time(f.col("timestamp"), unit))
     sessions, terms = per_session(rows), leadership(rows)
     open_before = 0
-    if member.log_range().start_position > 0:
+    if log.start_position > 0:
         open_before = sessions.where("opened_log_position is null").count()
     return Analytics(
         per_minute(rows, open_before),

@@ -35,7 +35,7 @@ from container.pipeline.log_bytes import BLOCK_LENGTH, AuditedMember, Comparison
 from container.recordings import Member
 from container.recordings.commit import end_texts
 from container.recordings.member import AUDIT
-from container.spark.options import SourceOptions
+from container.spark.options import ALL, SourceOptions
 from container.spark.source import open_source_members
 
 
@@ -102,7 +102,7 @@ def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BL
     """
     if block_length <= 0 or block_length % 32:
         raise ConfigurationError(f"block_length={block_length}: must be a positive multiple of 32 bytes")
-    options = SourceOptions(options.paths, options.archive_dirs, mode=AUDIT, committed=options.committed)
+    options = SourceOptions(options.paths, options.archive_dirs, ALL, mode=AUDIT, committed=options.committed)
     members, failures = _audited(open_source_members(options))
     reference = max(members, key=lambda member: (member.log_range.committed_position, -member.index))
     history = structs.replace(

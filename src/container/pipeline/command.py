@@ -126,6 +126,7 @@ def source_options(options: argparse.Namespace) -> SourceOptions:
     given = {
         "path": json.dumps(options.paths),
         "archive_dir": json.dumps(options.archive_dir) if options.archive_dir else None,
+        "member": getattr(options, "member", None),
         "view": getattr(options, "view", None),
         "mode": getattr(options, "mode", None),
         "committed": getattr(options, "committed", None),
@@ -146,6 +147,12 @@ def _add_ingest(words: Any) -> None:
     )
     parser.add_argument("--table", required=True, type=path, metavar="DIR", help="directory of the table")
     parser.add_argument("--view", default="messages", help="the view to read (default: messages)")
+    parser.add_argument(
+        "--member",
+        metavar="WHICH",
+        help="any: each message once, from whichever of the PATHs has it; all: the log of each; or a member's id "
+        "(default: any)",
+    )
     parser.add_argument("--cluster", metavar="NAME", help="name of the cluster in the table (default: its cluster id)")
     parser.add_argument("--decoder", metavar="package.module:name", help="function or type that decodes payloads")
     parser.add_argument("--every", type=seconds, metavar="S", help="keep running until Ctrl-C, polling every S seconds")
@@ -221,7 +228,7 @@ def _add_audit(words: Any) -> None:
         help="write an HTML report here and JSON beside it (default: report.html)",
     )
     parser.add_argument("--block", default="1m", metavar="SIZE", help="bytes of log with one hash (default: 1m)")
-    parser.set_defaults(word="audit")
+    parser.set_defaults(word="audit", member="all")
 
 
 def _audit(spark: SparkSession, options: argparse.Namespace) -> None:

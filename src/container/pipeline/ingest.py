@@ -28,7 +28,8 @@ from container.pipeline.spark_errors import plain_error
 from container.recordings import LOG_VIEWS, Member
 from container.recordings.commit import all_end_texts
 from container.recordings.live import read_cluster_mark
-from container.spark.options import SourceOptions
+from container.spark.cluster_log import read_logs
+from container.spark.options import ANY, SourceOptions
 from container.spark.source import FORMAT, member_key, open_source_members, payload_decoder
 
 ATTEMPTS = 10
@@ -175,12 +176,25 @@ def _manifest(options: SourceOptions, table: Path, members: Sequence[Member], cl
             raise ConfigurationError(
                 f"table={table} was made with {name}={then!r}, not {now!r}: give another directory"
             )
-    for member in members:
-        start = member.log_range().start_position
-        added = known.members.setdefault(member_key(member), MemberPositions(start, start))
+    begins = [(member.log_range().start_position, member) for member in _with_log(options, members)]
+    if options.is_one_log:
+        logs = {ANY: min(begins, key=lambda pair: pair[0])}
+    else:
+        logs = {member_key(member): (start, member) for start, member in begins}
+    if options.member == ANY and len(known.members) == 1:
+        # Of one member or of whichever had the log: the stream sees that it is the same log.
+        known.members = dict(zip(logs, known.members.values(), strict=True))
+    for key, (start, member) in logs.items():
+        added = known.members.setdefault(key, MemberPositions(start, start))
         if start > 0 and added.end_position == start and not added.gaps:
             added.gaps.append(Gap(0, start, f"the recording in {member.archive_dir} begins at {start}"))
     return known
+
+
+def _with_log(options: SourceOptions, members: Sequence[Member]) -> Sequence[Member]:
+    """The members whose log can be read, where one of them is enough."""
+    found = [one.member for one in read_logs(members, _log.warning)] if options.is_one_log else []
+    return found or members
 
 
 def _rows(spark: SparkSession, options: SourceOptions, cluster: str, members: Sequence[Member]) -> DataFrame:

@@ -27,6 +27,7 @@ from container.errors import ConfigurationError
 from container.pipeline.checkpoint import end_of_batch, query_id
 from container.pipeline.manifest import PARTITION_COLUMNS, Batch, Gap, Manifest, TableColumn
 from container.spark.offsets import end_positions, member_keys
+from container.spark.options import ANY
 
 CHECKPOINT_NAME = "_checkpoint"
 SCHEMA_NAME = "_common_metadata"
@@ -94,7 +95,7 @@ class TableWriter:
         manifest = deepcopy(self.manifest)
         keys = {member_id: key for key, member_id in batch.member_ids.items()}
         for row in manifest.add(self._table, batch):
-            member = manifest.members[keys[row["member_id"]]]
+            member = manifest.members[keys.get(row["member_id"], ANY)]
             if len(member.gaps) < GAP_LIMIT:
                 member.gaps.append(Gap(row["log_position"], None, row["error"]))
         self._close_gaps(manifest, batch)
@@ -159,16 +160,24 @@ class TableWriter:
             member = manifest.members[key]
             gaps = [gap for gap in member.gaps if gap.end_position is None]
             if gaps and files:
-                ends = _positions_behind(files, member_id, [gap.begin_position for gap in gaps])
+                is_of_member = _rows_of(member_id) if key != ANY else None
+                ends = _positions_behind(files, is_of_member, [gap.begin_position for gap in gaps])
                 for gap, end in zip(gaps, ends, strict=True):
                     gap.end_position = end
 
 
-def _positions_behind(files: Sequence[Path], member_id: int | None, positions: Sequence[int]) -> list[int | None]:
-    """Where the first message at or behind each log position begins that the files have of a member."""
-    of_member = ds.field("member_id")
+def _rows_of(member_id: int | None) -> ds.Expression:
+    column = ds.field("member_id")
+    return column.is_null() if member_id is None else column == member_id
+
+
+def _positions_behind(
+    files: Sequence[Path], is_of_member: ds.Expression | None, positions: Sequence[int]
+) -> list[int | None]:
+    """Where the first message at or behind each log position begins that the files have, of all or of a member."""
     is_wanted = ds.field("error").is_null()
-    is_wanted &= of_member.is_null() if member_id is None else of_member == member_id
+    if is_of_member is not None:
+        is_wanted &= is_of_member
     places, none = np.array(positions, np.int64), np.iinfo(np.int64).max
     found = np.full(len(places), none)
     table = ds.dataset([str(file) for file in files], format="parquet")

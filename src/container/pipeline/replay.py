@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from container.recordings import Member
 from container.replay.diff import COMPARED, KEY, SHOWN, diff_schema, diff_segment
 from container.replay.execution import (
     ERROR_KIND,
@@ -29,7 +28,7 @@ from container.replay.execution import (
     replay_segment,
 )
 from container.spark.options import SourceOptions
-from container.spark.source import open_source_members, spark_schema
+from container.spark.source import furthest_log, spark_schema
 
 PARTITIONS_MAX = 128
 """How many partitions a replay has at most: a log with thousands of snapshots does not need as many tasks."""
@@ -63,7 +62,7 @@ def replay(spark: SparkSession, options: SourceOptions, service: ServiceSource, 
     def run(segment: ReplaySegment) -> Iterator[pa.RecordBatch]:
         return replay_segment(segment, service, mode=mode, batch_rows=batch_rows)
 
-    return _in_parallel(spark, plan_replay(_member(options), **plan), run, replay_schema())
+    return _in_parallel(spark, plan_replay(furthest_log(options).member, **plan), run, replay_schema())
 
 
 def diff(
@@ -84,7 +83,7 @@ def diff(
     def run(segment: ReplaySegment) -> Iterator[pa.RecordBatch]:
         return diff_segment(segment, service, other, mode=mode, batch_rows=batch_rows)
 
-    return _in_parallel(spark, plan_replay(_member(options), **plan), run, diff_schema())
+    return _in_parallel(spark, plan_replay(furthest_log(options).member, **plan), run, diff_schema())
 
 
 def diff_tables(rows: DataFrame, other_rows: DataFrame) -> DataFrame:
@@ -123,13 +122,6 @@ def _with_occurrence(rows: DataFrame) -> DataFrame:
 def _check_service(service: ServiceSource) -> None:
     if isinstance(service, str):
         find_service(service)  # now: a mistake is reported immediately, not by a failed task
-
-
-def _member(options: SourceOptions) -> Member:
-    members = open_source_members(options)
-    if len(members) == 1:
-        return members[0]
-    return max(members, key=lambda member: member.log_range().committed_position)
 
 
 def _in_parallel(

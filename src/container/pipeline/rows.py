@@ -75,6 +75,7 @@ def source_options(options: SourceOptions) -> dict[str, str]:
     """The options as Spark takes them, the opposite of :func:`~container.spark.options.parse_options`."""
     texts = {
         "path": json.dumps(options.paths),
+        "member": str(options.member),
         "view": options.view,
         "mode": options.mode,
         "committed_only": str(options.committed_only).lower(),

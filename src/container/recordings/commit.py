@@ -47,10 +47,13 @@ def parse_committed(name: str, value: str | int | None) -> Committed:
 def with_others(members: Sequence[Member]) -> list[Member]:
     """Return the members of one cluster, each of which knows the others, so that they can form a quorum.
 
-    Where some have an id in their files, one without is a copy and no vote.
+    Where some have an id in their files, one without is a copy and no vote. One that is missing may have had an id.
     """
     has_ids = any(member.member_id is not None for member in members)
-    voting = [replace(member, is_voter=not has_ids or member.member_id is not None, others=()) for member in members]
+    voting = [
+        replace(member, is_voter=not has_ids or member.member_id is not None or member.is_missing, others=())
+        for member in members
+    ]
     return [replace(one, others=tuple(other for other in voting if other is not one)) for one in voting]
 
 

@@ -1,13 +1,15 @@
-"""Identifies a log: a cluster that was wiped and started again has another one under the same path."""
+"""Identifies a log: a wiped cluster has another one under the same path, and its members have the same one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from container.files.catalog import RecordingDescriptor
-from container.recordings.term_message import read_term_message
+from container.files.recording_log import RecordingLogEntry
+from container.recordings.term_message import TermMessage, read_term_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,52 @@ def log_identity(archive_dir: str | Path, descriptor: RecordingDescriptor) -> Lo
     first = read_term_message(archive_dir, descriptor, 0) if descriptor.start_position == 0 else None
     return LogIdentity(
         f"{descriptor.recording_id}@{descriptor.start_timestamp}",
-        None
-        if first is None
-        else f"leadership term {first.leadership_term_id} of member {first.leader_member_id} at {first.timestamp}, "
-        f"session {first.log_session_id}",
+        None if first is None else _text(first),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LogTerm:
+    """The leadership term to which a log belongs up to some position.
+
+    Two logs that have the same term there are the same up to there, on whichever members: a term has one leader, and a
+    follower takes an entry only upon the entries that the leader has before it (Raft's log matching).
+    """
+
+    leadership_term_id: int
+    base_position: int
+    """The log position where it begins."""
+    message: str | None = None
+    """The message with which its leader began it; ``None`` where that was purged."""
+
+    def is_that_of(self, other: LogTerm) -> bool:
+        """Whether both are one term of one cluster."""
+        if (self.leadership_term_id, self.base_position) != (other.leadership_term_id, other.base_position):
+            return False
+        return self.message == other.message or None in (self.message, other.message)
+
+    def __str__(self) -> str:
+        return self.message or f"leadership term {self.leadership_term_id} from {self.base_position} on"
+
+
+def term_before(
+    archive_dir: str | Path, descriptor: RecordingDescriptor, terms: Sequence[RecordingLogEntry], position: int
+) -> LogTerm | None:
+    """Return the term of what ends at a log position, by a member's recording log; ``None`` where that names none."""
+    bases = [entry.term_base_log_position for entry in terms if entry.term_base_log_position < position]
+    if not bases:
+        return None
+    base = max(bases)
+    message = read_term_message(archive_dir, descriptor, base)
+    if message is not None:
+        return LogTerm(message.leadership_term_id, base, _text(message))
+    return LogTerm(max(entry.leadership_term_id for entry in terms if entry.term_base_log_position == base), base)
+
+
+def _text(message: TermMessage) -> str:
+    return (
+        f"leadership term {message.leadership_term_id} of member {message.leader_member_id} at {message.timestamp}, "
+        f"session {message.log_session_id}"
     )
 
 

@@ -123,6 +123,8 @@ class Member:
     """Whether it counts for a majority of them: a copy does not."""
     is_unnamed: bool = False
     """Whether its files have no id, and ``member_id`` is what the rows of one query say."""
+    is_missing: bool = False
+    """Whether nothing was found under ``path``: it has no log, and still counts for the majority."""
 
     def recordings(self, mode: str = STRICT) -> list[RecordingDescriptor]:
         """Return the valid recordings of the archive's catalog; in mode permissive those before any damage.

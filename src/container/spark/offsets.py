@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from container.errors import ConfigurationError
-from container.recordings.identity import LogIdentity
+from container.recordings.identity import LogIdentity, LogTerm
 
 VERSION = 2
 
@@ -26,7 +26,9 @@ class MemberOffset(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which log it is, as :class:`~container.recordings.identity.LogIdentity` has it; empty in version 1."""
     first_term: str | None = None
     member_id: int | None = None
-    """What the column ``member_id`` says of it."""
+    """What the column ``member_id`` says of it; None where it says from which member a row was read."""
+    term: LogTerm | None = None
+    """The leadership term of what was read last, by which another member's log is known for the same."""
 
     @property
     def identity(self) -> LogIdentity | None:

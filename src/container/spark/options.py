@@ -25,6 +25,7 @@ _SIZE_FACTORS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 EARLIEST, LATEST = "earliest", "latest"
+ANY, ALL = "any", "all"
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -56,6 +57,8 @@ class SourceOptions(msgspec.Struct, frozen=True):
     """Directories of members: base, cluster or archive directories."""
     archive_dirs: tuple[str, ...] = ()
     """Archive directories of the members, in the order of ``paths``; found beside them when empty."""
+    member: str | int = ANY
+    """Of several members the one that is read, by its id; ``any`` for one log, whoever has it; ``all`` for each."""
     view: str = "messages"
     mode: str = "strict"
     decoder: str | None = None
@@ -76,6 +79,11 @@ class SourceOptions(msgspec.Struct, frozen=True):
     """Where reading begins; at the beginning of the log when it is None. A stream heeds it without a checkpoint."""
     ending: Bound | None = None
     """Where a batch ends; at the end of the log when it is None."""
+
+    @property
+    def is_one_log(self) -> bool:
+        """Whether several members are named for one log, which is read from whichever has it."""
+        return self.member == ANY and len(self.paths) > 1
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
@@ -182,6 +190,18 @@ def _one_of(allowed: tuple[str, ...]) -> Callable[[str, str], str]:
     return parse
 
 
+def _member(name: str, text: str) -> str | int:
+    if text in (ANY, ALL):
+        return text
+    member_id = whole_number(text.strip())
+    if member_id is None or not 0 <= member_id < 2**31:
+        raise ConfigurationError(
+            f"{name}={shown(text)}: must be any (one log, from whichever member has it), all (a log for each member), "
+            "or the id of a member"
+        )
+    return member_id
+
+
 def _flag(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ConfigurationError(f"{name}={shown(text)}: must be true or false")
@@ -261,6 +281,7 @@ def _text(name: str, text: str) -> str:
 # By the option's name: the field, and what makes its value of the text.
 _PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "archive_dir": ("archive_dirs", _directories),
+    "member": ("member", _member),
     "view": ("view", _one_of(VIEWS)),
     "mode": ("mode", _one_of(MODES)),
     "decoder": ("decoder", _text),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -21,12 +20,11 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from container.errors import ConfigurationError, RecordingError
+from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.recordings import (
     LOG_VIEWS,
     Filters,
     Member,
-    Partition,
     open_member,
     plan,
     read_partition,
@@ -35,13 +33,20 @@ from container.recordings import (
 from container.recordings.arrow import TICKS_PER_SECOND
 from container.recordings.cluster_time import time_unit
 from container.recordings.commit import end_texts, with_others
-from container.recordings.identity import log_identity
-from container.recordings.member import AUDIT, tolerates
+from container.recordings.member import AUDIT, STRICT, tolerates
 from container.recordings.message_reader import MessageReader
+from container.spark.cluster_log import (
+    ClusterPartition,
+    MemberLog,
+    plan_partitions,
+    read_logs,
+    read_rows,
+    refuse_two_logs,
+)
 from container.spark.decoders import Decoder, make_decoder
 from container.spark.filters import narrow
 from container.spark.offsets import MemberOffset, format_offset, parse_offset
-from container.spark.options import EARLIEST, LATEST, Bound, SourceOptions, parse_options
+from container.spark.options import ALL, ANY, EARLIEST, LATEST, Bound, SourceOptions, parse_options
 from container.spark.payloads import PAYLOAD_COLUMN
 
 FORMAT = "aeron.cluster"
@@ -118,14 +123,6 @@ def payload_decoder(options: SourceOptions) -> Decoder | None:
     return make_decoder(options.decoder, names)
 
 
-class ClusterPartition(InputPartition):
-    """What one task reads: a partition of the recordings, and the rows of it that are wanted."""
-
-    def __init__(self, partition: Partition, filters: Filters) -> None:
-        super().__init__(partition)
-        self.filters = filters
-
-
 class GapPartition(InputPartition):
     """Stands for what a stream can no longer read; gives the row that says so."""
 
@@ -136,32 +133,64 @@ class GapPartition(InputPartition):
 
 
 def open_source_members(options: SourceOptions) -> list[Member]:
-    """The members that the options name. Of several, one whose files have no id gets its place in the path for one, or
-    the next number that is free.
+    """The members that the options name and that are there. Of several, one whose files have no id gets its place in
+    the path for one, or the next number that is free.
 
     Raises:
-        ConfigurationError: two directories belong to the same member.
-        RecordingError: a directory is none of a member's.
+        ConfigurationError: two directories belong to the same member, or none to the one that ``member`` names.
+        RecordingError: a directory is none of a member's; with ``member=any`` none is.
     """
-    return named(_members_by_key(options).values(), {})
+    return [member for member in _chosen(options, named(_opened(options), {})) if not member.is_missing]
 
 
-def _members_by_key(options: SourceOptions) -> dict[str, Member]:
-    """The members by their keys, in the order of the path; without an id where no file has one."""
+def furthest_log(options: SourceOptions) -> MemberLog:
+    """The log that is committed furthest, of the members that the options name.
+
+    Raises:
+        as :func:`open_source_members`; RecordingError: no member has a log that can be read.
+    """
+    members = open_source_members(options)
+    logs = read_logs(members, _log.warning) if len(members) > 1 else []
+    return logs[0] if logs else MemberLog(members[0], members[0].log())
+
+
+def _opened(options: SourceOptions) -> list[Member]:
+    """The members in the order of the path; without an id where no file has one.
+
+    If one is enough, those that are not there are marked as missing.
+    """
     archive_dirs = options.archive_dirs or (None,) * len(options.paths)
-    members = [
-        open_member(path, archive_dir=archive_dir, committed=options.committed)
-        for path, archive_dir in zip(options.paths, archive_dirs, strict=True)
-    ]
+    members, failures = [], list[RecordingError]()
+    for path, archive_dir in zip(options.paths, archive_dirs, strict=True):
+        try:
+            members.append(open_member(path, archive_dir=archive_dir, committed=options.committed))
+        except RecordingError as error:
+            failures.append(error)
+            if options.member == ALL or len(failures) == len(options.paths):
+                raise failures[0] from None
+            members.append(Member(path, None, archive_dir or path, None, is_missing=True))
     keys: dict[str, Member] = {}
-    for member in with_others(members):
-        key = member_key(member)
-        other = keys.setdefault(key, member)
+    for member in members:
+        other = keys.setdefault(member_key(member), member)
         if other is not member:
             raise ConfigurationError(
-                f"path names member {key} twice: {other.path} and {member.path}; name each member once"
+                f"path names member {member_key(member)} twice: {other.path} and {member.path}; name each member once"
             )
-    return keys
+    return with_others(members)
+
+
+def _chosen(options: SourceOptions, members: Sequence[Member]) -> list[Member]:
+    """Those of the members that the option ``member`` asks for."""
+    if isinstance(options.member, str):
+        return list(members)
+    found = [member for member in members if member.member_id == options.member]
+    if not found:
+        ids = ", ".join(str(member.member_id) for member in members if member.member_id is not None) or "none"
+        missing = "".join(f"; nothing was found in {member.path}" for member in members if member.is_missing)
+        raise ConfigurationError(
+            f"member={options.member}: path names no such member; the ids of its members: {ids}{missing}"
+        )
+    return found
 
 
 def named(members: Iterable[Member], ids: Mapping[str, int | None]) -> list[Member]:
@@ -200,18 +229,22 @@ class Place(NamedTuple):
     """Whether it is the commit position of now."""
 
 
-def _places(bound: Bound | None, members: Sequence[Member]) -> dict[str, Place]:
-    """The place that an option names, by member.
+def _places(bound: Bound | None, keys: Sequence[str], *, is_one_log: bool) -> dict[str, Place]:
+    """The place that an option names, by the keys of logs.
 
     Raises:
         ConfigurationError: it names other members than ``path``.
     """
-    keys = [member_key(member) for member in members]
     if bound is None:
         return {}
     if bound.positions is None:
         place = Place(bound.position, bound.timestamp_ms, bound.word == LATEST)
         return dict.fromkeys(keys, place)
+    if is_one_log:
+        raise ConfigurationError(
+            f"{bound.name}: has positions of members, and with member=any one log is read, whichever member has it: "
+            "give earliest, latest or one position for all, or set member=all"
+        )
     if bound.positions.keys() != set(keys):
         raise ConfigurationError(
             f"{bound.name}: names the members {', '.join(sorted(bound.positions)) or '(none)'}, and path "
@@ -274,10 +307,7 @@ class _Rows:
             return
         decoder = self._decoder
         failures = _Failures()
-        batches = read_partition(
-            partition.value, filters=partition.filters, batch_rows=self._options.batch_rows, columns=self._read
-        )
-        for batch in batches:
+        for batch in read_rows(partition, self._read, self._options.batch_rows):
             arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
             if decoder is not None:
                 decoded = decoder.decode(arrays[PAYLOAD_COLUMN])
@@ -335,20 +365,33 @@ class ClusterReader(DataSourceReader):
             yield from filters
 
     def partitions(self) -> list[InputPartition]:
-        """One for each term and segment of each member, as far as the filters let rows through."""
+        """One for each term and segment of each member that is read, as far as the filters let rows through."""
         if self._filters is None:
             return []
-        found: list[InputPartition] = []
         members = open_source_members(self._options)
-        starts, ends = (_places(bound, members) for bound in (self._options.starting, self._options.ending))
+        logs: list[MemberLog] = []
+        is_one_log = self._options.is_one_log
+        if is_one_log:
+            members, logs = self._one_log(members)
+        known = {log.member.path for log in logs}
+        absent = [path for path in self._options.paths if path not in known] if is_one_log else []
+        keys = [member_key(member) for member in members]
+        starts = _places(self._options.starting, keys, is_one_log=is_one_log)
+        ends = _places(self._options.ending, keys, is_one_log=is_one_log)
+        found: list[InputPartition] = []
         for member in members:
             key = member_key(member)
             filters = bounded(self._filters, member, starts.get(key, Place()), ends.get(key, Place()))
             if self._options.committed_only:
                 filters = self._up_to_commit(member, filters)
-            planned = plan([member], self._options.view, filters=filters, mode=self._options.mode)
-            found += [ClusterPartition(partition, filters) for partition in planned]
+            found += plan_partitions(member, self._options.view, filters, self._options.mode, logs, absent)
         return found
+
+    def _one_log(self, members: Sequence[Member]) -> tuple[list[Member], list[MemberLog]]:
+        """The one of several members that is read, and the logs of all that have one, its own first."""
+        logs = read_logs(members, _log.warning)
+        refuse_two_logs(logs)
+        return [logs[0].member if logs else members[0]], logs
 
     def _up_to_commit(self, member: Member, filters: Filters) -> Filters:
         try:
@@ -369,6 +412,70 @@ class ClusterReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""
         return self._rows.read(partition)
+
+
+class _StreamedLog:
+    """A log that a stream reads as one, at one moment: of a member, or of whichever of several has it."""
+
+    def __init__(
+        self,
+        key: str,
+        logs: Sequence[MemberLog],
+        absent: Sequence[str],
+        offset: MemberOffset | None,
+        last: str | None,
+    ) -> None:
+        """Take the logs of the members that have one, the paths of the others, the place up to which it was read, and
+        the path that was read last."""
+        self.absent = absent
+        self.key = key
+        start = min(log.start_position for log in logs)
+        self.begun = MemberOffset(start) if offset is None else offset
+        ready = [log for log in logs if len(logs) + len(absent) == 1 or log.is_behind(self.begun)]
+        self.is_ready = bool(ready)
+        place = self.begun.position
+        # Whoever has purged what comes next has its turn when the others have no more.
+        self._logs = sorted(
+            ready or logs,
+            key=lambda log: (
+                not log.start_position <= place < log.committed_position,
+                -log.committed_position,
+                log.member.path != last,
+            ),
+        )
+
+    @property
+    def first(self) -> MemberLog:
+        """The one that is read next: of those that have what comes next the one that is committed furthest."""
+        return self._logs[0]
+
+    def at(self, position: int) -> MemberOffset:
+        """An offset at a position, which says what distinguishes the log there; the same one where nothing is new."""
+        log, known = self.first, self.begun
+        if position == known.position and known.recording:
+            return known
+        return MemberOffset(
+            position,
+            log.identity.recording,
+            known.first_term if log.identity.first_term is None else log.identity.first_term,
+            None if self.key == ANY else log.member.member_id,
+            log.term_before(position),
+        )
+
+    def with_same(self, end: int) -> list[MemberLog]:
+        """The members that have what the first one has up to a position, itself among them."""
+        term = self.first.term_before(end)
+        return [log for log in self._logs if log is self.first or log.has_to(end, term)]
+
+    def reading(self, begin: int) -> list[MemberLog]:
+        """The members that have all up to the offset, the one that is to be read first: none purged, then as above."""
+        whole = [log for log in self._logs if self.is_ready and log.recorded_position >= self.begun.position]
+        return sorted(whole, key=lambda log: max(0, log.start_position - begin))
+
+    def waits_for(self) -> str:
+        """What is missing."""
+        ends = ", ".join(f"{log.member.archive_dir} to {log.recorded_position}" for log in self._logs)
+        return f"no member has the log that was read up to {self.begun.position} ({ends})"
 
 
 class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -397,64 +504,80 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self._options = options
         self._rows = _Rows(options, columns)
-        self._members = _members_by_key(options)
+        self._members = _opened(options)
         self._target: dict[str, int] | None = None
         self._said: set[tuple[str, str]] = set()
+        #: The member of each log that was read last, by its path.
+        self._last: dict[str, str] = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where the members' recordings begin, or where the options say."""
-        starts = _places(self._options.starting, list(self._members.values()))
-        return format_offset(
-            {
-                key: msgspec.structs.replace(one, position=self._start(key, starts.get(key, Place()), one.position))
-                for key, one in self._known({}).items()
-            }
-        )
+        logs = self._logs({})
+        starts = _places(self._options.starting, list(logs), is_one_log=self._options.is_one_log)
+        return format_offset({key: one.at(self._start(one, starts.get(key, Place()))) for key, one in logs.items()})
 
-    def _start(self, key: str, place: Place, begin: int) -> int:
+    def _start(self, log: _StreamedLog, place: Place) -> int:
         """A position up to which messages count as read."""
-        member = self._members[key]
-        committed = member.log_range().committed_position
+        begin, committed = log.begun.position, log.first.committed_position
         if place.is_end:
             return max(begin, committed)
         if place.timestamp_ms is not None:
-            wanted = Filters(end_position=committed, begin_timestamp=ticks_of(member, place.timestamp_ms))
-            for partition in plan([member], "messages", filters=wanted, mode=self._options.mode):
-                rows = read_partition(partition, filters=wanted, batch_rows=1, columns=["begin_position", "timestamp"])
-                for batch in rows:
-                    for row in batch.to_pylist():
-                        if row["timestamp"] is not None:
-                            return int(row["begin_position"])
-            return max(begin, committed)
+            found = self._first_at(log, committed, place.timestamp_ms)
+            return max(begin, committed) if found is None else found
         if place.position is None or place.position <= begin:
             return begin
         if place.position > committed:
             assert self._options.starting is not None
             raise ConfigurationError(
                 f"{self._options.starting.name}: position {place.position} is behind the end of the log of member "
-                f"{key}, which is committed to {committed}"
+                f"{log.key}, which is committed to {committed}"
             )
         # Whether a frame begins there nobody knows: a place that is no multiple of 32 is not taken for one.
         return place.position + (place.position % _FRAME_ALIGNMENT == 0)
 
+    def _first_at(self, log: _StreamedLog, committed: int, timestamp_ms: int) -> int | None:
+        """Where the first message begins that is not earlier than a time."""
+
+        def find(member: Member, mode: str) -> int | None:
+            wanted = Filters(end_position=committed, begin_timestamp=ticks_of(member, timestamp_ms))
+            for partition in plan([member], "messages", filters=wanted, mode=mode):
+                rows = read_partition(partition, filters=wanted, batch_rows=1, columns=["begin_position", "timestamp"])
+                for batch in rows:
+                    for row in batch.to_pylist():
+                        if row["timestamp"] is not None:
+                            return int(row["begin_position"])
+            return None
+
+        return self._by_any(log, committed, find)
+
+    def _by_any[T](self, log: _StreamedLog, end: int, look: Callable[[Member, str], T]) -> T:
+        """What a look at a log up to a position finds: at that of another member when it fails at one."""
+        several = log.with_same(end)
+        for one in several if len(several) > 1 else ():
+            try:
+                return look(one.member, STRICT)
+            except RecordingError as error:
+                self._say((log.key, one.member.path), f"{one.member.path} is not read, and another member is: {error}")
+        return look(log.first.member, self._options.mode)
+
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The members' commit positions, or so much less that the batch stays within the limit."""
-        begun = self._known(parse_offset(start))
-        read = {key: one.position for key, one in begun.items()}
-        latest = self._committed(read)
+        logs = self._logs(parse_offset(start))
+        read = {key: log.begun.position for key, log in logs.items()}
+        latest = {key: self._committed(log, read[key]) for key, log in logs.items()}
         if self._target is not None:
-            latest = {key: min(latest[key], max(self._target[key], read[key])) for key in latest}
+            latest = {key: min(latest[key], max(self._target.get(key, 0), read[key])) for key in latest}
         if isinstance(limit, ReadMaxRows):
             behind = [key for key in latest if latest[key] > read[key]]
             share = max(1, limit.max_rows // max(1, len(behind)))
-            latest |= {key: self._limited_rows(key, read[key], latest[key], share) for key in behind}
+            latest |= {key: self._limited_rows(logs[key], read[key], latest[key], share) for key in behind}
         if isinstance(limit, ReadMaxBytes):
             behind = [key for key in latest if latest[key] > read[key]]
             share = max(1, limit.max_bytes // max(1, len(behind)))
-            latest |= {key: self._limited(key, read[key], latest[key], share) for key in behind}
-        return format_offset({key: msgspec.structs.replace(begun[key], position=latest[key]) for key in begun})
+            latest |= {key: self._limited(logs[key], read[key], latest[key], share) for key in behind}
+        return format_offset({key: log.at(latest[key]) for key, log in logs.items()})
 
-    def _limited(self, key: str, start: int, latest: int, share: int) -> int:
+    def _limited(self, log: _StreamedLog, start: int, latest: int, share: int) -> int:
         """Where to end within ``share`` bytes: where a buffer's term ends if one does, as no message goes over that;
         else where a message ends, so that the next batch begins to read there.
 
@@ -463,47 +586,52 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = start + share
         if end >= latest:
             return latest
-        member = self._members[key]
-        descriptor = member.log_descriptor()
-        boundary = end - end % descriptor.term_buffer_length
+        boundary = end - end % log.first.log.descriptor.term_buffer_length
         if boundary > start:
             return boundary
         if start % _FRAME_ALIGNMENT == 0:
-            with closing(MessageReader(member.archive_dir, **descriptor.layout())) as reader:
-                border = reader.last_border(start, end, latest)
-            if border > start:
+
+            def find(member: Member, mode: str) -> int:
+                with closing(MessageReader(member.archive_dir, **member.log_descriptor(mode).layout())) as reader:
+                    return int(reader.last_border(start, end, latest))
+
+            if (border := self._by_any(log, latest, find)) > start:
                 return border
         return end if end % _FRAME_ALIGNMENT else end + 1
 
-    def _limited_rows(self, key: str, start: int, latest: int, share: int) -> int:
+    def _limited_rows(self, log: _StreamedLog, start: int, latest: int, share: int) -> int:
         """Where the message ends that is the last one of ``share`` rows."""
         filters = Filters(begin_position=start, end_position=latest, is_border=True)
-        left = share
-        for partition in plan([self._members[key]], self._options.view, filters=filters, mode=self._options.mode):
-            rows = min(left, self._options.batch_rows)
-            for batch in read_partition(partition, filters=filters, batch_rows=rows, columns=["log_position"]):
-                if batch.num_rows >= left:
-                    position = batch.column(0)[left - 1].as_py()
-                    return latest if position is None or position <= start else int(position)
-                left -= batch.num_rows
-        return latest
 
-    def _committed(self, read: Mapping[str, int]) -> dict[str, int]:
-        """The members' commit positions; of those that have been read further, what was read."""
-        found = {}
-        for key, member in sorted(self._members.items()):
-            log = member.log()
-            # A crashed member knows less for certain than it did while it lived; what was committed stays so.
-            found[key] = max(read[key], log.log_range.committed_position)
-            for topic, text in end_texts(member, log).items():
-                self._say((key, topic), text)
-            if read[key] > log.log_range.recorded_position:
-                self._say(
-                    (key, "shorter"),
-                    f"the log in {member.archive_dir} is recorded to {log.log_range.recorded_position}, and the query "
-                    f"has read it to {read[key]}: nothing is read of it until it has come so far again",
-                )
-        return found
+        def find(member: Member, mode: str) -> int:
+            left = share
+            for partition in plan([member], self._options.view, filters=filters, mode=mode):
+                rows = min(left, self._options.batch_rows)
+                for batch in read_partition(partition, filters=filters, batch_rows=rows, columns=["log_position"]):
+                    if batch.num_rows >= left:
+                        position = batch.column(0)[left - 1].as_py()
+                        return latest if position is None or position <= start else int(position)
+                    left -= batch.num_rows
+            return latest
+
+        return self._by_any(log, latest, find)
+
+    def _committed(self, log: _StreamedLog, read: int) -> int:
+        """The commit position of a log; if it has been read further, what was read."""
+        first = log.first
+        for topic, text in end_texts(first.member, first.log).items():
+            self._say((log.key, topic), text)
+        if not log.is_ready:
+            self._say((log.key, "ready"), f"{log.waits_for()}: nothing is read until one of them has come so far")
+            return read
+        # A crashed member knows less for certain than it did while it lived; what was committed stays so.
+        if read > first.recorded_position:
+            self._say(
+                (log.key, "shorter"),
+                f"the log in {first.member.archive_dir} is recorded to {first.recorded_position}, and the query "
+                f"has read it to {read}: nothing is read of it until it has come so far again",
+            )
+        return max(read, first.committed_position)
 
     def _say(self, topic: tuple[str, str], text: str) -> None:
         """Log a warning, the first one of a topic; positions grow with each look."""
@@ -511,45 +639,78 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._said.add(topic)
             _log.warning("%s", text)
 
-    def _known(self, offset: Mapping[str, MemberOffset]) -> dict[str, MemberOffset]:
-        """The offset with this query's members and their logs: one that is new is read from its beginning.
+    def _logs(self, offset: Mapping[str, MemberOffset]) -> dict[str, _StreamedLog]:
+        """The logs of this query as they are now, behind an offset: one that is new is read from its beginning.
 
         Raises:
-            ConfigurationError: it has a member that path does not name, or was made of another log of a member.
+            ConfigurationError: the offset has a member that path does not name, or was made of another log.
+            RecordingError: a log cannot be read, with ``member=any`` of no member.
         """
+        if any(member.is_missing for member in self._members):
+            self._members = _opened(self._options)
         offset = self._migrated(offset)
-        gone = sorted(offset.keys() - self._members.keys())
+        ids = {key: one.member_id for key, one in offset.items() if one.recording and key != ANY}
+        members = _chosen(self._options, named(self._members, ids))
+        several = {ANY: members} if self._options.is_one_log else {member_key(member): [member] for member in members}
+        if self._options.member == ANY and len(offset) == 1:
+            (key, one), *_ = offset.items()
+            if one.recording or key in map(member_key, members):
+                # Of one member or of whichever had the log: who has the same one now goes on with it.
+                offset = dict.fromkeys(several, one)
+        gone = sorted(offset.keys() - several.keys())
+        if gone and self._options.is_one_log:
+            raise ConfigurationError(
+                f"the checkpoint has positions of the members {', '.join(gone)}: it was made with member=all. Set "
+                "that, or begin with a new checkpoint"
+            )
         if gone:
             raise ConfigurationError(
                 f"the checkpoint has positions of member {', '.join(gone)}, which path does not name; it names "
-                f"{', '.join(sorted(self._members))}: add the missing directory, or begin with a new checkpoint"
+                f"{', '.join(sorted(several))}: add the missing directory, or begin with a new checkpoint"
             )
-        ids = {key: one.member_id for key, one in offset.items() if one.recording}
-        members = named(self._members.values(), ids)
-        return {
-            key: self._checked(key, member, offset.get(key))
-            for key, member in sorted(zip(self._members, members, strict=True), key=lambda pair: pair[0])
-        }
+        return {key: self._log(key, several[key], offset.get(key)) for key in sorted(several)}
 
-    def _checked(self, key: str, member: Member, offset: MemberOffset | None) -> MemberOffset:
-        descriptor = member.log_descriptor()
-        now = log_identity(member.archive_dir, descriptor)
-        position = descriptor.start_position if offset is None else offset.position
-        then = None if offset is None else offset.identity
-        if then is not None and position > 0 and not now.is_that_of(then):
+    def _log(self, key: str, members: Sequence[Member], offset: MemberOffset | None) -> _StreamedLog:
+        """What is known of one log, by those of its members that have it."""
+        found, failures = [], list[RecordingError | ConfigurationError]()
+        for member in members:
+            try:
+                log = MemberLog(member, member.log())
+                self._check(key, log, offset)
+                found.append(log)
+            except (RecordingError, ConfigurationError) as error:
+                failures.append(error)
+                if len(members) > 1:
+                    self._say((key, member.path), f"{member.path} is not read, and another member is: {error}")
+        if not found:
+            raise failures[0]
+        if offset is None:
+            refuse_two_logs(found)
+        known = {log.member.path for log in found}
+        absent = [member.path for member in members if member.path not in known]
+        return _StreamedLog(key, found, absent, offset, self._last.get(key))
+
+    def _check(self, key: str, log: MemberLog, offset: MemberOffset | None) -> None:
+        """See that a member's log is the one of an offset."""
+        if offset is None:
+            return
+        name = "the cluster" if key == ANY else f"member {key}"
+        then, now, archive_dir = offset.identity, log.identity, log.member.archive_dir
+        is_same = then is None or now.is_that_of(then)
+        if then is not None and None in (now.first_term, then.first_term):
+            is_same |= log.has_to(offset.position, offset.term)
+        if offset.position > 0 and not is_same:
             raise ConfigurationError(
-                f"the checkpoint has read the log of member {key} to {position}, and that was another log: {then}. "
-                f"Now there is {now} in {member.archive_dir}. The cluster was wiped and started again, or this is "
+                f"the checkpoint has read the log of {name} to {offset.position}, and that was another log: {then}. "
+                f"Now there is {now} in {archive_dir}. The cluster was wiped and started again, or this is "
                 "another one: begin with a new checkpoint, an ingest with a new table"
             )
-        if then is None and position > member.log_range().recorded_position:
+        if then is None and offset.position > log.recorded_position:
             raise ConfigurationError(
-                f"the checkpoint has read the log of member {key} to {position}, and the one in {member.archive_dir} "
-                f"is recorded to {member.log_range().recorded_position}: it is another one. Begin with a new "
+                f"the checkpoint has read the log of {name} to {offset.position}, and the one in {archive_dir} "
+                f"is recorded to {log.recorded_position}: it is another one. Begin with a new "
                 "checkpoint, an ingest with a new table"
             )
-        first_term = then.first_term if then is not None and now.first_term is None else now.first_term
-        return MemberOffset(position, now.recording, first_term, member.member_id)
 
     def _migrated(self, offset: Mapping[str, MemberOffset]) -> Mapping[str, MemberOffset]:
         """An offset of version 1, which called members without an id by their places, with the keys of today."""
@@ -560,12 +721,13 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "the checkpoint has offsets of version 1, which do not say of which log they are: the logs that path names "
             "are taken for those that were read",
         )
+        members = {member_key(member): member for member in self._members}
         places = {
             str(place): key
-            for place, (key, member) in enumerate(self._members.items())
+            for place, (key, member) in enumerate(members.items())
             if member.member_id is None and key not in offset
         }
-        return {key if key in self._members else places.get(key, key): one for key, one in offset.items()}
+        return {key if key in members else places.get(key, key): one for key, one in offset.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """What the options ``max_bytes_per_batch`` and ``max_rows_per_batch`` say."""
@@ -576,30 +738,47 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         """The commit positions, for the query's status."""
-        latest = self._committed(dict.fromkeys(self._members, 0))
-        begun = self._known({})
-        return format_offset({key: msgspec.structs.replace(begun[key], position=latest[key]) for key in begun})
+        return format_offset({key: log.at(self._committed(log, 0)) for key, log in self._logs({}).items()})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Take the commit positions of now as the end."""
-        self._target = self._committed(dict.fromkeys(self._members, 0))
+        self._target = {key: self._committed(log, 0) for key, log in self._logs({}).items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The partitions with messages that end after ``start`` and not after ``end``."""
-        ends = self._known(parse_offset(end))
-        begun = self._known(parse_offset(start))
+        """The partitions with messages that end after ``start`` and not after ``end``.
+
+        Raises:
+            RecordingUnavailableError: no member has the log up to ``end`` any more, or again.
+        """
+        ends = self._logs(parse_offset(end))
+        begun = self._logs(parse_offset(start))
         found: list[InputPartition] = []
         for key, last in ends.items():
-            first = begun[key].position
-            if first == last.position:
+            first, end_position = begun[key].begun.position, last.begun.position
+            if first == end_position:
                 continue
-            member = replace(self._members[key], member_id=last.member_id)
-            gone = member.log_range().start_position
+            logs = last.reading(first)
+            if not logs:
+                raise RecordingUnavailableError(f"{last.waits_for()}: the batch from {first} on cannot be read now")
+            chosen = logs[0]
+            self._last[key] = chosen.member.path
+            gone = chosen.start_position
+            if first < gone and last.absent:
+                raise RecordingUnavailableError(
+                    f"the log begins at {gone}, and what was recorded from {first} on may be where it cannot be read "
+                    f"now: {', '.join(last.absent)}. Bring that back, or leave it out of path",
+                    file=chosen.member.archive_dir,
+                )
             if first < gone:
-                found.append(self._gap(member, first, gone))
-            filters = Filters(begin_position=first, end_position=last.position, is_border=True)
-            planned = plan([member], self._options.view, filters=filters, mode=self._options.mode)
-            found += [ClusterPartition(partition, filters) for partition in planned]
+                found.append(self._gap(chosen.member, first, gone))
+            filters = Filters(begin_position=first, end_position=end_position, is_border=True)
+
+            def say(text: str, key: str = key) -> None:
+                self._say((key, text), text)
+
+            found += plan_partitions(
+                chosen.member, self._options.view, filters, self._options.mode, logs, last.absent, say
+            )
         return found
 
     def _gap(self, member: Member, begin: int, end: int) -> GapPartition:
