@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -10,8 +11,10 @@ from container.pipeline.audit import AuditReport, MemberSummary, TermSummary
 from container.pipeline.audit_report import members_picture
 from container.pipeline.findings import Check, Finding
 from container.pipeline.pictures import TIME_STEPS, WIDTHS, Picture, draw
+from container.pipeline.report import Report
 from container.pipeline.timeline import (
     BIN_COUNT,
+    PLACE_COUNT,
     Bin,
     Place,
     RoundTrip,
@@ -91,6 +94,23 @@ def test_many_terms_are_few_bars_under_a_megabyte(count: int) -> None:
     _, size = drawn(picture)
     assert size < 500_000
     assert _leaders(some).startswith(f"{count:,} terms, led by members 0, 1 and 2: the leader changed {count - 1:,} ")
+
+
+def test_a_page_of_any_log_is_below_a_megabyte(tmp_path: Path) -> None:
+    """Each part at its bound: terms, snapshots, intervals, and the rows of six tables."""
+    some = terms(PLACE_COUNT, 3, BIN_COUNT * SECOND // PLACE_COUNT)
+    snapshots = [Place(96 * n, one.began, f"snapshot at log position {n:,}") for n, one in enumerate(some)]
+    latencies = [(one.begin + SECOND / 2, 1.0, 9.0) for one in bins(BIN_COUNT + 1)]
+    page = Report("Longest")
+    page.picture(
+        picture_of(bins(BIN_COUNT + 1), some, [0, 1, 2], snapshots=snapshots, lateness=latencies, round_trips=latencies)
+    )
+    page.details("table", ["column"] * 9, _table_rows(bins(BIN_COUNT + 1), latencies, latencies))
+    for _ in range(6):
+        page.table(["column"] * 11, [["2026-11-28 05:49:20.457"] * 11] * 1_000, total=10**8)
+    path = page.write(tmp_path / "page.html")
+    assert path.stat().st_size < 2**20
+    assert "99,999,800 more rows are not shown" in path.read_text(encoding="utf-8")
 
 
 def test_gaps_longer_than_two_intervals_are_found_with_their_ends() -> None:

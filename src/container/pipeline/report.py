@@ -21,8 +21,8 @@ table { border-collapse: collapse; font-size: .9rem; overflow-wrap: normal }
 th, td { border-bottom: 1px solid var(--rule); padding: .25rem .8rem .25rem 0; text-align: left; vertical-align: top }
 th { vertical-align: bottom }
 th.number, td.number { text-align: right; font-variant-numeric: tabular-nums }
-td.short, td.number { white-space: nowrap }
-td.long { min-width: 14rem; overflow-wrap: anywhere }
+td { white-space: nowrap }
+td.long { white-space: normal; min-width: 14rem; overflow-wrap: anywhere }
 figure { margin: .8rem 0 } figure.narrow { display: none; max-width: 30rem }
 summary { cursor: pointer; margin: .6rem 0 }
 .pass { color: var(--pass) } .warn { color: var(--warn) } .fail { color: var(--fail); font-weight: 600 }
@@ -112,5 +112,5 @@ def _cell(value: object) -> str:
     if isinstance(value, datetime):
         value = value.isoformat(" ", "milliseconds" if value.microsecond else "seconds").removesuffix("+00:00")
     text = str(value)
-    kind = text if text in _STATES else "short" if len(text) <= _SHORT else "long"
-    return f'<td class="{kind}">{html.escape(text)}</td>'
+    kind = text if text in _STATES else "long" if len(text) > _SHORT else ""
+    return f'<td class="{kind}">{html.escape(text)}</td>' if kind else f"<td>{html.escape(text)}</td>"
