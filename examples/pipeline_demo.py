@@ -434,6 +434,7 @@ def write_report(
     from container.pipeline.pictures import standalone
     from container.pipeline.report import Report
     from container.pipeline.timeline import add_timeline
+    from container.spark.options import ANY
 
     page = Report("Pipeline demo")
     picture = add_timeline(page, analytics, trips)
@@ -446,7 +447,11 @@ def write_report(
     page.table(
         ("log of", "log positions covered", "gaps"),
         [
-            (key, ", ".join(f"{one.begin_position} to {one.end_position}" for one in member.covered), len(member.gaps))
+            (
+                "the cluster" if key == ANY else f"member {key}",
+                ", ".join(f"{one.begin_position} to {one.end_position}" for one in member.covered),
+                len(member.gaps),
+            )
             for key, member in sorted(manifest.members.items())
         ],
     )

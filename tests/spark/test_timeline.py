@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from container.pipeline.audit import AuditReport, MemberSummary, TermSummary
-from container.pipeline.audit_report import members_picture
+from container.pipeline.audit_report import lateness_picture, members_picture
 from container.pipeline.findings import Check, Finding
-from container.pipeline.pictures import TIME_STEPS, WIDTHS, Picture, draw
+from container.pipeline.pictures import TIME_STEPS, WIDTHS, Picture, Steps, draw
 from container.pipeline.report import Report
 from container.pipeline.timeline import (
     BIN_COUNT,
@@ -176,5 +176,22 @@ def test_an_audit_has_a_lane_for_each_member_with_its_terms_and_findings() -> No
         (800, 1000, "faint"),
     ]
     text = draw(picture, WIDTHS["wide"])
-    assert "fail: &lt;script&gt;" in text
+    assert text.count("fail: &lt;script&gt;") == 1
     assert "term 0, led by member 2" in text
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "counts"),
+    [
+        ([0.0], [1]),
+        ([0.0, 0.0, 1.0], [2, 1]),
+        ([-3.0, 2.0], [1, 0, 1]),
+        ([1.0, 39_000.0], [1, *[0] * 38, 1]),
+    ],
+)
+def test_lateness_is_counted_in_no_less_than_a_tick(late_ms: list[float], counts: list[int]) -> None:
+    picture = lateness_picture(late_ms, 1.0)
+    (steps,) = picture.charts[0].series
+    assert isinstance(steps, Steps)
+    assert [count for _, _, count in steps.points] == counts
+    assert steps.points[-1][1] == picture.axis.end

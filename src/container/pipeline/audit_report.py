@@ -64,7 +64,7 @@ def add_audit(page: Report, report: AuditReport) -> None:
             f"{duration_text(1000 * late_ms[len(late_ms) // 2])} of the deadline, and all within "
             f"{duration_text(1000 * late_ms[-1])}."
         )
-        page.picture(lateness_picture(late_ms))
+        page.picture(lateness_picture(late_ms, 1000 / report.ticks_per_second))
 
 
 def members_picture(report: AuditReport) -> Picture:
@@ -100,14 +100,19 @@ def members_picture(report: AuditReport) -> Picture:
     )
 
 
-def lateness_picture(late_ms: list[float]) -> Picture:
-    """How many timers expired how late: ``late_ms`` are milliseconds, sorted, at least one."""
-    width = max(late_ms[-1], 1.0) / _LATENESS_BIN_COUNT
-    counts = [0] * _LATENESS_BIN_COUNT
+def lateness_picture(late_ms: Sequence[float], tick_ms: float) -> Picture:
+    """How many timers expired how late.
+
+    Args:
+        late_ms: milliseconds, sorted, at least one.
+        tick_ms: the unit of cluster time in milliseconds: no interval is shorter.
+    """
+    width = max(late_ms[-1] / (_LATENESS_BIN_COUNT - 1), tick_ms)
+    counts = [0] * (int(max(late_ms[-1], 0.0) / width) + 1)
     for late in late_ms:
-        counts[min(int(max(late, 0.0) / width), _LATENESS_BIN_COUNT - 1)] += 1
+        counts[min(int(max(late, 0.0) / width), len(counts) - 1)] += 1
     points = [(index * width, (index + 1) * width, float(number)) for index, number in enumerate(counts)]
-    axis = Axis("number", 0, width * _LATENESS_BIN_COUNT, "milliseconds of cluster time after the deadline")
+    axis = Axis("number", 0, width * len(counts), "milliseconds of cluster time after the deadline")
     description = f"{len(late_ms):,} timers, all of them within {duration_text(1000 * late_ms[-1])} of the deadline."
     return Picture("Timer lateness", description, axis, charts=[Chart("Timers", [Steps("timers", points)])])
 

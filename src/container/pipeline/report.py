@@ -88,7 +88,7 @@ class Report:
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table that scrolls within itself where the page is narrower."""
-    numbers = [any(isinstance(row[index], int | float) for row in rows[:1]) for index in range(len(names))]
+    numbers = [any(isinstance(row[index], int | float) for row in rows) for index in range(len(names))]
     head = "".join(map(_head, names, numbers))
     body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
