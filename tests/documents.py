@@ -170,6 +170,10 @@ PLAN: dict[str, Plan] = {
     "docs/pipeline.md: Spark, batch (python)": Checked(_SPARK),
     "docs/pipeline.md: Spark, stream (python)": Checked(_SPARK),
     "docs/pipeline.md: Windows by event time (python)": Checked(_SPARK),
+    "docs/pipeline.md: Tables and SQL (sql)": Elsewhere(
+        "tests/spark/test_versions.py::test_windows_by_event_time_in_sql"
+    ),
+    "docs/pipeline.md: Spark Connect (sh)": Commands(),
     "docs/pipeline.md: Payloads as columns (python)": Runs("memory"),
     "docs/pipeline.md: Ingest into Parquet (sh)": Commands(),
     "docs/pipeline.md: Ingest into Parquet (python)": Checked(_SPARK),

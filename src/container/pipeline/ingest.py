@@ -29,6 +29,7 @@ from container.recordings import LOG_VIEWS, Member
 from container.recordings.commit import all_end_texts
 from container.spark.cluster_log import read_logs
 from container.spark.options import ANY, SourceOptions
+from container.spark.session import is_connected
 from container.spark.source import FORMAT, member_key, open_source_members, payload_decoder
 
 ATTEMPTS = 10
@@ -75,8 +76,14 @@ def ingest(
     Raises:
         ConfigurationError: the view is none of those, the table was made with other options or with a decoder that gave
             a column another type, its checkpoint is gone, another ingest writes into it, or the cluster has no name.
+            Or the session is one of Spark Connect.
         ContainerError: the query failed; the text says why.
     """
+    if is_connected(spark):
+        raise ConfigurationError(
+            "an ingest over Spark Connect is not possible: the server writes the batches, and the manifest is written "
+            "here. Run it where the driver is, with a session of another master"
+        )
     if options.view not in LOG_VIEWS or options.view == "frames":
         raise ConfigurationError(
             f"view={options.view!r} cannot be partitioned by date, as not every row has a time; ingest messages, "

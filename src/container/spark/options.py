@@ -134,6 +134,12 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     return parsed
 
 
+def field_of(name: str) -> str:
+    """The field of :class:`SourceOptions` that an option sets, by its name in lower case; of others the name."""
+    known = _NAMES.get(name)
+    return name if known is None else _PARSERS[known][0]
+
+
 def parse_size(name: str, text: str) -> int:
     """A number of bytes, with an optional suffix k, m or g.
 
