@@ -137,11 +137,11 @@ def test_a_table_has_its_options_and_a_query_adds_to_them(
     create = "CREATE TABLE log USING aeron.cluster OPTIONS (view 'messages', startingPosition '0', path '{}')"
     spark.sql(create.format(here))
     try:
-        assert spark.sql("SELECT count(*) FROM log WHERE template_id = 20").head()[0] == timers
+        assert spark.sql("SELECT count(*) FROM log WHERE template_id = 20").collect()[0][0] == timers
         assert spark.read.table("log").count() == total
         assert spark.read.option("endingPosition", str(at)).table("log").count() == 601
-        assert spark.sql(f"SELECT count(*) FROM log WITH (startingPosition = {at})").head()[0] == total - 601
-        assert spark.sql("SELECT count(*) FROM log").head()[0] == total
+        assert spark.sql(f"SELECT count(*) FROM log WITH (startingPosition = {at})").collect()[0][0] == total - 601
+        assert spark.sql("SELECT count(*) FROM log").collect()[0][0] == total
         assert read_now(spark, spark.readStream.table("log"), tmp_path) == total
         with pytest.raises(AnalysisException, match="view: a table has the columns that it was created with"):
             spark.read.option("view", "timers").table("log").count()

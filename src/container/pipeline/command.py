@@ -1,4 +1,4 @@
-"""The command ``aeron-cluster pipeline``: ingest, compact, audit, replay, diff, analytics of what was recorded."""
+"""The command ``aeron-cluster pipeline``: ingest, compact, ship, audit, replay, diff, analytics of recordings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def pipeline_parser(make: Callable[..., argparse.ArgumentParser], program: str) 
     parser = make(
         prog=program,
         description="Pipelines over what clusters recorded, on Spark. A PATH is the directory of a member (with its "
-        "cluster and archive directories below), its cluster directory, or its archive directory.",
+        "cluster and archive directories below), its cluster directory, its archive directory, or a place to which it "
+        "was shipped; it may be a URL such as s3://bucket/member-0, and a pattern.",
     )
     parser.add_argument("--master", metavar="URL", help="Spark's master, such as spark://host:7077 (default: local[*])")
     parser.add_argument(
@@ -46,6 +47,7 @@ def pipeline_parser(make: Callable[..., argparse.ArgumentParser], program: str) 
     _add_replay(words)
     _add_diff(words)
     _add_analytics(words)
+    _add_ship(words)
     return parser
 
 
@@ -417,3 +419,68 @@ def _analytics(spark: SparkSession, options: argparse.Namespace) -> None:
 
     page = write_analytics(analyse(spark, source_options(options)), options.out)
     print(f"tables in {options.out}, report: {page}")
+
+
+# ship
+
+
+def _add_ship(words: Any) -> None:
+    about = "copy the committed log and the snapshots of a member to where other hosts read them"
+    parser: argparse.ArgumentParser = words.add_parser("ship", help=about, description=about[0].upper() + about[1:])
+    parser.add_argument("paths", nargs=1, metavar="PATH", help="directory of a member, on this machine")
+    parser.add_argument("--archive-dir", metavar="DIR", help="archive directory of PATH, when it is elsewhere")
+    parser.add_argument(
+        "--to", required=True, metavar="PLACE", help="an empty directory or URL for this member, such as s3://logs/m0"
+    )
+    parser.add_argument("--every", type=seconds, metavar="S", help="keep running until Ctrl-C, looking every S seconds")
+    parser.add_argument(
+        "--check", action="store_true", help="read all that is in PLACE and compare it with its manifest; copy nothing"
+    )
+    parser.add_argument(
+        "--committed",
+        metavar="WHAT",
+        help="what counts as committed while the member does not run: recorded (all), known (by closed terms and "
+        "snapshots), or a log position (default: known)",
+    )
+    parser.add_argument("--storage-options", metavar="JSON", help="what fsspec passes to the file system of PLACE")
+    parser.set_defaults(word="ship", command=_ship)
+
+
+def _ship(options: argparse.Namespace) -> None:
+    from container.pipeline.ship import Pass, Shipper, ShipStopped, check_place
+    from container.pipeline.ship_place import open_place
+    from container.recordings import open_member
+    from container.recordings.remote import parse_storage_options
+
+    storage = parse_storage_options("--storage-options", options.storage_options)
+    member = open_member(options.paths[0], archive_dir=options.archive_dir, committed=options.committed)
+    place = open_place(options.to, {} if storage is None else storage.values())
+    if options.check:
+        manifest, faults = check_place(place, lambda line: print(line, file=sys.stderr))
+        for fault in faults:
+            print(fault)
+        if faults:
+            raise ContainerError(
+                f"{len(faults)} objects of {options.to} are missing or damaged: ship again, which copies what is "
+                "missing; remove a damaged object first"
+            )
+        print(f"{options.to} is whole: log positions {manifest.start_position} to {manifest.end_position}")
+        return
+
+    def show(done: Pass) -> None:
+        print(
+            f"log shipped to {done.end_position} of {done.committed_position}; {done.copied_count} objects, "
+            f"{done.copied_length} bytes copied, {done.taken_over_count} taken over",
+            file=sys.stderr,
+        )
+
+    with _stop_signals() as stop:
+        shipper = Shipper(member, place, stop=stop, on_publish=show)
+        with contextlib.suppress(ShipStopped):
+            while True:
+                done = shipper.run()
+                if options.every is None:
+                    print(f"{options.to} has the log up to {done.end_position}, manifest {done.number}")
+                    return
+                if stop.wait(options.every):
+                    return

@@ -30,7 +30,6 @@ from container.pipeline.rows import source_options
 from container.pipeline.spark_errors import plain_error
 from container.recordings import LOG_VIEWS, Member
 from container.recordings.commit import all_end_texts
-from container.recordings.live import read_cluster_mark
 from container.spark.cluster_log import read_logs
 from container.spark.options import ANY, SourceOptions
 from container.spark.session import is_connected
@@ -209,12 +208,10 @@ def read_table(spark: SparkSession, table: Path) -> DataFrame:
 
 
 def _cluster_name(members: Sequence[Member]) -> str:
-    marks = [read_cluster_mark(Path(member.cluster_dir)) for member in members if member.cluster_dir is not None]
-    found = {mark.cluster_id for mark in marks if mark is not None}
+    found = {cluster_id for member in members if (cluster_id := member.cluster_id()) is not None}
     if len(found) != 1:
-        what = (
-            f"the mark files name clusters {', '.join(map(str, sorted(found)))}" if found else "no mark file names it"
-        )
+        names = ", ".join(map(str, sorted(found)))
+        what = f"the members' files name clusters {names}" if found else "no file of a member names it"
         raise ConfigurationError(f"cluster: give the name of the cluster, as {what}")
     return str(found.pop())
 

@@ -95,6 +95,8 @@ def source_options(options: SourceOptions) -> dict[str, str]:
     }
     if options.archive_dirs:
         texts["archive_dir"] = json.dumps(options.archive_dirs)
+    if options.storage is not None:
+        texts["storage_options"] = options.storage.text
     if options.committed is not None:
         texts["committed"] = str(options.committed)
     if options.decoder is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from pyspark.errors import AnalysisException
@@ -26,8 +27,8 @@ _TIME_ZONE = "spark.sql.session.timeZone"
 def register(spark: SparkSession) -> None:
     """Make the format ``aeron.cluster`` known to a session, and let a Spark that does it right push filters down.
 
-    Spark finds an installed package without this call; a session of Spark Connect is told here what it runs. Each
-    executor needs this package, with its compiled modules, for the Python that runs the workers.
+    Spark finds an installed package without this call, unless it runs a Spark Connect server that lacks the package.
+    Each executor needs this package, with its compiled modules, for the Python that runs the workers.
     """
     if KEEPS_FILTERS_APART:
         spark.conf.set(_PUSHDOWN, "true")
@@ -78,14 +79,11 @@ def is_connected(spark: SparkSession) -> bool:
 
 
 def _connect(url: str) -> SparkSession.Builder:
-    try:
-        import grpc  # noqa: F401
-        import grpc_status  # noqa: F401
-        import zstandard  # noqa: F401
-    except ImportError as missing:
+    missing = [name for name in ("grpc", "grpc_status", "zstandard") if find_spec(name) is None]
+    if missing:
         raise ConfigurationError(
-            f'Spark Connect needs {missing.name}: pip install "aeron-cluster-container[spark-connect]"'
-        ) from None
+            f'Spark Connect needs {", ".join(missing)}: pip install "aeron-cluster-container[spark-connect]"'
+        )
     return SparkSession.builder.remote(url)
 
 

@@ -28,6 +28,7 @@ from container.recordings.cluster_time import time_unit
 from container.recordings.commit import end_texts, with_others
 from container.recordings.member import AUDIT, STRICT, tolerates
 from container.recordings.message_reader import MessageReader
+from container.recordings.remote import expand
 from container.spark.cluster_log import (
     ClusterPartition,
     MemberLog,
@@ -164,16 +165,24 @@ def _opened(options: SourceOptions) -> list[Member]:
 
     If one is enough, those that are not there are marked as missing.
     """
-    archive_dirs = options.archive_dirs or (None,) * len(options.paths)
+    paths = [path for pattern in options.paths for path in expand(pattern, options.storage)]
+    archive_dirs = options.archive_dirs or (None,) * len(paths)
+    if len(archive_dirs) != len(paths):
+        raise ConfigurationError(
+            f"archive_dir names {len(archive_dirs)} directories and path matches {len(paths)}: {', '.join(paths)}; "
+            "name these, each with its archive"
+        )
     members, failures = [], list[RecordingError]()
-    for path, archive_dir in zip(options.paths, archive_dirs, strict=True):
+    for path, archive_dir in zip(paths, archive_dirs, strict=True):
         try:
-            members.append(open_member(path, archive_dir=archive_dir, committed=options.committed))
+            members.append(
+                open_member(path, archive_dir=archive_dir, committed=options.committed, storage_options=options.storage)
+            )
         except RecordingError as error:
             failures.append(error)
-            if options.member == ALL or len(failures) == len(options.paths):
+            if options.member == ALL or len(failures) == len(paths):
                 raise failures[0] from None
-            members.append(Member(path, None, archive_dir or path, None, is_missing=True))
+            members.append(Member(path, None, archive_dir or path, None, is_missing=True, storage=options.storage))
     keys: dict[str, Member] = {}
     for member in members:
         other = keys.setdefault(member_key(member), member)
@@ -612,7 +621,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start % _FRAME_ALIGNMENT == 0:
 
             def find(member: Member, mode: str) -> int:
-                with closing(MessageReader(member.archive_dir, **member.log_descriptor(mode).layout())) as reader:
+                with closing(MessageReader(member.archive, **member.log_descriptor(mode).layout())) as reader:
                     return int(reader.last_border(start, end, latest))
 
             if (border := self._by_any(log, latest, find)) > start:
