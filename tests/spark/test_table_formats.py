@@ -22,7 +22,7 @@ from container.pipeline.ingest import ingest, read_table
 from container.pipeline.manifest import read_manifest
 from container.pipeline.parquet_table import locked
 from container.spark.options import SourceOptions
-from container.spark.table_formats import require_pair, table_format_settings
+from container.spark.table_formats import require_name, require_pair, table_format_settings
 from tests.spark.written_members import TRANSFER, History, WrittenMember
 
 MINOR = ".".join(pyspark.__version__.split(".")[:2])
@@ -148,6 +148,13 @@ def test_a_pair_that_does_not_work_is_refused_in_one_sentence() -> None:
             "delta with Spark 4.1, delta with Spark 4.2, iceberg with Spark 4.1",
         ):
             table_format_settings([table_format])
+
+
+@pytest.mark.parametrize("name", ["messages", "local.", "local.a b", "local.x'; DROP TABLE y", ""])
+def test_a_name_of_a_table_of_iceberg_has_its_catalog(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="a table of iceberg has a name with its catalog"):
+        require_name(name)
+    require_name("local.logs.messages")
 
 
 @pytest.mark.skipif(MINOR == "4.1", reason="Spark 4.1 has Iceberg")
