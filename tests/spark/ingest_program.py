@@ -22,6 +22,13 @@ from container.spark.options import SourceOptions
 from container.spark.table_formats import table_format_settings
 from container.spark.versions import IS_4_1
 
+FEW_TASKS = {
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.ui.showConsoleProgress": "false",
+}
+
 
 def kill_at(batch_id: int, when: str) -> None:
     """Let this process die of SIGKILL before or after the commit of a batch."""
@@ -51,7 +58,7 @@ def main(text: str) -> None:
         kill_at(*given["kill"])
     jars = given["jars"]
     settings = table_format_settings(jars, warehouse=Path(warehouse)) if jars else {}
-    spark = open_session("ingest", master="local[2]", settings={"spark.log.level": "ERROR", **settings})
+    spark = open_session("ingest", master="local[2]", settings={**FEW_TASKS, **settings})
     manifest = ingest(
         spark,
         SourceOptions((given["path"],), max_bytes_per_batch=None if IS_4_1 else 32_768),

@@ -170,6 +170,7 @@ def test_an_ingest_into_iceberg_is_refused_before_anything_is_made(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # twelve starts of Spark
 @pytest.mark.skipif(MINOR != "4.1", reason="Iceberg has a jar for Spark 4.1 only")
 def test_the_same_log_is_in_delta_and_in_iceberg_after_kills(tmp_path: Path) -> None:
     jars, runs = ["delta", "iceberg"], {"delta": tmp_path / "for-delta", "iceberg": tmp_path / "for-iceberg"}
