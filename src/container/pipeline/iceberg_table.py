@@ -47,7 +47,8 @@ class IcebergWriter:
         self.manifest = manifest
         snapshots = self._snapshots()
         if manifest.query_id is None:
-            if snapshots:
+            # One that was made just before a kill has a snapshot without rows.
+            if any(int(one.summary.get("total-records", 0)) > 0 for one in snapshots):
                 raise ConfigurationError(
                     f"table={self._name} is not empty and {state_dir} has no manifest of it: give another name"
                 )
@@ -141,7 +142,7 @@ class IcebergWriter:
         return {row.key: str(row.value) for row in rows}.get(_QUERY_ID)
 
     def _prepare(self, rows: DataFrame, query: str) -> None:
-        """Make the table, add columns that are new, and say whose it is."""
+        """Make the table, add columns that are new, and say whose it is; refuse that of another ingest."""
         if not self._spark.catalog.tableExists(self._name):
             catalog, *namespace, _ = self._name.split(".")
             if namespace:
@@ -153,7 +154,10 @@ class IcebergWriter:
         for name, kind in rows.dtypes:
             if name not in known:
                 self._spark.sql(f"ALTER TABLE {self._name} ADD COLUMN `{name}` {kind}")
-        if self._owner() is None:
+        owner = self._owner()
+        if owner not in (None, query):
+            raise ConfigurationError(f"table={self._name} is that of another ingest: give another name")
+        if owner is None:
             self._spark.sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ('{_QUERY_ID}' = '{query}')")
 
     def _with_all_columns(self, rows: DataFrame) -> DataFrame:
