@@ -50,6 +50,9 @@ _SEQUENCES = (types_of.ListType, types_of.SetType, types_of.FrozenSetType, types
 _RECORDS = (types_of.StructType, types_of.DataclassType, types_of.NamedTupleType, types_of.TypedDictType)
 
 
+_MICROSECONDS_MIN, _MICROSECONDS_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+
 class _Conversion(NamedTuple):
     """How values of one Python type become those of an Arrow type.
 
@@ -114,6 +117,13 @@ def column_fields(
         fields.append(pa.field(column, arrow, metadata={"comment": f"{name} of the payload, by {decoder}"}))
     error = "why the payload did not decode; null when it did"
     return [*fields, pa.field(ERROR_COLUMN, pa.string(), metadata={"comment": error})]
+
+
+def utc_microseconds(value: int) -> int:
+    """Return a time in microseconds since 1970; raises ValueError outside of the years 1 to 9999, as Spark has them."""
+    if not _MICROSECONDS_MIN <= value <= _MICROSECONDS_MAX:
+        raise ValueError(f"a time is {value} µs after 1970: outside of the years 1 to 9999")
+    return value
 
 
 class RowDecoder:
