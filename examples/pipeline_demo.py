@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from container.pipeline.audit import AuditReport
     from container.pipeline.manifest import Manifest
     from container.pipeline.replay import DiffSummary, ReplaySummary
+    from container.pipeline.timeline import RoundTrip
     from container.spark.options import SourceOptions
 
 ROOT = Path(__file__).parents[1]
@@ -70,7 +72,7 @@ CALM = {
 FRAME_HEADER_LENGTH = SESSION_MESSAGE_HEADER_LENGTH = 32
 
 _BEGIN = time.monotonic()
-_events: list[tuple[str, str]] = []
+_events: list[tuple[str, str, str]] = []
 
 
 class NextAuctionService(AuctionService):
@@ -88,7 +90,7 @@ class NextAuctionService(AuctionService):
 
 def say(text: str) -> None:
     """Print one line with the seconds since the start, and keep it for the report."""
-    _events.append((f"{time.monotonic() - _BEGIN:.1f} s", text))
+    _events.append((f"{datetime.now(UTC):%H:%M:%S}", f"{time.monotonic() - _BEGIN:.1f} s", text))
     print(f"[{time.monotonic() - _BEGIN:5.1f} s] {text}", flush=True)
 
 
@@ -119,10 +121,10 @@ def run(out: Path, archive: ArchiveKind) -> None:
         pids = [(member.node.pid, member.service.pid) for member in cluster.members]
         say(f"started three members, each Java's consensus module, {archive} archive, Python container, pids {pids}")
         with spark_session() as spark:
-            options, table = live(spark, cluster)
+            options, table, trips = live(spark, cluster)
             manifest = finish_ingest(spark, options, table)
             check_table(spark, options, table, manifest)
-            page = examine(spark, cluster, options, manifest, out)
+            page = examine(spark, cluster, options, manifest, out, trips)
     say(f"the report: {page}")
 
 
@@ -154,8 +156,8 @@ def spark_session() -> Iterator[SparkSession]:
 # The cluster, its clients, and the ingest meanwhile
 
 
-def live(spark: SparkSession, cluster: LocalCluster) -> tuple[SourceOptions, Path]:
-    """Traders and ingest over a snapshot, the death of the leader, and the end of the cluster."""
+def live(spark: SparkSession, cluster: LocalCluster) -> tuple[SourceOptions, Path, list[RoundTrip]]:
+    """Traders and ingest over a snapshot, the leader's death, and the cluster's end; returns all round trips."""
     from container.spark.options import SourceOptions
 
     leader = cluster.await_ready()
@@ -184,7 +186,7 @@ def live(spark: SparkSession, cluster: LocalCluster) -> tuple[SourceOptions, Pat
     say(f"the traders had {traders.answered:,} answers, and {traders.lost} requests that nobody answered")
     cluster.shut_down()
     say("the cluster took its last snapshot and ended")
-    return options, table
+    return options, table, traders.round_trips
 
 
 class Traders:
@@ -193,6 +195,8 @@ class Traders:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.answered = 0
         self.lost = 0
+        self.round_trips: list[RoundTrip] = []
+        """One for each answered bid."""
         self._settings = settings
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -238,6 +242,8 @@ class Traders:
 
     def _trade(self, client: AuctionClient, chance: random.Random) -> None:
         """Open auctions and bid in them, a few at a time."""
+        from container.pipeline.timeline import RoundTrip
+
         for number in itertools.count():
             duration_ms = chance.choice((200, 1_000, 30_000))
             item = f"{client.name}'s lot {number}"
@@ -245,9 +251,12 @@ class Traders:
             for _ in range(chance.randrange(20, 60)):
                 if self._stop.is_set():
                     return
+                at, begin_ns = time.time_ns() // 1000, time.perf_counter_ns()
                 client.bid(chance.randrange(max(1, auction - 5), auction + 1), chance.randrange(1_000))
+                micros = (time.perf_counter_ns() - begin_ns) // 1000
                 with self._lock:
                     self.answered += 1
+                    self.round_trips.append(RoundTrip(at, micros))
                 self._stop.wait(THINK_S)
 
 
@@ -353,7 +362,14 @@ def check_table(spark: SparkSession, options: SourceOptions, table: Path, manife
     say(f"each message is in the table exactly once; they were read from {names}")
 
 
-def examine(spark: SparkSession, cluster: LocalCluster, options: SourceOptions, manifest: Manifest, out: Path) -> Path:
+def examine(
+    spark: SparkSession,
+    cluster: LocalCluster,
+    options: SourceOptions,
+    manifest: Manifest,
+    out: Path,
+    trips: Sequence[RoundTrip],
+) -> Path:
     """Audits, analytics, and the report about all of it; returns its path."""
     from container.pipeline.analytics import analyse, store_analytics
     from container.pipeline.audit import audit
@@ -380,7 +396,7 @@ def examine(spark: SparkSession, cluster: LocalCluster, options: SourceOptions, 
     write_audit(audited, out / "audit.html")
     replayed, compared = run_again(spark, options, out / "tables")
     analytics = store_analytics(analyse(spark, options), out / "tables")
-    return write_report(manifest, audited, replayed, compared, analytics, out)
+    return write_report(manifest, audited, replayed, compared, analytics, out, trips)
 
 
 def run_again(spark: SparkSession, options: SourceOptions, tables: Path) -> tuple[ReplaySummary, DiffSummary]:
@@ -410,21 +426,32 @@ def write_report(
     compared: DiffSummary,
     analytics: Analytics,
     out: Path,
+    trips: Sequence[RoundTrip],
 ) -> Path:
-    """One page: what happened, what the table holds, audit, replay and comparison, and what the cluster did."""
-    from container.pipeline.analytics import add_analytics
+    """One page: timeline, what happened, what the table holds, audit, replay and comparison, and the tables."""
+    from container.pipeline.analytics import add_tables
     from container.pipeline.audit_report import add_audit
+    from container.pipeline.pictures import standalone
     from container.pipeline.report import Report
+    from container.pipeline.timeline import add_timeline
+    from container.spark.options import ANY
 
-    page = Report("A cluster, its log, and what Spark made of it")
-    page.heading("What happened")
-    page.table(("when", "what"), _events)
-    page.heading("The table")
-    page.text(f"{manifest.row_count:,} rows in {manifest.file_count} files, of {manifest.batch_id + 1} batches")
+    page = Report("Pipeline demo")
+    picture = add_timeline(page, analytics, trips)
+    page.heading("Events")
+    page.table(("time (UTC)", "after", "event"), _events)
+    page.heading("Ingested table")
+    page.text(
+        f"The table has {manifest.row_count:,} rows in {manifest.file_count} files, of {manifest.batch_id + 1} batches."
+    )
     page.table(
         ("log of", "log positions covered", "gaps"),
         [
-            (key, ", ".join(f"{one.begin_position} to {one.end_position}" for one in member.covered), len(member.gaps))
+            (
+                "the cluster" if key == ANY else f"member {key}",
+                ", ".join(f"{one.begin_position} to {one.end_position}" for one in member.covered),
+                len(member.gaps),
+            )
             for key, member in sorted(manifest.members.items())
         ],
     )
@@ -435,15 +462,18 @@ def write_report(
             for one in manifest.partitions
         ],
     )
-    page.heading("The audit, with a copy of member 1 in which a byte was flipped as member 3")
+    page.heading("Audit")
+    page.text("Member 3 is a copy of member 1 in which one byte was flipped.")
     add_audit(page, audited)
-    page.heading("The service, run again over its history")
+    page.heading("Replay")
     page.table(("kind", "rows"), list(replayed.row_counts.items()))
-    page.text(f"Equal to the recorded state at {replayed.compared_count} of {replayed.compared_count} snapshots.")
-    page.heading("The next version over the same history")
+    page.text(f"The replayed state equals the recorded one at all {replayed.compared_count} snapshots.")
+    page.heading("Next version")
     page.table(("kind", "change", "rows"), [(kind, change, count) for (kind, change), count in compared.counts.items()])
-    page.text(f"It answers differently from log position {compared.first_answer} on.")
-    add_analytics(page, analytics)
+    page.text(f"The next version answers differently from log position {compared.first_answer} on.")
+    add_tables(page, analytics)
+    if picture is not None:
+        (out / "timeline.svg").write_text(standalone(picture), encoding="utf-8")
     return page.write(out / "report.html")
 
 

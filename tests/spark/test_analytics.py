@@ -5,20 +5,27 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from container.pipeline.analytics import Analytics, analyse, write_analytics
+from container.pipeline.timeline import BIN_COUNT
+from container.recordings import open_member
 from container.spark.options import SourceOptions
+from container.testing.recordings import write_catalog
 from tests.recordings_world import SEGMENT_LENGTH
-from tests.spark.written_members import WrittenMember
+from tests.spark.written_members import History, WrittenMember
 
 
 def test_tables_have_what_the_log_has(spark: SparkSession, member: WrittenMember, tmp_path: Path) -> None:
     page = write_analytics(analyse(spark, SourceOptions((str(member.base_dir),))), tmp_path / "out")
-    assert page.read_text().count('src="data:image/png;base64,') == 2
+    text = page.read_text()
+    assert text.count("<svg ") == 2  # one drawing for wide pages, one for narrow ones
+    assert "2 terms, led by members 0 and 1: the leader changed once" in text
+    assert "<script" not in text
     stored = Analytics(*(spark.read.parquet(str(tmp_path / "out" / name)) for name in Analytics._fields))
     payloads = [len(message["payload"]) for message in member.of_template(1)]
 
@@ -27,6 +34,24 @@ def test_tables_have_what_the_log_has(spark: SparkSession, member: WrittenMember
     assert (minute.timers, minute.service_messages) == (len(member.of_template(20)), 0)
     assert (minute.sessions_opened, minute.sessions_closed, minute.open_sessions) == (3, 2, 1)
     assert minute.leadership_changes == 2
+
+    bins = stored.timeline.orderBy("begin").collect()
+    times = [message["timestamp"] for message in member.messages]
+    assert 50 < len(bins) <= BIN_COUNT + 1
+    assert {one.end - one.begin for one in bins} == {timedelta(milliseconds=20)}
+    assert sum(one.client_messages for one in bins) == len(payloads)
+    assert sum(one.payload_bytes for one in bins) == sum(payloads)
+    assert sum(one.timers for one in bins) == minute.timers
+    assert [one.open_sessions for one in (bins[0], bins[-1])] == [3, 1]
+    for one in bins:
+        begin_ms, end_ms = (round(time.timestamp() * 1000) for time in (one.begin, one.end))
+        counted = [m for m in member.of_template(1) if begin_ms <= m["timestamp"] < end_ms]
+        assert (begin_ms % 20, one.client_messages) == (0, len(counted))
+    assert max(times) - min(times) == (bins[-1].last_message - bins[0].first_message) / timedelta(milliseconds=1)
+
+    taken = {row.log_position for row in stored.snapshots.collect()}
+    assert taken == {m["log_position"] for m in member.of_template(23)}
+    assert (stored.damage.count(), stored.members.collect()[0].path) == (0, str(member.base_dir))
 
     sessions = {row.cluster_session_id: row for row in stored.per_session.collect()}
     for session_id, session in sessions.items():
@@ -47,6 +72,9 @@ def test_tables_have_what_the_log_has(spark: SparkSession, member: WrittenMember
     assert len(timers) == 2
     assert all(timer.late_ms == expired[timer.correlation_id] - timer.deadline > 0 for timer in timers)
 
+    median, most = sorted(timer.late_ms for timer in timers)
+    assert f"Timer lateness: median {median:g} ms, at most {most:g} ms, of 2 timers" in text
+
     terms = stored.leadership.orderBy("leadership_term_id").collect()
     assert [(term.leader_member_id, term.messages) for term in terms] == [
         (leader, len([m for m in member.messages if m["leadership_term_id"] == leader]) - 1) for leader in (0, 1)
@@ -60,11 +88,44 @@ def test_damage_that_analytics_leave_out_is_a_warning(
     segment = damaged / "archive" / f"0-{SEGMENT_LENGTH}.rec"
     os.truncate(segment, 0)
     with caplog.at_level(logging.WARNING):
-        analyse(spark, SourceOptions((str(damaged),), mode="permissive"))
+        found = analyse(spark, SourceOptions((str(damaged),), mode="permissive"))
     (text,) = [text for text in caplog.messages if "damaged" in text.partition(";")[0]]
     place = f"{segment}, offset 0, log position {SEGMENT_LENGTH}: the file ends before byte 1"
     assert text.startswith(f"the log is damaged in 1 places, which are left out; first: {place}")
+    assert [row.log_position for row in found.damage.collect()] == [SEGMENT_LENGTH]
+    page = write_analytics(found, tmp_path / "out").read_text()
+    assert "1 place of the log is damaged and left out." in page
+    assert page.count(f'<td class="long">{place.partition(": ")[0]}') == 1
+    assert page.count('<path class="damage"') == 4  # in the legend and in its lane, of both drawings
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         analyse(spark, SourceOptions((str(member.base_dir),), mode="permissive"))
     assert caplog.messages == []
+
+
+def test_sessions_of_a_purged_part_of_the_log_are_open_where_it_begins(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    purged = Path(shutil.copytree(member.base_dir, tmp_path / "purged"))
+    (purged / "archive" / "0-0.rec").unlink()
+    descriptor, *others = open_member(purged).recordings()
+    begun = {name: getattr(descriptor, name) for name in descriptor.__slots__} | {"start_position": SEGMENT_LENGTH}
+    write_catalog(purged / "archive", [type(descriptor)(**begun), *others])
+    found = analyse(spark, SourceOptions((str(purged),)))
+    bins = found.timeline.orderBy("begin").collect()
+    assert [one.open_sessions for one in (bins[0], bins[-1])] == [3, 1]
+    assert found.per_minute.collect()[0].open_sessions == 1
+
+
+def test_logs_of_one_message_and_of_none_have_a_report(spark: SparkSession, tmp_path: Path) -> None:
+    one, none = (History(tmp_path / name) for name in ("one", "none"))
+    one.begin_term(leader_member_id=2)
+    found = analyse(spark, SourceOptions((str(one.finish().base_dir),)))
+    page = write_analytics(found, tmp_path / "one-out").read_text()
+    assert "1 term, led by member 2: the leader did not change." in page
+    (only,) = found.timeline.collect()
+    assert (only.end - only.begin, only.leadership_changes) == (timedelta(seconds=1), 1)
+    found = analyse(spark, SourceOptions((str(none.finish(is_closed=False).base_dir),)))
+    page = write_analytics(found, tmp_path / "none-out").read_text()
+    assert "The log has no message with a time." in page
+    assert "<svg" not in page

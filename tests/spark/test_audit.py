@@ -92,7 +92,8 @@ def test_equal_members_pass_also_with_other_session_ids(
     assert msgspec.json.decode(data.read_bytes(), type=AuditReport) == report
     text = page.read_text()
     assert "pass: The members have the same history." in text
-    assert text.count('src="data:image/png;base64,') == 1
+    assert text.count("<svg ") == 4  # members and lateness, each for wide and for narrow pages
+    assert text.count('<path class="snapshot"') == 2 * (1 + 2 * len(report.members[0].snapshot_positions))
     assert "<script" not in text
 
 

@@ -1,10 +1,10 @@
-"""What a cluster did: messages per minute and per session, sizes, timers' lateness, changes of the leader."""
+"""What a cluster did: its timeline, messages per minute and per session, sizes, timers' lateness, leaders."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import structs
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -13,31 +13,21 @@ from pyspark.sql import functions as f
 from container.api import TimeUnit
 from container.pipeline.cluster_time import as_time, ticks_per_second, time_unit
 from container.pipeline.event_checks import read_module_items, snapshot_positions, timer_pairs
+from container.pipeline.pictures import as_datetime
 from container.pipeline.report import ROW_LIMIT, Report
 from container.pipeline.rows import read_view
+from container.pipeline.timeline import KINDS, add_timeline, timeline
 from container.recordings.commit import all_end_texts
 from container.recordings.member import STRICT
 from container.spark.options import SourceOptions
-from container.spark.source import furthest_log
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from container.spark.source import furthest_log, open_source_members
 
 SIZE_BUCKETS = (32, 64, 128, 256, 512, 1024, 4096, 16_384, 65_536, 1_048_576)
 """Bounds of the table of payload sizes, in bytes."""
-POINT_COUNT = 5_000
-"""How many minutes a plot has at most."""
 
 _log = logging.getLogger(__name__)
+_DAMAGE = "log_position bigint, error string"
 _COLUMNS = ("log_position", "leadership_term_id", "template_id", "timestamp", "cluster_session_id", "payload_length")
-_KINDS = {
-    "client_messages": "template_id = 1 and cluster_session_id >= 0",
-    "service_messages": "template_id = 1 and cluster_session_id < 0",
-    "timers": "template_id = 20",
-    "sessions_opened": "template_id = 21",
-    "sessions_closed": "template_id = 22",
-    "leadership_changes": "template_id = 24",
-}
 
 
 class Analytics(NamedTuple):
@@ -51,9 +41,19 @@ class Analytics(NamedTuple):
     sizes: DataFrame
     """``bytes_up_to``, ``client_messages``, ``service_messages``."""
     timers: DataFrame
-    """Timers that a snapshot has: ``correlation_id``, ``deadline``, ``expired_at``, ``late_ms``."""
+    """Timers that a snapshot has: ``correlation_id``, ``deadline``, ``expired_at``, ``event_time`` (of the expiry),
+    ``late_ms``."""
     leadership: DataFrame
     """``leadership_term_id``, ``leader_member_id``, ``began``, ``messages``, ``duration_s``."""
+    timeline: DataFrame
+    """``begin`` and ``end`` of about a hundred intervals, the counts of ``per_minute`` for each, ``open_sessions`` at
+    its end, times of its first and last message, and where the first one ends in the log."""
+    snapshots: DataFrame
+    """``log_position`` and ``taken`` (the cluster's time) of each valid snapshot in the member's recording log."""
+    damage: DataFrame
+    """``log_position`` and ``error`` of each place that is left out; in mode strict there is none."""
+    members: DataFrame
+    """``member_id`` and ``path`` of each member that was given."""
 
 
 def analyse(spark: SparkSession, options: SourceOptions) -> Analytics:
@@ -67,6 +67,7 @@ def analyse(spark: SparkSession, options: SourceOptions) -> Analytics:
     Raises:
         RecordingError: the member has no log that can be found.
     """
+    members = open_source_members(options)
     log = furthest_log(options)
     member, committed = log.member, log.committed_position
     for text in all_end_texts([member], options.mode):
@@ -79,31 +80,52 @@ def analyse(spark: SparkSession, options: SourceOptions) -> Analytics:
         committed=committed,
         decoder=None,
     )
-    if options.mode != STRICT:
-        _warn_of_damage(spark, options)
+    damage = spark.createDataFrame([], _DAMAGE) if options.mode == STRICT else _damage(spark, options)
     unit = time_unit([member])
     rows = read_view(spark, options, "messages", [*_COLUMNS, "close_reason", "leader_member_id"])
     rows = rows.where("template_id is not null").withColumn("time", as_time(f.col("timestamp"), unit))
+    sessions, terms = per_session(rows), leadership(rows)
+    open_before = 0
+    if log.start_position > 0:
+        open_before = sessions.where("opened_log_position is null").count()
     return Analytics(
-        per_minute(rows),
-        per_session(rows),
+        per_minute(rows, open_before),
+        sessions,
         sizes(rows),
         timer_lateness(spark, options, unit),
-        leadership(rows),
+        terms,
+        timeline(rows, terms, open_before),
+        _snapshots(spark, options, unit),
+        damage,
+        spark.createDataFrame([(one.member_id, one.path) for one in members], "member_id int, path string"),
     )
 
 
-def _warn_of_damage(spark: SparkSession, options: SourceOptions) -> None:
-    """Damage is in no table here: a warning says how much of it there is."""
+def _damage(spark: SparkSession, options: SourceOptions) -> DataFrame:
+    """Places that are damaged, and so in no other table; a warning says how many there are."""
     damage = read_view(spark, options, "messages", ["log_position", "error"]).where("error is not null")
     found = damage.agg(f.count("*").alias("count"), f.min_by("error", "log_position").alias("first")).collect()[0]
     if found["count"]:
         _log.warning("the log is damaged in %d places, which are left out; first: %s", found["count"], found["first"])
+    return damage
 
 
-def per_minute(rows: DataFrame) -> DataFrame:
-    """Counts and bytes for each minute of cluster time in which there was a message."""
-    counts = [f.count_if(f.expr(condition)).alias(name) for name, condition in _KINDS.items()]
+def _snapshots(spark: SparkSession, options: SourceOptions, unit: TimeUnit) -> DataFrame:
+    """The snapshots of the recording log, once for all services."""
+    rows = read_view(spark, options, "recording_log", ["log_position", "timestamp", "entry_type", "is_valid"])
+    valid = rows.where("entry_type = 'SNAPSHOT' and is_valid")
+    taken = f.max(as_time(f.col("timestamp"), unit)).alias("taken")
+    return valid.groupBy("log_position").agg(taken).orderBy("log_position")
+
+
+def per_minute(rows: DataFrame, open_before: int = 0) -> DataFrame:
+    """Counts and bytes for each minute of cluster time in which there was a message.
+
+    Args:
+        rows: the view ``messages`` with ``time``.
+        open_before: how many sessions are open where the log begins.
+    """
+    counts = [f.count_if(f.expr(condition)).alias(name) for name, condition in KINDS.items()]
     by_minute = (
         rows.where("time is not null")
         .groupBy(f.date_trunc("minute", "time").alias("minute"))
@@ -113,7 +135,7 @@ def per_minute(rows: DataFrame) -> DataFrame:
     total = f.expr(
         "sum(sessions_opened - sessions_closed) over (order by minute rows between unbounded preceding and current row)"
     )
-    return by_minute.withColumn("open_sessions", total).orderBy("minute")
+    return by_minute.withColumn("open_sessions", total + open_before).orderBy("minute")
 
 
 def per_session(rows: DataFrame) -> DataFrame:
@@ -148,8 +170,8 @@ def sizes(rows: DataFrame) -> DataFrame:
         rows.where("template_id = 1")
         .groupBy(bucket.alias("bytes_up_to"))
         .agg(
-            f.count_if(f.expr(_KINDS["client_messages"])).alias("client_messages"),
-            f.count_if(f.expr(_KINDS["service_messages"])).alias("service_messages"),
+            f.count_if(f.expr(KINDS["client_messages"])).alias("client_messages"),
+            f.count_if(f.expr(KINDS["service_messages"])).alias("service_messages"),
         )
         .orderBy(f.col("bytes_up_to").asc_nulls_last())
     )
@@ -164,7 +186,13 @@ def timer_lateness(spark: SparkSession, options: SourceOptions, unit: TimeUnit) 
         timer_pairs(expired, items, snapshot_positions(items))
         .where("expired_at is not null")
         .select(
-            "snapshot_position", "correlation_id", "deadline", "expired_at", "expired_position", late.alias("late_ms")
+            "snapshot_position",
+            "correlation_id",
+            "deadline",
+            "expired_at",
+            as_time(f.col("expired_at"), unit).alias("event_time"),
+            "expired_position",
+            late.alias("late_ms"),
         )
         .orderBy("expired_position")
     )
@@ -190,9 +218,11 @@ def _seconds_between(begin: Column, end: Column) -> Column:
 
 
 def write_analytics(found: Analytics, directory: Path) -> Path:
-    """Write each table as Parquet into a directory, and a report with plots; return the report's path."""
-    page = Report("What a cluster did")
-    add_analytics(page, store_analytics(found, directory))
+    """Write each table as Parquet into a directory, and a report with a timeline; return the report's path."""
+    page = Report("Cluster activity")
+    stored = store_analytics(found, directory)
+    add_timeline(page, stored)
+    add_tables(page, stored)
     return page.write(directory / "report.html")
 
 
@@ -204,40 +234,34 @@ def store_analytics(found: Analytics, directory: Path) -> Analytics:
     return Analytics(*(session.read.parquet(str(directory / name)) for name in Analytics._fields))
 
 
-def add_analytics(page: Report, found: Analytics) -> None:
-    """Add tables and plots to a page; of long tables the first rows."""
-    minutes = found.per_minute.orderBy("minute").limit(POINT_COUNT).toPandas()
-    if len(minutes):
-        page.heading("Per minute")
-        with page.plots(3) as plots:
-            _plot_rates(plots[0], minutes)
-            _plot_lines(plots[1], minutes, ["open_sessions"], "Open sessions at the end of each minute")
-            _plot_lines(plots[2], minutes, ["timers", "leadership_changes"], "Timers and changes of the leader")
-    orders = ("minute", "cluster_session_id", "bytes_up_to", "expired_position", "leadership_term_id")
-    titles = ("Minutes", "Sessions", "Payload sizes", "Lateness of timers that a snapshot has", "Leadership terms")
-    for title, table, order in zip(titles, found, orders, strict=True):
-        page.heading(title)
-        rows = table.orderBy(f.col(order).asc_nulls_last()).limit(ROW_LIMIT).collect()
-        page.table(table.columns, rows, total=table.count())
-    late = [row.late_ms for row in found.timers.select("late_ms").limit(POINT_COUNT).collect()]
-    if late:
-        with page.plots(1) as (axes,):
-            axes.hist(late, bins=min(50, max(5, len(late) // 4)), color="#4878a8")
-            axes.set_xlabel("milliseconds of cluster time after the deadline")
-            axes.set_title("Lateness of timers")
+def add_tables(page: Report, found: Analytics) -> None:
+    """Add the tables to a page that have rows; of long ones the first rows."""
+    for title, table, order in (
+        ("Minutes", found.per_minute, "minute"),
+        ("Sessions", found.per_session, "cluster_session_id"),
+        ("Payload sizes", found.sizes, "bytes_up_to"),
+        ("Timer lateness", found.timers, "expired_position"),
+        ("Leadership terms", found.leadership, "leadership_term_id"),
+        ("Damage", found.damage, "log_position"),
+    ):
+        total = table.count()
+        if total:
+            page.heading(title)
+            page.table(*_shown(table.orderBy(f.col(order).asc_nulls_last()).limit(ROW_LIMIT)), total=total)
 
 
-def _plot_rates(axes: Axes, minutes: Any) -> None:
-    for name in ("client_messages", "service_messages"):
-        axes.plot(minutes["minute"], minutes[name] / 60, label=name.replace("_", " "), marker=".")
-    axes.set_ylabel("per second")
-    axes.legend()
-    axes.set_title("Messages")
-
-
-def _plot_lines(axes: Axes, minutes: Any, names: list[str], title: str) -> None:
-    for name in names:
-        axes.plot(minutes["minute"], minutes[name], label=name.replace("_", " "), marker=".", drawstyle="steps-post")
-    axes.set_ylim(bottom=0)
-    axes.legend()
-    axes.set_title(title)
+def _shown(table: DataFrame) -> tuple[list[str], list[list[object]]]:
+    """Names and rows of a table, with its times in UTC whatever the session's time zone is."""
+    is_time = [kind == "timestamp" for _, kind in table.dtypes]
+    names = [f"{name} (UTC)" if is_one else name for name, is_one in zip(table.columns, is_time, strict=True)]
+    columns = [
+        f.unix_micros(name) if is_one else f.col(name) for name, is_one in zip(table.columns, is_time, strict=True)
+    ]
+    rows = [
+        [
+            as_datetime(value) if is_one and value is not None else value
+            for value, is_one in zip(row, is_time, strict=True)
+        ]
+        for row in table.select(*columns).collect()
+    ]
+    return names, rows

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from container.pipeline.audit import AuditReport
+from container.pipeline.audit import AuditReport, MemberSummary
+from container.pipeline.pictures import Axis, Bar, Chart, Lane, Mark, Picture, Steps, Style, duration_text, time_text
 from container.pipeline.report import Report
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-_TERM_COLOURS = ("#dbe9f6", "#fde8d0")
+_LATENESS_BIN_COUNT = 40
 _VERDICTS = {
     "pass": "The members have the same history.",
     "warn": "The members have the same history, with something to look at.",
@@ -34,7 +32,8 @@ def write_audit(report: AuditReport, path: Path) -> tuple[Path, Path]:
 
 
 def add_audit(page: Report, report: AuditReport) -> None:
-    """Add checks, members and plots to a page."""
+    """Add pictures, checks and members to a page."""
+    page.picture(members_picture(report))
     page.heading("Checks")
     page.table(("check", "state", "what was looked at"), [(one.name, one.state, one.summary) for one in report.checks])
     for one in report.checks:
@@ -57,48 +56,103 @@ def add_audit(page: Report, report: AuditReport) -> None:
             for member in report.members
         ],
     )
-    has_lateness = bool(report.timer_lateness)
-    with page.plots(3 if has_lateness else 2) as plots:
-        _plot_members(plots[0], report)
-        _plot_sessions(plots[1], report.open_sessions)
-        if has_lateness:
-            _plot_lateness(plots[2], report)
+    if report.timer_lateness:
+        page.heading("Timer lateness")
+        late_ms = sorted(1000 * ticks / report.ticks_per_second for ticks in report.timer_lateness)
+        page.text(
+            f"Of {len(late_ms):,} timers that a snapshot has, half expired within "
+            f"{duration_text(1000 * late_ms[len(late_ms) // 2])} of the deadline, and all within "
+            f"{duration_text(1000 * late_ms[-1])}."
+        )
+        page.picture(lateness_picture(late_ms, 1000 / report.ticks_per_second))
 
 
-def _plot_members(axes: Axes, report: AuditReport) -> None:
-    """A bar for each member over the log: recorded, committed, snapshots, findings; terms as background."""
+def members_picture(report: AuditReport) -> Picture:
+    """A lane for each member over the log: recorded, committed, snapshots and findings; above them the terms."""
+    begin = min(member.start_position for member in report.members)
     end = max(member.recorded_position for member in report.members)
-    bases = [term.term_base_log_position for term in report.terms]
-    for index, (begin, until) in enumerate(zip(bases, [*bases[1:], end], strict=True)):
-        axes.axvspan(begin, until, color=_TERM_COLOURS[index % 2], zorder=0)
-    for row, member in enumerate(report.members):
-        recorded = (member.start_position, member.recorded_position - member.start_position)
-        committed = (member.start_position, member.committed_position - member.start_position)
-        axes.broken_barh([recorded], (row - 0.15, 0.3), facecolors="#b8c4ce", zorder=2)
-        axes.broken_barh([committed], (row - 0.15, 0.3), facecolors="#4878a8", zorder=3)
-        axes.plot(member.snapshot_positions, [row] * len(member.snapshot_positions), "D", color="#137333", zorder=4)
-        at = [
-            found.log_position
-            for one in report.checks
-            for found in one.findings
-            if found.member_id == member.member_id and found.log_position is not None
-        ]
-        axes.plot(at, [row] * len(at), "x", color="#c5221f", markersize=9, markeredgewidth=2, zorder=5)
-    axes.set_yticks(range(len(report.members)), [member.name for member in report.members])
-    axes.set_ylim(-0.6, len(report.members) - 0.4)
-    axes.set_xlabel("log position")
-    axes.set_title("Logs: recorded (grey), committed (blue), snapshots (green), findings (red); terms shaded")
+    marks = _marks(report)
+    terms = _terms(report, end)
+    lanes = [Lane("Leadership terms", terms)]
+    lanes += [_lane(member, terms, marks.pop(member.member_id, [])) for member in report.members]
+    if general := [mark for found in marks.values() for mark in found]:
+        lanes.append(Lane("Findings of no one member", (), general))
+    legend: list[tuple[Style, str]] = [("first", "committed log of a term"), ("second", "of the next term")]
+    if any(member.recorded_position > member.committed_position for member in report.members):
+        legend.append(("faint", "recorded, not committed"))
+    legend += [("snapshot", "snapshot"), ("finding", "finding")]
+    states = ", ".join(f"{one.name}: {one.state}" for one in report.checks)
+    description = (
+        f"{len(report.terms):,} terms and {len(report.members):,} members over log positions {begin:,} to {end:,}. "
+        f"Checks: {states}. The tables below have the same."
+    )
+    places = report.open_sessions
+    ends = [position for position, _ in places[1:]] + [end]
+    sessions = [(at, until, open_count) for (at, open_count), until in zip(places, ends, strict=True)] if places else []
+    charts = [Chart("Open sessions", [Steps("open", sessions)])]
+    return Picture(
+        "Members over the log",
+        description,
+        Axis("log position", begin, end, "log position (bytes)"),
+        lanes,
+        charts,
+        legend,
+    )
 
 
-def _plot_sessions(axes: Axes, points: Sequence[tuple[int, int]]) -> None:
-    axes.step([position for position, _ in points], [count for _, count in points], where="post", color="#4878a8")
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("log position")
-    axes.set_title("Open sessions")
+def lateness_picture(late_ms: Sequence[float], tick_ms: float) -> Picture:
+    """How many timers expired how late.
+
+    Args:
+        late_ms: milliseconds, sorted, at least one.
+        tick_ms: the unit of cluster time in milliseconds: no interval is shorter.
+    """
+    width = max(late_ms[-1] / (_LATENESS_BIN_COUNT - 1), tick_ms)
+    counts = [0] * (int(max(late_ms[-1], 0.0) / width) + 1)
+    for late in late_ms:
+        counts[min(int(max(late, 0.0) / width), len(counts) - 1)] += 1
+    points = [(index * width, (index + 1) * width, float(number)) for index, number in enumerate(counts)]
+    axis = Axis("number", 0, width * len(counts), "milliseconds of cluster time after the deadline")
+    description = f"{len(late_ms):,} timers, all of them within {duration_text(1000 * late_ms[-1])} of the deadline."
+    return Picture("Timer lateness", description, axis, charts=[Chart("Timers", [Steps("timers", points)])])
 
 
-def _plot_lateness(axes: Axes, report: AuditReport) -> None:
-    late_ms = [1000 * ticks / report.ticks_per_second for ticks in report.timer_lateness]
-    axes.hist(late_ms, bins=min(50, max(5, len(late_ms) // 4)), color="#4878a8")
-    axes.set_xlabel("milliseconds of cluster time after the deadline")
-    axes.set_title("Lateness of timers that a snapshot has")
+def _terms(report: AuditReport, end: int) -> list[Bar]:
+    bars = []
+    places = [*(term.term_base_log_position for term in report.terms), end]
+    for index, (term, (begin, until)) in enumerate(zip(report.terms, pairwise(places), strict=True)):
+        leader = "leader not known" if term.leader_member_id is None else f"led by member {term.leader_member_id}"
+        text = f"term {term.leadership_term_id}, {leader}, log positions {begin:,} to {until:,}"
+        if term.timestamp is not None:
+            text += f", from {time_text(term.timestamp * 1_000_000 // report.ticks_per_second)} UTC"
+        label = f"term {term.leadership_term_id}, {leader}"
+        bars.append(Bar(begin, until, label, text, "first" if index % 2 == 0 else "second"))
+    return bars
+
+
+def _lane(member: MemberSummary, terms: Sequence[Bar], findings: Sequence[Mark]) -> Lane:
+    start, committed, recorded = member.start_position, member.committed_position, member.recorded_position
+    text = f"committed, log positions {start:,} to {committed:,}"
+    bars = [
+        Bar(max(term.begin, start), min(term.end, committed), "", f"{text}; {term.label}", term.style)
+        for term in terms
+        if max(term.begin, start) < min(term.end, committed)
+    ]
+    if not bars and committed > start:
+        bars.append(Bar(start, committed, "", text))
+    if recorded > committed:
+        text = f"recorded and not known to be committed, log positions {committed:,} to {recorded:,}"
+        bars.append(Bar(committed, recorded, "", text, "faint"))
+    marks = [Mark(at, f"snapshot at log position {at:,}", "snapshot") for at in member.snapshot_positions]
+    return Lane(member.name[:1].upper() + member.name[1:], bars, [*marks, *findings])
+
+
+def _marks(report: AuditReport) -> dict[int | None, list[Mark]]:
+    """Findings with a place, by member."""
+    marks: dict[int | None, list[Mark]] = {}
+    for one in report.checks:
+        for found in one.findings:
+            if found.log_position is not None:
+                mark = Mark(found.log_position, f"{found.state}: {found.text}", "finding")
+                marks.setdefault(found.member_id, []).append(mark)
+    return marks

@@ -1,31 +1,39 @@
-"""A report as one HTML file: text, tables and plots inside it, nothing to load from elsewhere."""
+"""A report as one HTML file: text, tables and pictures inside it, nothing to load from elsewhere."""
 
 from __future__ import annotations
 
-import base64
 import html
-import io
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from container.errors import ConfigurationError
+from container.pipeline.pictures import COLOURS, PICTURE_STYLE, WIDTHS, Picture, draw
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #1b1f24 }
-h1 { font-size: 1.6rem } h2 { font-size: 1.2rem; margin-top: 2.2rem }
-table { border-collapse: collapse; margin: .6rem 0; font-size: .9rem }
-th, td { border-bottom: 1px solid #d5dae0; padding: .25rem .7rem; text-align: left; vertical-align: top }
-td.number { text-align: right; font-variant-numeric: tabular-nums }
-img { max-width: 100% } code { font-size: .9em }
-.pass { color: #137333 } .warn { color: #9a6700 } .fail { color: #c5221f; font-weight: 600 }
-.note { color: #57606a }
+_STYLE = (
+    COLOURS
+    + """
+body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem;
+       color: var(--text); background: var(--page); overflow-wrap: anywhere }
+h1 { font-size: 1.6rem; line-height: 1.25 } h2 { font-size: 1.2rem; margin-top: 2.2rem }
+p { margin: .4rem 0; max-width: 50rem }
+.table { overflow-x: auto; margin: .6rem 0 }
+table { border-collapse: collapse; font-size: .9rem; overflow-wrap: normal }
+th, td { border-bottom: 1px solid var(--rule); padding: .25rem .8rem .25rem 0; text-align: left; vertical-align: top }
+th { vertical-align: bottom }
+th.number, td.number { text-align: right; font-variant-numeric: tabular-nums }
+td { white-space: nowrap }
+td.long { white-space: normal; min-width: 14rem; overflow-wrap: anywhere }
+figure { margin: .8rem 0 } figure.narrow { display: none; max-width: 30rem }
+summary { cursor: pointer; margin: .6rem 0 }
+.pass { color: var(--pass) } .warn { color: var(--warn) } .fail { color: var(--fail); font-weight: 600 }
+.note { color: var(--note) }
+@media (max-width: 50rem) { figure.wide { display: none } figure.narrow { display: block } body { margin-top: 1rem } }
 """
+    + PICTURE_STYLE
+)
 _STATES = ("pass", "warn", "fail")
-ROW_LIMIT = 500
+_SHORT = 26  # characters of a cell that stays on one line
+ROW_LIMIT = 200
 """How many rows a table of a report shows; a note says how many there are beyond."""
 
 
@@ -48,21 +56,20 @@ class Report:
         """A table; ``total`` is how many rows there would be, if these are not all."""
         listed = [tuple(row) for row in rows]
         shown = listed[:ROW_LIMIT]
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
-        body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in shown)
-        self._parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>")
+        self._parts.append(_table(names, shown))
         missing = (len(listed) if total is None else total) - len(shown)
         if missing > 0:
             self.text(f"{missing:,} more rows are not shown", "note")
 
-    def plots(self, count: int, *, height: float = 2.8) -> Plots:
-        """Plots one above the other, to be drawn in a ``with`` block."""
-        return Plots(self, count, height)
+    def details(self, summary: str, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """A table that opens when its summary is clicked: for what a picture shows already."""
+        table = _table(names, [tuple(row) for row in rows])
+        self._parts.append(f"<details><summary>{html.escape(summary)}</summary>{table}</details>")
 
-    def add_image(self, png: bytes, description: str) -> None:
-        """A picture inside the file."""
-        data = base64.b64encode(png).decode("ascii")
-        self._parts.append(f'<img alt="{html.escape(description)}" src="data:image/png;base64,{data}">')
+    def picture(self, picture: Picture) -> None:
+        """A picture, drawn for wide and for narrow pages."""
+        for name, width in WIDTHS.items():
+            self._parts.append(f'<figure class="{name}">{draw(picture, width)}</figure>')
 
     def write(self, path: Path) -> Path:
         """Write the file, and the directories that it needs."""
@@ -70,37 +77,27 @@ class Report:
         title = html.escape(self._title)
         parts = "\n".join(self._parts)
         path.write_text(
-            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>'
             f"<style>{_STYLE}</style></head><body>\n<h1>{title}</h1>\n{parts}\n</body></html>\n",
             encoding="utf-8",
+            errors="replace",  # paths of members may have bytes that are no text
         )
         return path
 
 
-class Plots:
-    """Axes of matplotlib that become one picture of a report when their block ends."""
+def _table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table that scrolls within itself where the page is narrower."""
+    numbers = [any(isinstance(row[index], int | float) for row in rows) for index in range(len(names))]
+    head = "".join(map(_head, names, numbers))
+    body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
 
-    def __init__(self, report: Report, count: int, height: float) -> None:
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise ConfigurationError(
-                'reports need matplotlib: install the extra spark (pip install "aeron-cluster-container[spark]")'
-            ) from error
-        self._report = report
-        # Not pyplot: that keeps figures, and looks for a screen.
-        self._figure = Figure(figsize=(11, height * count), layout="constrained")
-        self._axes: list[Axes] = list(self._figure.subplots(count, 1, squeeze=False)[:, 0])
 
-    def __enter__(self) -> list[Axes]:
-        return self._axes
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            buffer = io.BytesIO()
-            self._figure.savefig(buffer, format="png", dpi=100)
-            titles = ", ".join(axes.get_title() for axes in self._axes)
-            self._report.add_image(buffer.getvalue(), titles)
+def _head(name: str, is_number: bool) -> str:
+    """The name of a column, which may break behind each underscore."""
+    kind = ' class="number"' if is_number else ""
+    return f'<th scope="col"{kind}>{html.escape(name).replace("_", "_<wbr>")}</th>'
 
 
 def _cell(value: object) -> str:
@@ -112,5 +109,8 @@ def _cell(value: object) -> str:
         return f'<td class="number">{value:,}</td>'
     if isinstance(value, float):
         return f'<td class="number">{value:,.3f}</td>'
-    text = html.escape(str(value))
-    return f'<td class="{text}">{text}</td>' if text in _STATES else f"<td>{text}</td>"
+    if isinstance(value, datetime):
+        value = value.isoformat(" ", "milliseconds" if value.microsecond else "seconds").removesuffix("+00:00")
+    text = str(value)
+    kind = text if text in _STATES else "long" if len(text) > _SHORT else ""
+    return f'<td class="{kind}">{html.escape(text)}</td>' if kind else f"<td>{html.escape(text)}</td>"

@@ -30,6 +30,8 @@ _CLASH_PREFIX = "payload_"
 _JSON_BEGINNINGS = frozenset(b"{[ \t\r\n")
 _JSON_FIRST_BYTES = pa.array([bytes([byte]) for byte in sorted(_JSON_BEGINNINGS)], pa.binary())
 
+# So many payloads are decoded by one call: their objects stay in the processor's caches until they are columns.
+_AT_ONCE = 2_048
 # A batch in which something fails is cut into so many parts, until they are short enough to go row by row.
 _PARTS = 8
 _ROW_BY_ROW = 16
@@ -247,6 +249,10 @@ class PayloadDecoder(RowDecoder):
     def _parts(self, payloads: pa.Array, *, json: bool) -> Iterator[list[pa.Array]]:
         if len(payloads) <= _ROW_BY_ROW:
             yield super().decode(payloads)
+            return
+        if len(payloads) > _AT_ONCE:
+            for begin in range(0, len(payloads), _AT_ONCE):
+                yield from self._parts(payloads.slice(begin, _AT_ONCE), json=json)
             return
         try:
             arrays = self._at_once(payloads, json=json)
