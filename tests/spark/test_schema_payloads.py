@@ -1,4 +1,4 @@
-"""Protobuf and Avro payloads, without a session: columns of all types, rows for what does not decode, refusals."""
+"""Protobuf and Avro payloads: columns of all types, rows for what does not decode, refusals."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ import fastavro
 import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+from pyspark.sql import SparkSession
 
 from container.errors import ConfigurationError
 from container.spark.decoders import Decoder, make_decoder
+from tests.spark.written_members import History
 
 VIEW = ("log_position", "payload")
 OPTIONAL, REPEATED, REQUIRED = 1, 3, 2
@@ -359,3 +361,28 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
     with pytest.raises(ConfigurationError) as caught:
         make_decoder(text, VIEW)
     assert f"pip install 'aeron-cluster-container[{extra}]'" in str(caught.value)
+
+
+def test_spark_reads_payloads_of_protobuf_and_avro(spark: SparkSession, tmp_path: Path) -> None:
+    order = message_class("shop.Order")
+    (tmp_path / "shop.pb").write_bytes(descriptors().SerializeToString())
+    (tmp_path / "order.avsc").write_text(json.dumps(ORDER), encoding="utf-8")
+    decoders = {
+        f"protobuf:{tmp_path / 'shop.pb'}#shop.Order": lambda number: order(i64=number, at={"seconds": number}),
+        f"avro:{tmp_path / 'order.avsc'}": lambda number: VALUE | {"l": number},
+    }
+    for kind, (decoder, make) in enumerate(decoders.items()):
+        history = History(tmp_path / f"member-{kind}")
+        history.begin_term()
+        history.open_session(1)
+        for number in range(100):
+            payload = make(number)
+            encoded = avro(ORDER, payload) if kind else payload.SerializeToString()
+            history.message(1, b"\xff" if number == 50 else encoded)
+        member = history.finish()
+        frame = spark.read.format("aeron.cluster").options(view="messages", decoder=decoder).load(str(member.base_dir))
+        rows = frame.where("template_id = 1").orderBy("log_position").collect()
+        found = [row["l" if kind else "i64"] for row in rows]
+        assert found == [None if number == 50 else number for number in range(100)]
+        assert [number for number, row in enumerate(rows) if row.decode_error is not None] == [50]
+        assert {row.decode_error for row in frame.where("template_id <> 1").collect()} == {None}
