@@ -7,6 +7,7 @@ import inspect
 import re
 import types
 import typing
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain
 from operator import attrgetter
@@ -128,15 +129,15 @@ def utc_microseconds(value: int) -> int:
     return value
 
 
-class RowDecoder:
+class RowDecoder(ABC):
     """Decodes one payload after the other, and gives each that fails its error."""
 
     fields: list[pa.Field]
     """The columns; the last one is ``decode_error``."""
 
+    @abstractmethod
     def cells(self, payload: bytes) -> list[Any] | None:
         """The values of a payload's columns, as Arrow takes them; None for one without columns. May raise anything."""
-        raise NotImplementedError
 
     def decode(self, payloads: pa.Array) -> list[pa.Array]:
         """One array for each of :attr:`fields`, with a value for each payload; a null payload gives nulls only."""
