@@ -31,19 +31,19 @@ def test_a_reader_has_the_schema_and_the_rows_of_its_view(member: WrittenMember,
 def test_duckdb_and_polars_read_it(member: WrittenMember, tmp_path: Path) -> None:
     columns = ["event_time", "cluster_session_id", "payload_length"]
     rows = open_reader(member.base_dir, "session_messages", columns=columns, batch_rows=100)
-    found = duckdb.from_arrow(rows).aggregate("cluster_session_id, count(*) AS n, sum(payload_length) AS bytes")
+    groups = duckdb.from_arrow(rows).aggregate("cluster_session_id, count(*) AS n, sum(payload_length) AS bytes")
     expected: dict[int, tuple[int, int]] = {}
     for message in member.of_template(1):
         count, length = expected.get(message["cluster_session_id"], (0, 0))
         expected[message["cluster_session_id"]] = count + 1, length + len(message["payload"])
-    assert {row[0]: (row[1], row[2]) for row in found.fetchall()} == expected
+    assert {row[0]: (row[1], row[2]) for row in groups.fetchall()} == expected
     frame = pl.from_arrow(open_reader(member.base_dir, "session_messages", columns=columns).read_all())
     assert isinstance(frame, pl.DataFrame)
     windows = frame.sort("event_time").group_by_dynamic("event_time", every="1s").agg(pl.len())
     assert windows["len"].sum() == len(member.of_template(1))
     ds.write_dataset(open_reader(member.base_dir, "messages"), tmp_path / "out", format="parquet")
-    count = duckdb.read_parquet(f"{tmp_path}/out/*.parquet").aggregate("count(*)")
-    assert count.fetchall() == [(len(member.messages),)]
+    stored = duckdb.read_parquet(f"{tmp_path}/out/*.parquet").aggregate("count(*)")
+    assert stored.fetchall() == [(len(member.messages),)]
 
 
 def test_filters_columns_and_damage_are_those_of_read(member: WrittenMember) -> None:
