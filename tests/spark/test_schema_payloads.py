@@ -8,6 +8,7 @@ import json
 import pickle
 import random
 import sys
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -367,7 +368,7 @@ def test_spark_reads_payloads_of_protobuf_and_avro(spark: SparkSession, tmp_path
     order = message_class("shop.Order")
     (tmp_path / "shop.pb").write_bytes(descriptors().SerializeToString())
     (tmp_path / "order.avsc").write_text(json.dumps(ORDER), encoding="utf-8")
-    decoders = {
+    decoders: dict[str, Callable[[int], Any]] = {
         f"protobuf:{tmp_path / 'shop.pb'}#shop.Order": lambda number: order(i64=number, at={"seconds": number}),
         f"avro:{tmp_path / 'order.avsc'}": lambda number: VALUE | {"l": number},
     }
