@@ -9,7 +9,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,9 @@ from container.testing.memory_transport import MemoryClient, MemoryDriver
 from tests.client_world import World
 from tests.pauses import run
 from tests.threaded_members import ThreadedMembers
+
+if TYPE_CHECKING:
+    from tests.object_store import ObjectStore
 
 # A run in the background of a shell has Ctrl-C ignored, one with nohup SIGHUP, and so would every process that a test
 # starts and interrupts.
@@ -73,6 +76,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     run_test: Any = pyfuncitem.funcargs.get("run", run)
     run_test(pyfuncitem.obj(**arguments))
     return True
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[ObjectStore]:
+    """A bucket in the one S3 server of the run."""
+    from tests.object_store import running_object_store
+
+    with running_object_store() as store:
+        yield store
 
 
 @pytest.fixture

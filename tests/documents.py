@@ -170,6 +170,10 @@ PLAN: dict[str, Plan] = {
     "docs/pipeline.md: Spark, batch (python)": Checked(_SPARK),
     "docs/pipeline.md: Spark, stream (python)": Checked(_SPARK),
     "docs/pipeline.md: Windows by event time (python)": Checked(_SPARK),
+    "docs/pipeline.md: Tables and SQL (sql)": Elsewhere(
+        "tests/spark/test_versions.py::test_windows_by_event_time_in_sql"
+    ),
+    "docs/pipeline.md: Spark Connect (sh)": Commands(),
     "docs/pipeline.md: Payloads as columns (python)": Runs("memory"),
     "docs/pipeline.md: Ingest into Parquet (sh)": Commands(),
     "docs/pipeline.md: Ingest into Parquet (python)": Checked(_SPARK),
@@ -177,6 +181,9 @@ PLAN: dict[str, Plan] = {
     "docs/pipeline.md: Audit (sh)": Commands(),
     "docs/pipeline.md: Audit (python)": Checked(_SPARK),
     "docs/pipeline.md: Analytics (sh)": Commands(),
+    "docs/pipeline.md: Other hosts and object stores (sh)": Commands(),
+    "docs/pipeline.md: Other hosts and object stores (python)": Checked(_SPARK),
+    "docs/pipeline.md: Ship a member to an object store (sh)": Commands(),
     "docs/pipeline.md: Without Spark (python)": Runs("member", replaced={"/var/lib/member-0": "{member}"}),
     "docs/replay.md: A member's log on your own machine (sh)": Commands(),
     "docs/replay.md: Without Spark (python)": Runs(

@@ -16,8 +16,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE_SETS = ("demo", "spark", "test", "check")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGE_SETS = ("demo", "spark", "test", "check")
+OTHER_SPARKS = ("spark-4.1", "spark-4.2")
+TOP_LEVEL = PYPROJECT["tool"]["setuptools"]["py-modules"]
 
 TAKES_THE_GIL = '''"""A function whose callers must take the GIL to look for an exception."""
 cdef void count(int* value) nogil:
@@ -134,7 +136,7 @@ def test_a_wheel_carries_declarations_and_stubs_but_neither_cython_nor_c(tmp_pat
         for path in (ROOT / "src" / "container").rglob("*")
         if path.suffix in {".py", ".pxd", ".pyi", ".h"} or path.name == "py.typed"
     }
-    assert shipped == wanted | {Path("aeron_cluster_command.py"), Path("aeron_cluster_pytest.py")}
+    assert shipped == wanted | {Path(f"{name}.py") for name in TOP_LEVEL}
     assert Path("container/py.typed") in shipped
     assert Path("container/codecs/cluster.pxd") in shipped
 
@@ -164,7 +166,7 @@ def locked() -> dict[str, str]:
 
 
 def test_the_sets_of_packages_agree_about_versions() -> None:
-    assert {path.stem for path in (ROOT / "requirements").glob("*.txt")} == set(PACKAGE_SETS)
+    assert {path.stem for path in (ROOT / "requirements").glob("*.txt")} == {*PACKAGE_SETS, *OTHER_SPARKS}
     versions = locked()
     for name in PACKAGE_SETS:
         assert pins(name).items() <= versions.items(), name
@@ -172,6 +174,24 @@ def test_the_sets_of_packages_agree_about_versions() -> None:
 
 def test_the_demo_needs_no_linter_no_pytest_and_no_spark() -> None:
     assert not {"mypy", "ruff", "pytest", "hypothesis", "pyspark", "pandas", "matplotlib"} & set(pins("demo"))
+
+
+def test_each_supported_spark_has_its_tests() -> None:
+    """The range in pyproject.toml is the versions that ./run makes environments for, and no other."""
+    tested = {name.removeprefix("spark-"): pins(name) for name in OTHER_SPARKS}
+    versions = [pins("spark")["pyspark"], *(found.pop("pyspark") for found in tested.values())]
+    assert not any(tested.values()), "all else comes from the environment"
+    assert f'other_sparks="{" ".join(tested)}"' in (ROOT / "run").read_text()
+    minors = sorted(tuple(map(int, version.split(".")[:2])) for version in versions)
+    first, last = minors[0], (minors[-1][0], minors[-1][1] + 1)
+    assert minors == [(first[0], minor) for minor in range(first[1], last[1])]
+    asked = [requirement for requirement in declared() if requirement.name == "pyspark"]
+    assert asked
+    for requirement in asked:
+        assert set(str(requirement.specifier).split(",")) == {
+            ">={}.{}".format(*first),
+            "<{}.{}".format(*last),
+        }
 
 
 def declared() -> list[Requirement]:

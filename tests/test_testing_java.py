@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 
+from container.common import jars
 from container.testing import java
 from container.testing.java import JavaError, find_java, find_javac, java_command, resolve_jar
 
@@ -118,18 +119,18 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Repo
     """Serve contents as Aeron's jar, whose checksum is that of CONTENT, to a cache below ``tmp_path``."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("AERON_JAR", raising=False)
-    known = java._Jar("io.aeron", "aeron-all", "1.51.0", hashlib.sha256(CONTENT).hexdigest())
+    known = jars.Jar("io.aeron", "aeron-all", "1.51.0", hashlib.sha256(CONTENT).hexdigest())
     monkeypatch.setitem(java._AERON_JARS, "1.51.0", known)
 
     def make(*contents: bytes) -> Repository:
         repository = Repository(*contents)
-        monkeypatch.setattr(java, "_fetch", lambda _jar, directory: repository.resolve(directory))
+        monkeypatch.setattr(jars, "_fetch", lambda _jar, directory: repository.resolve(directory))
         return repository
 
     return make
 
 
-def jars(tmp_path: Path) -> list[str]:
+def kept(tmp_path: Path) -> list[str]:
     """Names of everything in the cache, so that leftovers show."""
     return [path.name for path in (tmp_path / "aeron-cluster-container" / "jars").iterdir()]
 
@@ -140,7 +141,7 @@ def test_the_jar_is_fetched_once(serve: Callable[..., Repository], tmp_path: Pat
     assert first == second == tmp_path / "aeron-cluster-container" / "jars" / "aeron-all-1.51.0.jar"
     assert first.read_bytes() == CONTENT
     assert repository.fetch_count == 1
-    assert jars(tmp_path) == ["aeron-all-1.51.0.jar"]
+    assert kept(tmp_path) == ["aeron-all-1.51.0.jar"]
 
 
 def test_a_damaged_jar_is_fetched_again(
@@ -152,7 +153,7 @@ def test_a_damaged_jar_is_fetched_again(
     with caplog.at_level(logging.WARNING):
         assert resolve_jar().read_bytes() == CONTENT
     assert "fails its checksum; fetching it again" in caplog.text
-    assert jars(tmp_path) == [path.name]
+    assert kept(tmp_path) == [path.name]
 
 
 def test_a_download_that_is_cut_off_is_tried_once_more(serve: Callable[..., Repository]) -> None:
@@ -166,7 +167,7 @@ def test_a_jar_that_fails_its_checksum_twice_is_refused(serve: Callable[..., Rep
     with pytest.raises(JavaError, match=r"io\.aeron:aeron-all:1\.51\.0 was fetched twice and has SHA-256 [0-9a-f]{64}"):
         resolve_jar()
     assert repository.fetch_count == 2
-    assert jars(tmp_path) == []
+    assert kept(tmp_path) == []
 
 
 def test_many_may_fetch_at_once(serve: Callable[..., Repository], tmp_path: Path) -> None:
@@ -178,7 +179,7 @@ def test_many_may_fetch_at_once(serve: Callable[..., Repository], tmp_path: Path
     for thread in threads:
         thread.join()
     assert contents == [CONTENT] * 4
-    assert jars(tmp_path) == ["aeron-all-1.51.0.jar"]
+    assert kept(tmp_path) == ["aeron-all-1.51.0.jar"]
 
 
 def test_without_jgo_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from container.spark import open_session
+from container.spark.versions import IS_4_1
 from tests.spark.written_members import WrittenMember, write_history
 
 # A session takes ten seconds to start, each of its first jobs some more.
 LIMIT_S = 600
+# PySpark 4.1 leaves the sockets of collected rows to the garbage collector.
+_SOCKETS_OF_4_1 = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -20,10 +23,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.timeout(LIMIT_S))
+            if IS_4_1:
+                item.add_marker(pytest.mark.filterwarnings(_SOCKETS_OF_4_1))
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session of all tests; it has two workers, and few partitions after a shuffle."""
     session = open_session(
         "tests",
@@ -32,6 +37,7 @@ def spark() -> Iterator[SparkSession]:
             "spark.sql.shuffle.partitions": "2",
             "spark.ui.showConsoleProgress": "false",
             "spark.log.level": "ERROR",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         },
     )
     yield session

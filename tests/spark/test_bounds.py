@@ -25,12 +25,12 @@ HOUR_MS = 3_600_000
 
 
 def reader(member: WrittenMember, **options: str) -> ClusterReader:
-    chosen = parse_options({"path": str(member.base_dir), **options})
+    chosen = parse_options({"path": member.path, **member.options, **options})
     return ClusterReader(chosen, spark_schema(arrow_schema(chosen)))
 
 
 def stream(member: WrittenMember, **options: str) -> ClusterStreamReader:
-    chosen = parse_options({"path": str(member.base_dir), **options})
+    chosen = parse_options({"path": member.path, **member.options, **options})
     return ClusterStreamReader(chosen, spark_schema(arrow_schema(chosen)))
 
 
@@ -41,8 +41,13 @@ def positions(found: ClusterReader) -> list[int]:
 
 @pytest.fixture
 def days(tmp_path: Path) -> WrittenMember:
-    """A log of twelve hours, an hour in each segment file and a little more; a leader's clock is an hour ahead."""
-    history = History(tmp_path / "member")
+    """A log of twelve hours; see below."""
+    return write_days(tmp_path / "member")
+
+
+def write_days(base_dir: Path) -> WrittenMember:
+    """Write a log of twelve hours, one in each segment file and a little more; a leader's clock is an hour ahead."""
+    history = History(base_dir)
     history.begin_term()
     history.open_session(1)
     for hour in range(12):
@@ -100,7 +105,7 @@ def test_positions_bound_a_batch(member: WrittenMember) -> None:
     first, last = every[100], every[900]
     chosen = [position for position in every if first < position <= last]
     assert positions(reader(member, startingPosition=str(first), endingPosition=str(last))) == chosen
-    key = str(member.archive_dir)
+    key = member.key
     offsets = {"startingOffsets": json.dumps({key: first}), "endingOffsets": json.dumps({key: last})}
     assert positions(reader(member, **offsets)) == chosen
     assert positions(reader(member, startingoffsets="earliest", ENDINGOFFSETS="latest")) == every

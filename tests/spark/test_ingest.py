@@ -141,7 +141,9 @@ def test_wrong_tables_and_views_are_refused_before_anything_runs(
 ) -> None:
     with pytest.raises(ConfigurationError, match="view='frames' cannot be partitioned by date, as not every row"):
         ingest(spark, options_of(member, view="frames"), tmp_path, cluster="main")
-    with pytest.raises(ConfigurationError, match="cluster: give the name of the cluster, as no mark file names it"):
+    with pytest.raises(
+        ConfigurationError, match="cluster: give the name of the cluster, as no file of a member names it"
+    ):
         ingest(spark, options_of(member), tmp_path / "new")
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="is not empty and has no _manifest.json"):

@@ -49,12 +49,12 @@ DECODER = "tests.spark.test_source:decode_transfer"
 
 
 def load(spark: SparkSession, member: WrittenMember, view: str, **options: Any) -> DataFrame:
-    return spark.read.format(FORMAT).options(path=str(member.base_dir), view=view, **options).load()
+    return spark.read.format(FORMAT).options(path=member.path, view=view, **member.options, **options).load()
 
 
 def read_directly(member: WrittenMember, *filters: Filter, **options: Any) -> tuple[int, list[dict[str, Any]]]:
     """What the executors would read, without a session: the number of partitions, and the rows."""
-    chosen = SourceOptions((str(member.base_dir),), **options)
+    chosen = SourceOptions((member.path,), storage=member.storage, **options)
     reader = ClusterReader(chosen, spark_schema(arrow_schema(chosen)))
     reader.narrow(list(filters))
     partitions = reader.partitions()
@@ -116,7 +116,7 @@ def test_queries_of_one_dataframe_do_not_share_their_filters(spark: SparkSession
 
 
 def test_columns_and_batches_are_as_the_options_say(member: WrittenMember) -> None:
-    options = SourceOptions((str(member.base_dir),), batch_rows=100)
+    options = SourceOptions((member.path,), storage=member.storage, batch_rows=100)
     chosen = pa.schema([arrow_schema(options).field(name) for name in ("timestamp", "member_id")])
     reader = ClusterReader(options, spark_schema(chosen))
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
@@ -242,7 +242,9 @@ def test_a_worker_that_does_not_see_the_directory_fails_its_task(
     partitions = reader.partitions()
     copy.rename(tmp_path / "elsewhere")
     for partition in partitions:
-        with pytest.raises(RecordingUnavailableError, match="No such file or directory"):
+        with pytest.raises(
+            RecordingUnavailableError, match=r"copy.*: host \S+ does not see this directory of .*: mount it there"
+        ):
             list(reader.read(partition))
 
 

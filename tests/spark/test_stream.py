@@ -40,7 +40,9 @@ ALL = ReadAllAvailable()
 
 def stream(*members: WrittenMember, **options: Any) -> ClusterStreamReader:
     """A stream of each of several members, unless the options ask for one log."""
-    chosen = SourceOptions(tuple(str(member.base_dir) for member in members), **{"member": "all", **options})
+    chosen = SourceOptions(
+        tuple(member.path for member in members), storage=members[0].storage, **{"member": "all", **options}
+    )
     return ClusterStreamReader(chosen, spark_schema(arrow_schema(chosen)))
 
 
@@ -59,8 +61,8 @@ def positions(member: WrittenMember) -> list[int]:
 
 
 def key_of(member: WrittenMember) -> str:
-    """What a single member is called whose files have no id."""
-    return str(member.archive_dir)
+    """What a single member is called."""
+    return member.key
 
 
 def test_any_offsets_give_each_row_once(member: WrittenMember) -> None:
@@ -451,7 +453,7 @@ def test_views_that_are_not_of_the_log_are_batch_only(member: WrittenMember, vie
 def test_a_stream_is_counted_in_windows_of_event_time(
     spark: SparkSession, member: WrittenMember, tmp_path: Path
 ) -> None:
-    options = {"path": str(member.base_dir), "view": "session_messages", "columns": "event_time"}
+    options = {"path": member.path, **member.options, "view": "session_messages", "columns": "event_time"}
     rows = spark.readStream.format(FORMAT).options(**options).load()
     windows = rows.withWatermark("event_time", "1 minute").groupBy(f.window("event_time", "1 second")).count()
     query = (

@@ -10,6 +10,7 @@ from typing import Any
 
 from container.codecs.messages import encode
 from container.files.recording_log import read_recording_log
+from container.recordings.remote import StorageOptions
 from container.testing.recordings import write_recording_log
 from tests.recordings_world import CHANNEL, World, marker, new_term, session_message
 
@@ -28,6 +29,28 @@ class WrittenMember:
     messages: list[dict[str, Any]] = field(default_factory=list)
     terms: list[tuple[int, int]] = field(default_factory=list)
     """Leadership term ids and where they begin."""
+    url: str | None = None
+    """Where it was copied to and is read; at its directory when it is None."""
+    storage: StorageOptions | None = None
+    shipped_id: int | None = None
+    """The member's id where the manifest of a shipped place says it."""
+
+    @property
+    def key(self) -> str:
+        """What the member is called in the offsets of streams."""
+        if self.shipped_id is not None:
+            return str(self.shipped_id)
+        return str(self.archive_dir) if self.url is None else f"{self.url}/archive"
+
+    @property
+    def path(self) -> str:
+        """What the source is given."""
+        return self.url or str(self.base_dir)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of the source beside the path, as texts."""
+        return {} if self.storage is None else {"storage_options": self.storage.text}
 
     @property
     def archive_dir(self) -> Path:

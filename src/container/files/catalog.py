@@ -10,11 +10,11 @@ import os
 import struct
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from container.common.regular_files import checked_length, open_regular, read_at
+from container.common.regular_files import checked_length, read_at
 from container.common.semantic_version import format_version
 from container.errors import RecordingError
+from container.files.directories import Directory, open_in, path_in
 from container.files.names import CATALOG_NAME
 from container.files.open_errors import unreadable
 
@@ -76,9 +76,7 @@ class RecordingDescriptor:
         }
 
 
-def read_catalog(
-    archive_dir: str | Path, recording_ids: Collection[int] | None = None
-) -> Iterator[RecordingDescriptor]:
+def read_catalog(archive_dir: Directory, recording_ids: Collection[int] | None = None) -> Iterator[RecordingDescriptor]:
     """Yield the valid recordings of an archive, or those of some ids alone, in the order of its catalog.
 
     Raises:
@@ -90,7 +88,7 @@ def read_catalog(
 
 
 def read_entries(
-    archive_dir: str | Path,
+    archive_dir: Directory,
     recording_ids: Collection[int] | None = None,
     states: Collection[int] = (STATE_INVALID, STATE_VALID, STATE_DELETED),
 ) -> Iterator[tuple[int, RecordingDescriptor]]:
@@ -99,11 +97,11 @@ def read_entries(
     Raises:
         RecordingError: as :func:`read_catalog`.
     """
-    path = Path(archive_dir, CATALOG_NAME)
+    path = path_in(archive_dir, CATALOG_NAME)
     try:
-        descriptor = open_regular(path)
+        descriptor = open_in(archive_dir, CATALOG_NAME)
         try:
-            yield from _read_pieces(descriptor, str(path), recording_ids, states)
+            yield from _read_pieces(descriptor, path, recording_ids, states)
         finally:
             os.close(descriptor)
     except OSError as error:

@@ -9,6 +9,7 @@ entry torn, and that one is cut off at the next start; upstream reads what is le
 
 from __future__ import annotations
 
+import os
 import struct
 from bisect import insort_right
 from collections.abc import Iterable, Iterator
@@ -17,8 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from container.common.loggers import report
-from container.common.regular_files import read_regular
+from container.common.regular_files import checked_length, read_at
 from container.errors import ClusterError, ConfigurationError, RecordingError
+from container.files.directories import Directory, RemoteDirectory, open_in, path_in
 from container.files.names import RECORDING_LOG_NAME
 from container.files.open_errors import unreadable
 from container.storage.seam import CREATE, EXCLUSIVE, NO_FOLLOW, Storage, StorageFile
@@ -96,7 +98,7 @@ class RecordingLogEntry:
         return self.service_id == CONSENSUS_MODULE_SERVICE_ID
 
 
-def read_recording_log(cluster_dir: str | Path) -> Iterator[RecordingLogEntry]:
+def read_recording_log(cluster_dir: Directory) -> Iterator[RecordingLogEntry]:
     """Yield the entries of a cluster directory's recording log in the order of the file, without removed ones.
 
     Raises:
@@ -104,22 +106,26 @@ def read_recording_log(cluster_dir: str | Path) -> Iterator[RecordingLogEntry]:
         RecordingUnavailableError: the directory is missing, or the file cannot be read.
         RecordingError: an entry is damaged: then those before it have been yielded.
     """
-    path = Path(cluster_dir, RECORDING_LOG_NAME)
+    path = path_in(cluster_dir, RECORDING_LOG_NAME)
     try:
-        content = read_regular(path, _LENGTH_MAX)
+        file = open_in(cluster_dir, RECORDING_LOG_NAME)
+        try:
+            content = read_at(file, 0, checked_length(file, path, _LENGTH_MAX))
+        finally:
+            os.close(file)
     except FileNotFoundError as error:
-        if path.parent.is_dir():
+        if isinstance(cluster_dir, RemoteDirectory) or Path(cluster_dir).is_dir():
             raise
-        raise unreadable("the cluster directory", path.parent, error) from error
+        raise unreadable("the cluster directory", str(cluster_dir), error) from error
     except OSError as error:
         raise unreadable("the recording log", path, error) from error
     offset, index = 0, 0
     while offset < len(content):
         if offset + LOG_ENTRY.size > len(content):
             raise RecordingError(
-                f"the last entry has {len(content) - offset} bytes of {LOG_ENTRY.size}", file=str(path), offset=offset
+                f"the last entry has {len(content) - offset} bytes of {LOG_ENTRY.size}", file=path, offset=offset
             )
-        entry, length = _read_entry(str(path), content, offset, index)
+        entry, length = _read_entry(path, content, offset, index)
         if entry is not None:
             yield entry
         offset += length

@@ -102,7 +102,9 @@ def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BL
     """
     if block_length <= 0 or block_length % 32:
         raise ConfigurationError(f"block_length={block_length}: must be a positive multiple of 32 bytes")
-    options = SourceOptions(options.paths, options.archive_dirs, ALL, mode=AUDIT, committed=options.committed)
+    options = SourceOptions(
+        options.paths, options.archive_dirs, ALL, options.storage, mode=AUDIT, committed=options.committed
+    )
     members, failures = _audited(open_source_members(options))
     reference = max(members, key=lambda member: (member.log_range.committed_position, -member.index))
     history = structs.replace(

@@ -39,6 +39,12 @@ def as_date(timestamp: Column, unit: TimeUnit) -> Column:
     return f.when(_has_date(timestamp, unit), f.date_from_unix_date(days.cast("int")))
 
 
+def as_hour(timestamp: Column, unit: TimeUnit) -> Column:
+    """The hour of a timestamp of the cluster in UTC, 0 to 23; null as for :func:`as_time`."""
+    hours = _floor_divided(timestamp, 3600 * ticks_per_second(unit))
+    return f.when(_has_date(timestamp, unit), f.pmod(hours, f.lit(24)).cast("int"))
+
+
 def _has_date(timestamp: Column, unit: TimeUnit) -> Column:
     """Whether Spark has a date for it: of a service with a clock of its own, or of damage, a timestamp can be any."""
     ticks = _DAY_S * ticks_per_second(unit)

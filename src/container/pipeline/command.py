@@ -1,4 +1,4 @@
-"""The command ``aeron-cluster pipeline``: ingest, audit, replay, diff and analytics of what clusters recorded."""
+"""The command ``aeron-cluster pipeline``: ingest, compact, ship, audit, replay, diff, analytics of recordings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def pipeline_parser(make: Callable[..., argparse.ArgumentParser], program: str) 
     parser = make(
         prog=program,
         description="Pipelines over what clusters recorded, on Spark. A PATH is the directory of a member (with its "
-        "cluster and archive directories below), its cluster directory, or its archive directory.",
+        "cluster and archive directories below), its cluster directory, its archive directory, or a place to which it "
+        "was shipped; it may be a URL such as s3://bucket/member-0, and a pattern.",
     )
     parser.add_argument("--master", metavar="URL", help="Spark's master, such as spark://host:7077 (default: local[*])")
     parser.add_argument(
@@ -41,10 +42,12 @@ def pipeline_parser(make: Callable[..., argparse.ArgumentParser], program: str) 
     add_log_level(parser, "warning", "what is logged")
     words = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_ingest(words)
+    _add_compact(words)
     _add_audit(words)
     _add_replay(words)
     _add_diff(words)
     _add_analytics(words)
+    _add_ship(words)
     return parser
 
 
@@ -83,11 +86,9 @@ def _on_spark(command: Callable[[SparkSession, argparse.Namespace], None]) -> Ca
         from pyspark.errors import PySparkException
 
         from container.pipeline.spark_errors import plain_error
-        from container.spark import open_session
 
-        settings = {"spark.ui.showConsoleProgress": "true", "spark.log.level": "ERROR", **_settings(options.conf)}
         source_options(options)  # a mistake is reported immediately, not after Spark's start
-        spark = open_session(f"aeron-cluster {options.word}", master=options.master, settings=settings)
+        spark = _session(options)
         try:
             command(spark, options)
         except PySparkException as error:
@@ -99,6 +100,13 @@ def _on_spark(command: Callable[[SparkSession, argparse.Namespace], None]) -> Ca
                 spark.stop()
 
     return run
+
+
+def _session(options: argparse.Namespace) -> SparkSession:
+    from container.spark import open_session
+
+    settings = {"spark.ui.showConsoleProgress": "true", "spark.log.level": "ERROR", **_format_settings(options)}
+    return open_session(f"aeron-cluster {options.word}", master=options.master, settings=settings)
 
 
 def _settings(given: list[str]) -> dict[str, str]:
@@ -143,9 +151,16 @@ def source_options(options: argparse.Namespace) -> SourceOptions:
 
 def _add_ingest(words: Any) -> None:
     parser = _add_word(
-        words, "ingest", "read committed messages into Parquet files, exactly once, even across restarts", _ingest
+        words, "ingest", "read committed messages into a table, exactly once, even across restarts", _ingest
     )
-    parser.add_argument("--table", required=True, type=path, metavar="DIR", help="directory of the table")
+    _add_table(parser, "parquet", "delta", "iceberg")
+    parser.add_argument("--state-dir", type=path, metavar="DIR", help="directory of an iceberg ingest's checkpoint")
+    parser.add_argument(
+        "--partition-by",
+        type=lambda text: tuple(text.split(",")),
+        metavar="COLUMNS",
+        help="of cluster, date, hour and term, those that divide the table (default: cluster,date,term)",
+    )
     parser.add_argument("--view", default="messages", help="the view to read (default: messages)")
     parser.add_argument(
         "--member",
@@ -176,6 +191,9 @@ def _ingest(spark: SparkSession, options: argparse.Namespace) -> None:
             spark,
             source_options(options),
             options.table,
+            table_format=options.format,
+            partition_by=options.partition_by,
+            state_dir=options.state_dir,
             cluster=options.cluster,
             interval_s=options.every,
             on_progress=on_progress,
@@ -184,6 +202,31 @@ def _ingest(spark: SparkSession, options: argparse.Namespace) -> None:
         covered = ", ".join(f"{one.begin_position} to {one.end_position}" for one in member.covered) or "nothing"
         print(f"member {key}: log positions {covered}; {len(member.gaps)} gaps")
     print(f"{manifest.row_count} rows in {manifest.file_count} files of {options.table}")
+
+
+def _add_table(parser: argparse.ArgumentParser, *formats: str) -> None:
+    parser.add_argument(
+        "--table",
+        required=True,
+        metavar="TABLE",
+        help="directory of the table; of iceberg its name with its catalog, such as local.logs.messages",
+    )
+    parser.add_argument("--format", choices=formats, default=formats[0], help=f"of the table (default: {formats[0]})")
+    parser.add_argument(
+        "--warehouse", type=path, metavar="DIR", help="directory of the iceberg catalog named local, without a service"
+    )
+
+
+def _format_settings(options: argparse.Namespace) -> dict[str, str]:
+    """Settings for the format of the table, unless the command line has a jar of its own choice."""
+    from container.spark.table_formats import ICEBERG, table_format_settings
+
+    given = _settings(options.conf)
+    if getattr(options, "format", None) != ICEBERG:
+        return given
+    if any(name.startswith("spark.jars") for name in given):
+        return given
+    return {**table_format_settings([ICEBERG], warehouse=options.warehouse), **given}
 
 
 class _IngestProgress:
@@ -213,6 +256,26 @@ def _stop_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+# compact
+
+
+def _add_compact(words: Any) -> None:
+    about = "make few large files of a table's many small ones"
+    parser: argparse.ArgumentParser = words.add_parser("compact", help=about, description=about.capitalize() + ".")
+    _add_table(parser, "delta", "iceberg")
+    parser.set_defaults(word="compact", command=_compact)
+
+
+def _compact(options: argparse.Namespace) -> None:
+    from container.pipeline.compact import compact_delta, compact_iceberg
+
+    if options.format == "delta":
+        before, after = compact_delta(Path(options.table))
+    else:
+        before, after = compact_iceberg(lambda: _session(options), options.table)
+    print(f"{before} files of {options.table} are {after} now" if before else f"{options.table} has nothing to compact")
 
 
 # audit
@@ -356,3 +419,68 @@ def _analytics(spark: SparkSession, options: argparse.Namespace) -> None:
 
     page = write_analytics(analyse(spark, source_options(options)), options.out)
     print(f"tables in {options.out}, report: {page}")
+
+
+# ship
+
+
+def _add_ship(words: Any) -> None:
+    about = "copy the committed log and the snapshots of a member to where other hosts read them"
+    parser: argparse.ArgumentParser = words.add_parser("ship", help=about, description=about[0].upper() + about[1:])
+    parser.add_argument("paths", nargs=1, metavar="PATH", help="directory of a member, on this machine")
+    parser.add_argument("--archive-dir", metavar="DIR", help="archive directory of PATH, when it is elsewhere")
+    parser.add_argument(
+        "--to", required=True, metavar="PLACE", help="an empty directory or URL for this member, such as s3://logs/m0"
+    )
+    parser.add_argument("--every", type=seconds, metavar="S", help="keep running until Ctrl-C, looking every S seconds")
+    parser.add_argument(
+        "--check", action="store_true", help="read all that is in PLACE and compare it with its manifest; copy nothing"
+    )
+    parser.add_argument(
+        "--committed",
+        metavar="WHAT",
+        help="what counts as committed while the member does not run: recorded (all), known (by closed terms and "
+        "snapshots), or a log position (default: known)",
+    )
+    parser.add_argument("--storage-options", metavar="JSON", help="what fsspec passes to the file system of PLACE")
+    parser.set_defaults(word="ship", command=_ship)
+
+
+def _ship(options: argparse.Namespace) -> None:
+    from container.pipeline.ship import Pass, Shipper, ShipStopped, check_place
+    from container.pipeline.ship_place import open_place
+    from container.recordings import open_member
+    from container.recordings.remote import parse_storage_options
+
+    storage = parse_storage_options("--storage-options", options.storage_options)
+    member = open_member(options.paths[0], archive_dir=options.archive_dir, committed=options.committed)
+    place = open_place(options.to, {} if storage is None else storage.values())
+    if options.check:
+        manifest, faults = check_place(place, lambda line: print(line, file=sys.stderr))
+        for fault in faults:
+            print(fault)
+        if faults:
+            raise ContainerError(
+                f"{len(faults)} objects of {options.to} are missing or damaged: ship again, which copies what is "
+                "missing; remove a damaged object first"
+            )
+        print(f"{options.to} is whole: log positions {manifest.start_position} to {manifest.end_position}")
+        return
+
+    def show(done: Pass) -> None:
+        print(
+            f"log shipped to {done.end_position} of {done.committed_position}; {done.copied_count} objects, "
+            f"{done.copied_length} bytes copied, {done.taken_over_count} taken over",
+            file=sys.stderr,
+        )
+
+    with _stop_signals() as stop:
+        shipper = Shipper(member, place, stop=stop, on_publish=show)
+        with contextlib.suppress(ShipStopped):
+            while True:
+                done = shipper.run()
+                if options.every is None:
+                    print(f"{options.to} has the log up to {done.end_position}, manifest {done.number}")
+                    return
+                if stop.wait(options.every):
+                    return

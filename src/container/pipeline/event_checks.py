@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from container.pipeline.findings import FINDING_LIMIT, Check, Finding, State, check
-from container.pipeline.rows import fold_view, read_view, task_count
+from container.pipeline.rows import core_count, fold_view, read_view, task_count
 from container.spark.options import SourceOptions
 
 LATENESS_LIMIT = 5_000
@@ -199,7 +199,7 @@ def _open_at_snapshots(sessions: DataFrame, positions: Sequence[int]) -> DataFra
     once = sessions.where("opens = 1").select(
         "cluster_session_id", "opened", f.coalesce("closed", f.lit(_POSITION_MAX)).alias("closed")
     )
-    few = once.coalesce(once.sparkSession.sparkContext.defaultParallelism)
+    few = once.coalesce(core_count(once.sparkSession))
     return few.mapInArrow(find, "cluster_session_id bigint, snapshot_position bigint")
 
 

@@ -1,10 +1,11 @@
-"""From archives to Parquet as the log grows: each committed message once, also over restarts, with a manifest."""
+"""From archives to a table as the log grows: each committed message once, also over restarts, with a manifest."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -12,9 +13,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from container.errors import ConfigurationError, ContainerError
-from container.pipeline.cluster_time import as_date, time_unit
+from container.pipeline.cluster_time import as_date, as_hour, time_unit
 from container.pipeline.manifest import (
+    HOUR_COLUMN,
     MANIFEST_NAME,
+    PARQUET,
     PARTITION_COLUMNS,
     Gap,
     Manifest,
@@ -27,10 +30,11 @@ from container.pipeline.rows import source_options
 from container.pipeline.spark_errors import plain_error
 from container.recordings import LOG_VIEWS, Member
 from container.recordings.commit import all_end_texts
-from container.recordings.live import read_cluster_mark
 from container.spark.cluster_log import read_logs
 from container.spark.options import ANY, SourceOptions
+from container.spark.session import is_connected
 from container.spark.source import FORMAT, member_key, open_source_members, payload_decoder
+from container.spark.table_formats import DELTA, ICEBERG, require_pair
 
 ATTEMPTS = 10
 """How often a query is started whose Python worker does not come up in the time that Spark leaves it."""
@@ -38,6 +42,11 @@ ATTEMPTS = 10
 _POLL_S = 1
 _TOO_SLOW = "Python worker failed to connect back"
 _log = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from container.pipeline.iceberg_table import IcebergWriter
+
+type Writer = TableWriter | IcebergWriter
 
 
 class IngestStopped(Exception):
@@ -47,13 +56,16 @@ class IngestStopped(Exception):
 def ingest(
     spark: SparkSession,
     options: SourceOptions,
-    table: Path,
+    table: Path | str,
     *,
+    table_format: str = PARQUET,
+    partition_by: Sequence[str] | None = None,
+    state_dir: Path | None = None,
     cluster: str | None = None,
     interval_s: float | None = None,
     on_progress: Callable[[Manifest, StreamingQuery], None] = lambda _manifest, _query: None,
 ) -> Manifest:
-    """Read a view of the log into a table of Parquet files; return the manifest.
+    """Read a view of the log into a table of Parquet files, of Delta Lake or of Iceberg; return the manifest.
 
     The table has the columns of the view, and ``cluster``, ``date`` (of the timestamp, UTC; null where there is none)
     and ``term`` (the leadership term), by which its directories are made as Hive's are: any reader of Parquet can read
@@ -67,17 +79,28 @@ def ingest(
     Args:
         spark: a session with the source.
         options: of the source; the view is messages, sessions, session_messages or timers.
-        table: the directory of the table, in a file system that is mounted here and where the executors run.
+        table: the directory of the table, in a file system that is mounted here and where the executors run; of
+            Iceberg the name with its catalog, such as ``local.logs.messages``.
+        table_format: parquet, delta or iceberg.
+        partition_by: of cluster, date, hour and term, those by which the table is divided; cluster, date and term by
+            default.
+        state_dir: of Iceberg only: the directory of the checkpoint and the manifest.
         cluster: the cluster's name in the table; the cluster id of the mark file by default.
         interval_s: seconds between two looks for new messages, forever; None ends at what is committed now.
         on_progress: called with the manifest after each finished batch, and each time nothing has come; it may raise
             IngestStopped.
 
     Raises:
-        ConfigurationError: the view is none of those, the table was made with other options or with a decoder that gave
-            a column another type, its checkpoint is gone, another ingest writes into it, or the cluster has no name.
+        ConfigurationError: the view is none of those, the format has no jar for this Spark, the table was made with
+            other options or with a decoder that gave a column another type, its checkpoint is gone, another ingest
+            writes into it, or the cluster has no name. Or the session is one of Spark Connect.
         ContainerError: the query failed; the text says why.
     """
+    if is_connected(spark):
+        raise ConfigurationError(
+            "an ingest over Spark Connect is not possible: the server writes the batches, and the manifest is written "
+            "here. Run it where the driver is, with a session of another master"
+        )
     if options.view not in LOG_VIEWS or options.view == "frames":
         raise ConfigurationError(
             f"view={options.view!r} cannot be partitioned by date, as not every row has a time; ingest messages, "
@@ -89,27 +112,57 @@ def ingest(
     for text in all_end_texts(members, options.mode):
         _log.warning("%s", text)
     cluster = cluster or _cluster_name(members)
+    name = str(table) if table_format == ICEBERG else None
+    table = _directory(table, table_format, state_dir)
     names = [path.name for path in table.iterdir()] if table.exists() else []
-    if MANIFEST_NAME not in names and any(not name.startswith("_") for name in names):
+    if MANIFEST_NAME not in names and any(not name.startswith("_") or name == "_delta_log" for name in names):
         raise ConfigurationError(f"table={table} is not empty and has no {MANIFEST_NAME}: give a new directory")
     table.mkdir(parents=True, exist_ok=True)
     with locked(table):
-        writer = TableWriter(table, _manifest(options, table, members, cluster))
+        manifest = _manifest(options, table, members, cluster, table_format, name, partition_by)
+        writer = _writer(spark, table, manifest)
         _go_on(spark, options, table, writer, members, interval_s, on_progress)
     return writer.manifest
+
+
+def _directory(table: Path | str, table_format: str, state_dir: Path | None) -> Path:
+    """Where the checkpoint and the manifest are: in the table's directory, unless a catalog has the table."""
+    if table_format not in (PARQUET, DELTA, ICEBERG):
+        raise ConfigurationError(f"table_format={table_format!r}: must be parquet, delta or iceberg")
+    if table_format == ICEBERG:
+        require_pair(ICEBERG)
+        if state_dir is None:
+            raise ConfigurationError("state_dir: an ingest into iceberg needs a directory for its checkpoint")
+        return state_dir
+    if state_dir is not None:
+        raise ConfigurationError(f"state_dir is of iceberg; a table of {table_format} has its checkpoint in itself")
+    return Path(table)
+
+
+def _writer(spark: SparkSession, table: Path, manifest: Manifest) -> Writer:
+    if manifest.table_format == ICEBERG:
+        from container.pipeline.iceberg_table import IcebergWriter
+
+        return IcebergWriter(spark, table, manifest)
+    if manifest.table_format == DELTA:
+        from container.pipeline.delta_table import DeltaWriter
+
+        return DeltaWriter(table, manifest)
+    return TableWriter(table, manifest)
 
 
 def _go_on(
     spark: SparkSession,
     options: SourceOptions,
     table: Path,
-    writer: TableWriter,
+    writer: Writer,
     members: Sequence[Member],
     interval_s: float | None,
     on_progress: Callable[[Manifest, StreamingQuery], None],
 ) -> None:
-    rows = _rows(spark, options, writer.manifest.cluster, members)
-    writer.manifest.columns = merged_columns(table, writer.manifest.columns, _columns(options, rows))
+    rows = _rows(spark, options, writer.manifest, members)
+    columns = _columns(options, rows, writer.manifest.own_columns)
+    writer.manifest.columns = merged_columns(table, writer.manifest.columns, columns)
     writer.manifest.write(table)
     attempts = 0
     while True:
@@ -127,7 +180,7 @@ def _go_on(
             return
 
 
-def _follow(query: StreamingQuery, writer: TableWriter, on_progress: Callable[..., None]) -> None:
+def _follow(query: StreamingQuery, writer: Writer, on_progress: Callable[..., None]) -> None:
     """Report while a query runs; in the end wait for a batch that is on its way into the table."""
     try:
         while not query.awaitTermination(_POLL_S):
@@ -149,25 +202,54 @@ def read_table(spark: SparkSession, table: Path) -> DataFrame:
         raise ContainerError(f"{table} has no {MANIFEST_NAME}: it is not the table of an ingest")
     if manifest.batch_id < 0:
         raise ContainerError(f"{table} is empty: no batch of its ingest is finished yet")
+    if manifest.table_format != PARQUET:
+        raise ContainerError(f"{table} is of {manifest.table_format}: read it with that format's reader")
     return spark.read.parquet(str(table)).withColumn("cluster", f.col("cluster").cast("string"))
 
 
 def _cluster_name(members: Sequence[Member]) -> str:
-    marks = [read_cluster_mark(Path(member.cluster_dir)) for member in members if member.cluster_dir is not None]
-    found = {mark.cluster_id for mark in marks if mark is not None}
+    found = {cluster_id for member in members if (cluster_id := member.cluster_id()) is not None}
     if len(found) != 1:
-        what = (
-            f"the mark files name clusters {', '.join(map(str, sorted(found)))}" if found else "no mark file names it"
-        )
+        names = ", ".join(map(str, sorted(found)))
+        what = f"the members' files name clusters {names}" if found else "no file of a member names it"
         raise ConfigurationError(f"cluster: give the name of the cluster, as {what}")
     return str(found.pop())
 
 
-def _manifest(options: SourceOptions, table: Path, members: Sequence[Member], cluster: str) -> Manifest:
+def _partition_by(names: Sequence[str]) -> tuple[str, ...]:
+    known = (*PARTITION_COLUMNS, HOUR_COLUMN)
+    if not names or len(set(names)) < len(names) or not set(names) <= set(known):
+        raise ConfigurationError(
+            f"partition_by={','.join(names)!r}: must be one or more of {', '.join(sorted(known))}, each once"
+        )
+    return tuple(names)
+
+
+def _manifest(
+    options: SourceOptions,
+    table: Path,
+    members: Sequence[Member],
+    cluster: str,
+    table_format: str,
+    name_in_catalog: str | None,
+    given: Sequence[str] | None,
+) -> Manifest:
     known = read_manifest(table)
+    partition_by = _partition_by(given or (PARTITION_COLUMNS if known is None else known.partition_by))
     if known is None:
-        known = Manifest(cluster=cluster, view=options.view, decoder=options.decoder, members={})
+        known = Manifest(
+            cluster=cluster,
+            view=options.view,
+            decoder=options.decoder,
+            members={},
+            table_format=table_format,
+            table=name_in_catalog,
+            partition_by=partition_by,
+        )
     for name, then, now in (
+        ("table_format", known.table_format, table_format),
+        ("table", known.table, name_in_catalog),
+        ("partition_by", known.partition_by, partition_by),
         ("cluster", known.cluster, cluster),
         ("view", known.view, options.view),
         ("decoder", known.decoder, options.decoder),
@@ -197,11 +279,11 @@ def _with_log(options: SourceOptions, members: Sequence[Member]) -> Sequence[Mem
     return found or members
 
 
-def _rows(spark: SparkSession, options: SourceOptions, cluster: str, members: Sequence[Member]) -> DataFrame:
-    """The stream with the columns of the table, those of its directories last."""
+def _rows(spark: SparkSession, options: SourceOptions, manifest: Manifest, members: Sequence[Member]) -> DataFrame:
+    """The stream with the columns of the table, those by which it is divided last."""
     rows = spark.readStream.format(FORMAT).options(**source_options(options)).load()
     names = {name.lower(): name for name in rows.columns}
-    for name in PARTITION_COLUMNS:
+    for name in manifest.own_columns:
         if name in names:
             renamed = f"payload_{name}"
             if renamed in names:
@@ -209,19 +291,25 @@ def _rows(spark: SparkSession, options: SourceOptions, cluster: str, members: Se
                     f"decoder={options.decoder!r}: two columns would be named {renamed!r}; rename a field"
                 )
             rows = rows.withColumnRenamed(names[name], renamed)
-    date = as_date(f.col("timestamp"), time_unit(members))
-    return rows.withColumns({"cluster": f.lit(cluster), "date": date, "term": f.col("leadership_term_id")})
+    unit, time = time_unit(members), f.col("timestamp")
+    own = {
+        "cluster": f.lit(manifest.cluster),
+        "date": as_date(time, unit),
+        "term": f.col("leadership_term_id"),
+        HOUR_COLUMN: as_hour(time, unit),
+    }
+    return rows.withColumns({name: own[name] for name in manifest.own_columns})
 
 
-def _columns(options: SourceOptions, rows: DataFrame) -> list[TableColumn]:
+def _columns(options: SourceOptions, rows: DataFrame, own: Sequence[str]) -> list[TableColumn]:
     decoder = payload_decoder(options)
     decoded = 0 if decoder is None else len(decoder.fields)
-    fields = [(name, kind) for name, kind in rows.dtypes if name not in PARTITION_COLUMNS]
+    fields = [(name, kind) for name, kind in rows.dtypes if name not in own]
     return [TableColumn(name, kind, place >= len(fields) - decoded) for place, (name, kind) in enumerate(fields)]
 
 
 def _start(
-    options: SourceOptions, rows: DataFrame, table: Path, writer: TableWriter, interval_s: float | None
+    options: SourceOptions, rows: DataFrame, table: Path, writer: Writer, interval_s: float | None
 ) -> StreamingQuery:
     query = (
         rows.writeStream.queryName(f"ingest {options.view} of cluster {writer.manifest.cluster}")

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +19,14 @@ from pyspark.sql import functions as f
 
 from container.common.regular_files import open_regular, read_at
 from container.errors import RecordingError, RecordingUnavailableError
+from container.files.directories import path_in
 from container.files.open_errors import PERMISSION_ADVICE, PERMISSION_ERRORS
 from container.pipeline.findings import FINDING_LIMIT
 from container.pipeline.rows import distributed, task_count
 from container.recordings import LogRange, Member, RecordingDescriptor
 from container.recordings.frame_mask import mask_frames
 from container.recordings.frame_reader import segment_file_name, segment_position
+from container.recordings.remote import StoredDirectory
 from container.spark.source import spark_schema
 
 BLOCK_LENGTH = 1024 * 1024
@@ -97,34 +98,39 @@ class AuditedMember:
             RecordingError: it is too short.
         """
         path, offset = self.place(begin)
+        archive = self.member.archive
         try:
-            file = open_regular(path)
-            try:
-                content = read_at(file, offset, end - begin)
-            finally:
-                os.close(file)
+            if isinstance(archive, StoredDirectory):
+                recording_id = self.descriptor.recording_id
+                content = archive.read_segment(recording_id, begin - offset, offset, end - begin)
+            else:
+                file = open_regular(path)
+                try:
+                    content = read_at(file, offset, end - begin)
+                finally:
+                    os.close(file)
         except OSError as error:
             advice = f"; {PERMISSION_ADVICE}" if error.errno in PERMISSION_ERRORS else ""
             raise RecordingUnavailableError(
                 f"the segment file cannot be read: {error.strerror}{advice}",
-                file=str(path),
+                file=path,
                 offset=offset,
                 log_position=begin,
             ) from error
         if len(content) != end - begin:
             raise RecordingError(
                 f"the file ends {end - begin - len(content)} bytes before log position {end}",
-                file=str(path),
+                file=path,
                 offset=offset + len(content),
                 log_position=begin + len(content),
             )
         return content
 
-    def place(self, position: int) -> tuple[Path, int]:
+    def place(self, position: int) -> tuple[str, int]:
         """The segment file that has a log position, and the offset in it."""
         found = self.descriptor
         base = segment_position(found.start_position, position, found.term_buffer_length, found.segment_file_length)
-        return Path(self.member.archive_dir, segment_file_name(found.recording_id, base)), position - base
+        return path_in(self.member.archive, segment_file_name(found.recording_id, base)), position - base
 
 
 def member_name(member: Member) -> str:

@@ -14,6 +14,9 @@ from container.errors import ContainerError
 
 MANIFEST_NAME = "_manifest.json"
 PARTITION_COLUMNS = ("cluster", "date", "term")
+HOUR_COLUMN = "hour"
+"""A column of tables that are partitioned by it, and of no others."""
+PARQUET = "parquet"
 
 _VERSION = 2
 _LENGTH_MAX = 1024**3
@@ -58,7 +61,7 @@ class MemberPositions(msgspec.Struct):
 
 
 class TablePartition(msgspec.Struct):
-    """The rows with one cluster, date and leadership term; a null date or term is None."""
+    """The rows with one cluster, date, hour and leadership term; what is null or no partition is None."""
 
     cluster: str
     date: str | None
@@ -67,6 +70,7 @@ class TablePartition(msgspec.Struct):
     row_count: int = 0
     first_log_position: int | None = None
     last_log_position: int | None = None
+    hour: int | None = None
 
 
 class TableColumn(msgspec.Struct, frozen=True):
@@ -97,6 +101,10 @@ class Manifest(msgspec.Struct, kw_only=True):
     view: str
     decoder: str | None
     members: dict[str, MemberPositions]
+    table_format: str = PARQUET
+    table: str | None = None
+    """The name of a table that is not in this directory."""
+    partition_by: tuple[str, ...] = PARTITION_COLUMNS
     columns: list[TableColumn] = []
     """Of the files, without those of the directories; files that are older than a column do not have it."""
     query_id: str | None = None
@@ -109,14 +117,25 @@ class Manifest(msgspec.Struct, kw_only=True):
     partitions: list[TablePartition] = []
     moving: Batch | None = None
     """The batch that was on its way into the table when this was written."""
+    base_snapshot_id: int | None = None
+    """Of a table of Iceberg: its snapshot before that batch."""
+
+    @property
+    def own_columns(self) -> tuple[str, ...]:
+        """The columns that the table has besides those of the view and the decoder."""
+        return (*PARTITION_COLUMNS, HOUR_COLUMN) if HOUR_COLUMN in self.partition_by else PARTITION_COLUMNS
 
     def add(self, table: Path, batch: Batch) -> list[dict[str, Any]]:
         """Take in a batch whose files are in their place; return the rows in it that tell of damage."""
+        self.add_positions(batch)
+        return [row for name in batch.files.values() for row in self._add_file(table, table / name)]
+
+    def add_positions(self, batch: Batch) -> None:
+        """Take in up to where a batch has read."""
         self.batch_id = batch.batch_id
         for key, position in batch.positions.items():
             member = self.members.setdefault(key, MemberPositions(position, position))
             member.end_position = max(member.end_position, position)
-        return [row for name in batch.files.values() for row in self._add_file(table, table / name)]
 
     def _add_file(self, table: Path, file: Path) -> list[dict[str, Any]]:
         metadata = pq.read_metadata(file)
@@ -145,15 +164,18 @@ class Manifest(msgspec.Struct, kw_only=True):
         return damaged
 
     def _partition(self, table: Path, file: Path) -> TablePartition:
-        names = dict(part.split("=", 1) for part in file.relative_to(table).parts[:-1] if "=" in part)
-        cluster, date, term = (
-            None if names[name] == _NULL_DIRECTORY else unquote(names[name]) for name in PARTITION_COLUMNS
+        values = partition_values(file.relative_to(table))
+        term, hour = values.get("term"), values.get(HOUR_COLUMN)
+        key = (
+            values.get("cluster", self.cluster) or "",
+            values.get("date"),
+            None if term is None else int(term),
+            None if hour is None else int(hour),
         )
-        key = (cluster or "", date, None if term is None else int(term))
         for partition in self.partitions:
-            if (partition.cluster, partition.date, partition.term) == key:
+            if (partition.cluster, partition.date, partition.term, partition.hour) == key:
                 return partition
-        partition = TablePartition(*key)
+        partition = TablePartition(*key[:3], hour=key[3])
         self.partitions.append(partition)
         return partition
 
@@ -163,10 +185,20 @@ class Manifest(msgspec.Struct, kw_only=True):
             member.cover()
         path = table / MANIFEST_NAME
         fresh = path.with_suffix(".new")
-        self.partitions.sort(key=lambda one: (one.cluster, one.date or "", -1 if one.term is None else one.term))
+        self.partitions.sort(key=_place)
         fresh.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
         fresh.replace(path)
         return path
+
+
+def partition_values(file: Path) -> dict[str, str | None]:
+    """What Hive's directories in a file's relative path say, by column; a null is None."""
+    names = dict(part.split("=", 1) for part in file.parts[:-1] if "=" in part)
+    return {name: None if text == _NULL_DIRECTORY else unquote(text) for name, text in names.items()}
+
+
+def _place(one: TablePartition) -> tuple[str, str, int, int]:
+    return one.cluster, one.date or "", -1 if one.hour is None else one.hour, -1 if one.term is None else one.term
 
 
 def _least(known: int | None, value: int) -> int:

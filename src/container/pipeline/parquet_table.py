@@ -25,7 +25,7 @@ from pyspark.sql import functions as f
 
 from container.errors import ConfigurationError
 from container.pipeline.checkpoint import end_of_batch, query_id
-from container.pipeline.manifest import PARTITION_COLUMNS, Batch, Gap, Manifest, TableColumn
+from container.pipeline.manifest import Batch, Gap, Manifest, TableColumn
 from container.spark.offsets import end_positions, member_keys
 from container.spark.options import ANY
 
@@ -66,7 +66,7 @@ class TableWriter:
     """
 
     def __init__(self, table: Path, manifest: Manifest) -> None:
-        self._table = table
+        self.table = table
         self._lock = threading.Lock()
         self.manifest = manifest
         if manifest.query_id is not None and query_id(table / CHECKPOINT_NAME) != manifest.query_id:
@@ -86,46 +86,55 @@ class TableWriter:
         if batch is None:
             return
         for source, target in batch.files.items():
-            path = self._table / target
+            path = self.table / target
             path.parent.mkdir(parents=True, exist_ok=True)
             # What is not there any more was moved before a kill.
-            if (self._table / source).exists():
-                (self._table / source).replace(path)
-        self._write_schema(batch)
+            if (self.table / source).exists():
+                (self.table / source).replace(path)
+        self.bring_in(batch)
         manifest = deepcopy(self.manifest)
         keys = {member_id: key for key, member_id in batch.member_ids.items()}
-        for row in manifest.add(self._table, batch):
+        for row in manifest.add(self.table, batch):
             member = manifest.members[keys.get(row["member_id"], ANY)]
             if len(member.gaps) < GAP_LIMIT:
                 member.gaps.append(Gap(row["log_position"], None, row["error"]))
         self._close_gaps(manifest, batch)
         manifest.moving = None
-        manifest.write(self._table)
+        manifest.write(self.table)
         self.manifest = manifest
-        shutil.rmtree(self._table / _STAGING_NAME, ignore_errors=True)
+        shutil.rmtree(self.table / _STAGING_NAME, ignore_errors=True)
 
     def store(self, rows: DataFrame, batch_id: int) -> None:
         """Write a batch into the table, unless it is there already: Spark repeats one that it has not noted as done."""
         with self._lock:
             if batch_id <= self.manifest.batch_id:
                 return
-            shutil.rmtree(self._table / _STAGING_NAME, ignore_errors=True)
+            shutil.rmtree(self.table / _STAGING_NAME, ignore_errors=True)
             # A name of its own: on another machine an executor of a killed query may still write.
-            staging = self._table / _STAGING_NAME / uuid4().hex
+            staging = self.table / _STAGING_NAME / uuid4().hex
             # The session of a batch is a copy, of which this changes nothing else. INT96, the default, is obsolete.
             rows.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-            self._with_all_columns(rows).write.partitionBy(*PARTITION_COLUMNS).parquet(str(staging))
-            checkpoint = self._table / CHECKPOINT_NAME
+            whole = self.with_all_columns(rows)
+            self.prepare(whole)
+            whole.write.partitionBy(*self.manifest.partition_by).parquet(str(staging))
+            checkpoint = self.table / CHECKPOINT_NAME
             manifest = deepcopy(self.manifest)
             manifest.query_id = query_id(checkpoint)
             offset = end_of_batch(checkpoint, batch_id)
             member_ids = {key: member_id for member_id, key in member_keys(offset).items()}
             manifest.moving = Batch(batch_id, self._places(staging, batch_id), end_positions(offset), member_ids)
-            manifest.write(self._table)
+            manifest.write(self.table)
             self.manifest = manifest
             self._finish()
 
-    def _with_all_columns(self, rows: DataFrame) -> DataFrame:
+    def prepare(self, rows: DataFrame) -> None:
+        """Make the table ready for rows with these columns; Parquet's needs nothing."""
+
+    def bring_in(self, batch: Batch) -> None:
+        """Make a batch whose files are in their place a part of the table, once; Parquet's is that by their names."""
+        self._write_schema(batch)
+
+    def with_all_columns(self, rows: DataFrame) -> DataFrame:
         """The rows with the columns that the table has from an earlier decoder; they are null from now on."""
         missing = [column for column in self.manifest.columns if column.name not in rows.columns]
         return rows.withColumns({column.name: f.lit(None).cast(column.type) for column in missing}) if missing else rows
@@ -134,7 +143,7 @@ class TableWriter:
         """Where the files of a batch belong, by where they were written."""
         files = sorted(staging.rglob("*.parquet"))
         return {
-            str(file.relative_to(self._table)): str(
+            str(file.relative_to(self.table)): str(
                 file.parent.relative_to(staging) / f"batch-{batch_id:08}-{number:04}.parquet"
             )
             for number, file in enumerate(files)
@@ -142,20 +151,20 @@ class TableWriter:
 
     def _write_schema(self, batch: Batch) -> None:
         """Say which columns the table has: the newest files have all of them."""
-        path = self._table / SCHEMA_NAME
+        path = self.table / SCHEMA_NAME
         newest = next(iter(batch.files.values()), None)
         if newest is None:
             return
-        schema = pq.read_schema(self._table / newest)
+        schema = pq.read_schema(self.table / newest)
         if path.exists() and pq.read_schema(path).equals(schema, check_metadata=True):
             return
-        fresh = self._table / f"{SCHEMA_NAME}.new"
+        fresh = self.table / f"{SCHEMA_NAME}.new"
         pq.write_metadata(schema, fresh)
         fresh.replace(path)
 
     def _close_gaps(self, manifest: Manifest, batch: Batch) -> None:
         """Find where gaps end that were open: a batch has only what lies behind all earlier ones."""
-        files = [self._table / name for name in batch.files.values()]
+        files = [self.table / name for name in batch.files.values()]
         for key, member_id in batch.member_ids.items():
             member = manifest.members[key]
             gaps = [gap for gap in member.gaps if gap.end_position is None]

@@ -10,11 +10,14 @@ from typing import Any
 import pyarrow as pa
 from msgspec import structs
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from container.recordings import LOG_VIEWS
 from container.spark.options import SourceOptions
+from container.spark.session import is_connected
 from container.spark.source import FORMAT, ClusterDataSource, spark_schema
 
+_RANGE_LENGTH = 100_000
 type Fold = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -53,7 +56,16 @@ def distributed(spark: SparkSession, rows: Sequence[Any], schema: str) -> DataFr
 
 def task_count(spark: SparkSession) -> int:
     """How many tasks at most are worth it for even work on all cores."""
-    return 16 * spark.sparkContext.defaultParallelism
+    return 16 * core_count(spark)
+
+
+def core_count(spark: SparkSession) -> int:
+    """How many tasks run at a time, as Spark takes it for its default."""
+    if is_connected(spark):
+        # Without a JVM here: a range is divided into so many partitions.
+        places = spark.range(_RANGE_LENGTH).select(f.spark_partition_id().alias("place"))
+        return places.distinct().count()
+    return spark.sparkContext.defaultParallelism
 
 
 def _chosen(options: SourceOptions, view: str, columns: Sequence[str]) -> dict[str, str]:
@@ -83,6 +95,8 @@ def source_options(options: SourceOptions) -> dict[str, str]:
     }
     if options.archive_dirs:
         texts["archive_dir"] = json.dumps(options.archive_dirs)
+    if options.storage is not None:
+        texts["storage_options"] = options.storage.text
     if options.committed is not None:
         texts["committed"] = str(options.committed)
     if options.decoder is not None:

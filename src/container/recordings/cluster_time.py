@@ -8,6 +8,7 @@ from container.errors import RecordingError
 from container.files.names import CATALOG_NAME, RECORDING_LOG_NAME
 from container.recordings.member import PERMISSIVE, Member
 from container.recordings.partitions import Filters, plan, read_partition
+from container.recordings.remote import StoredDirectory
 
 _NEW_TERM = frozenset([24])
 _TERM_SEARCH_LENGTH = 65_536
@@ -29,6 +30,11 @@ def known_time_unit(member: Member) -> str | None:
 
     The message that opens a leadership term says it (NewLeadershipTermEvent), and so does each snapshot.
     """
+    shipped = member.seen_manifest()
+    if shipped is not None and shipped.time_unit is None:
+        shipped = member.shipped()
+    if shipped is not None and shipped.time_unit is not None:
+        return shipped.time_unit
     key = _identity(member)
     if key not in _known:
         found = _found(member)
@@ -42,11 +48,13 @@ def known_time_unit(member: Member) -> str | None:
 
 def _identity(member: Member) -> tuple[object, ...]:
     """A cluster keeps its unit; under the same paths there may be another one tomorrow, with files of its own."""
-    files = [Path(member.archive_dir, CATALOG_NAME)]
-    if member.cluster_dir is not None:
-        files.append(Path(member.cluster_dir, RECORDING_LOG_NAME))
     found: list[object] = [member.recording_id]
-    for file in files:
+    for directory, name in ((member.archive, CATALOG_NAME), (member.cluster, RECORDING_LOG_NAME)):
+        if isinstance(directory, StoredDirectory):
+            found += [str(directory), name, directory.state(name)]
+        if not isinstance(directory, Path):
+            continue
+        file = Path(directory, name)
         try:
             status = file.stat()
         except OSError:

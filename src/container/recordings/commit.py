@@ -81,7 +81,7 @@ def _is_alone(member: Member, log: Log) -> bool:
     leaders = {
         found.leader_member_id
         for place in places
-        if (found := read_term_message(member.archive_dir, log.descriptor, place)) is not None
+        if (found := read_term_message(member.archive, log.descriptor, place)) is not None
     }
     own = leaders if member.member_id is None else {member.member_id}
     return len(leaders) == 1 and leaders == own
@@ -100,7 +100,7 @@ def _names_newest_term(member: Member, log: Log) -> bool:
     begin = max(begin, newest.term_base_log_position)
     place = begin
     for one in _aeron_terms(log, begin, end):
-        found = read_leadership_term_id(member.archive_dir, log.descriptor, one)
+        found = read_leadership_term_id(member.archive, log.descriptor, one)
         if found is not None:
             if found != newest.leadership_term_id:
                 return False
@@ -108,10 +108,10 @@ def _names_newest_term(member: Member, log: Log) -> bool:
             break
     if place >= end:
         return True
-    own = int(read_term_message(member.archive_dir, log.descriptor, place) is not None)
+    own = int(read_term_message(member.archive, log.descriptor, place) is not None)
     with closing(
         LogDecoder(
-            member.archive_dir,
+            member.archive,
             log.descriptor.layout(),
             {},
             batch_rows=2,
@@ -177,12 +177,12 @@ def _agreement(member: Member, log: Log, reference: Member, of: Log) -> int:
     for base in sorted({*terms.values(), max(start, others_start)}):
         if not start <= base < limit:
             continue
-        found = read_term_message(member.archive_dir, log.descriptor, base)
+        found = read_term_message(member.archive, log.descriptor, base)
         if base < others_start:
             # Purged there, and named by the recording log. Terms without a message have the base of the next one.
             is_same = found is not None and terms.get(found.leadership_term_id) == base
         else:
-            expected = read_term_message(reference.archive_dir, of.descriptor, base)
+            expected = read_term_message(reference.archive, of.descriptor, base)
             is_same = expected is None or found == expected
         if not is_same:
             return base
@@ -191,20 +191,21 @@ def _agreement(member: Member, log: Log, reference: Member, of: Log) -> int:
 
 def end_texts(member: Member, log: Log) -> dict[str, str]:
     """Return what is to be said of the end of a log, by what it is about; nothing where all is as it should be."""
-    tail, loss = _tail_text(member, log), log.loss(member.archive_dir)
+    tail, loss = _tail_text(member, log), log.loss(member.archive)
     texts = {} if tail is None else {log.committed_by: tail}
     if loss is not None:
-        texts["lost"] = f"the log of {_name_of(member)} is not whole: {loss}"
+        texts["lost"] = f"the log of {name_of(member)} is not whole: {loss}"
     if log.torn_position is not None:
         texts["torn"] = (
-            f"the log of {_name_of(member)} ends at {log.log_range.recorded_position}, before a last frame up to "
+            f"the log of {name_of(member)} ends at {log.log_range.recorded_position}, before a last frame up to "
             f"{log.torn_position} that is left out: nothing is in its last page, so perhaps it was not written to its "
             "end. The archive's own tool decides: ArchiveTool verify"
         )
     return texts
 
 
-def _name_of(member: Member) -> str:
+def name_of(member: Member) -> str:
+    """Return what a member is called in a text."""
     return member.path if member.member_id is None else f"member {member.member_id} in {member.path}"
 
 
@@ -213,7 +214,7 @@ def _tail_text(member: Member, log: Log) -> str | None:
     found = log.log_range
     if log.committed_by in (COUNTER, GIVEN) or found.recorded_position == log.known_position:
         return None
-    text = f"the log of {_name_of(member)} is recorded to {found.recorded_position} and known to be committed to "
+    text = f"the log of {name_of(member)} is recorded to {found.recorded_position} and known to be committed to "
     if log.committed_by == RECORDED:
         why = "as committed=recorded says" if member.committed == RECORDED else "as no other member ever led it"
         return (

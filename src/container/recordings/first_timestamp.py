@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import struct
-from pathlib import Path
 
 from container.files.catalog import RecordingDescriptor
-from container.recordings.frame_reader import segment_file_name, segment_position
+from container.files.directories import Directory
+from container.recordings.frame_reader import segment_position
+from container.recordings.remote import read_segment
 
 _CLOCK_CHANGE_MIN = 120_000
 _CLOCK_CHANGE_BITS = 24
@@ -31,25 +31,19 @@ def clock_change(timestamp: int) -> int:
     return _CLOCK_CHANGE_MIN + (max(timestamp, 0) >> _CLOCK_CHANGE_BITS)
 
 
-def first_timestamp(archive_dir: str | Path, descriptor: RecordingDescriptor, position: int) -> int | None:
+def first_timestamp(archive_dir: Directory, descriptor: RecordingDescriptor, position: int) -> int | None:
     """Return the timestamp of the message that begins at a log position.
 
     None where none begins there, it is not of the cluster's schema, or it cannot be read.
+
+    Raises:
+        RecordingUnavailableError: it cannot be fetched from a remote directory.
     """
     base = segment_position(
         descriptor.start_position, position, descriptor.term_buffer_length, descriptor.segment_file_length
     )
-    try:
-        file = os.open(Path(archive_dir, segment_file_name(descriptor.recording_id, base)), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        content = os.pread(file, _READ_LENGTH, position - base)
-    except OSError:
-        return None
-    finally:
-        os.close(file)
-    if len(content) < _READ_LENGTH:
+    content = read_segment(archive_dir, descriptor.recording_id, base, position - base, _READ_LENGTH)
+    if content is None or len(content) < _READ_LENGTH:
         return None
     length, _version, flags, kind = _FRAME.unpack_from(content)
     _block_length, template_id, schema_id, _schema_version = _HEADER.unpack_from(content, _FRAME_LENGTH)

@@ -61,6 +61,9 @@ cdef class FrameReader:
     cdef int _position_bits_to_shift
     cdef int64_t _first_segment_position
     # The open segment file and the block of it in memory.
+    cdef object _remote             # what reads the segment files that are no local ones; None where they are
+    cdef bint _is_remote
+    cdef object _remote_error       # why it could not read last
     cdef bytes _directory
     cdef const char* _directory_name
     cdef int _file
@@ -117,6 +120,10 @@ cdef class FrameReader:
     cdef int64_t _find_frame(self, int64_t begin, int64_t end, int64_t limit, int proof) noexcept nogil
     cdef int _fill(self, int64_t position, int64_t needed, int64_t limit) noexcept nogil
     cdef int _open(self, int64_t segment_position) noexcept nogil
+    cdef Py_ssize_t _read(self, uint8_t* target, int64_t length, int64_t offset) noexcept nogil
+    cdef bint _has_remote(self, int64_t segment_position) noexcept with gil
+    cdef Py_ssize_t _read_remote(self, uint8_t* target, int64_t length, int64_t offset) noexcept with gil
+    cdef object _keep_error(self, object error)
     cdef void _close(self) noexcept nogil
     cdef bint _is_border(self) noexcept nogil
     cdef bint _is_torn(self, int64_t end, int64_t begin) noexcept

@@ -1,8 +1,8 @@
 # Types of container.recordings.frame_reader.
-import os
 from typing import Final, final
 
 from container.errors import RecordingError
+from container.files.directories import Directory
 
 CONTENT_FAILURES: Final[frozenset[int]]
 FRAME_FAILURES: Final[frozenset[int]]
@@ -19,7 +19,7 @@ class FrameReader:
     stream_id: int
     def __init__(
         self,
-        archive_dir: str | os.PathLike[str],
+        archive_dir: Directory,
         *,
         recording_id: int,
         start_position: int,

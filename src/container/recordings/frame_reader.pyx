@@ -6,7 +6,9 @@ Archive.java, AeronArchive.segmentFileBasePosition, DataHeaderFlyweight.java and
 """
 import os
 
-from libc.errno cimport EINTR, EINVAL, errno
+from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.exc cimport PyErr_SetInterrupt
+from libc.errno cimport EINTR, EINVAL, EIO, ENOENT, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
@@ -19,6 +21,7 @@ from container.transport.seam cimport FRAME_FLAG_BEGIN, FRAME_HEADER_LENGTH, ali
 
 from container.errors import RecordingError, RecordingUnavailableError
 from container.files.catalog import POSITION_MAX as _POSITION_MAX
+from container.files.directories import RemoteDirectory as _RemoteDirectory
 from container.files.open_errors import PERMISSION_ADVICE as _PERMISSION_ADVICE
 from container.files.open_errors import PERMISSION_ERRORS as _PERMISSION_ERRORS
 
@@ -39,7 +42,9 @@ cdef extern from *:
         }
         return file;
     }
+    static void set_errno(int value) { errno = value; }
     """
+    void set_errno(int value) noexcept nogil
     int recording_open(const char* path) noexcept nogil
     Py_ssize_t pread(int file, void* buffer, size_t length, int64_t offset) noexcept nogil
     int close(int file) noexcept nogil
@@ -202,7 +207,7 @@ cdef class FrameReader:
     """Frames of one recording from a log position on.
 
     Args:
-        archive_dir: directory (path) of the segment files.
+        archive_dir: directory of the segment files: a path, or a :class:`~container.files.directories.RemoteDirectory`.
         recording_id, start_position, term_length, segment_length, initial_term_id, mtu_length, stream_id: as the
             archive's catalog has them (int).
 
@@ -218,7 +223,8 @@ cdef class FrameReader:
         self, archive_dir, *, int64_t recording_id, int64_t start_position, int32_t term_length, int32_t segment_length,
         int32_t initial_term_id, int32_t mtu_length, int32_t stream_id
     ):
-        self._directory = os.fsencode(archive_dir)
+        self._is_remote = isinstance(archive_dir, _RemoteDirectory)
+        self._directory = os.fsencode(str(archive_dir) if self._is_remote else archive_dir)
         self._directory_name = self._directory
         if len(self._directory) > PATH_CAPACITY - 64:
             raise ValueError(f"the path of the archive has {len(self._directory)} bytes, at most 4096 are possible")
@@ -230,6 +236,7 @@ cdef class FrameReader:
         self.mtu_length = mtu_length
         self.stream_id = stream_id
         self._check_layout()
+        self._remote = archive_dir.segment_reader(recording_id) if self._is_remote else None
         self._position_bits_to_shift = term_length.bit_length() - 1
         self._first_segment_position = start_position - (start_position & (term_length - 1))
         if self._block == NULL:
@@ -514,12 +521,11 @@ cdef class FrameReader:
         cdef int64_t done = 0
         cdef Py_ssize_t count
         self._peek_error = 0
-        if (self._file < 0 or position < self._file_position
+        if (self._file_position == NO_SEGMENT or position < self._file_position
                 or position + length > self._file_position + self.segment_length):
             return False
         while done < length:
-            count = pread(
-                self._file, target + done, <size_t> (length - done), position - self._file_position + done)
+            count = self._read(target + done, length - done, position - self._file_position + done)
             if count > 0:
                 done += count
             elif count == 0:
@@ -639,7 +645,7 @@ cdef class FrameReader:
             return self.fail(FAILED_OPEN, position, errno, 0)
         wanted = max(wanted, needed)
         while length < needed:
-            count = pread(self._file, self._block + length, <size_t> (wanted - length), position - segment + length)
+            count = self._read(self._block + length, wanted - length, position - segment + length)
             if count == 0:
                 return self.fail(FAILED_SHORT_FILE, position, position - segment + length, 0)
             if count > 0:
@@ -653,6 +659,12 @@ cdef class FrameReader:
     cdef int _open(self, int64_t segment_position) noexcept nogil:
         cdef char[PATH_CAPACITY] path
         self._close()
+        if self._is_remote:
+            if not self._has_remote(segment_position):
+                set_errno(ENOENT if self._remote_error is None else EIO)
+                return -1
+            self._file_position = segment_position
+            return 0
         snprintf(path, PATH_CAPACITY, "%s/%lld-%lld.rec", self._directory_name,
                  <long long> self.recording_id, <long long> segment_position)
         self._file = recording_open(path)
@@ -660,6 +672,48 @@ cdef class FrameReader:
             return -1
         self._file_position = segment_position
         return 0
+
+    cdef Py_ssize_t _read(self, uint8_t* target, int64_t length, int64_t offset) noexcept nogil:
+        """Read from the open segment as `pread` does: any of the bytes that are wanted, 0 at its end, -1 with errno."""
+        cdef Py_ssize_t count
+        if not self._is_remote:
+            return pread(self._file, target, <size_t> length, offset)
+        count = self._read_remote(target, length, offset)
+        if count < 0:
+            set_errno(EIO)
+        return count
+
+    cdef bint _has_remote(self, int64_t segment_position) noexcept with gil:
+        cdef bint is_there = False
+        self._remote_error = None
+        try:
+            is_there = self._remote.has(segment_position)
+        except BaseException as error:
+            self._keep_error(error)
+        return is_there
+
+    cdef Py_ssize_t _read_remote(self, uint8_t* target, int64_t length, int64_t offset) noexcept with gil:
+        cdef bytes content
+        cdef Py_ssize_t count = -1
+        try:
+            content = self._remote.read(self._file_position, offset, length)
+            if len(content) > length:
+                raise ValueError(f"{len(content)} bytes came, {length} were asked for")
+            memcpy(target, PyBytes_AS_STRING(content), <size_t> len(content))
+            count = len(content)
+        except BaseException as error:
+            self._keep_error(error)
+        return count
+
+    cdef object _keep_error(self, object error):
+        """Keep what reading raised for :meth:`failure_error`; an interrupt is raised again where Python looks for one.
+        """
+        if isinstance(error, KeyboardInterrupt):
+            PyErr_SetInterrupt()
+        if not isinstance(error, RecordingUnavailableError):
+            directory = os.fsdecode(self._directory)
+            error = RecordingUnavailableError(f"cannot be read: {type(error).__name__}: {error}", file=directory)
+        self._remote_error = error
 
     cdef void _close(self) noexcept nogil:
         if self._file >= 0:
@@ -683,7 +737,7 @@ cdef class FrameReader:
         return result == READ_OK
 
     cdef int _refuse_unread(self, int result) except -1:
-        if result == FAILED_READ:
+        if result == FAILED_READ or (result == FAILED_OPEN and self.failure_value == EIO):
             raise self.failure_error()
         return 0
 
@@ -737,9 +791,9 @@ cdef class FrameReader:
                 result = READ_OK
                 while result == READ_OK:
                     result = self.next_frame(limit)
+            self._refuse_unread(result)
             if result == READ_END or result == FAILED_OPEN:
                 return limit
-            self._refuse_unread(result)
             if result == FAILED_NOTHING_WRITTEN and self.failure_value == 0:
                 is_zero = self._is_zero(self.next_position, limit)
                 self._refuse_unread(self._damage_or_unread(READ_OK, self.next_position))
@@ -787,6 +841,10 @@ cdef class FrameReader:
 
         It is a RecordingUnavailableError when nothing was read: a file could not be opened or read, or memory is short.
         """
+        if self._is_remote and self.failure in (FAILED_OPEN, FAILED_READ) and self.failure_value == EIO:
+            error = self._remote_error
+            error.log_position = self.failure_position
+            return error
         segment = self.segment_position_of(self.failure_position)
         directory = os.fsdecode(self._directory)
         kind = RecordingUnavailableError if self.failure in _UNAVAILABLE else RecordingError

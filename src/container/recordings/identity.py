@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from container.files.catalog import RecordingDescriptor
+from container.files.directories import Directory
 from container.files.recording_log import RecordingLogEntry
 from container.recordings.term_message import TermMessage, read_term_message
 
@@ -34,7 +34,7 @@ class LogIdentity:
         return f"recording {recording_id} of {_time(int(timestamp_ms))}{begun}"
 
 
-def log_identity(archive_dir: str | Path, descriptor: RecordingDescriptor) -> LogIdentity:
+def log_identity(archive_dir: Directory, descriptor: RecordingDescriptor) -> LogIdentity:
     """Return which log a recording is."""
     first = read_term_message(archive_dir, descriptor, 0) if descriptor.start_position == 0 else None
     return LogIdentity(
@@ -68,7 +68,7 @@ class LogTerm:
 
 
 def term_before(
-    archive_dir: str | Path, descriptor: RecordingDescriptor, terms: Sequence[RecordingLogEntry], position: int
+    archive_dir: Directory, descriptor: RecordingDescriptor, terms: Sequence[RecordingLogEntry], position: int
 ) -> LogTerm | None:
     """Return the term of what ends at a log position, by a member's recording log; ``None`` where that names none."""
     bases = [entry.term_base_log_position for entry in terms if entry.term_base_log_position < position]

@@ -6,6 +6,7 @@ RecordingPos.java, ClusterCounters.java.
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from container.files.cnc_file import (
     MarkFileStatus,
     read_mark_file,
 )
+from container.files.directories import Directory, RemoteDirectory
 
 ARCHIVE_MARK_FILE_NAME = "archive-mark.dat"
 _ARCHIVE_LINK_FILE_NAME = "archive-mark.lnk"
@@ -34,12 +36,12 @@ _FRAME_ALIGNMENT = 32
 _NULL_ARCHIVE_IDS = (-1, 0)  # of mark files from before archives had ids
 
 
-def read_archive_mark(archive_dir: Path) -> MarkFileStatus | None:
+def read_archive_mark(archive_dir: Directory) -> MarkFileStatus | None:
     """Return what the archive's mark file says; ``None`` when there is none that can be read."""
     return _read_mark(archive_dir, ARCHIVE_MARK_FILE_NAME, _ARCHIVE_LINK_FILE_NAME)
 
 
-def read_cluster_mark(cluster_dir: Path) -> MarkFileStatus | None:
+def read_cluster_mark(cluster_dir: Directory) -> MarkFileStatus | None:
     """Return what the consensus module's mark file says; ``None`` when there is none that can be read."""
     return _read_mark(cluster_dir, _CLUSTER_MARK_FILE_NAME, _CLUSTER_LINK_FILE_NAME)
 
@@ -56,15 +58,25 @@ def _mark_path(directory: Path, name: str, link_name: str) -> Path:
     return directory / name
 
 
-def _read_mark(directory: Path, name: str, link_name: str) -> MarkFileStatus | None:
+def _read_mark(directory: Directory, name: str, link_name: str) -> MarkFileStatus | None:
     try:
-        return read_mark_file(_mark_path(directory, name, link_name))
+        if isinstance(directory, RemoteDirectory):
+            with tempfile.NamedTemporaryFile() as copy:
+                copy.write(directory.content(name))
+                copy.flush()
+                return read_mark_file(Path(copy.name))
+        return read_mark_file(_mark_path(Path(directory), name, link_name))
     except (OSError, ValueError, FileFormatError):
         return None
 
 
-def recorded_positions(archive_dir: Path) -> dict[int, int]:
-    """Return up to where a running archive has recorded, by recording id; none when it does not run."""
+def recorded_positions(archive_dir: Directory) -> dict[int, int]:
+    """Return up to where a running archive has recorded, by recording id; none when it does not run.
+
+    Counters are on the host of their driver: a remote directory has none, here as below.
+    """
+    if isinstance(archive_dir, RemoteDirectory):
+        return {}
     mark = read_archive_mark(archive_dir)
     if mark is None:
         return {}
@@ -77,11 +89,13 @@ def recorded_positions(archive_dir: Path) -> dict[int, int]:
     return _positions(mark, CounterType.RECORDING_POSITION, recording_id)
 
 
-def committed_position(cluster_dir: Path | None, archive_dir: Path) -> int | None:
+def committed_position(cluster_dir: Directory | None, archive_dir: Directory) -> int | None:
     """Return the commit position of a running consensus module; ``None`` when none is known to run.
 
     Without a cluster directory it is the one that shares the archive's media driver, if there is only one.
     """
+    if isinstance(archive_dir, RemoteDirectory):
+        return None
     mark = read_archive_mark(archive_dir) if cluster_dir is None else read_cluster_mark(cluster_dir)
     if mark is None:
         return None
@@ -93,13 +107,15 @@ def committed_position(cluster_dir: Path | None, archive_dir: Path) -> int | Non
     return _positions(mark, CounterType.COMMIT_POSITION, wanted).get(0)
 
 
-def is_running(cluster_dir: Path | None, archive_dir: Path) -> bool:
+def is_running(cluster_dir: Directory | None, archive_dir: Directory) -> bool:
     """Whether the consensus module has kept its mark file up to date, or without a cluster directory the archive."""
+    if isinstance(archive_dir, RemoteDirectory):
+        return False
     mark = read_archive_mark(archive_dir) if cluster_dir is None else read_cluster_mark(cluster_dir)
     return mark is not None and mark.is_alive(time.time_ns() // 1_000_000)
 
 
-def is_backup(cluster_dir: Path | None) -> bool:
+def is_backup(cluster_dir: Directory | None) -> bool:
     """Whether the cluster directory is that of a backup (upstream: ClusterBackup), running or not."""
     mark = None if cluster_dir is None else read_cluster_mark(cluster_dir)
     return mark is not None and mark.component_type == COMPONENT_BACKUP

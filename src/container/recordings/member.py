@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from container.common.aeron_defaults import (
     CONSENSUS_MODULE_SNAPSHOT_STREAM_ID,
@@ -15,12 +16,24 @@ from container.common.aeron_defaults import (
 )
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.files.catalog import NULL_POSITION, POSITION_MAX, RecordingDescriptor, read_catalog
+from container.files.directories import Directory, RemoteDirectory, path_in
 from container.files.names import CATALOG_NAME, RECORDING_LOG_NAME
 from container.files.open_errors import is_there, unreadable
 from container.files.recording_log import RecordingLogEntry, committed_position, read_recording_log
 from container.recordings import commit, live
 from container.recordings.frame_reader import segment_file_name, segment_position
 from container.recordings.message_reader import MessageReader
+from container.recordings.remote import (
+    StorageOptions,
+    StoredDirectory,
+    expand,
+    is_url,
+    local_path,
+    parse_storage_options,
+    place_of,
+    resolve,
+)
+from container.recordings.shipped import ShippedManifest
 
 SNAPSHOT_STREAM_IDS = (SERVICE_SNAPSHOT_STREAM_ID, CONSENSUS_MODULE_SNAPSHOT_STREAM_ID)
 """The streams of snapshots by default (``aeron.cluster.snapshot.stream.id``,
@@ -41,7 +54,7 @@ def tolerates(mode: str, error: RecordingError) -> bool:
 _MTIME_RESOLUTION_NS = 2_000_000_000
 # Where logs end whose end only their last segment file says, by that file: its state, the descriptor, and the end. A
 # stream looks each second; without this it would walk up to a whole segment each time.
-_known_ends: dict[Path, tuple[tuple[int, ...], RecordingDescriptor, tuple[int, int | None]]] = {}
+_known_ends: dict[str, tuple[tuple[object, ...], RecordingDescriptor, tuple[int, int | None]]] = {}
 _POSITION_DIGITS = len(str(POSITION_MAX))
 _KNOWN_ENDS_MAX = 256
 
@@ -77,7 +90,7 @@ class Log:
     known_position: int
     """Up to where this member's own counters and recording log show that the log is committed."""
     has_counter: bool
-    """Whether the member runs, and its commit position could be read."""
+    """Whether the member runs, and its commit position could be read; or what there is was shipped: all committed."""
     is_running: bool
     """Whether the consensus module's mark file is that of a running one (of the archive, when there is no other)."""
     committed_by: str = commit.KNOWN
@@ -87,7 +100,7 @@ class Log:
     torn_position: int | None = None
     """Where a last frame ends that is not counted as recorded: perhaps not all of it was written."""
 
-    def loss(self, archive_dir: str | Path) -> RecordingError | None:
+    def loss(self, archive_dir: Directory) -> RecordingError | None:
         """Return the error for the end of the log that is missing; ``None`` when the recording log names none."""
         if self.lost_position is None:
             return None
@@ -97,7 +110,7 @@ class Log:
         return RecordingError(
             f"the log ends at log position {end}, and by its recording log it was recorded and committed to "
             f"{self.lost_position}: what lies between is lost here. Another member of the cluster has it",
-            file=str(Path(archive_dir, segment_file_name(found.recording_id, base))),
+            file=path_in(archive_dir, segment_file_name(found.recording_id, base)),
             offset=end - base,
             log_position=end,
         )
@@ -105,7 +118,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member's files, for reading. It holds paths only, and can be sent to another process."""
+    """One member's files, for reading. It holds paths and URLs only, and can be sent to another process."""
 
     path: str
     """What it was opened with."""
@@ -123,16 +136,70 @@ class Member:
     """Whether it counts for a majority of them: a copy does not."""
     is_unnamed: bool = False
     """Whether its files have no id, and ``member_id`` is what the rows of one query say."""
+    storage: StorageOptions | None = None
+    """What the file systems of URLs are given."""
+
     is_missing: bool = False
     """Whether nothing was found under ``path``: it has no log, and still counts for the majority."""
+
+    @property
+    def archive(self) -> Directory:
+        """What opens the files of its archive, here."""
+        return resolve(self.archive_dir, self.storage)
+
+    @property
+    def cluster(self) -> Directory | None:
+        """What opens the files of its cluster directory, here; ``None`` when there is none."""
+        return None if self.cluster_dir is None else resolve(self.cluster_dir, self.storage)
+
+    def shipped(self) -> ShippedManifest | None:
+        """Return the newest manifest of the place to which it was shipped; ``None`` where it is read at its own.
+
+        What is read of the place from then on is as this manifest has it.
+
+        Raises:
+            RecordingError: the place cannot be read, or the manifest is damaged.
+        """
+        archive = self.archive
+        if not isinstance(archive, StoredDirectory) or archive.manifest is None:
+            return None
+        return archive.look()
+
+    def seen_manifest(self) -> ShippedManifest | None:
+        """Return the manifest that was read last, of any age in this process; ``None`` as for :meth:`shipped`."""
+        archive = self.archive
+        return archive.manifest if isinstance(archive, StoredDirectory) else None
+
+    def cluster_id(self) -> int | None:
+        """Return the id of its cluster, by the mark file or the manifest; ``None`` where neither says it."""
+        shipped = self.shipped()
+        if shipped is not None:
+            return shipped.cluster_id
+        mark = None if self.cluster is None else live.read_cluster_mark(self.cluster)
+        return None if mark is None else mark.cluster_id
 
     def recordings(self, mode: str = STRICT) -> list[RecordingDescriptor]:
         """Return the valid recordings of the archive's catalog; in mode permissive those before any damage.
 
+        Where a member was shipped, those that were, and the log begins and ends as it does there.
+
         Raises:
             RecordingError: there is no catalog, it cannot be read, its version is unknown, or it is damaged.
         """
-        return _collect(read_catalog(self.archive_dir), mode)
+        return self._recordings(self.shipped(), mode)
+
+    def _recordings(self, shipped: ShippedManifest | None, mode: str) -> list[RecordingDescriptor]:
+        found = _collect(read_catalog(self.archive), mode)
+        if shipped is None:
+            return found
+        # The copy of the catalog may be newer than the copies of recordings.
+        start, end = shipped.start_position, shipped.end_position
+        snapshots = {piece.recording_id for piece in shipped.snapshots}
+        return [
+            replace(one, start_position=start, stop_position=end) if one.recording_id == shipped.recording_id else one
+            for one in found
+            if one.recording_id == shipped.recording_id or one.recording_id in snapshots
+        ]
 
     def recording_log(self, mode: str = STRICT) -> list[RecordingLogEntry]:
         """Return the entries of the recording log in the order of the file; none when there is no recording log.
@@ -143,10 +210,26 @@ class Member:
         """
         if self.cluster_dir is None:
             return []
+        self.shipped()
         try:
-            return _collect(read_recording_log(self.cluster_dir), mode)
+            return _collect(self.logged_entries(), mode)
         except FileNotFoundError:
             return []
+
+    def logged_entries(self) -> Iterator[RecordingLogEntry]:
+        """Yield the entries of the recording log; not those of terms and snapshots behind the end of what was shipped.
+
+        Raises:
+            FileNotFoundError: there is no recording log.
+            RecordingError: as :meth:`recording_log`; the entries before the damage have been yielded.
+        """
+        cluster = self.cluster
+        assert cluster is not None
+        shipped = self.seen_manifest()
+        end = POSITION_MAX if shipped is None else shipped.end_position
+        for entry in read_recording_log(cluster):
+            if entry.term_base_log_position <= end and (entry.is_term or entry.log_position <= end):
+                yield entry
 
     def log_recording_id(self) -> int:
         """Return the id of the recording that holds the cluster's log.
@@ -162,8 +245,9 @@ class Member:
         Raises:
             as :meth:`log_recording_id`.
         """
+        shipped = self.shipped()
         entries, _ = self._entries(mode)
-        return self._log_descriptor(self.recordings(mode), entries)
+        return self._log_descriptor(self._recordings(shipped, mode), entries)
 
     def log_range(self, mode: str = STRICT) -> LogRange:
         """Return how far the log goes now; on a running member it grows.
@@ -191,15 +275,16 @@ class Member:
         Raises:
             as :meth:`log`.
         """
-        archive_dir = Path(self.archive_dir)
-        cluster_dir = None if self.cluster_dir is None else Path(self.cluster_dir)
+        archive_dir, cluster_dir = self.archive, self.cluster
+        # What a manifest names is there, and what is copied beside it later only knows more.
+        shipped = self.shipped()
         # In this order: what is committed at the first moment is recorded at the second, and a recording that has no
         # counter any more has its end in the catalog.
         counter = live.committed_position(cluster_dir, archive_dir)
         is_running = live.is_running(cluster_dir, archive_dir)
         entries, failure = self._entries(mode)
         counters = live.recorded_positions(archive_dir)
-        descriptor = self._log_descriptor(self.recordings(mode), entries)
+        descriptor = self._log_descriptor(self._recordings(shipped, mode), entries)
         segments = segment_positions(archive_dir, descriptor)
         recorded, torn = recorded_end(archive_dir, descriptor, counters, segments)
         start = descriptor.start_position
@@ -212,7 +297,9 @@ class Member:
         # Of this member's own terms and snapshots: standby snapshots may be of what it has not yet got.
         shown = committed_position(entry for entry in entries if entry.is_term or entry.is_snapshot) if terms else start
         # A backup's recording log has what the leader's has: its log may never have come so far.
-        is_lost = recorded < shown and not is_running and not live.is_backup(cluster_dir)
+        is_lost = recorded < shown and not is_running and shipped is None and not live.is_backup(cluster_dir)
+        if shipped is not None:
+            known = recorded
         return Log(
             descriptor,
             LogRange(start, recorded, known),
@@ -220,7 +307,7 @@ class Member:
             segments,
             failure,
             known,
-            counter is not None,
+            counter is not None or shipped is not None,
             is_running,
             lost_position=shown if is_lost else None,
             torn_position=None if is_running else torn,  # That of a running one is being written.
@@ -232,7 +319,7 @@ class Member:
         Raises:
             RecordingError: what the catalog says of it is impossible, or it cannot be read.
         """
-        archive_dir = Path(self.archive_dir)
+        archive_dir = self.archive
         counters = live.recorded_positions(archive_dir)
         for again in self.recordings(PERMISSIVE):
             if again.recording_id == descriptor.recording_id:
@@ -242,12 +329,10 @@ class Member:
 
     def _entries(self, mode: str) -> tuple[list[RecordingLogEntry], RecordingError | None]:
         """The recording log; in mode permissive what comes before damage, and why it could not be read further."""
-        if mode == STRICT:
-            return self.recording_log(), None
         entries: list[RecordingLogEntry] = []
         if self.cluster_dir is not None:
             try:
-                entries.extend(read_recording_log(self.cluster_dir))
+                entries.extend(self.logged_entries())
             except FileNotFoundError:
                 pass
             except RecordingError as error:
@@ -260,6 +345,8 @@ class Member:
         self, recordings: Sequence[RecordingDescriptor], entries: Sequence[RecordingLogEntry]
     ) -> RecordingDescriptor:
         recording_id = self.recording_id
+        if recording_id is None and (shipped := self.seen_manifest()) is not None:
+            recording_id = shipped.recording_id
         if recording_id is None:
             recording_id = self._logged_recording_id(entries)
         if recording_id is None:
@@ -267,8 +354,7 @@ class Member:
         for descriptor in recordings:
             if descriptor.recording_id == recording_id:
                 return descriptor
-        catalog = Path(self.archive_dir, CATALOG_NAME)
-        raise RecordingError(f"the catalog has no recording {recording_id}", file=str(catalog))
+        raise RecordingError(f"the catalog has no recording {recording_id}", file=path_in(self.archive, CATALOG_NAME))
 
     def _logged_recording_id(self, entries: Sequence[RecordingLogEntry]) -> int | None:
         """The log's recording by the terms of the recording log."""
@@ -277,7 +363,7 @@ class Member:
         if len(found) > 1:
             raise RecordingError(
                 f"terms of several recordings {sorted(found)}: choose one with recording_id",
-                file=str(Path(self.cluster_dir or "", RECORDING_LOG_NAME)),
+                file=path_in(self.cluster or "", RECORDING_LOG_NAME),
             )
         return found.pop() if found else None
 
@@ -285,7 +371,7 @@ class Member:
         found = [descriptor.recording_id for descriptor in recordings if descriptor.stream_id == LOG_STREAM_ID]
         if len(found) == 1:
             return found[0]
-        file = str(Path(self.archive_dir, CATALOG_NAME))
+        file = path_in(self.archive, CATALOG_NAME)
         if not found:
             raise RecordingError(
                 f"no recording of stream {LOG_STREAM_ID}, which is a log's: is this the archive of a cluster? "
@@ -307,14 +393,14 @@ def _collect[T](items: Iterator[T], mode: str) -> list[T]:
 
 
 def recorded_position(
-    archive_dir: Path, descriptor: RecordingDescriptor, counters: Mapping[int, int], segments: Sequence[int]
+    archive_dir: Directory, descriptor: RecordingDescriptor, counters: Mapping[int, int], segments: Sequence[int]
 ) -> int:
     """Return where a recording ends; see :func:`recorded_end`."""
     return recorded_end(archive_dir, descriptor, counters, segments)[0]
 
 
 def recorded_end(
-    archive_dir: Path, descriptor: RecordingDescriptor, counters: Mapping[int, int], segments: Sequence[int]
+    archive_dir: Directory, descriptor: RecordingDescriptor, counters: Mapping[int, int], segments: Sequence[int]
 ) -> tuple[int, int | None]:
     """Return where a recording ends: by the catalog, by a running archive's counter, or by its last frame.
 
@@ -336,7 +422,7 @@ def recorded_end(
                     f"stop_position={stop} of recording {descriptor.recording_id} is impossible, it must be a multiple "
                     f"of 32 from {start}, where it starts, to 2^61; the archive's own tool finds the true one: "
                     "ArchiveTool verify",
-                    file=str(archive_dir / CATALOG_NAME),
+                    file=path_in(archive_dir, CATALOG_NAME),
                 )
             return stop, None
         if not segments:
@@ -345,24 +431,27 @@ def recorded_end(
         counter = counters.get(descriptor.recording_id)
         if counter is not None and start <= counter <= end:
             return counter, None
-        path = archive_dir / segment_file_name(descriptor.recording_id, segments[-1])
-        before = _file_state(path)
+        name = segment_file_name(descriptor.recording_id, segments[-1])
+        path = path_in(archive_dir, name)
+        before = _file_state(archive_dir, name)
         known = _known_ends.get(path)
         if known is not None and known[:2] == (before, descriptor):
             return known[2]
         position = reader.find_end(max(segments[-1], start), end)
         found = position, None if reader.torn_position < 0 else reader.torn_position
-        if before is not None and before == _file_state(path) and position < end:
+        if before is not None and before == _file_state(archive_dir, name) and position < end:
             if len(_known_ends) >= _KNOWN_ENDS_MAX:
                 _known_ends.clear()
             _known_ends[path] = (before, descriptor, found)
         return found
 
 
-def _file_state(path: Path) -> tuple[int, ...] | None:
+def _file_state(directory: Directory, name: str) -> tuple[object, ...] | None:
     """What changes when a file is written; ``None`` while that was too recently for the next write to show."""
+    if isinstance(directory, RemoteDirectory):
+        return directory.state(name) if isinstance(directory, StoredDirectory) else None
     try:
-        status = path.stat()
+        status = Path(directory, name).stat()
     except OSError:
         return None
     if not status.st_mtime_ns < time.time_ns() - _MTIME_RESOLUTION_NS:
@@ -371,20 +460,22 @@ def _file_state(path: Path) -> tuple[int, ...] | None:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def file_names(archive_dir: Path) -> list[str]:
+def file_names(archive_dir: Directory) -> list[str]:
     """Return the names of an archive's files, in no order.
 
     Raises:
         RecordingError: the directory cannot be read.
     """
+    if isinstance(archive_dir, RemoteDirectory):
+        return archive_dir.names()
     try:
-        return [path.name for path in archive_dir.iterdir()]
+        return [path.name for path in Path(archive_dir).iterdir()]
     except OSError as error:
-        raise unreadable("the directory", archive_dir, error) from error
+        raise unreadable("the directory", str(archive_dir), error) from error
 
 
 def segment_positions(
-    archive_dir: Path, descriptor: RecordingDescriptor, names: Iterable[str] | None = None
+    archive_dir: Directory, descriptor: RecordingDescriptor, names: Iterable[str] | None = None
 ) -> list[int]:
     """Return where the segment files of a recording begin, those that are there, in ascending order.
 
@@ -414,12 +505,14 @@ def open_member(
     member_id: int | None = None,
     recording_id: int | None = None,
     committed: str | int | None = None,
+    storage_options: str | Mapping[str, Any] | StorageOptions | None = None,
 ) -> Member:
     """Find a member's files.
 
     Args:
         path: a member's base directory, which has the two others below it; its cluster directory, beside which or
-            below which the archive is looked for; or its archive directory alone.
+            below which the archive is looked for; its archive directory alone; or a place to which it was shipped. It
+            may be a URL of any file system that fsspec knows, and a pattern that one directory matches.
         archive_dir: where the archive is, when it is elsewhere.
         member_id: overrides what the cluster's mark file says.
         recording_id: the recording of the log, for an archive that has several.
@@ -427,22 +520,48 @@ def open_member(
             recorded; ``known``, what closed terms and snapshots show; or a log position. By default all that is
             recorded if no other member ever led the log, as then it may have none, and else what is known; of
             several members (:func:`open_members`) what their majority has recorded.
+        storage_options: what fsspec passes to the file system of a URL beside its own configuration, as a mapping or
+            a JSON object.
 
     Raises:
-        ConfigurationError: ``committed`` is none of these.
+        ConfigurationError: ``committed`` is none of these, ``storage_options`` is no JSON object, or the URL is of a
+            file system that is not known.
+        ImportError: the package of a URL's file system is not installed.
         RecordingUnavailableError: there is no such directory, it cannot be read, or it has no archive.
         RecordingError: it has several archives or cluster directories.
     """
     chosen = commit.parse_committed("committed", committed)
+    storage = parse_storage_options("storage_options", storage_options)
+    matching = expand(str(path), storage)
+    if len(matching) > 1:
+        raise ConfigurationError(f"path={str(path)!r} matches {len(matching)} directories, one is wanted: {matching}")
+    place = place_of(matching[0], storage)
+    shipped = None if place is None else place.look()
     try:
-        cluster, archive = _find_directories(Path(path), None if archive_dir is None else Path(archive_dir))
+        if place is not None and shipped is not None:
+            cluster_dir = str(place) if shipped.metadata_object(RECORDING_LOG_NAME) is not None else None
+            archive = str(place)
+        elif archive_dir is not None and is_url(str(archive_dir)) != (place is not None):
+            raise ConfigurationError(
+                f"archive_dir={str(archive_dir)!r} and path={matching[0]!r}: give two paths or two URLs"
+            )
+        elif place is not None:
+            cluster_dir, archive = _find_remote(place, None if archive_dir is None else str(archive_dir))
+        else:
+            local = Path(local_path(matching[0]) or matching[0])
+            found, known = _find_directories(local, None if archive_dir is None else Path(archive_dir))
+            cluster_dir, archive = None if found is None else str(found), str(known)
     except OSError as error:
         raise unreadable("the path", error.filename, error) from error
-    if member_id is None and cluster is not None:
-        mark = live.read_cluster_mark(cluster)
-        member_id = mark.owner_id if mark is not None and mark.owner_id >= 0 else None
-    cluster_dir = None if cluster is None else str(cluster)
-    return Member(str(path), cluster_dir, str(archive), member_id, recording_id, committed=chosen)
+    member = Member(matching[0], cluster_dir, archive, member_id, recording_id, committed=chosen, storage=storage)
+    return member if member_id is not None else replace(member, member_id=_member_id(member, shipped))
+
+
+def _member_id(member: Member, shipped: ShippedManifest | None) -> int | None:
+    if shipped is not None:
+        return shipped.member_id
+    mark = None if member.cluster is None else live.read_cluster_mark(member.cluster)
+    return mark.owner_id if mark is not None and mark.owner_id >= 0 else None
 
 
 def open_members(
@@ -451,23 +570,67 @@ def open_members(
     archive_dir: str | Path | None = None,
     recording_id: int | None = None,
     committed: str | int | None = None,
+    storage_options: str | Mapping[str, Any] | StorageOptions | None = None,
 ) -> list[Member]:
     """Find the files of one member or several of a cluster, as :func:`open_member` does.
 
-    Several are taken for all members of their cluster: what their majority has recorded is committed. Name all of them.
+    Several are taken for all members of their cluster: what their majority has recorded is committed. Name all of them,
+    or give a pattern that all of their directories match.
 
     Raises:
         ConfigurationError: no path is given, or ``archive_dir`` with several.
         RecordingError: as :func:`open_member`.
     """
-    several = [paths] if isinstance(paths, str | Path) else list(paths)
-    if not several:
+    named = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not named:
         raise ConfigurationError("path is empty: name the directory of at least one member")
+    storage = parse_storage_options("storage_options", storage_options)
+    several = [one for path in named for one in expand(str(path), storage)]
     if archive_dir is not None and len(several) > 1:
         raise ConfigurationError(f"archive_dir={str(archive_dir)!r} cannot belong to {len(several)} members")
     return commit.with_others(
-        [open_member(path, archive_dir=archive_dir, recording_id=recording_id, committed=committed) for path in several]
+        [
+            open_member(
+                path,
+                archive_dir=archive_dir,
+                recording_id=recording_id,
+                committed=committed,
+                storage_options=storage,
+            )
+            for path in several
+        ]
     )
+
+
+def _find_remote(place: StoredDirectory, archive_dir: str | None) -> tuple[str | None, str]:
+    """The URLs of the cluster directory, if there is one, and of the archive, as :func:`_find_directories`."""
+    url, storage = str(place), place.storage
+    is_archive = CATALOG_NAME in place.names()
+    cluster = _only(url, _search_remote([url], storage, _CLUSTER_FILES), "cluster directory", "path")
+    archive = archive_dir
+    if archive is None:
+        places = [url] if cluster is None or is_archive else [url, cluster, cluster.rpartition("/")[0]]
+        archive = _only(url, _search_remote(places, storage, (CATALOG_NAME,)), "archive", "archive_dir")
+    if archive is None or CATALOG_NAME not in file_names(resolve(archive, storage)):
+        raise RecordingUnavailableError(
+            f"there is no {CATALOG_NAME} here, below, or beside, and no manifest of what was shipped: give its "
+            "directory, or name that with archive_dir",
+            file=archive or url,
+        )
+    return cluster, archive
+
+
+def _search_remote(places: Sequence[str], storage: StorageOptions | None, names: Sequence[str]) -> list[str]:
+    """Of each URL itself if it has one of the files, else those right below that have one."""
+    found: list[str] = []
+    for place in places:
+        directory = resolve(place, storage)
+        assert isinstance(directory, StoredDirectory)
+        below = [f"{place}/{name}" for name in directory.directory_names()]
+        for url in [place] if not set(names).isdisjoint(directory.names()) else below:
+            if not set(names).isdisjoint(file_names(resolve(url, storage))):
+                found.append(url)
+    return list(dict.fromkeys(found))
 
 
 def _find_directories(directory: Path, archive_dir: Path | None) -> tuple[Path | None, Path]:
@@ -516,7 +679,7 @@ def _search(places: Sequence[Path], names: Sequence[str], may_have_none: bool = 
     return list(dict.fromkeys(place.resolve() for place in found))
 
 
-def _only(directory: Path, found: Sequence[Path], what: str, setting: str) -> Path | None:
+def _only[T: (str, Path)](directory: T, found: Sequence[T], what: str, setting: str) -> T | None:
     if len(found) > 1:
         names = ", ".join(str(path) for path in found)
         raise RecordingError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 from container.common.aeron_defaults import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.files.catalog import RecordingDescriptor, read_catalog
+from container.files.directories import Directory
+from container.files.open_errors import is_there
 from container.files.recording_log import (
     CONSENSUS_MODULE_SERVICE_ID,
     ENTRY_TYPE_NAMES,
     RecordingLogEntry,
-    read_recording_log,
 )
 from container.recordings.arrow import arrow_type, as_times, import_pyarrow
-from container.recordings.commit import end_texts
+from container.recordings.commit import end_texts, name_of
 from container.recordings.first_timestamp import clock_change, first_timestamp
 from container.recordings.frame_reader import MESSAGE_FAILURES
 from container.recordings.log_decoder import COLUMNS as LOG_COLUMNS
@@ -36,6 +38,7 @@ from container.recordings.member import (
 )
 from container.recordings.message_reader import MessageReader
 from container.recordings.recording_ends import RecordingEnds
+from container.recordings.remote import StoredDirectory, in_parallel, is_url, local_path
 from container.recordings.snapshot_decoder import COLUMNS as SNAPSHOT_COLUMNS
 from container.recordings.snapshot_decoder import SnapshotDecoder
 from container.recordings.views import EVENT_TIME, LOG_VIEWS, MEMBER_ID, Column, columns_of, schema_of, view_of
@@ -217,7 +220,7 @@ def _end_of(member: Member, log: Log, view: str, filters: Filters, mode: str) ->
         return []
     if (torn := end_texts(member, log).get("torn")) is not None:
         _log.warning("%s", torn)
-    loss, begin = log.loss(member.archive_dir), filters.begin_position
+    loss, begin = log.loss(member.archive), filters.begin_position
     if loss is None or log.lost_position is None or (begin is not None and begin >= log.lost_position):
         return []
     return [_failed(member, view, loss, mode)]
@@ -271,7 +274,9 @@ def _timely(member: Member, log: Log, filters: Filters, borders: Sequence[int]) 
     if filters.begin_timestamp is None and filters.end_timestamp is None:
         return lambda lower, upper: True
     first, last = filters.begin_timestamp, filters.end_timestamp
-    times = {border: first_timestamp(member.archive_dir, log.descriptor, border) for border in borders[:-1]}
+    archive, places = member.archive, borders[:-1]
+    found = in_parallel(archive, lambda place: first_timestamp(archive, log.descriptor, place), places)
+    times = dict(zip(places, found, strict=True))
 
     def is_timely(lower: int, upper: int) -> bool:
         begin, end = times[lower], times.get(upper)
@@ -295,7 +300,7 @@ def _terms_of(member: Member, log: Log) -> dict[int, int]:
     begin, end = log.log_range.start_position, log.log_range.recorded_position
     term_length = log.descriptor.term_buffer_length
     bases: dict[int, int] = {}
-    with closing(MessageReader(member.archive_dir, **log.descriptor.layout())) as reader:
+    with closing(MessageReader(member.archive, **log.descriptor.layout())) as reader:
         for entry in sorted(log.terms, key=lambda entry: entry.leadership_term_id):
             base = max(entry.term_base_log_position, begin)
             files = (position for position in log.segment_positions if position > base)
@@ -310,13 +315,15 @@ def _terms_of(member: Member, log: Log) -> dict[int, int]:
 def read(path: str | Path | Sequence[str | Path], view: str, **options: Any) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a view of one member or several, in the order of the log, member by member.
 
-    Options are those of :func:`~container.recordings.open_members` (``archive_dir``, ``recording_id``, ``committed``),
-    :func:`plan` (``filters``, ``mode``) and :func:`read_partition` (``batch_rows``, ``columns``, ``member_column``).
+    Options are those of :func:`~container.recordings.open_members` (``archive_dir``, ``recording_id``, ``committed``,
+    ``storage_options``), :func:`plan` (``filters``, ``mode``) and :func:`read_partition` (``batch_rows``, ``columns``,
+    ``member_column``).
 
     Raises:
         as those do.
     """
-    places = {name: options.pop(name) for name in ("archive_dir", "recording_id", "committed") if name in options}
+    names = ("archive_dir", "recording_id", "committed", "storage_options")
+    places = {name: options.pop(name) for name in names if name in options}
     mode = options.pop("mode", STRICT)
     filters = options.pop("filters", Filters())
     for partition in plan(open_members(path, **places), view, filters=filters, mode=mode):
@@ -346,12 +353,33 @@ def read_partition(
             place; where a file ends too early, in the next segment.
     """
     filters.check(partition.view)
+    _check_sight(partition)
     wanted = _wanted_columns(partition.view, columns, member_column)
     if partition.source == "snapshot":
         yield from _joined(_read_snapshots(partition, batch_rows, wanted), batch_rows)
         return
     make = _batch_maker(partition, wanted)
     yield from _damage_as_row(partition, make, _read(partition, filters, batch_rows, make))
+
+
+def _check_sight(partition: Partition) -> None:
+    """Raise RecordingUnavailableError on a host that does not see the local directories that the plan was made of."""
+    member = partition.member
+    for name in (member.archive_dir, member.cluster_dir):
+        directory = None if name is None else local_path(name) if is_url(name) else name
+        if partition.failure is None and directory is not None and not _is_seen(Path(directory)):
+            raise RecordingUnavailableError(
+                f"host {socket.gethostname()} does not see this directory of {name_of(member)}: mount it there under "
+                "the same path, or ship the member to a place that all hosts see: aeron-cluster pipeline ship",
+                file=directory,
+            )
+
+
+def _is_seen(directory: Path) -> bool:
+    try:
+        return is_there(directory)
+    except OSError:
+        return True  # Who opens its files says why that cannot be done.
 
 
 def _damage_as_row(
@@ -523,7 +551,7 @@ def _decoder(partition: Partition, filters: Filters, batch_rows: int, make: _Bat
         if value is not None
     }
     return LogDecoder(
-        partition.member.archive_dir,
+        _likely_read(partition, filters),
         descriptor.layout(),
         make.decoded(LOG_COLUMNS),
         batch_rows=batch_rows,
@@ -541,12 +569,20 @@ def _decoder(partition: Partition, filters: Filters, batch_rows: int, make: _Bat
     )
 
 
+def _likely_read(partition: Partition, filters: Filters) -> Directory:
+    """The partition's archive, of which nothing is fetched in advance behind the last row that is wanted."""
+    archive, end = partition.member.archive, partition.end_position
+    if not isinstance(archive, StoredDirectory):
+        return archive
+    return archive.until(end if filters.end_position is None else min(end, filters.end_position))
+
+
 def _first_to_read(partition: Partition, descriptor: RecordingDescriptor, filters: Filters) -> int:
     """The last place where a frame is known to begin, and of which no wanted message began before."""
     assert filters.begin_position is not None
     first = min(filters.begin_position, partition.end_position)
     if filters.is_border and first % _FRAME_ALIGNMENT == 0 and partition.begin_position < first:
-        with closing(MessageReader(partition.member.archive_dir, **descriptor.layout())) as reader:
+        with closing(MessageReader(partition.member.archive, **descriptor.layout())) as reader:
             if reader.begins_message(first, partition.recorded_position):
                 return first
     # A message has its frames in one Aeron term, at the start of which one begins.
@@ -625,7 +661,7 @@ def _read_snapshot(
     is_module = descriptor.stream_id == CONSENSUS_MODULE_SNAPSHOT_STREAM_ID
     if entry is not None:
         is_module = entry.service_id == CONSENSUS_MODULE_SERVICE_ID
-    archive_dir = Path(partition.member.archive_dir)
+    archive_dir = partition.member.archive
     try:
         end = ends.of(descriptor)
         arguments: dict[str, Any] = {
@@ -685,7 +721,7 @@ def _snapshot_constants(entry: RecordingLogEntry | None, descriptor: RecordingDe
 
 
 def _find_end_marker(
-    archive_dir: Path, descriptor: RecordingDescriptor, make: _BatchMaker, arguments: dict[str, Any]
+    archive_dir: Directory, descriptor: RecordingDescriptor, make: _BatchMaker, arguments: dict[str, Any]
 ) -> bool:
     """Whether a snapshot has begin and end marker; without a recording log its position and term come from them."""
     decoder = SnapshotDecoder(archive_dir, descriptor.layout(), {}, **arguments)
@@ -730,7 +766,8 @@ def _known(value: int) -> int | None:
 
 
 def _recordings(partition: Partition) -> Iterator[dict[str, Any]]:
-    for descriptor in read_catalog(partition.member.archive_dir):
+    partition.member.shipped()
+    for descriptor in read_catalog(partition.member.archive):
         row = {name: getattr(descriptor, name) for name in RecordingDescriptor.__slots__}
         row["stop_timestamp"] = _known(descriptor.stop_timestamp)
         row["stop_position"] = _known(descriptor.stop_position)
@@ -738,10 +775,12 @@ def _recordings(partition: Partition) -> Iterator[dict[str, Any]]:
 
 
 def _log_entries(partition: Partition) -> Iterator[dict[str, Any]]:
-    if partition.member.cluster_dir is None:
+    member = partition.member
+    if member.cluster_dir is None:
         return
+    member.shipped()
     try:
-        for entry in read_recording_log(partition.member.cluster_dir):
+        for entry in member.logged_entries():
             yield {
                 **{name: getattr(entry, name) for name in RecordingLogEntry.__slots__},
                 "log_position": _known(entry.log_position),

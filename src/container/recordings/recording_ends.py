@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 
 from container.errors import RecordingError
 from container.files.catalog import NULL_POSITION, RecordingDescriptor, read_catalog
@@ -21,7 +20,7 @@ class RecordingEnds:
 
     def __init__(self, member: Member, recording_ids: Collection[int]) -> None:
         self._recording_ids = frozenset(recording_ids)
-        self._archive_dir = Path(member.archive_dir)
+        self._archive = member.archive
         self._counters: dict[int, int] = {}
         self._descriptors: dict[int, RecordingDescriptor] | None = None
         self._names: dict[int, list[str]] | None = None
@@ -34,19 +33,19 @@ class RecordingEnds:
         """
         if self._descriptors is None:
             # In this order: a recording that has no counter any more has its end in the catalog.
-            self._counters = live.recorded_positions(self._archive_dir)
+            self._counters = live.recorded_positions(self._archive)
             self._descriptors = self._read_catalog()
         descriptor = self._descriptors.get(descriptor.recording_id, descriptor)
         segments: list[int] = []
         if descriptor.stop_position == NULL_POSITION:
             names = self._names_of(descriptor.recording_id)
-            segments = segment_positions(self._archive_dir, descriptor, names)
-        return recorded_position(self._archive_dir, descriptor, self._counters, segments)
+            segments = segment_positions(self._archive, descriptor, names)
+        return recorded_position(self._archive, descriptor, self._counters, segments)
 
     def _read_catalog(self) -> dict[int, RecordingDescriptor]:
         found: dict[int, RecordingDescriptor] = {}
         try:
-            for one in read_catalog(self._archive_dir, self._recording_ids):
+            for one in read_catalog(self._archive, self._recording_ids):
                 found[one.recording_id] = one
         except RecordingError as error:
             if not found or not tolerates(PERMISSIVE, error):
@@ -56,7 +55,7 @@ class RecordingEnds:
     def _names_of(self, recording_id: int) -> list[str]:
         if self._names is None:
             names: dict[int, list[str]] = {}
-            for name in file_names(self._archive_dir):
+            for name in file_names(self._archive):
                 text = name.partition("-")[0]
                 if text.isdecimal():
                     names.setdefault(int(text), []).append(name)

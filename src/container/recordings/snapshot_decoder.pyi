@@ -1,9 +1,9 @@
 # Types of container.recordings.snapshot_decoder.
-import os
 from collections.abc import Mapping
 from typing import Final, final
 
 from container.errors import RecordingError
+from container.files.directories import Directory
 from container.recordings.batch_decoder import BatchDecoder
 
 COLUMNS: Final[frozenset[str]]
@@ -12,7 +12,7 @@ COLUMNS: Final[frozenset[str]]
 class SnapshotDecoder(BatchDecoder):  # type: ignore[misc]
     def __init__(
         self,
-        archive_dir: str | os.PathLike[str],
+        archive_dir: Directory,
         layout: Mapping[str, int],
         columns: Mapping[str, str],
         *,

@@ -5,14 +5,13 @@ All members have the same one, whatever their archives called the recording, so 
 
 from __future__ import annotations
 
-import os
 import struct
 from dataclasses import dataclass
-from pathlib import Path
 
-from container.common.regular_files import open_regular, read_at
 from container.files.catalog import RecordingDescriptor
-from container.recordings.frame_reader import segment_file_name, segment_position
+from container.files.directories import Directory
+from container.recordings.frame_reader import segment_position
+from container.recordings.remote import read_segment
 
 # A frame's header, then the message's (DataHeaderFlyweight.java, aeron-cluster-codecs.xml).
 _FRAME = struct.Struct("<iBBHiiiiq")
@@ -34,7 +33,7 @@ class TermMessage:
     log_session_id: int
 
 
-def read_leadership_term_id(archive_dir: str | Path, descriptor: RecordingDescriptor, position: int) -> int | None:
+def read_leadership_term_id(archive_dir: Directory, descriptor: RecordingDescriptor, position: int) -> int | None:
     """Return the leadership term of the message that begins at a log position; ``None`` where none begins.
 
     All messages of the log have it as their first field (aeron-cluster-codecs.xml).
@@ -49,7 +48,7 @@ def read_leadership_term_id(archive_dir: str | Path, descriptor: RecordingDescri
     return int.from_bytes(content[-8:], "little", signed=True)
 
 
-def read_term_message(archive_dir: str | Path, descriptor: RecordingDescriptor, position: int) -> TermMessage | None:
+def read_term_message(archive_dir: Directory, descriptor: RecordingDescriptor, position: int) -> TermMessage | None:
     """Return the message that begins a leadership term at a log position; ``None`` when there is none or no file."""
     content = _content(archive_dir, descriptor, position, _FRAME.size + _MESSAGE.size + _TERM.size)
     if content is None:
@@ -63,17 +62,10 @@ def read_term_message(archive_dir: str | Path, descriptor: RecordingDescriptor, 
     return TermMessage(*_TERM.unpack_from(content, _FRAME.size + _MESSAGE.size))
 
 
-def _content(archive_dir: str | Path, descriptor: RecordingDescriptor, position: int, length: int) -> bytes | None:
+def _content(archive_dir: Directory, descriptor: RecordingDescriptor, position: int, length: int) -> bytes | None:
     """So many bytes of the recording at a log position; ``None`` where they cannot be had."""
     base = segment_position(
         descriptor.start_position, position, descriptor.term_buffer_length, descriptor.segment_file_length
     )
-    try:
-        file = open_regular(Path(archive_dir, segment_file_name(descriptor.recording_id, base)))
-        try:
-            content = read_at(file, position - base, length)
-        finally:
-            os.close(file)
-    except OSError:
-        return None
-    return content if len(content) == length else None
+    content = read_segment(archive_dir, descriptor.recording_id, base, position - base, length)
+    return content if content is not None and len(content) == length else None

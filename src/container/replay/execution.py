@@ -26,6 +26,7 @@ from container.common.object_path import load_object
 from container.common.values import shown
 from container.errors import AgentTermination, Category, ConfigurationError, RecordingError
 from container.files.catalog import RecordingDescriptor
+from container.files.directories import Directory
 from container.recordings.arrow import import_pyarrow
 from container.recordings.commit import end_texts
 from container.recordings.member import PERMISSIVE, STRICT, Member, open_member, tolerates
@@ -327,7 +328,7 @@ class _Run:
         self._schema = replay_schema()
         self._arrow = import_pyarrow()
         self._rows = transport.ReplayRows(_KINDS_BY_NAME, batch_rows)
-        archive_dir = segment.member.archive_dir
+        archive_dir = segment.member.archive
         self._log = transport.ReplayImage(
             archive_dir,
             segment.descriptor.layout(),
@@ -377,7 +378,7 @@ class _Run:
         for one in segment.snapshots:
             if one.log_position == log_position:
                 layout = one.descriptor
-                return layout.term_buffer_length, layout.mtu_length, _recorded_hash(segment.member.archive_dir, one)
+                return layout.term_buffer_length, layout.mtu_length, _recorded_hash(segment.member.archive, one)
             known = known or one
         if known is None:
             return _SNAPSHOT_TERM_LENGTH, _SNAPSHOT_MTU_LENGTH, None
@@ -457,7 +458,7 @@ class _Run:
                 self._state.close()
 
 
-def _recorded_hash(archive_dir: str, snapshot: RecordedSnapshot) -> str:
+def _recorded_hash(archive_dir: Directory, snapshot: RecordedSnapshot) -> str:
     """The hash of the state in a recorded snapshot."""
     decoder = SnapshotDecoder(
         archive_dir,

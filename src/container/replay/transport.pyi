@@ -1,8 +1,8 @@
 # Types of container.replay.transport.
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, final
 
+from container.files.directories import Directory
 from container.service.cluster import Cluster
 from container.service.service_handler import ServiceHandler
 from container.transport.seam import (
@@ -51,7 +51,7 @@ class StatePublication(ReplayPublication): ...  # type: ignore[misc]
 class ReplayImage(Image):
     def __init__(
         self,
-        archive_dir: str | os.PathLike[str],
+        archive_dir: Directory,
         layout: Mapping[str, int],
         *,
         begin: int,

@@ -28,7 +28,7 @@ class MemberLog:
         """Take what :meth:`~container.recordings.Member.log` gave."""
         self.member = member
         self.log = log
-        self.identity: LogIdentity = log_identity(member.archive_dir, log.descriptor)
+        self.identity: LogIdentity = log_identity(member.archive, log.descriptor)
         self._terms: dict[int, LogTerm | None] = {}
 
     @property
@@ -52,7 +52,7 @@ class MemberLog:
             (e.term_base_log_position for e in self.log.terms if e.term_base_log_position < position), default=-1
         )
         if base not in self._terms:
-            self._terms[base] = term_before(self.member.archive_dir, self.log.descriptor, self.log.terms, position)
+            self._terms[base] = term_before(self.member.archive, self.log.descriptor, self.log.terms, position)
         return self._terms[base]
 
     def has_to(self, position: int, term: LogTerm | None) -> bool:

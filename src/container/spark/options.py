@@ -15,6 +15,7 @@ from container.errors import ConfigurationError
 from container.recordings import LOG_VIEWS, VIEWS
 from container.recordings.commit import parse_committed
 from container.recordings.member import MODES
+from container.recordings.remote import StorageOptions, parse_storage_options
 
 DEFAULT_BATCH_ROWS = 65_536
 MAX_BATCH_ROWS = 1_048_576
@@ -54,11 +55,14 @@ class SourceOptions(msgspec.Struct, frozen=True):
     """What a query asks of the source. Made by :func:`parse_options`; the documented options are its fields."""
 
     paths: tuple[str, ...]
-    """Directories of members: base, cluster or archive directories."""
+    """Directories of members: base, cluster or archive directories, or places to which they were shipped; paths, URLs
+    and patterns of these."""
     archive_dirs: tuple[str, ...] = ()
     """Archive directories of the members, in the order of ``paths``; found beside them when empty."""
     member: str | int = ANY
     """Of several members the one that is read, by its id; ``any`` for one log, whoever has it; ``all`` for each."""
+    storage: StorageOptions | None = None
+    """What fsspec passes to the file systems of URLs."""
     view: str = "messages"
     mode: str = "strict"
     decoder: str | None = None
@@ -128,6 +132,12 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
             f"committed_only: the view {parsed.view!r} is not of the log; it can be used with {', '.join(LOG_VIEWS)}"
         )
     return parsed
+
+
+def field_of(name: str) -> str:
+    """The field of :class:`SourceOptions` that an option sets, by its name in lower case; of others the name."""
+    known = _NAMES.get(name)
+    return name if known is None else _PARSERS[known][0]
 
 
 def parse_size(name: str, text: str) -> int:
@@ -282,6 +292,7 @@ def _text(name: str, text: str) -> str:
 _PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "archive_dir": ("archive_dirs", _directories),
     "member": ("member", _member),
+    "storage_options": ("storage", parse_storage_options),
     "view": ("view", _one_of(VIEWS)),
     "mode": ("mode", _one_of(MODES)),
     "decoder": ("decoder", _text),

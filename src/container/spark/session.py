@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from container.common.java import JavaError, find_java
@@ -15,17 +17,26 @@ from container.spark.source import KEEPS_FILTERS_APART, ClusterDataSource
 
 DEFAULT_MASTER = "local[*]"
 
+_CONNECT = "sc://"
+_IS_FOUND = "DATA_SOURCE_ALREADY_EXISTS"
+"""Spark's name for the error that a source was found without a call, which cannot be replaced: it is the same."""
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_TIME_ZONE = "spark.sql.session.timeZone"
 
 
 def register(spark: SparkSession) -> None:
     """Make the format ``aeron.cluster`` known to a session, and let a Spark that does it right push filters down.
 
+    Spark finds an installed package without this call, unless it runs a Spark Connect server that lacks the package.
     Each executor needs this package, with its compiled modules, for the Python that runs the workers.
     """
     if KEEPS_FILTERS_APART:
         spark.conf.set(_PUSHDOWN, "true")
-    spark.dataSource.register(ClusterDataSource)
+    try:
+        spark.dataSource.register(ClusterDataSource)
+    except AnalysisException as error:
+        if error.getCondition() != _IS_FOUND:
+            raise
 
 
 def open_session(
@@ -38,21 +49,42 @@ def open_session(
 
     Args:
         name: the application's name, which Spark shows.
-        master: Spark's master, such as ``local[2]`` or ``spark://host:7077``; ``local[*]`` by default.
+        master: Spark's master, such as ``local[2]`` or ``spark://host:7077``; ``local[*]`` by default. With
+            ``sc://host:15002`` it is a session of that Spark Connect server, whose own settings hold.
         settings: Spark's settings on top of those chosen here.
 
     Raises:
-        ConfigurationError: there is no system Java that runs Spark; the text says where it was looked for.
+        ConfigurationError: there is no system Java that runs Spark; the text says where it was looked for. Or Spark
+            Connect lacks a package.
     """
-    _choose_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     chosen = master or DEFAULT_MASTER
-    builder = SparkSession.builder.appName(name).master(chosen)
-    for key, value in {**_settings(chosen), **(settings or {})}.items():
+    if chosen.startswith(_CONNECT):
+        builder = _connect(chosen)
+        defaults = {_TIME_ZONE: "UTC"}
+    else:
+        _choose_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder = SparkSession.builder.appName(name).master(chosen)
+        defaults = _settings(chosen)
+    for key, value in {**defaults, **(settings or {})}.items():
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def is_connected(spark: SparkSession) -> bool:
+    """Whether it is a session of Spark Connect, which has no JVM in this process."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def _connect(url: str) -> SparkSession.Builder:
+    missing = [name for name in ("grpc", "grpc_status", "zstandard") if find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f'Spark Connect needs {", ".join(missing)}: pip install "aeron-cluster-container[spark-connect]"'
+        )
+    return SparkSession.builder.remote(url)
 
 
 def _choose_java() -> None:
@@ -70,7 +102,7 @@ def _settings(master: str) -> dict[str, str]:
     python_path = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
     settings = {
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(python_path),
-        "spark.sql.session.timeZone": "UTC",
+        _TIME_ZONE: "UTC",
         "spark.ui.enabled": "false",
     }
     if master.startswith("local"):

@@ -10,14 +10,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
@@ -35,6 +28,7 @@ from container.recordings.cluster_time import time_unit
 from container.recordings.commit import end_texts, with_others
 from container.recordings.member import AUDIT, STRICT, tolerates
 from container.recordings.message_reader import MessageReader
+from container.recordings.remote import expand
 from container.spark.cluster_log import (
     ClusterPartition,
     MemberLog,
@@ -48,6 +42,16 @@ from container.spark.filters import narrow
 from container.spark.offsets import MemberOffset, format_offset, parse_offset
 from container.spark.options import ALL, ANY, EARLIEST, LATEST, Bound, SourceOptions, parse_options
 from container.spark.payloads import PAYLOAD_COLUMN
+from container.spark.tables import carry, query_options, statement_options
+from container.spark.versions import (
+    IS_4_1,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    arrow_columns,
+)
 
 FORMAT = "aeron.cluster"
 ERROR_COLUMN = "error"
@@ -73,7 +77,8 @@ class ClusterDataSource(DataSource):
         Raises:
             ConfigurationError: an option or the decoder is wrong, or a column is not one of the view.
         """
-        options = parse_options(dict(self.options))
+        statement = statement_options(self.options)
+        options = parse_options(dict(self.options) if statement is None else statement)
         fields = {field.name: field for field in arrow_schema(options)}
         unknown = [name for name in options.columns if name not in fields]
         if unknown:
@@ -81,11 +86,12 @@ class ClusterDataSource(DataSource):
                 f"columns: the view {options.view!r} has no {', '.join(map(repr, unknown))}; it has {', '.join(fields)}"
             )
         chosen = pa.schema([fields[name] for name in options.columns or fields])
-        return spark_schema(chosen)
+        columns = spark_schema(chosen)
+        return columns if statement is None else carry(columns, statement)
 
     def reader(self, schema: StructType) -> ClusterReader:
         """A reader of a batch; a schema that the user gives chooses among the view's columns."""
-        return ClusterReader(parse_options(dict(self.options)), schema)
+        return ClusterReader(parse_options(query_options(self.options, schema)), schema)
 
     def streamReader(self, schema: StructType) -> ClusterStreamReader:  # noqa: N802
         """A reader of a stream.
@@ -93,7 +99,7 @@ class ClusterDataSource(DataSource):
         Raises:
             ConfigurationError: the view is not one of the log.
         """
-        return ClusterStreamReader(parse_options(dict(self.options)), schema)
+        return ClusterStreamReader(parse_options(query_options(self.options, schema)), schema)
 
 
 def arrow_schema(options: SourceOptions) -> pa.Schema:
@@ -159,16 +165,24 @@ def _opened(options: SourceOptions) -> list[Member]:
 
     If one is enough, those that are not there are marked as missing.
     """
-    archive_dirs = options.archive_dirs or (None,) * len(options.paths)
+    paths = [path for pattern in options.paths for path in expand(pattern, options.storage)]
+    archive_dirs = options.archive_dirs or (None,) * len(paths)
+    if len(archive_dirs) != len(paths):
+        raise ConfigurationError(
+            f"archive_dir names {len(archive_dirs)} directories and path matches {len(paths)}: {', '.join(paths)}; "
+            "name these, each with its archive"
+        )
     members, failures = [], list[RecordingError]()
-    for path, archive_dir in zip(options.paths, archive_dirs, strict=True):
+    for path, archive_dir in zip(paths, archive_dirs, strict=True):
         try:
-            members.append(open_member(path, archive_dir=archive_dir, committed=options.committed))
+            members.append(
+                open_member(path, archive_dir=archive_dir, committed=options.committed, storage_options=options.storage)
+            )
         except RecordingError as error:
             failures.append(error)
-            if options.member == ALL or len(failures) == len(options.paths):
+            if options.member == ALL or len(failures) == len(paths):
                 raise failures[0] from None
-            members.append(Member(path, None, archive_dir or path, None, is_missing=True))
+            members.append(Member(path, None, archive_dir or path, None, is_missing=True, storage=options.storage))
     keys: dict[str, Member] = {}
     for member in members:
         other = keys.setdefault(member_key(member), member)
@@ -299,7 +313,7 @@ class _Rows:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition; none for the partition that Spark makes where there is none to read."""
-        wanted = to_arrow_schema(self._columns, timezone="UTC")
+        wanted = arrow_columns(self._columns)
         if isinstance(partition, GapPartition):
             row = {"member_id": partition.member_id, "log_position": partition.value, ERROR_COLUMN: partition.text}
             yield pa.RecordBatch.from_pylist([{name: row.get(name) for name in wanted.names}], schema=wanted)
@@ -502,6 +516,9 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "mode=audit is for batches: a stream would pass over a file that is away for a moment, forever; use "
                 "strict or permissive"
             )
+        for limit in ("max_rows_per_batch", "max_bytes_per_batch"):
+            if IS_4_1 and getattr(options, limit) is not None:
+                raise ConfigurationError(f"{limit} needs Spark 4.2 or later: 4.1 lets a source limit no batch")
         self._options = options
         self._rows = _Rows(options, columns)
         self._members = _opened(options)
@@ -509,12 +526,16 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._said: set[tuple[str, str]] = set()
         #: The member of each log that was read last, by its path.
         self._last: dict[str, str] = {}
+        #: How far Spark 4.1 has come, which does not say so when it asks for the latest offset.
+        self._come: dict[str, Any] = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where the members' recordings begin, or where the options say."""
         logs = self._logs({})
         starts = _places(self._options.starting, list(logs), is_one_log=self._options.is_one_log)
-        return format_offset({key: one.at(self._start(one, starts.get(key, Place()))) for key, one in logs.items()})
+        begun = {key: one.at(self._start(one, starts.get(key, Place()))) for key, one in logs.items()}
+        self._come = format_offset(begun)
+        return self._come
 
     def _start(self, log: _StreamedLog, place: Place) -> int:
         """A position up to which messages count as read."""
@@ -560,9 +581,16 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._say((log.key, one.member.path), f"{one.member.path} is not read, and another member is: {error}")
         return look(log.first.member, self._options.mode)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The members' commit positions, or so much less that the batch stays within the limit."""
-        logs = self._logs(parse_offset(start))
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """The members' commit positions, or so much less that the batch stays within the limit.
+
+        Args:
+            start: where the stream is; Spark 4.1 does not say it.
+            limit: what it wants of the batch; 4.1 has none.
+        """
+        logs = self._logs(parse_offset(self._come if start is None else start))
         read = {key: log.begun.position for key, log in logs.items()}
         latest = {key: self._committed(log, read[key]) for key, log in logs.items()}
         if self._target is not None:
@@ -575,7 +603,8 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             behind = [key for key in latest if latest[key] > read[key]]
             share = max(1, limit.max_bytes // max(1, len(behind)))
             latest |= {key: self._limited(logs[key], read[key], latest[key], share) for key in behind}
-        return format_offset({key: log.at(latest[key]) for key, log in logs.items()})
+        self._come = format_offset({key: log.at(latest[key]) for key, log in logs.items()})
+        return self._come
 
     def _limited(self, log: _StreamedLog, start: int, latest: int, share: int) -> int:
         """Where to end within ``share`` bytes: where a buffer's term ends if one does, as no message goes over that;
@@ -592,7 +621,7 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start % _FRAME_ALIGNMENT == 0:
 
             def find(member: Member, mode: str) -> int:
-                with closing(MessageReader(member.archive_dir, **member.log_descriptor(mode).layout())) as reader:
+                with closing(MessageReader(member.archive, **member.log_descriptor(mode).layout())) as reader:
                     return int(reader.last_border(start, end, latest))
 
             if (border := self._by_any(log, latest, find)) > start:
@@ -748,13 +777,21 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The partitions with messages that end after ``start`` and not after ``end``.
 
         Raises:
-            RecordingUnavailableError: no member has the log up to ``end`` any more, or again.
+            RecordingUnavailableError: no member has the log up to ``end`` any more, or again; or ``end`` is before
+                ``start``, as Spark 4.1 may ask when it was started again.
         """
         ends = self._logs(parse_offset(end))
         begun = self._logs(parse_offset(start))
+        self._come = end
         found: list[InputPartition] = []
         for key, last in ends.items():
             first, end_position = begun[key].begun.position, last.begun.position
+            if end_position < first:
+                raise RecordingUnavailableError(
+                    f"the query has read the log of {key} to {first}, and of that only {end_position} is known to be "
+                    "committed now. Spark 4.1 would read the rest twice: start the query when the member runs again, "
+                    "after you removed the newest file in the checkpoint's directory offsets; or use Spark 4.2"
+                )
             if first == end_position:
                 continue
             logs = last.reading(first)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from container.common.jars import Jar, cache_directory, resolve
 from container.common.java import INSTALL_HINT, JAVA_VERSION_MIN, JavaError, find_java, java_version
 from container.version import AERON_VERSION
 
@@ -58,23 +57,8 @@ JVM_FLAGS: tuple[str, ...] = (
 _COMPILE_LIMIT_S = 120
 
 
-class _Jar(NamedTuple):
-    group_id: str
-    artifact_id: str
-    version: str
-    sha256: str
-
-    @property
-    def coordinates(self) -> str:
-        return f"{self.group_id}:{self.artifact_id}:{self.version}"
-
-    @property
-    def path(self) -> Path:
-        return cache_directory() / "jars" / f"{self.artifact_id}-{self.version}.jar"
-
-
 _AERON_JARS = {
-    "1.51.0": _Jar(
+    "1.51.0": Jar(
         "io.aeron",
         "aeron-all",
         "1.51.0",
@@ -83,7 +67,7 @@ _AERON_JARS = {
 }
 
 # A release that runs on Java 17; later ones of the compiler may ask for more.
-_ECJ_JAR = _Jar(
+_ECJ_JAR = Jar(
     "org.eclipse.jdt",
     "ecj",
     "3.40.0",
@@ -91,7 +75,7 @@ _ECJ_JAR = _Jar(
 )
 
 # Real Logic's own tools for SBE, beside which payloads are decoded in our tests.
-_SBE_JAR = _Jar(
+_SBE_JAR = Jar(
     "uk.co.real-logic",
     "sbe-tool",
     "1.38.1",
@@ -116,12 +100,6 @@ def find_javac(minimum: int = JAVA_VERSION_MIN) -> Path | None:
     return None
 
 
-def cache_directory() -> Path:
-    """Return where fetched jars are kept, below ``XDG_CACHE_HOME`` or ``~/.cache``; it may not exist yet."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "aeron-cluster-container"
-
-
 def resolve_jar(version: str = AERON_VERSION) -> Path:
     """Return the path of the jar ``io.aeron:aeron-all`` in our cache, fetched at first use.
 
@@ -141,7 +119,7 @@ def resolve_jar(version: str = AERON_VERSION) -> Path:
     if version not in _AERON_JARS:
         known = ", ".join(sorted(_AERON_JARS))
         raise JavaError(f"no checksum is known for aeron-all {version} (known: {known}); or name the jar in AERON_JAR")
-    return _resolve(_AERON_JARS[version])
+    return resolve(_AERON_JARS[version])
 
 
 def resolve_ecj_jar() -> Path:
@@ -150,7 +128,7 @@ def resolve_ecj_jar() -> Path:
     Raises:
         JavaError: as for :func:`resolve_jar`.
     """
-    return _resolve(_ECJ_JAR)
+    return resolve(_ECJ_JAR)
 
 
 def resolve_sbe_jar() -> Path:
@@ -159,7 +137,7 @@ def resolve_sbe_jar() -> Path:
     Raises:
         JavaError: as for :func:`resolve_jar`.
     """
-    return _resolve(_SBE_JAR)
+    return resolve(_SBE_JAR)
 
 
 @cache
@@ -169,48 +147,6 @@ def _overriding_jar(value: str) -> Path:
         raise JavaError(f"AERON_JAR={value} is not a file; let it name Aeron's jar, or unset it")
     _log.warning("using AERON_JAR=%s; its checksum is not verified", value)
     return jar
-
-
-def _resolve(jar: _Jar) -> Path:
-    path = jar.path
-    if path.is_file():
-        if _sha256(path) == jar.sha256:
-            return path
-        _log.warning("%s fails its checksum; fetching it again", path)
-        path.unlink(missing_ok=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    actual = ""
-    for _attempt in range(2):
-        # Fetched beside its place and renamed: another process sees the whole jar or none.
-        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=path.parent) as directory:
-            fetched = _fetch(jar, Path(directory))
-            actual = _sha256(fetched)
-            if actual == jar.sha256:
-                return fetched.replace(path)
-        _log.warning("what was fetched as %s fails its checksum", jar.coordinates)
-    raise JavaError(
-        f"{jar.coordinates} was fetched twice and has SHA-256 {actual} instead of {jar.sha256}; "
-        f"check what serves Maven artifacts here, or put the right jar at {path}"
-    )
-
-
-def _fetch(jar: _Jar, directory: Path) -> Path:
-    try:
-        from jgo.maven import MavenContext
-    except ImportError as error:
-        raise JavaError(f"fetching {jar.coordinates} needs the package jgo; run: {INSTALL_HINT}") from error
-    try:
-        project = MavenContext(repo_cache=directory).project(jar.group_id, jar.artifact_id)
-        return Path(project.at_version(jar.version).artifact().resolve())
-    except Exception as error:
-        raise JavaError(
-            f"cannot fetch {jar.coordinates}: {error}. Check the network, or put the jar at {jar.path}"
-        ) from error
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def compile_java(

@@ -1,0 +1,141 @@
+"""A table of Delta Lake: Spark writes a batch's files, and one commit of delta-rs has them all and its number.
+
+The commit has the transaction identifier that Delta's own streaming sink uses: the id of the query and the number of
+the batch. The table itself so says which batches it has, and one that is repeated is not committed again. This needs no
+jar, and works with any Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+
+from container.errors import ConfigurationError, ContainerError
+from container.pipeline.manifest import Batch, Manifest, partition_values
+from container.pipeline.parquet_table import TableWriter
+
+_STATISTICS = ("log_position", "timestamp")
+"""The columns whose bounds a reader gets, to leave files out."""
+
+try:
+    from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+    from deltalake.exceptions import DeltaError
+    from deltalake.transaction import AddAction
+except ImportError:
+    _IS_INSTALLED = False
+else:
+    _IS_INSTALLED = True
+
+
+def require_deltalake() -> None:
+    """Refuse to go on without the package that commits.
+
+    Raises:
+        ConfigurationError: it is not installed.
+    """
+    if not _IS_INSTALLED:
+        raise ConfigurationError('delta needs the package deltalake: pip install "aeron-cluster-container[delta]"')
+
+
+class DeltaWriter(TableWriter):
+    """Takes the batches of a streaming query into a table of Delta Lake.
+
+    Raises:
+        ConfigurationError: as for TableWriter; or the table lacks a batch that its manifest has, as one that was made
+            anew does, or the package deltalake is not installed.
+    """
+
+    def __init__(self, table: Path, manifest: Manifest) -> None:
+        require_deltalake()
+        if manifest.batch_id >= 0:
+            has = DeltaTable(str(table)).transaction_version(manifest.query_id or "") if _is_delta(table) else None
+            if has is None or has < manifest.batch_id:
+                raise ConfigurationError(
+                    f"table={table} has batches of its ingest up to {has}, and its manifest up to {manifest.batch_id}: "
+                    "it was made anew or set back; give another directory"
+                )
+        super().__init__(table, manifest)
+
+    def prepare(self, rows: DataFrame) -> None:
+        """Make the table, or add columns that are new.
+
+        Raises:
+            ContainerError: Delta's library refuses it.
+        """
+        columns = Schema.from_json(_nullable(rows.schema.jsonValue()))
+        try:
+            if not _is_delta(self.table):
+                DeltaTable.create(str(self.table), columns, partition_by=list(self.manifest.partition_by))
+                return
+            table = DeltaTable(str(self.table))
+            known = {field.name for field in table.schema().fields}
+            added = [field for field in columns.fields if field.name not in known]
+            if added:
+                table.alter.add_columns(added)
+        except DeltaError as error:
+            raise ContainerError(f"{self.table}: {error}") from error
+
+    def bring_in(self, batch: Batch) -> None:
+        """Commit the files of a batch with its number, unless the table has that number.
+
+        Raises:
+            ContainerError: Delta's library refuses the commit.
+        """
+        query, table = self.manifest.query_id or "", DeltaTable(str(self.table))
+        has = table.transaction_version(query)
+        if has is not None and has >= batch.batch_id:
+            return
+        try:
+            table.create_write_transaction(
+                [self._action(name) for name in batch.files.values()],
+                "append",
+                table.schema(),
+                list(self.manifest.partition_by),
+                commit_properties=CommitProperties(app_transactions=[Transaction(query, batch.batch_id)]),
+            )
+        except DeltaError as error:
+            raise ContainerError(f"{self.table}: batch {batch.batch_id} is not committed: {error}") from error
+
+    def _action(self, name: str) -> AddAction:
+        status = (self.table / name).stat()
+        return AddAction(
+            quote(name, safe="/="),
+            status.st_size,
+            partition_values(Path(name)),
+            int(status.st_mtime * 1000),
+            True,
+            json.dumps(_statistics(self.table / name)),
+        )
+
+
+def _is_delta(table: Path) -> bool:
+    return (table / "_delta_log").is_dir() and DeltaTable.is_deltatable(str(table))
+
+
+def _nullable(schema: dict[str, Any]) -> str:
+    """Spark's schema as Delta's, which has the same text; files that Spark writes have only what may be null."""
+    text = json.dumps(schema)
+    for name in ("nullable", "containsNull", "valueContainsNull"):
+        text = text.replace(f'"{name}": false', f'"{name}": true')
+    return text
+
+
+def _statistics(file: Path) -> dict[str, Any]:
+    metadata = pq.read_metadata(file)
+    least: dict[str, int] = {}
+    most: dict[str, int] = {}
+    nulls: dict[str, int] = {}
+    for index in range(metadata.num_columns):
+        name = metadata.schema.column(index).path
+        if name not in _STATISTICS:
+            continue
+        found = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
+        if found and all(one is not None and one.has_min_max for one in found):
+            least[name], most[name] = min(one.min for one in found), max(one.max for one in found)
+            nulls[name] = sum(one.null_count for one in found)
+    return {"numRecords": metadata.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}

@@ -1,0 +1,190 @@
+"""Ingest into Delta Lake and Iceberg: each row once, whatever was killed when; pairs that do not work are refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from container.errors import ConfigurationError
+from container.pipeline.compact import compact_delta, compact_iceberg
+from container.pipeline.ingest import ingest, read_table
+from container.pipeline.manifest import read_manifest
+from container.pipeline.parquet_table import locked
+from container.spark.options import SourceOptions
+from container.spark.table_formats import require_pair, table_format_settings
+from tests.spark.written_members import WrittenMember
+
+MINOR = ".".join(pyspark.__version__.split(".")[:2])
+PROGRAM = Path(__file__).with_name("ingest_program.py")
+LIMIT_S = 240
+HOURLY = ("date", "hour")
+
+
+def delta_positions(table: Path) -> list[int]:
+    found: list[int] = DeltaTable(str(table)).to_pyarrow_table(columns=["log_position"]).column(0).to_pylist()
+    return sorted(found)
+
+
+def positions_of(member: WrittenMember) -> list[int]:
+    return sorted(message["log_position"] for message in member.messages)
+
+
+def run_ingest(
+    member: WrittenMember, directory: Path, table_format: str, jars: list[str], kill: tuple[int, str] | None = None
+) -> dict[str, Any] | None:
+    """Run the program; what it prints, or None when it was killed as it should be."""
+    given = {
+        "path": str(member.base_dir),
+        "table": "local.logs.messages" if table_format == "iceberg" else str(directory / "delta"),
+        "format": table_format,
+        "state_dir": str(directory / "state"),
+        "warehouse": str(directory / "warehouse"),
+        "partition_by": HOURLY,
+        "jars": jars,
+        "kill": kill,
+    }
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), json.dumps(given)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        cwd=directory,
+    )
+    assert done.returncode == (0 if kill is None else -signal.SIGKILL), done.stderr[-5000:]
+    if kill is not None:
+        return None
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_delta_table_has_each_row_once_and_is_compacted(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    table, options = tmp_path / "table", SourceOptions((str(member.base_dir),), max_bytes_per_batch=100_000)
+    manifest = ingest(spark, options, table, table_format="delta", partition_by=HOURLY, cluster="a: b")
+    assert manifest.row_count == len(member.messages)
+    assert delta_positions(table) == positions_of(member)
+    read = DeltaTable(str(table))
+    assert read.metadata().partition_columns == list(HOURLY)
+    assert read.transaction_version(manifest.query_id or "") == manifest.batch_id
+    before = len(read.file_uris())
+    assert before == manifest.file_count > 1
+    # A row that a user deletes stays deleted, and compaction changes no row.
+    gone = positions_of(member)[3]
+    read.delete(f"log_position = {gone}")
+    compact_delta(table)
+    assert len(DeltaTable(str(table)).file_uris()) < before
+    ingest(spark, options, table, table_format="delta", cluster="a: b")
+    assert delta_positions(table) == [one for one in positions_of(member) if one != gone]
+
+
+def test_a_delta_ingest_that_is_killed_at_any_place_has_each_row_once(member: WrittenMember, tmp_path: Path) -> None:
+    for kill in ((0, "before"), (1, "after")):
+        run_ingest(member, tmp_path, "delta", [], kill)
+        manifest = read_manifest(tmp_path / "delta")
+        assert manifest is not None
+        assert manifest.moving is not None, "it was killed with a batch on its way"
+    found = run_ingest(member, tmp_path, "delta", [])
+    assert found is not None
+    assert found["row_count"] == len(member.messages)
+    assert delta_positions(tmp_path / "delta") == positions_of(member)
+
+
+def test_a_delta_table_that_is_not_of_its_checkpoint_is_refused(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    table, options = tmp_path / "table", SourceOptions((str(member.base_dir),), view="timers")
+    ingest(spark, options, table, table_format="delta", cluster="main")
+    with locked(table), pytest.raises(ConfigurationError, match="another ingest writes into it"):
+        ingest(spark, options, table, table_format="delta", cluster="main")
+    with pytest.raises(ConfigurationError, match="was made with table_format='delta', not 'parquet'"):
+        ingest(spark, options, table, cluster="main")
+    log = (table / "_delta_log").rename(tmp_path / "log")
+    with pytest.raises(ConfigurationError, match=r"up to None, and its manifest up to 0: it was made anew"):
+        ingest(spark, options, table, table_format="delta", cluster="main")
+    log.rename(table / "_delta_log")
+    shutil.rmtree(table / "_checkpoint")
+    with pytest.raises(ConfigurationError, match="has no _checkpoint, or not the one of its ingest"):
+        ingest(spark, options, table, table_format="delta", cluster="main")
+    (table / "_manifest.json").unlink()
+    with pytest.raises(ConfigurationError, match=r"is not empty and has no _manifest\.json"):
+        ingest(spark, options, table, table_format="delta", cluster="main")
+
+
+def test_a_parquet_table_is_divided_by_date_and_hour(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    table, options = tmp_path / "table", SourceOptions((str(member.base_dir),))
+    with pytest.raises(
+        ConfigurationError, match="partition_by='day': must be one or more of cluster, date, hour, term"
+    ):
+        ingest(spark, options, table, partition_by=["day"], cluster="main")
+    manifest = ingest(spark, options, table, partition_by=HOURLY, cluster="main")
+    assert {(one.date, one.hour) for one in manifest.partitions} == {("2023-11-14", 22)}
+    rows = read_table(spark, table)
+    assert sorted(row.log_position for row in rows.where("hour = 22").collect()) == positions_of(member)
+    assert {(row.cluster, row.term) for row in rows.select("cluster", "term").collect()} == {("main", 0), ("main", 1)}
+    with pytest.raises(ConfigurationError, match="was made with partition_by="):
+        ingest(spark, options, table, partition_by=["date"], cluster="main")
+
+
+def test_a_pair_that_does_not_work_is_refused_in_one_sentence() -> None:
+    for table_format, good in (("delta", ("4.1", "4.2")), ("iceberg", ("4.1",))):
+        if MINOR in good:
+            require_pair(table_format)
+            continue
+        with pytest.raises(
+            ConfigurationError,
+            match=f"{table_format} has no jar that works with Spark {pyspark.__version__}; pairs that work are "
+            "delta with Spark 4.1, delta with Spark 4.2, iceberg with Spark 4.1",
+        ):
+            table_format_settings([table_format])
+
+
+@pytest.mark.skipif(MINOR == "4.1", reason="Spark 4.1 has Iceberg")
+def test_an_ingest_into_iceberg_is_refused_before_anything_is_made(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    options = SourceOptions((str(member.base_dir),))
+    with pytest.raises(ConfigurationError, match="iceberg has no jar that works with Spark"):
+        ingest(spark, options, "local.logs.x", table_format="iceberg", state_dir=tmp_path / "state", cluster="main")
+    with pytest.raises(ConfigurationError, match="iceberg has no jar that works with Spark"):
+        compact_iceberg(lambda: spark, "local.logs.x")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(MINOR != "4.1", reason="Iceberg has a jar for Spark 4.1 only")
+def test_the_same_log_is_in_delta_and_in_iceberg_after_kills(member: WrittenMember, tmp_path: Path) -> None:
+    jars = ["delta", "iceberg"]
+    found = {}
+    for table_format in jars:
+        for kill in ((0, "before"), (0, "after")):
+            run_ingest(member, tmp_path, table_format, jars, kill)
+        found[table_format] = run_ingest(member, tmp_path, table_format, jars)
+    assert found["delta"] == found["iceberg"]
+    assert found["delta"] is not None
+    assert found["delta"]["positions"] == positions_of(member)
+    assert found["delta"]["hours"] == ["2023-11-14 22"]
+    assert delta_positions(tmp_path / "delta") == positions_of(member)
+    words = ["compact", "--table", "local.logs.messages", "--format", "iceberg", "--warehouse", "warehouse"]
+    done = subprocess.run(
+        [sys.executable, "-m", "container", "pipeline", "--master", "local[2]", *words],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "local.logs.messages" in done.stdout
+    assert run_ingest(member, tmp_path, "iceberg", jars) == found["iceberg"]
