@@ -208,6 +208,7 @@ def _add_table(parser: argparse.ArgumentParser, *formats: str) -> None:
     parser.add_argument(
         "--table",
         required=True,
+        type=path,
         metavar="TABLE",
         help="directory of the table; of iceberg its name with its catalog, such as local.logs.messages",
     )
@@ -272,9 +273,9 @@ def _compact(options: argparse.Namespace) -> None:
     from container.pipeline.compact import compact_delta, compact_iceberg
 
     if options.format == "delta":
-        before, after = compact_delta(Path(options.table))
+        before, after = compact_delta(options.table)
     else:
-        before, after = compact_iceberg(lambda: _session(options), options.table)
+        before, after = compact_iceberg(lambda: _session(options), str(options.table))
     print(f"{before} files of {options.table} are {after} now" if before else f"{options.table} has nothing to compact")
 
 
