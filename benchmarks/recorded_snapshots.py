@@ -22,9 +22,9 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from benchmarks._harness import ROOT, Report, RoundFailed, cpu_seconds, peak_mib, run_rounds, say
+from benchmarks._harness import ROOT, Report, RoundFailed, peak_mib, run_rounds, say
 from benchmarks._verdicts import Goal, Result
-from benchmarks.spark_source import descendants, workers_peak_mib
+from benchmarks.spark_source import descendants_cpu_s, workers_peak_mib
 from container.api import (
     ClientSession,
     Cluster,
@@ -123,7 +123,7 @@ def result(seconds: float, cpu: float, count: int, peak: float) -> Result:
 
 def cpu_s() -> float:
     """Processor time of this process, the JVM and the workers."""
-    return time.process_time() + sum(map(cpu_seconds, descendants()))
+    return time.process_time() + descendants_cpu_s()
 
 
 def view(base_dir: Path, count: int) -> Result:

@@ -187,6 +187,9 @@ PLAN: dict[str, Plan] = {
     "docs/pipeline.md: Other hosts and object stores (python)": Checked(_SPARK),
     "docs/pipeline.md: Ship a member to an object store (sh)": Commands(),
     "docs/pipeline.md: Without Spark (python)": Runs("member", replaced={"/var/lib/member-0": "{member}"}),
+    "docs/pipeline.md: Without Spark (python 2)": Runs(
+        "member", prints="messages", replaced={"/var/lib/member-0": "{member}"}
+    ),
     "docs/replay.md: A member's log on your own machine (sh)": Commands(),
     "docs/replay.md: Without Spark (python)": Runs(
         "member",

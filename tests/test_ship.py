@@ -181,11 +181,11 @@ def test_kills_again_and_again_come_to_an_end(tmp_path: Path) -> None:
     for step in range(40):
         for _ in range(40):
             history.message(1, bytes([step]) * 1000)
-        grown = history.finish(is_closed=False)
-        killed_at(3 + 7 * step % 45, lambda grown=grown: ship(grown, place, committed="recorded"), STEPS)  # type: ignore[misc]
-    taken_over = ship(grown, place, committed="recorded")
-    assert taken_over.end_position == grown.end_position
-    assert_whole(grown, place)
+        history.finish(is_closed=False)
+        killed_at(3 + 7 * step % 45, lambda: ship(history.member, place, committed="recorded"), STEPS)
+    last = ship(history.member, place, committed="recorded")
+    assert last.end_position == history.member.end_position
+    assert_whole(history.member, place)
 
 
 def test_a_full_disk_is_one_sentence_and_the_next_pass_goes_on(

@@ -229,7 +229,7 @@ def check_command(words: list[str], patch: pytest.MonkeyPatch) -> None:
     else:
         assert program == "pip", f"no test knows the program {program}"
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        found = re.fullmatch(r"(\S+)\[([\w,]+)\]", arguments[1])
+        found = re.fullmatch(r"(\S+)\[([\w,-]+)\]", arguments[1])
         assert found is not None
         assert arguments[0] == "install"
         assert found[1] in (project["name"], "/path/to/checkout")

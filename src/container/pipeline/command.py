@@ -169,7 +169,7 @@ def _add_ingest(words: Any) -> None:
         "(default: any)",
     )
     parser.add_argument("--cluster", metavar="NAME", help="name of the cluster in the table (default: its cluster id)")
-    parser.add_argument("--decoder", metavar="package.module:name", help="function or type that decodes payloads")
+    parser.add_argument("--decoder", metavar="DECODER", help="what decodes payloads, as the source's option decoder")
     parser.add_argument("--every", type=seconds, metavar="S", help="keep running until Ctrl-C, polling every S seconds")
     parser.add_argument("--max-bytes-per-batch", metavar="SIZE", help="bytes of log in a micro-batch, such as 256m")
     _add_mode(parser)

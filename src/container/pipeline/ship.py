@@ -502,7 +502,7 @@ class _Contents(RemoteDirectory):
         return list(self._contents)
 
     def segment_reader(self, recording_id: int) -> SegmentReader:
-        raise NotImplementedError("these are small files only")
+        raise RecordingUnavailableError("no segment files are here", file=self._name)
 
 
 def _parse(name: str, contents: Mapping[str, bytes]) -> tuple[list[RecordingLogEntry], dict[int, RecordingDescriptor]]:

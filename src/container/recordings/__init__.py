@@ -1,7 +1,8 @@
 """What a cluster leaves behind, as tables: the log, snapshots, recording log and catalog of a member, for reading.
 
 :func:`read` yields Arrow record batches of a *view* (see :data:`VIEWS` and :mod:`container.recordings.views`);
-:func:`plan` and :func:`read_partition` do the same in parts that can be read in parallel. Nothing here writes to,
+:func:`open_reader` has them as a stream for DuckDB and Polars; :func:`plan` and :func:`read_partition` do the same in
+parts that can be read in parallel. Nothing here writes to,
 locks or maps a member's files, so a running member may be read.
 
 :mod:`container.replay.execution` runs a service again over the log, and :mod:`container.replay.diff` two versions
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from container.files.catalog import RecordingDescriptor
     from container.files.recording_log import RecordingLogEntry
     from container.recordings.member import LogRange, Member, open_member, open_members
-    from container.recordings.partitions import Filters, Partition, plan, read, read_partition
+    from container.recordings.partitions import Filters, Partition, open_reader, plan, read, read_partition
     from container.recordings.views import LOG_VIEWS, VIEWS, schema
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "RecordingUnavailableError",
     "open_member",
     "open_members",
+    "open_reader",
     "plan",
     "read",
     "read_partition",
@@ -48,7 +50,7 @@ _HOMES = {
     "container.files.catalog": "RecordingDescriptor",
     "container.files.recording_log": "RecordingLogEntry",
     "container.recordings.member": "LogRange Member open_member open_members",
-    "container.recordings.partitions": "Filters Partition plan read read_partition",
+    "container.recordings.partitions": "Filters Partition open_reader plan read read_partition",
     "container.recordings.views": "LOG_VIEWS VIEWS schema",
 }
 _LAZY = {name: module for module, names in _HOMES.items() for name in names.split()}

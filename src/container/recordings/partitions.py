@@ -330,6 +330,19 @@ def read(path: str | Path | Sequence[str | Path], view: str, **options: Any) -> 
         yield from read_partition(partition, filters=filters, **options)
 
 
+def open_reader(path: str | Path | Sequence[str | Path], view: str, **options: Any) -> pa.RecordBatchReader:
+    """Return the rows of :func:`read` as a stream that DuckDB, Polars and others of Arrow take, with its schema.
+
+    It is read as they ask for batches, once; what is read fails there with the errors of :func:`read`.
+
+    Raises:
+        ConfigurationError: the view has no such column.
+        ImportError: pyarrow is not installed.
+    """
+    columns = _wanted_columns(view, options.get("columns"), bool(options.get("member_column")))
+    return import_pyarrow().RecordBatchReader.from_batches(schema_of(columns), read(path, view, **options))
+
+
 def read_partition(
     partition: Partition,
     *,

@@ -1,0 +1,54 @@
+"""Recordings as a stream of Arrow, which DuckDB, Polars and writers of Parquet take, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pyarrow.dataset as ds
+import pytest
+
+from container.errors import ConfigurationError
+from container.recordings import VIEWS, Filters, open_reader, read, schema
+from tests.spark.written_members import WrittenMember, write_history
+
+
+@pytest.fixture(scope="module")
+def member(tmp_path_factory: pytest.TempPathFactory) -> WrittenMember:
+    return write_history(tmp_path_factory.mktemp("member"))
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_reader_has_the_schema_and_the_rows_of_its_view(member: WrittenMember, view: str) -> None:
+    with open_reader(member.base_dir, view, batch_rows=100) as batches:
+        assert batches.schema.equals(schema(view), check_metadata=True)
+        assert batches.read_all().to_pylist() == [
+            row for batch in read(member.base_dir, view) for row in batch.to_pylist()
+        ]
+
+
+def test_duckdb_and_polars_read_it(member: WrittenMember, tmp_path: Path) -> None:
+    columns = ["event_time", "cluster_session_id", "payload_length"]
+    rows = open_reader(member.base_dir, "session_messages", columns=columns, batch_rows=100)
+    groups = duckdb.from_arrow(rows).aggregate("cluster_session_id, count(*) AS n, sum(payload_length) AS bytes")
+    expected: dict[int, tuple[int, int]] = {}
+    for message in member.of_template(1):
+        count, length = expected.get(message["cluster_session_id"], (0, 0))
+        expected[message["cluster_session_id"]] = count + 1, length + len(message["payload"])
+    assert {row[0]: (row[1], row[2]) for row in groups.fetchall()} == expected
+    frame = pl.from_arrow(open_reader(member.base_dir, "session_messages", columns=columns).read_all())
+    assert isinstance(frame, pl.DataFrame)
+    windows = frame.sort("event_time").group_by_dynamic("event_time", every="1s").agg(pl.len())
+    assert windows["len"].sum() == len(member.of_template(1))
+    ds.write_dataset(open_reader(member.base_dir, "messages"), tmp_path / "out", format="parquet")
+    stored = duckdb.read_parquet(f"{tmp_path}/out/*.parquet").aggregate("count(*)")
+    assert stored.fetchall() == [(len(member.messages),)]
+
+
+def test_filters_columns_and_damage_are_those_of_read(member: WrittenMember) -> None:
+    late = member.messages[1000]["timestamp"]
+    rows = open_reader(member.base_dir, "messages", columns=["timestamp"], filters=Filters(begin_timestamp=late))
+    assert rows.read_all().column(0).to_pylist() == [m["timestamp"] for m in member.messages if m["timestamp"] >= late]
+    with pytest.raises(ConfigurationError, match="has no column 'color'"):
+        open_reader(member.base_dir, "messages", columns=["color"])
