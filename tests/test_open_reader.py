@@ -61,9 +61,9 @@ def test_damage_ends_the_stream_after_the_rows_before_it_and_is_a_row_in_mode_pe
         stream.seek(4096)
         stream.write(b"\xff" * 65536)
     positions: list[int] = []
+    batches = open_reader(damaged.base_dir, "messages", columns=["log_position"], batch_rows=100)
     with pytest.raises(RecordingError, match=file.name):
-        for batch in open_reader(damaged.base_dir, "messages", columns=["log_position"], batch_rows=100):
-            positions += batch.column(0).to_pylist()
+        positions.extend(position for batch in batches for position in batch.column(0).to_pylist())
     assert positions == [message["log_position"] for message in damaged.messages][: len(positions)] != []
     with pytest.raises(duckdb.Error, match=file.name):
         duckdb.from_arrow(open_reader(damaged.base_dir, "messages")).aggregate("count(*)").fetchall()
