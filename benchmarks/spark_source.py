@@ -12,11 +12,12 @@ import argparse
 import os
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -31,6 +32,7 @@ from container.sbe.decoder import SbeDecoder
 from container.sbe.schema import read_schema
 from container.spark import FORMAT, open_session
 from container.spark.options import DEFAULT_BATCH_ROWS, SourceOptions
+from container.spark.payloads import PayloadDecoder, RowDecoder
 from container.spark.source import arrow_schema, spark_schema
 
 VIEWS = ("session_messages", "messages")
@@ -43,6 +45,25 @@ SBE_SCHEMA = ROOT / "tests" / "schemas" / "orders.xml"
 SBE_BATCHES = 10
 SBE_GOAL = 3.0
 """Million rows a second of one core."""
+
+
+PAYLOADS_GOAL = 2.0
+"""Times as many rows a second as row by row."""
+
+
+class Order(msgspec.Struct):
+    """A payload of ten fields."""
+
+    order_id: int
+    account: str
+    price: float
+    symbol: str
+    quantity: int
+    open: bool
+    venue: str
+    sequence: int
+    note: str | None
+    limit: float | None
 
 
 class ReadySource(DataSource):
@@ -190,6 +211,35 @@ def compare_sbe(options: argparse.Namespace, report: Report) -> None:
     report.add(f"SBE decoding without Spark, batches of {DEFAULT_BATCH_ROWS:,}", results, goals)
 
 
+def decode_payloads(decode: Callable[[pa.Array], object], payloads: pa.Array) -> Result:
+    """Decode a batch; the rate is of processor time of one core."""
+    begin = time.process_time()
+    decode(payloads)
+    seconds = time.process_time() - begin
+    return {"m_rows_s": len(payloads) / seconds / 1e6, "mb_s": payloads.nbytes / seconds / 1e6}
+
+
+def compare_payloads(options: argparse.Namespace, report: Report) -> None:
+    """The row of the report for payloads of a Struct: a batch by one call, and row by row."""
+    decoder = PayloadDecoder("benchmarks.spark_source:Order", ())
+    peers = {}
+    for name, encode in (("JSON", msgspec.json.encode), ("MessagePack", msgspec.msgpack.encode)):
+        orders = (
+            Order(row, "account-7", row / 8, "EURUSD", 100, row % 2 == 0, "XLON", row * 3, None, 1.5)
+            for row in range(DEFAULT_BATCH_ROWS)
+        )
+        batch = pa.array(map(encode, orders), pa.binary())
+        if decoder.decode(batch)[-1].null_count != len(batch):
+            raise RoundFailed(f"the payloads {name!r} do not decode")
+        peers[name] = partial(decode_payloads, decoder.decode, batch)
+        peers[f"{name}, row by row"] = partial(decode_payloads, partial(RowDecoder.decode, decoder), batch)
+    results, report.failures = run_rounds(peers, options.rounds, options.seed)
+    goals = [
+        Goal(name, "m_rows_s", (f"{name}, row by row",), at_least=PAYLOADS_GOAL) for name in ("JSON", "MessagePack")
+    ]
+    report.add(f"payloads of 10 fields without Spark, batches of {DEFAULT_BATCH_ROWS:,}", results, goals)
+
+
 def main(arguments: Sequence[str] | None = None) -> Report:
     """Measure and report."""
     parser = argparse.ArgumentParser(prog="./run bench spark_source", description=__doc__)
@@ -203,6 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> Report:
     options = parser.parse_args(arguments)
     report = Report("spark_source", {"m_rows_s": "7.2f", "mb_s": "7.0f", "cpu_us_per_row": "7.3f", "peak_mib": "6.0f"})
     compare_sbe(options, report)
+    compare_payloads(options, report)
     settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
     spark = open_session("benchmark", master="local[2]", settings=settings)
     spark.dataSource.register(ReadySource)

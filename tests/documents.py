@@ -178,6 +178,8 @@ PLAN: dict[str, Plan] = {
     "docs/pipeline.md: Ingest into Parquet (sh)": Commands(),
     "docs/pipeline.md: Ingest into Parquet (python)": Checked(_SPARK),
     "docs/pipeline.md: Ingest into Parquet (python 2)": Checked(_SPARK),
+    "docs/pipeline.md: Ingest into Delta Lake and Iceberg (sh)": Commands(),
+    "docs/pipeline.md: Ingest into Delta Lake and Iceberg (python)": Checked(_SPARK),
     "docs/pipeline.md: Audit (sh)": Commands(),
     "docs/pipeline.md: Audit (python)": Checked(_SPARK),
     "docs/pipeline.md: Analytics (sh)": Commands(),

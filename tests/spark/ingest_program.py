@@ -20,6 +20,14 @@ from container.pipeline.ingest import ingest
 from container.spark import open_session
 from container.spark.options import SourceOptions
 from container.spark.table_formats import table_format_settings
+from container.spark.versions import IS_4_1
+
+FEW_TASKS = {
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.ui.showConsoleProgress": "false",
+}
 
 
 def kill_at(batch_id: int, when: str) -> None:
@@ -36,8 +44,10 @@ def kill_at(batch_id: int, when: str) -> None:
 
         return run
 
-    DeltaWriter.bring_in = around(DeltaWriter.bring_in, lambda _self, batch: batch.batch_id)  # type: ignore[method-assign]
-    IcebergWriter._append = around(IcebergWriter._append, lambda _self, _rows, number: number)  # type: ignore[method-assign]
+    of_delta = around(DeltaWriter.bring_in, lambda _self, batch: batch.batch_id)
+    of_iceberg = around(IcebergWriter._append, lambda _self, _rows, number: number)
+    setattr(DeltaWriter, "bring_in", of_delta)  # noqa: B010
+    setattr(IcebergWriter, "_append", of_iceberg)  # noqa: B010
 
 
 def main(text: str) -> None:
@@ -48,10 +58,10 @@ def main(text: str) -> None:
         kill_at(*given["kill"])
     jars = given["jars"]
     settings = table_format_settings(jars, warehouse=Path(warehouse)) if jars else {}
-    spark = open_session("ingest", master="local[2]", settings={"spark.log.level": "ERROR", **settings})
+    spark = open_session("ingest", master="local[2]", settings={**FEW_TASKS, **settings})
     manifest = ingest(
         spark,
-        SourceOptions((given["path"],), max_bytes_per_batch=32_768),
+        SourceOptions((given["path"],), max_bytes_per_batch=None if IS_4_1 else 32_768),
         given["table"],
         table_format=table_format,
         partition_by=given["partition_by"],
@@ -59,7 +69,7 @@ def main(text: str) -> None:
         cluster="main: 1",
     )
     name = given["table"] if table_format == "iceberg" else f"delta.`{given['table']}`"
-    found = {"batch_id": manifest.batch_id, "row_count": manifest.row_count}
+    found: dict[str, Any] = {"batch_id": manifest.batch_id, "row_count": manifest.row_count}
     if jars:
         rows = spark.table(name)
         found["positions"] = sorted(row.log_position for row in rows.select("log_position").collect())

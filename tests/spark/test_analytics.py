@@ -117,6 +117,7 @@ def test_sessions_of_a_purged_part_of_the_log_are_open_where_it_begins(
     assert found.per_minute.collect()[0].open_sessions == 1
 
 
+@pytest.mark.slow
 def test_logs_of_one_message_and_of_none_have_a_report(spark: SparkSession, tmp_path: Path) -> None:
     one, none = (History(tmp_path / name) for name in ("one", "none"))
     one.begin_term(leader_member_id=2)

@@ -169,7 +169,7 @@ def _add_ingest(words: Any) -> None:
         "(default: any)",
     )
     parser.add_argument("--cluster", metavar="NAME", help="name of the cluster in the table (default: its cluster id)")
-    parser.add_argument("--decoder", metavar="package.module:name", help="function or type that decodes payloads")
+    parser.add_argument("--decoder", metavar="DECODER", help="what decodes payloads, as the source's option decoder")
     parser.add_argument("--every", type=seconds, metavar="S", help="keep running until Ctrl-C, polling every S seconds")
     parser.add_argument("--max-bytes-per-batch", metavar="SIZE", help="bytes of log in a micro-batch, such as 256m")
     _add_mode(parser)
@@ -208,6 +208,7 @@ def _add_table(parser: argparse.ArgumentParser, *formats: str) -> None:
     parser.add_argument(
         "--table",
         required=True,
+        type=path,
         metavar="TABLE",
         help="directory of the table; of iceberg its name with its catalog, such as local.logs.messages",
     )
@@ -272,9 +273,9 @@ def _compact(options: argparse.Namespace) -> None:
     from container.pipeline.compact import compact_delta, compact_iceberg
 
     if options.format == "delta":
-        before, after = compact_delta(Path(options.table))
+        before, after = compact_delta(options.table)
     else:
-        before, after = compact_iceberg(lambda: _session(options), options.table)
+        before, after = compact_iceberg(lambda: _session(options), str(options.table))
     print(f"{before} files of {options.table} are {after} now" if before else f"{options.table} has nothing to compact")
 
 

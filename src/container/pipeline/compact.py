@@ -46,17 +46,15 @@ def compact_iceberg(spark: Callable[[], SparkSession], table: str) -> tuple[int,
     Raises:
         ConfigurationError: the name has no catalog, or Iceberg has no jar for this Spark.
     """
-    from container.spark.table_formats import ICEBERG, require_pair
+    from container.spark.table_formats import ICEBERG, require_name, require_pair
 
     require_pair(ICEBERG)
-    catalog, dot, name = table.partition(".")
-    if not dot or not name:
-        raise ConfigurationError(f"table={table!r}: give the name with its catalog, such as local.logs.messages")
-    quoted = name.replace("'", "''")
+    require_name(table)
+    catalog, _, name = table.partition(".")
     # Two small files are enough: an ingest makes one for each batch.
     row = (
         spark()
-        .sql(f"CALL {catalog}.system.rewrite_data_files(table => '{quoted}', options => map('min-input-files', '2'))")
+        .sql(f"CALL {catalog}.system.rewrite_data_files(table => '{name}', options => map('min-input-files', '2'))")
         .collect()[0]
     )
     return row["rewritten_data_files_count"], row["added_data_files_count"]

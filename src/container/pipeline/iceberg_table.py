@@ -179,8 +179,11 @@ class IcebergWriter:
                 if gap.end_position is None:
                     behind = rows.where(f.col("error").isNull() & (f.col("begin_position") >= gap.begin_position))
                     if key != ANY:
-                        behind = behind.where(f.col("member_id").eqNullSafe(member_id))
-                    gap.end_position = behind.agg(f.min("begin_position")).first()[0]
+                        is_of_member = (
+                            f.col("member_id").isNull() if member_id is None else f.col("member_id") == member_id
+                        )
+                        behind = behind.where(is_of_member)
+                    gap.end_position = behind.agg(f.min("begin_position")).collect()[0][0]
         manifest.moving = None
         manifest.base_snapshot_id = appended.snapshot_id
         manifest.write(self._state_dir)

@@ -34,7 +34,7 @@ from container.spark.cluster_log import read_logs
 from container.spark.options import ANY, SourceOptions
 from container.spark.session import is_connected
 from container.spark.source import FORMAT, member_key, open_source_members, payload_decoder
-from container.spark.table_formats import DELTA, ICEBERG, require_pair
+from container.spark.table_formats import DELTA, ICEBERG, require_name, require_pair
 
 ATTEMPTS = 10
 """How often a query is started whose Python worker does not come up in the time that Spark leaves it."""
@@ -131,6 +131,7 @@ def _directory(table: Path | str, table_format: str, state_dir: Path | None) -> 
         raise ConfigurationError(f"table_format={table_format!r}: must be parquet, delta or iceberg")
     if table_format == ICEBERG:
         require_pair(ICEBERG)
+        require_name(str(table))
         if state_dir is None:
             raise ConfigurationError("state_dir: an ingest into iceberg needs a directory for its checkpoint")
         return state_dir

@@ -19,7 +19,7 @@ p { margin: .4rem 0; max-width: 50rem }
 .table { overflow-x: auto; margin: .6rem 0 }
 table { border-collapse: collapse; font-size: .9rem; overflow-wrap: normal }
 th, td { border-bottom: 1px solid var(--rule); padding: .25rem .8rem .25rem 0; text-align: left; vertical-align: top }
-th { vertical-align: bottom }
+th { vertical-align: bottom } th:first-child { white-space: nowrap }
 th.number, td.number { text-align: right; font-variant-numeric: tabular-nums }
 td { white-space: nowrap }
 td.long { white-space: normal; min-width: 14rem; overflow-wrap: anywhere }

@@ -1,4 +1,4 @@
-"""The decoder of payloads that an option names: of SBE by a schema, or of any format by a type or a function."""
+"""The decoder of payloads that an option names: of SBE, protobuf or Avro by a schema, else by a type or a function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from container.sbe.decoder import SbeDecoder
 from container.sbe.schema import Schema, read_schema
 from container.spark.payloads import PayloadDecoder, column_fields
 
-_SBE = "sbe:"
+_SBE, _PROTOBUF, _AVRO = "sbe:", "protobuf:", "avro:"
 
 
 class Decoder(Protocol):
@@ -29,12 +29,21 @@ def make_decoder(text: str, view_columns: Sequence[str]) -> Decoder:
     """Make the decoder that the option ``decoder`` names.
 
     Args:
-        text: ``sbe:FILE`` for all messages of a schema, ``sbe:FILE#MESSAGE`` for one, or ``package.module:name``.
+        text: ``sbe:FILE`` for all messages of a schema, ``sbe:FILE#MESSAGE`` for one, ``protobuf:FILE#MESSAGE`` or
+            ``protobuf:package.module:MESSAGE``, ``avro:FILE``, or ``package.module:name``.
         view_columns: the names that are taken.
 
     Raises:
-        ConfigurationError: there is no such decoder, or what it gives cannot be columns.
+        ConfigurationError: there is no such decoder, its library is missing, or what it gives cannot be columns.
     """
+    if text.startswith(_PROTOBUF):
+        from container.spark.protobuf_payloads import make_protobuf_decoder
+
+        return make_protobuf_decoder(text, view_columns)
+    if text.startswith(_AVRO):
+        from container.spark.avro_payloads import make_avro_decoder
+
+        return make_avro_decoder(text, view_columns)
     if not text.startswith(_SBE):
         return PayloadDecoder(text, view_columns)
     path, _, message = text.removeprefix(_SBE).partition("#")

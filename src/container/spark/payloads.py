@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import inspect as types_of
 
 from container.common.object_path import load_object
 from container.errors import ConfigurationError
+from container.spark.joined import JoinedDecoder
 
 ERROR_COLUMN = "decode_error"
 PAYLOAD_COLUMN = "payload"
@@ -23,6 +29,13 @@ _CLASH_PREFIX = "payload_"
 
 # Where msgspec.json would begin and msgspec.msgpack cannot, because a type's fields are an object or an array there.
 _JSON_BEGINNINGS = frozenset(b"{[ \t\r\n")
+_JSON_FIRST_BYTES = pa.array([bytes([byte]) for byte in sorted(_JSON_BEGINNINGS)], pa.binary())
+
+# So many payloads are decoded by one call: their objects stay in the processor's caches until they are columns.
+_AT_ONCE = 2_048
+# A batch in which something fails is cut into so many parts, until they are short enough to go row by row.
+_PARTS = 8
+_ROW_BY_ROW = 16
 
 _SIMPLE: dict[type[types_of.Type], pa.DataType] = {
     types_of.BoolType: pa.bool_(),
@@ -40,11 +53,27 @@ _SEQUENCES = (types_of.ListType, types_of.SetType, types_of.FrozenSetType, types
 _RECORDS = (types_of.StructType, types_of.DataclassType, types_of.NamedTupleType, types_of.TypedDictType)
 
 
+_MICROSECONDS_MIN, _MICROSECONDS_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+
 class _Conversion(NamedTuple):
-    """How values of one Python type become those of an Arrow type; ``convert`` is None where they are already."""
+    """How values of one Python type become those of an Arrow type.
+
+    ``convert`` makes one value and is None where it is one already; ``build`` makes a whole array without a Python
+    call for each value, and is None where there is no such way.
+    """
 
     arrow: pa.DataType
     convert: Callable[[Any], Any] | None
+    build: Callable[[list[Any]], pa.Array] | None = None
+
+    def array(self, cells: list[Any]) -> pa.Array:
+        """All values as an array."""
+        if self.build is not None:
+            return self.build(cells)
+        if self.convert is not None:
+            cells = list(map(_each(self), cells))
+        return pa.array(cells, self.arrow)
 
 
 class _Record(NamedTuple):
@@ -60,6 +89,13 @@ class _Record(NamedTuple):
         return [
             cell if conversion.convert is None or cell is None else conversion.convert(cell)
             for cell, conversion in zip(found, self.conversions, strict=True)
+        ]
+
+    def arrays(self, values: list[Any]) -> list[pa.Array]:
+        """An array for each field, of values that are no TypedDict; AttributeError if one is None."""
+        return [
+            conversion.array(list(map(attrgetter(name), values)))
+            for name, conversion in zip(self.names, self.conversions, strict=True)
         ]
 
     def _attributes(self, value: Any) -> list[Any]:
@@ -86,7 +122,57 @@ def column_fields(
     return [*fields, pa.field(ERROR_COLUMN, pa.string(), metadata={"comment": error})]
 
 
-class PayloadDecoder:
+def utc_microseconds(value: int) -> int:
+    """Return a time in microseconds since 1970; raises ValueError outside of the years 1 to 9999, as Spark has them."""
+    if not _MICROSECONDS_MIN <= value <= _MICROSECONDS_MAX:
+        raise ValueError(f"a time is {value} µs after 1970: outside of the years 1 to 9999")
+    return value
+
+
+class RowDecoder(ABC):
+    """Decodes one payload after the other, and gives each that fails its error."""
+
+    fields: list[pa.Field]
+    """The columns; the last one is ``decode_error``."""
+
+    @abstractmethod
+    def cells(self, payload: bytes) -> list[Any] | None:
+        """The values of a payload's columns, as Arrow takes them; None for one without columns. May raise anything."""
+
+    def decode(self, payloads: pa.Array) -> list[pa.Array]:
+        """One array for each of :attr:`fields`, with a value for each payload; a null payload gives nulls only."""
+        rows: list[list[Any] | None] = []
+        errors: list[str | None] = []
+        for payload in payloads.to_pylist():
+            try:
+                rows.append(None if payload is None else self.cells(payload))
+                errors.append(None)
+            except Exception as error:
+                rows.append(None)
+                errors.append(_text(error))
+        arrays = [self._column(index, rows, errors) for index in range(len(self.fields) - 1)]
+        if any(error is not None and row is not None for row, error in zip(rows, errors, strict=True)):
+            # A column refused a row's value, so the row's other columns must not keep theirs.
+            rows = [row if error is None else None for row, error in zip(rows, errors, strict=True)]
+            arrays = [self._column(index, rows, errors) for index in range(len(self.fields) - 1)]
+        return [*arrays, pa.array(errors, pa.string())]
+
+    def _column(self, index: int, rows: Sequence[list[Any] | None], errors: list[str | None]) -> pa.Array:
+        field = self.fields[index]
+        cells = [None if row is None else row[index] for row in rows]
+        try:
+            return pa.array(cells, field.type)
+        except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
+            for number, cell in enumerate(cells):
+                try:
+                    pa.scalar(cell, field.type)
+                except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
+                    cells[number] = None
+                    errors[number] = f"{field.name}: {_text(error)}"
+            return pa.array(cells, field.type)
+
+
+class PayloadDecoder(RowDecoder):
     """Decodes payloads with what ``package.module:name`` names.
 
     That is a type: a msgspec Struct, or a union of tagged ones, encoded with msgspec as JSON or MessagePack; the first
@@ -111,6 +197,7 @@ class PayloadDecoder:
         found = load_object(path, _SETTING)
         self._decode, result = _decode_function(path, found)
         self._records = _records(path, result)
+        self._joined = _joined(result, self._records) if self._decode is not found else None
         self._is_union = len(self._records) > 1
         self._path, self._view_columns = path, view_columns
         if self._is_union:
@@ -126,23 +213,72 @@ class PayloadDecoder:
         """Send where it is found: an executor imports it."""
         return type(self), (self._path, self._view_columns)
 
+    def cells(self, payload: bytes) -> list[Any] | None:
+        """The values of a payload's columns; None for one without columns."""
+        return self._row(self._decode(payload))
+
     def decode(self, payloads: pa.Array) -> list[pa.Array]:
-        """One array for each of :attr:`fields`, with a value for each payload; a null payload gives nulls only."""
-        rows: list[list[Any] | None] = []
-        errors: list[str | None] = []
-        for payload in payloads.to_pylist():
-            try:
-                rows.append(None if payload is None else self._row(self._decode(payload)))
-                errors.append(None)
-            except Exception as error:
-                rows.append(None)
-                errors.append(_text(error))
-        arrays = [self._column(index, rows, errors) for index in range(len(self.fields) - 1)]
-        if any(error is not None and row is not None for row, error in zip(rows, errors, strict=True)):
-            # A column refused a row's value, so the row's other columns must not keep theirs.
-            rows = [row if error is None else None for row, error in zip(rows, errors, strict=True)]
-            arrays = [self._column(index, rows, errors) for index in range(len(self.fields) - 1)]
-        return [*arrays, pa.array(errors, pa.string())]
+        """One array for each of :attr:`fields`, with a value for each payload; a null payload gives nulls only.
+
+        Payloads of a type are decoded by one call for all, then those of parts in which something fails.
+        """
+        if self._joined is None:
+            return super().decode(payloads)
+        is_json = pc.is_in(pc.binary_slice(payloads, 0, 1), _JSON_FIRST_BYTES)
+        if not payloads.null_count and pc.all(is_json, min_count=0).as_py():
+            return _concatenated(list(self._parts(payloads, json=True)))
+        if not payloads.null_count and not pc.any(is_json, min_count=0).as_py():
+            return _concatenated(list(self._parts(payloads, json=False)))
+        return self._mixed(payloads, is_json)
+
+    def _mixed(self, payloads: pa.Array, is_json: pa.Array) -> list[pa.Array]:
+        """Each format apart, then all in their places."""
+        valid = payloads.is_valid()
+        of_json, of_msgpack = pc.and_(valid, is_json), pc.and_(valid, pc.invert(is_json))
+        decoded = _concatenated(
+            [*self._parts(payloads.filter(of_json), json=True), *self._parts(payloads.filter(of_msgpack), json=False)]
+        )
+        begin_of_msgpack = pc.sum(of_json, min_count=0).as_py()
+        places = pc.if_else(
+            of_json,
+            pc.cumulative_sum(of_json.cast(pa.int64())),
+            pc.add(pc.cumulative_sum(of_msgpack.cast(pa.int64())), begin_of_msgpack),
+        )
+        places = pc.if_else(valid, pc.subtract(places, 1), pa.scalar(None, pa.int64()))
+        return [array.take(places) for array in decoded]
+
+    def _parts(self, payloads: pa.Array, *, json: bool) -> Iterator[list[pa.Array]]:
+        if len(payloads) <= _ROW_BY_ROW:
+            yield super().decode(payloads)
+            return
+        if len(payloads) > _AT_ONCE:
+            for begin in range(0, len(payloads), _AT_ONCE):
+                yield from self._parts(payloads.slice(begin, _AT_ONCE), json=json)
+            return
+        try:
+            arrays = self._at_once(payloads, json=json)
+        except Exception:  # of which row, and why, its own decoding says
+            length = max(_ROW_BY_ROW, -(-len(payloads) // _PARTS))
+            for begin in range(0, len(payloads), length):
+                yield from self._parts(payloads.slice(begin, length), json=json)
+        else:
+            yield arrays
+
+    def _at_once(self, payloads: pa.Array, *, json: bool) -> list[pa.Array]:
+        """Arrays of payloads that all decode; raises when one does not, or when a column refuses a value."""
+        assert self._joined is not None
+        values = self._joined.decode(payloads.to_pylist(), json=json)
+        if self._is_union:
+            classes = tuple(record.cls for record in self._records)
+            first = {kind: _first_of(classes, kind) for kind in set(map(type, values))}
+            indexes = list(map(first.__getitem__, map(type, values)))
+            arrays = [
+                _structs(record, [value if at == index else None for value, at in zip(values, indexes, strict=True)])
+                for index, record in enumerate(self._records)
+            ]
+        else:
+            arrays = self._records[0].arrays(values)
+        return [*arrays, pa.nulls(len(payloads), pa.string())]
 
     def _row(self, value: Any) -> list[Any] | None:
         if value is None:
@@ -158,19 +294,19 @@ class PayloadDecoder:
         expected = " or ".join(record.cls.__name__ for record in self._records)
         raise TypeError(f"the decoder returned {type(value).__name__}, not {expected}")
 
-    def _column(self, index: int, rows: Sequence[list[Any] | None], errors: list[str | None]) -> pa.Array:
-        field = self.fields[index]
-        cells = [None if row is None else row[index] for row in rows]
-        try:
-            return pa.array(cells, field.type)
-        except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
-            for number, cell in enumerate(cells):
-                try:
-                    pa.scalar(cell, field.type)
-                except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
-                    cells[number] = None
-                    errors[number] = f"{field.name}: {_text(error)}"
-            return pa.array(cells, field.type)
+
+def _concatenated(parts: list[list[pa.Array]]) -> list[pa.Array]:
+    return parts[0] if len(parts) == 1 else [pa.concat_arrays(arrays) for arrays in zip(*parts, strict=True)]
+
+
+def _joined(kind: Any, records: Sequence[_Record]) -> JoinedDecoder | None:
+    """What decodes many values of a type in one call; None where the values may be dictionaries."""
+    return None if any(typing.is_typeddict(record.cls) for record in records) else JoinedDecoder(kind)
+
+
+def _first_of(classes: tuple[type, ...], kind: type) -> int:
+    """The index of the first class that a type is of; StopIteration if it is of none, such as None."""
+    return next(index for index, cls in enumerate(classes) if issubclass(kind, cls))
 
 
 def _text(error: Exception) -> str:
@@ -258,7 +394,7 @@ def _conversion(info: types_of.Type) -> _Conversion:
     if isinstance(part, types_of.TimeType):
         return _Conversion(pa.string(), lambda value: value.isoformat())
     if isinstance(part, types_of.EnumType):
-        return _Conversion(_type_of_values([member.value for member in part.cls]), lambda member: member.value)
+        return _enum(part.cls)
     if isinstance(part, types_of.LiteralType):
         return _Conversion(_type_of_values(part.values), None)
     if isinstance(part, _SEQUENCES):
@@ -268,8 +404,7 @@ def _conversion(info: types_of.Type) -> _Conversion:
     if isinstance(part, types_of.DictType):
         return _map(_conversion(part.key_type), _conversion(part.value_type))
     if isinstance(part, _RECORDS):
-        record = _record(part)
-        return _Conversion(_struct(record), lambda value: dict(zip(record.names, record.cells(value), strict=True)))
+        return _nested(_record(part))
     raise TypeError(f"cannot be a column: its type is {_name(part)}")
 
 
@@ -290,9 +425,57 @@ def _each(conversion: _Conversion) -> Callable[[Any], Any]:
     return lambda value: None if value is None else convert(value)
 
 
+def _enum(cls: type[enum.Enum]) -> _Conversion:
+    arrow = _type_of_values([member.value for member in cls])
+    # ``value`` is a property in Python, ``_value_`` what it is unless a class has its own.
+    if not all(member.value is member._value_ for member in cls):
+        return _Conversion(arrow, lambda member: member.value)
+
+    def build(cells: list[Any]) -> pa.Array:
+        try:
+            return pa.array(list(map(attrgetter("_value_"), cells)), arrow)
+        except AttributeError:
+            return pa.array([None if cell is None else cell._value_ for cell in cells], arrow)
+
+    return _Conversion(arrow, lambda member: member.value, build)
+
+
+def _nested(record: _Record) -> _Conversion:
+    def convert(value: Any) -> dict[str, Any]:
+        return dict(zip(record.names, record.cells(value), strict=True))
+
+    if typing.is_typeddict(record.cls) or not record.names:
+        return _Conversion(_struct(record), convert)
+    return _Conversion(_struct(record), convert, lambda cells: _structs(record, cells))
+
+
+def _structs(record: _Record, cells: list[Any]) -> pa.Array:
+    """One struct for each value, null for None."""
+    missing = [cell is None for cell in cells]
+    fields = list(_struct(record))
+    if not fields:
+        return pa.array([None if cell is None else {} for cell in cells], pa.struct([]))
+    if not any(missing):
+        return pa.StructArray.from_arrays(record.arrays(cells), fields=fields)
+    children = [
+        conversion.array([None if cell is None else getattr(cell, name) for cell in cells])
+        for name, conversion in zip(record.names, record.conversions, strict=True)
+    ]
+    return pa.StructArray.from_arrays(children, fields=fields, mask=pa.array(missing))
+
+
 def _list(item: _Conversion) -> _Conversion:
     each = _each(item)
-    return _Conversion(pa.list_(item.arrow), lambda values: [each(value) for value in values])
+    arrow = pa.list_(item.arrow)
+
+    def build(cells: list[Any]) -> pa.Array:
+        found = [() if cell is None else cell for cell in cells]
+        ends = list(accumulate(map(len, found), initial=0))
+        offsets = pa.array(ends, pa.int32())
+        missing = pa.array([cell is None for cell in cells])
+        return pa.ListArray.from_arrays(offsets, item.array(list(chain.from_iterable(found))), type=arrow, mask=missing)
+
+    return _Conversion(arrow, lambda values: [each(value) for value in values], build)
 
 
 def _list_of_equal(part: types_of.TupleType) -> _Conversion:

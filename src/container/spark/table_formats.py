@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -68,6 +69,19 @@ def require_pair(table_format: str) -> None:
         f"{table_format} has no jar that works with Spark {pyspark.__version__}; pairs that work are {pairs}, and an "
         "ingest into delta with any Spark"
     )
+
+
+def require_name(table: str) -> None:
+    """Refuse what is not the name of a table with its catalog.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if not re.fullmatch(r"\w+(\.\w+)+", table, re.ASCII):
+        raise ConfigurationError(
+            f"table={table!r}: a table of iceberg has a name with its catalog, of letters, digits, underscores and "
+            "dots, such as local.logs.messages"
+        )
 
 
 def table_format_settings(table_formats: Collection[str], *, warehouse: Path | None = None) -> dict[str, str]:
