@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow.dataset as ds
 import pytest
 
-from container.errors import ConfigurationError
+from container.errors import ConfigurationError, RecordingError
 from container.recordings import VIEWS, Filters, open_reader, read, schema
 from tests.spark.written_members import WrittenMember, write_history
 
@@ -46,9 +46,26 @@ def test_duckdb_and_polars_read_it(member: WrittenMember, tmp_path: Path) -> Non
     assert stored.fetchall() == [(len(member.messages),)]
 
 
-def test_filters_columns_and_damage_are_those_of_read(member: WrittenMember) -> None:
+def test_filters_and_columns_are_those_of_read(member: WrittenMember) -> None:
     late = member.messages[1000]["timestamp"]
     rows = open_reader(member.base_dir, "messages", columns=["timestamp"], filters=Filters(begin_timestamp=late))
     assert rows.read_all().column(0).to_pylist() == [m["timestamp"] for m in member.messages if m["timestamp"] >= late]
     with pytest.raises(ConfigurationError, match="has no column 'color'"):
         open_reader(member.base_dir, "messages", columns=["color"])
+
+
+def test_damage_ends_the_stream_after_the_rows_before_it_and_is_a_row_in_mode_permissive(tmp_path: Path) -> None:
+    damaged = write_history(tmp_path)
+    _, file, *_ = sorted((tmp_path / "archive").glob("0-*.rec"), key=lambda path: int(path.stem.split("-")[1]))
+    with file.open("r+b") as stream:
+        stream.seek(4096)
+        stream.write(b"\xff" * 65536)
+    positions: list[int] = []
+    batches = open_reader(damaged.base_dir, "messages", columns=["log_position"], batch_rows=100)
+    with pytest.raises(RecordingError, match=file.name):
+        positions.extend(position for batch in batches for position in batch.column(0).to_pylist())
+    assert positions == [message["log_position"] for message in damaged.messages][: len(positions)] != []
+    with pytest.raises(duckdb.Error, match=file.name):
+        duckdb.from_arrow(open_reader(damaged.base_dir, "messages")).aggregate("count(*)").fetchall()
+    rows = open_reader(damaged.base_dir, "messages", mode="permissive").read_all()
+    assert sum(error is not None for error in rows.column("error").to_pylist()) == 1
