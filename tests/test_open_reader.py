@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -10,7 +11,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from container.errors import ConfigurationError, RecordingError
-from container.recordings import VIEWS, Filters, open_reader, read, schema
+from container.recordings import VIEWS, Filters, open_reader, plan, read, schema
 from tests.spark.written_members import WrittenMember, write_history
 
 
@@ -69,3 +70,9 @@ def test_damage_ends_the_stream_after_the_rows_before_it_and_is_a_row_in_mode_pe
         duckdb.from_arrow(open_reader(damaged.base_dir, "messages")).aggregate("count(*)").fetchall()
     rows = open_reader(damaged.base_dir, "messages", mode="permissive").read_all()
     assert sum(error is not None for error in rows.column("error").to_pylist()) == 1
+
+
+@pytest.mark.parametrize("members", ["/var/lib/member-0", Path("member-0"), ["member-0"]])
+def test_a_plan_is_of_members(members: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"members=.*: must be a Member or several, which open_member makes"):
+        plan(members, "messages")

@@ -156,6 +156,8 @@ def plan(
     if mode not in MODES:
         raise ConfigurationError(f"mode={mode!r} is unknown, use one of {', '.join(MODES)}")
     several = [members] if isinstance(members, Member) else members
+    if isinstance(several, str | Path) or not all(isinstance(one, Member) for one in several):
+        raise ConfigurationError(f"members={members!r}: must be a Member or several, which open_member makes of a path")
     partitions = []
     for member in several:
         if view == "recordings":
