@@ -17,6 +17,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from container.pipeline.audit import audit
 from container.pipeline.ingest import ingest, read_table
+from container.pipeline.ship import Shipper
+from container.pipeline.ship_place import open_place
+from container.recordings import open_member
 from container.spark.offsets import end_positions
 from container.spark.options import SourceOptions
 from container.testing.process import Process
@@ -70,8 +73,8 @@ def moved(written: WrittenMember, store: ObjectStore, kind: str) -> WrittenMembe
     """The member at a URL; its directory is no more."""
     if kind == "shipped":
         url = store.place()
-        write_place(store, written.base_dir, url)
-        written = replace(written, url=url, storage=store.storage, shipped_id=2)
+        Shipper(open_member(written.base_dir, committed="recorded"), open_place(url, store.options)).run()
+        written = replace(written, url=url, storage=store.storage, called=url)
     else:
         written = replace(written, url=store.copy(written.base_dir), storage=store.storage)
     shutil.rmtree(written.base_dir)
@@ -117,7 +120,7 @@ def test_two_workers_that_do_not_see_the_disk_read_what_was_shipped(
 def test_a_stream_goes_on_with_each_manifest(tmp_path: Path, object_store: ObjectStore) -> None:
     written = write_history(tmp_path / "member")
     every = [message["log_position"] for message in written.messages]
-    shipped = replace(written, url=object_store.place(), storage=object_store.storage, shipped_id=2)
+    shipped = replace(written, url=object_store.place(), storage=object_store.storage, called="2")
     url, found = shipped.path, list[int]()
     write_place(object_store, written.base_dir, url, end=every[10])
     source = stream(shipped)

@@ -32,14 +32,14 @@ class WrittenMember:
     url: str | None = None
     """Where it was copied to and is read; at its directory when it is None."""
     storage: StorageOptions | None = None
-    shipped_id: int | None = None
-    """The member's id where the manifest of a shipped place says it."""
+    called: str | None = None
+    """Its key where that is not its archive's directory: in a shipped place it is the manifest's id, or the URL."""
 
     @property
     def key(self) -> str:
         """What the member is called in the offsets of streams."""
-        if self.shipped_id is not None:
-            return str(self.shipped_id)
+        if self.called is not None:
+            return self.called
         return str(self.archive_dir) if self.url is None else f"{self.url}/archive"
 
     @property
