@@ -81,7 +81,7 @@ def moved(written: WrittenMember, store: ObjectStore, kind: str) -> WrittenMembe
     return written
 
 
-@pytest.fixture(scope="module", params=["copied", "shipped"])
+@pytest.fixture(scope="module", params=[pytest.param("copied", marks=pytest.mark.slow), "shipped"])
 def member(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, object_store: ObjectStore
 ) -> WrittenMember:
@@ -152,7 +152,7 @@ def test_an_audit_and_an_ingest_read_members_at_urls(
     assert read_table(spark, tmp_path / "table").count() == len(written.messages)
 
 
-@pytest.fixture(scope="module", params=["copied", "shipped"])
+@pytest.fixture(scope="module", params=[pytest.param("copied", marks=pytest.mark.slow), "shipped"])
 def days(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, object_store: ObjectStore
 ) -> WrittenMember:
