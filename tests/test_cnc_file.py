@@ -159,3 +159,8 @@ def test_what_is_no_mark_file_is_refused(tmp_path: Path, content: bytes, reason:
     path = write(tmp_path / "mark.dat", content)
     with pytest.raises(FileFormatError, match=reason):
         read_mark_file(path)
+
+
+def test_no_interrupt_is_lost_where_a_file_is_dropped() -> None:
+    """Python swallows what is raised in a ``__del__``: Ctrl-C, too, if it comes right there."""
+    assert not hasattr(CncFile, "__del__")

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -300,7 +301,8 @@ def dead(tmp_path: Path, port: int) -> Iterator[Path]:
 
 
 def test_a_node_starts_at_once_after_a_kill_and_has_all_that_was_acknowledged(dead: Path, port: int) -> None:
-    assert CncFile(Path(aeron_dir_of(dead), "cnc.dat")).pid == read_mark_file(dead / "cluster" / "cluster-mark.dat").pid
+    with closing(CncFile(Path(aeron_dir_of(dead), "cnc.dat"))) as file:
+        assert file.pid == read_mark_file(dead / "cluster" / "cluster-mark.dat").pid
     with container.launch_node(Counter(), directory=dead, host=HOST, port=port) as node:
         assert ask(node, b"5") == b"12"
     assert not (dead / NOTE_NAME).exists()

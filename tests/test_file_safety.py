@@ -13,6 +13,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -737,7 +738,8 @@ def test_a_sparse_file_that_may_be_so_long_is_read_in_pieces(tmp_path: Path, rea
         elif reader == "mark file":
             assert read_mark_file(tmp_path / name).errors == ()
         else:
-            assert CncFile(tmp_path / name).errors() == []
+            with closing(CncFile(tmp_path / name)) as file:
+                assert file.errors() == []
         assert tracemalloc.get_traced_memory()[1] < 150 * MIB
     finally:
         tracemalloc.stop()

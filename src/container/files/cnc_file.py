@@ -10,6 +10,7 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 from container.common.regular_files import checked_length, open_regular, read_at, write_at
@@ -97,8 +98,6 @@ class CncFile:
     driver stay in it.
     """
 
-    _file = -1
-
     def __init__(self, path: Path) -> None:
         """Open the file.
 
@@ -109,14 +108,15 @@ class CncFile:
         """
         self.path = path
         try:
-            self._file = open_regular(path)
+            # An object of C closes it when it is dropped: in a `__del__` of Python a Ctrl-C would be lost.
+            self._file = FileIO(open_regular(path))
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
             raise FileFormatError(f"{path} cannot be read: {error.strerror}") from error
         try:
             self._read_metadata()
-        except FileFormatError:
+        except BaseException:
             self.close()
             raise
 
@@ -129,13 +129,15 @@ class CncFile:
             return None
 
     def _read(self, offset: int, length: int) -> bytes:
-        content = read_at(self._file, offset, length)
+        content = read_at(self._file.fileno(), offset, length)
         if len(content) < length:
-            raise FileFormatError(f"{self.path} ends at byte {os.fstat(self._file).st_size}, before its metadata says")
+            raise FileFormatError(
+                f"{self.path} ends at byte {os.fstat(self._file.fileno()).st_size}, before its metadata says"
+            )
         return content
 
     def _read_metadata(self) -> None:
-        length = os.fstat(self._file).st_size
+        length = os.fstat(self._file.fileno()).st_size
         if length < _CNC_METADATA_LENGTH:
             raise FileFormatError(f"{self.path} has {length} bytes; its driver may still be starting")
         values = _CNC_METADATA.unpack(self._read(0, _CNC_METADATA.size))
@@ -198,12 +200,7 @@ class CncFile:
 
     def close(self) -> None:
         """Close the file; may be called again."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-    def __del__(self) -> None:
-        self.close()
+        self._file.close()
 
 
 @dataclass(frozen=True)
