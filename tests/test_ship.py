@@ -13,13 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from container.errors import ConfigurationError, ContainerError
+from container.errors import ConfigurationError, ContainerError, RecordingError
 from container.pipeline import ship_place
 from container.pipeline.ship import Pass, Shipper, ShipStopped, check_place
 from container.pipeline.ship_place import Directory, Place, open_place
 from container.recordings import Member, open_member, read
-from container.recordings.shipped import ShippedManifest, manifest_path, newest_manifest, parse_manifest
+from container.recordings.shipped import (
+    Retired,
+    ShippedManifest,
+    encode_manifest,
+    manifest_path,
+    newest_manifest,
+    parse_manifest,
+)
 from container.testing.recordings import write_catalog
 from tests.recordings_world import SEGMENT_LENGTH
 from tests.spark.written_members import History, WrittenMember, write_history
@@ -351,6 +359,55 @@ def test_a_place_is_of_one_member_and_one_history(member: WrittenMember, tmp_pat
     with pytest.raises(ConfigurationError, match="there is no directory .*/nowhere for"):
         ship(member, tmp_path / "nowhere" / "place")
     assert_whole(member, place)
+
+
+def _retire(path: str) -> Callable[[ShippedManifest], ShippedManifest]:
+    return lambda found: structs.replace(found, retired=[Retired(path=path, since_ms=0)])
+
+
+def _with_piece(**changes: Any) -> Callable[[ShippedManifest], ShippedManifest]:
+    return lambda found: structs.replace(found, log=[structs.replace(found.log[0], **changes), *found.log[1:]])
+
+
+def _with(**changes: Any) -> Callable[[ShippedManifest], ShippedManifest]:
+    return lambda found: structs.replace(found, **changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (_retire("../precious"), "is no path of an object in it"),
+        (_retire("archive/../../precious"), "is no path of an object in it"),
+        (_retire("shipped/00000000000000000001.json"), "is no path of an object in it"),
+        (_retire(str(Path("/precious"))), "is no path of an object in it"),
+        (_with_piece(path="../other-place/archive/0-0.rec"), "is no path of an object in it"),
+        (_with_piece(position=-32, length=SEGMENT_LENGTH + 32), "is not between 0 and"),
+        (_with(start_position=2**63), "is not between 0 and"),
+        (_with(segment_length=0), "a segment cannot have 0 bytes"),
+        (_with(segment_length=SEGMENT_LENGTH // 2), "lies in several segments"),
+        (_with(recording_id=2**70), "recording 1180591620717411303424 is said to be"),
+        (_with(recording="0@"), "recording 0 is said to be '0@'"),
+        (_with(time_unit="WEEKS"), "'WEEKS' is no unit of time"),
+        (lambda found: structs.replace(found, snapshots=found.snapshots * 2), "a part of a snapshot is there twice"),
+    ],
+    ids=map(str, range(13)),
+)
+def test_a_hostile_manifest_is_refused_and_removes_nothing(
+    member: WrittenMember,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[ShippedManifest], ShippedManifest],
+    fault: str,
+) -> None:
+    place = tmp_path / "place"
+    ship(member, place)
+    (tmp_path / "precious").write_bytes(b"1")
+    (place / manifest_path(90)).write_bytes(encode_manifest(change(manifest_of(place))))
+    monkeypatch.setattr(Shipper, "_wait", lambda *_: None)
+    for use in (lambda: ship(member, place), lambda: rows_of(place, "messages")):
+        with pytest.raises(RecordingError, match=fault):
+            use()
+    assert (tmp_path / "precious").exists()
 
 
 def test_a_stop_ends_between_two_objects_and_is_no_loss(member: WrittenMember, tmp_path: Path) -> None:
