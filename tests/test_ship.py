@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 import signal
@@ -29,7 +30,7 @@ from container.recordings.shipped import (
     parse_manifest,
 )
 from container.testing.recordings import write_catalog
-from tests.recordings_world import SEGMENT_LENGTH
+from tests.recordings_world import SEGMENT_LENGTH, TERM_LENGTH
 from tests.spark.written_members import History, WrittenMember, write_history
 
 VIEWS = ("messages", "snapshots", "recording_log")
@@ -359,6 +360,43 @@ def test_a_place_is_of_one_member_and_one_history(member: WrittenMember, tmp_pat
     with pytest.raises(ConfigurationError, match="there is no directory .*/nowhere for"):
         ship(member, tmp_path / "nowhere" / "place")
     assert_whole(member, place)
+
+
+@pytest.mark.parametrize("start", [96, TERM_LENGTH + 3200, 3 * SEGMENT_LENGTH + 64, SEGMENT_LENGTH])
+def test_a_log_that_begins_within_a_segment_is_read_while_that_grows(tmp_path: Path, start: int) -> None:
+    """As the log of a backup that begins with the latest snapshot."""
+    history = History(tmp_path / "member", start_position=start)
+    history.begin_term()
+    for _ in range(5):
+        for number in range(250):
+            history.message(1, b"%d" % number * 30)
+        grown = history.finish(is_closed=False)
+        ship(grown, tmp_path / "place", committed="recorded")
+        assert check_place(open_place(str(tmp_path / "place"), {}))[1] == []
+        assert rows_of(tmp_path / "place", "messages") == rows_of(grown.base_dir, "messages")
+
+
+def test_a_place_that_lacks_the_begin_of_its_first_segment_gets_it(tmp_path: Path) -> None:
+    """As releases before left it, for a log that begins within a segment."""
+    history, place = History(tmp_path / "member", start_position=3200), tmp_path / "place"
+    history.begin_term()
+    ship(history.finish(is_closed=False), place, committed="recorded")
+    manifest = manifest_of(place)
+    (piece,) = manifest.log
+    content = (place / piece.path).read_bytes()[3200:]
+    cut = structs.replace(
+        piece,
+        path=f"tail/0-3200-{piece.end}.rec",
+        position=3200,
+        length=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+    (place / cut.path).write_bytes(content)
+    (place / manifest_path(90)).write_bytes(encode_manifest(structs.replace(manifest, log=[cut])))
+    history.message(1, b"more")
+    grown = history.finish(is_closed=False)
+    ship(grown, place, committed="recorded")
+    assert rows_of(place, "messages") == rows_of(grown.base_dir, "messages")
 
 
 def _retire(path: str) -> Callable[[ShippedManifest], ShippedManifest]:
