@@ -362,6 +362,24 @@ def test_a_place_is_of_one_member_and_one_history(member: WrittenMember, tmp_pat
     assert_whole(member, place)
 
 
+def test_a_restore_into_the_same_files_is_another_history(tmp_path: Path) -> None:
+    """One shipper goes on meanwhile, and never sees the member behind the place."""
+    ends = []
+    for name, count in (("member", 40), ("restored", 60)):
+        history = History(tmp_path / name)
+        history.begin_term()
+        for number in range(count):
+            history.message(1, b"%s %d" % (name.encode(), number))
+        ends.append(history.finish(is_closed=False).end_position)
+    member = open_member(tmp_path / "member", committed="recorded")
+    shipper = Shipper(member, open_place(str(tmp_path / "place"), {}))
+    assert [shipper.run().end_position for _ in range(2)] == [ends[0]] * 2 < ends
+    for path in (tmp_path / "restored").rglob("*.*"):
+        (tmp_path / "member" / path.relative_to(tmp_path / "restored")).write_bytes(path.read_bytes())
+    with pytest.raises(ConfigurationError, match="has other bytes from log position"):
+        shipper.run()
+
+
 @pytest.mark.parametrize("start", [96, TERM_LENGTH + 3200, 3 * SEGMENT_LENGTH + 64, SEGMENT_LENGTH])
 def test_a_log_that_begins_within_a_segment_is_read_while_that_grows(tmp_path: Path, start: int) -> None:
     """As the log of a backup that begins with the latest snapshot."""
