@@ -208,6 +208,26 @@ def test_what_no_member_has_is_an_error_or_a_row(three: list[WrittenMember]) -> 
     assert [row | {"member_id": None} for row in rows] == expected
 
 
+def test_a_pattern_names_members_of_one_log(three: list[WrittenMember], tmp_path: Path) -> None:
+    """However many it matches: each row is there once, and what is damaged everywhere is known to be so."""
+    once, pattern = positions(three[0]), tmp_path / "member-[0-2]"
+    for make in (batch, stream):
+        reader = make(pattern, mode="permissive")
+        if isinstance(reader, ClusterReader):
+            assert places(rows_of(reader, reader.partitions())) == once
+            continue
+        begin = reader.initialOffset()
+        assert begin["members"].keys() == {"any"}
+        assert places(rows_of(reader, reader.partitions(begin, reader.latestOffset(begin, NOW)))) == once
+    for member in three:
+        damage(member, once[400])
+    reader = batch(pattern, mode="permissive")
+    rows = rows_of(reader, reader.partitions())
+    assert [row["log_position"] for row in rows if row["error"]] == [once[400]]
+    each = batch(pattern, mode="permissive", member="all")
+    assert len(rows_of(each, each.partitions())) == 3 * len(rows)
+
+
 def test_a_task_goes_on_with_another_member_when_files_vanish(three: list[WrittenMember]) -> None:
     one = batch(*three, batch_rows=20)
     partitions = one.partitions()
