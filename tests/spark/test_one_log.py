@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
+from container.files.recording_log import read_recording_log
 from container.pipeline.ingest import ingest, read_table
 from container.pipeline.manifest import MemberPositions, PositionRange
 from container.recordings import open_member
@@ -28,7 +29,7 @@ from container.spark.source import (
     open_source_members,
     spark_schema,
 )
-from container.testing.recordings import write_catalog
+from container.testing.recordings import write_catalog, write_recording_log
 from tests.recordings_world import SEGMENT_LENGTH
 from tests.spark.written_members import History, WrittenMember, write_history
 
@@ -295,6 +296,33 @@ def test_an_old_leader_s_tail_takes_no_part(tmp_path: Path) -> None:
         assert end_positions(live.latestOffset(offset, NOW)) == {"any": cluster.end_position}
         for directory in (cluster.base_dir, other.base_dir):
             directory.with_suffix(".away").rename(directory)
+
+
+def test_a_recording_log_that_lost_its_end_agrees_with_no_old_leader(tmp_path: Path) -> None:
+    """By what is left of it both were in the old leader's term, and only one of them has what was committed."""
+    base, old = History(tmp_path / "member-0"), History(tmp_path / "old")
+    for history in (base, old):
+        history.begin_term(0)
+        history.message(1, b"all have it")
+    base.begin_term(1)
+    for number in range(6):
+        base.message(1, b"new leader's %d" % number)
+        old.message(1, b"never committed %d" % number)
+    short, tail = base.finish(is_closed=False), old.finish(is_closed=False)
+    whole = copied(short, tmp_path / "member-2")
+    cluster_dir = short.base_dir / "cluster"
+    write_recording_log(cluster_dir, list(read_recording_log(cluster_dir))[:1])
+    for two in ([tail, short], [short, tail]):
+        reader = batch(*two, tmp_path / "away", committed_only=True)
+        rows = rows_of(reader, reader.partitions())
+        assert [row["payload"] for row in rows if row["payload"]] == [b"all have it"]
+    for directories in ([tail, short, whole], [whole, short, tail]):
+        reader = batch(*directories, committed_only=True)
+        assert places(rows_of(reader, reader.partitions())) == positions(whole)
+        live = stream(*directories)
+        end = live.latestOffset(live.initialOffset(), NOW)
+        assert end_positions(end) == {"any": whole.end_position}
+        assert places(rows_of(live, live.partitions(live.initialOffset(), end))) == positions(whole)
 
 
 def test_a_stream_goes_on_with_whoever_has_the_log(three: list[WrittenMember]) -> None:
