@@ -298,6 +298,26 @@ def test_an_old_leader_s_tail_takes_no_part(tmp_path: Path) -> None:
             directory.with_suffix(".away").rename(directory)
 
 
+def test_damage_that_hides_the_end_of_a_log_is_no_vote(tmp_path: Path) -> None:
+    """The log is taken to go on to the end of the Aeron term, so that the damage is read, and does not count for it."""
+    members = []
+    for number, count in enumerate((5, 5, 9)):
+        history = History(tmp_path / f"member-{number}")
+        history.begin_term(2)
+        for index in range(count):
+            history.message(1, b"%d" % index)
+        members.append(history.finish(is_closed=False))
+        log, *others = open_member(members[-1].base_dir).recordings()
+        write_catalog(members[-1].archive_dir, [replace(log, stop_position=-1), *others])
+    damage(members[0], positions(members[0])[4])
+    for order in (members, members[::-1]):
+        reader = stream(*order)
+        begin = reader.initialOffset()
+        end = reader.latestOffset(begin, NOW)
+        assert end_positions(end) == {"any": members[1].end_position}
+        assert places(rows_of(reader, reader.partitions(begin, end))) == positions(members[1])
+
+
 def test_a_recording_log_that_lost_its_end_agrees_with_no_old_leader(tmp_path: Path) -> None:
     """By what is left of it both were in the old leader's term, and only one of them has what was committed."""
     base, old = History(tmp_path / "member-0"), History(tmp_path / "old")

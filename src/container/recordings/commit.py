@@ -147,12 +147,19 @@ def _of_cluster(member: Member, log: Log) -> tuple[int, str]:
     reference = max(whole or voters, key=_last_term, default=(member, log))
     cluster, basis = known, KNOWN
     if reference[1].terms and not any(found.has_counter or found.is_running for _, found in voters):
-        agreed = sorted((_agreement(one, found, *reference) for one, found in voters), reverse=True)
+        agreed = sorted(
+            (min(_agreement(one, found, *reference), _read_end(found)) for one, found in voters), reverse=True
+        )
         majority = count // 2 + 1
         cluster = max(known, agreed[majority - 1] if len(agreed) >= majority else 0)
         basis = QUORUM
     position = max(log.known_position, min(cluster, _agreement(member, log, *reference)))
     return min(position, log.log_range.recorded_position), basis
+
+
+def _read_end(log: Log) -> int:
+    """Up to where a log is recorded for certain: damage that hides its end is no vote for what follows."""
+    return log.log_range.recorded_position if log.damaged_position is None else log.damaged_position
 
 
 def _log_of(member: Member) -> Log | None:
