@@ -143,17 +143,22 @@ def _of_cluster(member: Member, log: Log) -> tuple[int, str]:
     voters = [(one, found) for one, found in logs if one.is_voter]
     count = sum(one.is_voter for one in (member, *member.others))
     known = max((found.known_position for _, found in voters), default=log.known_position)
-    whole = [(one, found) for one, found in voters if names_newest_term(one, found)]
+    named = {id(found): found.has_counter or names_newest_term(one, found) for one, found in logs}
+    whole = [(one, found) for one, found in voters if named[id(found)]]
     reference = max(whole or voters, key=_last_term, default=(member, log))
     cluster, basis = known, KNOWN
     if reference[1].terms and not any(found.has_counter or found.is_running for _, found in voters):
         agreed = sorted(
-            (min(_agreement(one, found, *reference), _read_end(found)) for one, found in voters), reverse=True
+            (
+                min(_agreement(one, found, *reference, is_named=named[id(found)]), _read_end(found))
+                for one, found in voters
+            ),
+            reverse=True,
         )
         majority = count // 2 + 1
         cluster = max(known, agreed[majority - 1] if len(agreed) >= majority else 0)
         basis = QUORUM
-    position = max(log.known_position, min(cluster, _agreement(member, log, *reference)))
+    position = max(log.known_position, min(cluster, _agreement(member, log, *reference, is_named=named[id(log)])))
     return min(position, log.log_range.recorded_position), basis
 
 
@@ -176,11 +181,11 @@ def _last_term(voter: tuple[Member, Log]) -> tuple[int, int]:
     return last, log.log_range.recorded_position
 
 
-def _agreement(member: Member, log: Log, reference: Member, of: Log) -> int:
+def _agreement(member: Member, log: Log, reference: Member, of: Log, *, is_named: bool) -> int:
     """Up to where a log has what the reference has: to where one of its terms does not begin as it does there."""
     start, others_start = log.log_range.start_position, of.log_range.start_position
     limit = min(log.log_range.recorded_position, of.log_range.recorded_position)
-    proven, is_whole = log.known_position, names_newest_term(member, log) or names_newest_term(member, log, of.terms)
+    proven = log.known_position
     terms = {entry.leadership_term_id: entry.term_base_log_position for entry in of.terms}
     last = max((entry.leadership_term_id for entry in log.terms), default=-1)
     if last < max(terms, default=-1) and last + 1 not in terms:
@@ -200,7 +205,7 @@ def _agreement(member: Member, log: Log, reference: Member, of: Log) -> int:
         if found is not None:
             proven = max(proven, base)
     # Where the recording log has lost its end, a term may have begun that is not known here.
-    return limit if is_whole else min(limit, proven)
+    return limit if is_named or names_newest_term(member, log, of.terms) else min(limit, proven)
 
 
 def end_texts(member: Member, log: Log) -> dict[str, str]:
