@@ -53,7 +53,7 @@ SABOTAGES: dict[str, tuple[Any, str, Any, str]] = {
     "the log's end": (
         member,
         "recorded_end",
-        lambda _, descriptor, *__: (descriptor.start_position, None),
+        lambda _, descriptor, *__: (descriptor.start_position, None, None),
         "what lies between is lost here",
     ),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 import signal
@@ -13,15 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from container.errors import ConfigurationError, ContainerError
+from container.errors import ConfigurationError, ContainerError, RecordingError
 from container.pipeline import ship_place
 from container.pipeline.ship import Pass, Shipper, ShipStopped, check_place
 from container.pipeline.ship_place import Directory, Place, open_place
 from container.recordings import Member, open_member, read
-from container.recordings.shipped import ShippedManifest, manifest_path, newest_manifest, parse_manifest
+from container.recordings.shipped import (
+    Retired,
+    ShippedManifest,
+    encode_manifest,
+    manifest_path,
+    newest_manifest,
+    parse_manifest,
+)
 from container.testing.recordings import write_catalog
-from tests.recordings_world import SEGMENT_LENGTH
+from tests.recordings_world import SEGMENT_LENGTH, TERM_LENGTH
 from tests.spark.written_members import History, WrittenMember, write_history
 
 VIEWS = ("messages", "snapshots", "recording_log")
@@ -351,6 +360,110 @@ def test_a_place_is_of_one_member_and_one_history(member: WrittenMember, tmp_pat
     with pytest.raises(ConfigurationError, match="there is no directory .*/nowhere for"):
         ship(member, tmp_path / "nowhere" / "place")
     assert_whole(member, place)
+
+
+def test_a_restore_into_the_same_files_is_another_history(tmp_path: Path) -> None:
+    """One shipper goes on meanwhile, and never sees the member behind the place."""
+    ends = []
+    for name, count in (("member", 40), ("restored", 60)):
+        history = History(tmp_path / name)
+        history.begin_term()
+        for number in range(count):
+            history.message(1, b"%s %d" % (name.encode(), number))
+        ends.append(history.finish(is_closed=False).end_position)
+    member = open_member(tmp_path / "member", committed="recorded")
+    shipper = Shipper(member, open_place(str(tmp_path / "place"), {}))
+    assert [shipper.run().end_position for _ in range(2)] == [ends[0]] * 2 < ends
+    for path in (tmp_path / "restored").rglob("*.*"):
+        (tmp_path / "member" / path.relative_to(tmp_path / "restored")).write_bytes(path.read_bytes())
+    with pytest.raises(ConfigurationError, match="has other bytes from log position"):
+        shipper.run()
+
+
+@pytest.mark.parametrize("start", [96, TERM_LENGTH + 3200, 3 * SEGMENT_LENGTH + 64, SEGMENT_LENGTH])
+def test_a_log_that_begins_within_a_segment_is_read_while_that_grows(tmp_path: Path, start: int) -> None:
+    """As the log of a backup that begins with the latest snapshot."""
+    history = History(tmp_path / "member", start_position=start)
+    history.begin_term()
+    for _ in range(5):
+        for number in range(250):
+            history.message(1, b"%d" % number * 30)
+        grown = history.finish(is_closed=False)
+        ship(grown, tmp_path / "place", committed="recorded")
+        assert check_place(open_place(str(tmp_path / "place"), {}))[1] == []
+        assert rows_of(tmp_path / "place", "messages") == rows_of(grown.base_dir, "messages")
+
+
+def test_a_place_that_lacks_the_begin_of_its_first_segment_gets_it(tmp_path: Path) -> None:
+    """As releases before left it, for a log that begins within a segment."""
+    history, place = History(tmp_path / "member", start_position=3200), tmp_path / "place"
+    history.begin_term()
+    ship(history.finish(is_closed=False), place, committed="recorded")
+    manifest = manifest_of(place)
+    (piece,) = manifest.log
+    content = (place / piece.path).read_bytes()[3200:]
+    cut = structs.replace(
+        piece,
+        path=f"tail/0-3200-{piece.end}.rec",
+        position=3200,
+        length=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+    (place / cut.path).write_bytes(content)
+    (place / manifest_path(90)).write_bytes(encode_manifest(structs.replace(manifest, log=[cut])))
+    history.message(1, b"more")
+    grown = history.finish(is_closed=False)
+    ship(grown, place, committed="recorded")
+    assert rows_of(place, "messages") == rows_of(grown.base_dir, "messages")
+
+
+def _retire(path: str) -> Callable[[ShippedManifest], ShippedManifest]:
+    return lambda found: structs.replace(found, retired=[Retired(path=path, since_ms=0)])
+
+
+def _with_piece(**changes: Any) -> Callable[[ShippedManifest], ShippedManifest]:
+    return lambda found: structs.replace(found, log=[structs.replace(found.log[0], **changes), *found.log[1:]])
+
+
+def _with(**changes: Any) -> Callable[[ShippedManifest], ShippedManifest]:
+    return lambda found: structs.replace(found, **changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (_retire("../precious"), "is no path of an object in it"),
+        (_retire("archive/../../precious"), "is no path of an object in it"),
+        (_retire("shipped/00000000000000000001.json"), "is no path of an object in it"),
+        (_retire(str(Path("/precious"))), "is no path of an object in it"),
+        (_with_piece(path="../other-place/archive/0-0.rec"), "is no path of an object in it"),
+        (_with_piece(position=-32, length=SEGMENT_LENGTH + 32), "is not between 0 and"),
+        (_with(start_position=2**63), "is not between 0 and"),
+        (_with(segment_length=0), "a segment cannot have 0 bytes"),
+        (_with(segment_length=SEGMENT_LENGTH // 2), "lies in several segments"),
+        (_with(recording_id=2**70), "recording 1180591620717411303424 is said to be"),
+        (_with(recording="0@"), "recording 0 is said to be '0@'"),
+        (_with(time_unit="WEEKS"), "'WEEKS' is no unit of time"),
+        (lambda found: structs.replace(found, snapshots=found.snapshots * 2), "a part of a snapshot is there twice"),
+    ],
+    ids=map(str, range(13)),
+)
+def test_a_hostile_manifest_is_refused_and_removes_nothing(
+    member: WrittenMember,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[ShippedManifest], ShippedManifest],
+    fault: str,
+) -> None:
+    place = tmp_path / "place"
+    ship(member, place)
+    (tmp_path / "precious").write_bytes(b"1")
+    (place / manifest_path(90)).write_bytes(encode_manifest(change(manifest_of(place))))
+    monkeypatch.setattr(Shipper, "_wait", lambda *_: None)
+    for use in (lambda: ship(member, place), lambda: rows_of(place, "messages")):
+        with pytest.raises(RecordingError, match=fault):
+            use()
+    assert (tmp_path / "precious").exists()
 
 
 def test_a_stop_ends_between_two_objects_and_is_no_loss(member: WrittenMember, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
+from container.files.recording_log import read_recording_log
 from container.pipeline.ingest import ingest, read_table
 from container.pipeline.manifest import MemberPositions, PositionRange
 from container.recordings import open_member
@@ -28,7 +29,7 @@ from container.spark.source import (
     open_source_members,
     spark_schema,
 )
-from container.testing.recordings import write_catalog
+from container.testing.recordings import write_catalog, write_recording_log
 from tests.recordings_world import SEGMENT_LENGTH
 from tests.spark.written_members import History, WrittenMember, write_history
 
@@ -208,6 +209,26 @@ def test_what_no_member_has_is_an_error_or_a_row(three: list[WrittenMember]) -> 
     assert [row | {"member_id": None} for row in rows] == expected
 
 
+def test_a_pattern_names_members_of_one_log(three: list[WrittenMember], tmp_path: Path) -> None:
+    """However many it matches: each row is there once, and what is damaged everywhere is known to be so."""
+    once, pattern = positions(three[0]), tmp_path / "member-[0-2]"
+    for make in (batch, stream):
+        reader = make(pattern, mode="permissive")
+        if isinstance(reader, ClusterReader):
+            assert places(rows_of(reader, reader.partitions())) == once
+            continue
+        begin = reader.initialOffset()
+        assert begin["members"].keys() == {"any"}
+        assert places(rows_of(reader, reader.partitions(begin, reader.latestOffset(begin, NOW)))) == once
+    for member in three:
+        damage(member, once[400])
+    reader = batch(pattern, mode="permissive")
+    rows = rows_of(reader, reader.partitions())
+    assert [row["log_position"] for row in rows if row["error"]] == [once[400]]
+    each = batch(pattern, mode="permissive", member="all")
+    assert len(rows_of(each, each.partitions())) == 3 * len(rows)
+
+
 def test_a_task_goes_on_with_another_member_when_files_vanish(three: list[WrittenMember]) -> None:
     one = batch(*three, batch_rows=20)
     partitions = one.partitions()
@@ -275,6 +296,53 @@ def test_an_old_leader_s_tail_takes_no_part(tmp_path: Path) -> None:
         assert end_positions(live.latestOffset(offset, NOW)) == {"any": cluster.end_position}
         for directory in (cluster.base_dir, other.base_dir):
             directory.with_suffix(".away").rename(directory)
+
+
+def test_damage_that_hides_the_end_of_a_log_is_no_vote(tmp_path: Path) -> None:
+    """The log is taken to go on to the end of the Aeron term, so that the damage is read, and does not count for it."""
+    members = []
+    for number, count in enumerate((5, 5, 9)):
+        history = History(tmp_path / f"member-{number}")
+        history.begin_term(2)
+        for index in range(count):
+            history.message(1, b"%d" % index)
+        members.append(history.finish(is_closed=False))
+        log, *others = open_member(members[-1].base_dir).recordings()
+        write_catalog(members[-1].archive_dir, [replace(log, stop_position=-1), *others])
+    damage(members[0], positions(members[0])[4])
+    for order in (members, members[::-1]):
+        reader = stream(*order)
+        begin = reader.initialOffset()
+        end = reader.latestOffset(begin, NOW)
+        assert end_positions(end) == {"any": members[1].end_position}
+        assert places(rows_of(reader, reader.partitions(begin, end))) == positions(members[1])
+
+
+def test_a_recording_log_that_lost_its_end_agrees_with_no_old_leader(tmp_path: Path) -> None:
+    """By what is left of it both were in the old leader's term, and only one of them has what was committed."""
+    base, old = History(tmp_path / "member-0"), History(tmp_path / "old")
+    for history in (base, old):
+        history.begin_term(0)
+        history.message(1, b"all have it")
+    base.begin_term(1)
+    for number in range(6):
+        base.message(1, b"new leader's %d" % number)
+        old.message(1, b"never committed %d" % number)
+    short, tail = base.finish(is_closed=False), old.finish(is_closed=False)
+    whole = copied(short, tmp_path / "member-2")
+    cluster_dir = short.base_dir / "cluster"
+    write_recording_log(cluster_dir, list(read_recording_log(cluster_dir))[:1])
+    for two in ([tail, short], [short, tail]):
+        reader = batch(*two, tmp_path / "away", committed_only=True)
+        rows = rows_of(reader, reader.partitions())
+        assert [row["payload"] for row in rows if row["payload"]] == [b"all have it"]
+    for directories in ([tail, short, whole], [whole, short, tail]):
+        reader = batch(*directories, committed_only=True)
+        assert places(rows_of(reader, reader.partitions())) == positions(whole)
+        live = stream(*directories)
+        end = live.latestOffset(live.initialOffset(), NOW)
+        assert end_positions(end) == {"any": whole.end_position}
+        assert places(rows_of(live, live.partitions(live.initialOffset(), end))) == positions(whole)
 
 
 def test_a_stream_goes_on_with_whoever_has_the_log(three: list[WrittenMember]) -> None:

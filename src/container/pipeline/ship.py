@@ -244,14 +244,17 @@ class Shipper:
     def _check_history(self, manifest: ShippedManifest, source: SourceFacts) -> None:
         """Raise ConfigurationError when the member has other bytes where the place's log ends.
 
-        Looked at once, and again after the member was behind the place or got another catalog: a restore of an older
-        state has all the names of the history that it leaves.
+        Looked at once, and again after the member was behind the place or its catalog or recording log was written: a
+        restore of an older state has all the names of the history that it leaves.
         """
         if source.committed_position < manifest.end_position or not manifest.log:
             self._verified = None
             return
-        status = Path(self._member.archive_dir, CATALOG_NAME).stat()
-        state = (status.st_dev, status.st_ino, manifest.recording)
+        state = (
+            _file_state(self._member.archive_dir, CATALOG_NAME),
+            _file_state(self._member.cluster_dir, RECORDING_LOG_NAME),
+            manifest.recording,
+        )
         if self._verified == state:
             return
         last = manifest.log[-1]
@@ -472,6 +475,15 @@ def _committed(log: Log) -> int:
     """How far a log may be shipped: by the counter of a member that runs, or as the member was opened with."""
     position = log.log_range.committed_position
     return min(position, log.known_position) if log.has_counter else position
+
+
+def _file_state(directory: str | None, name: str) -> tuple[int, int, int] | None:
+    """What changes when a file is replaced or written in its place; None without one."""
+    try:
+        status = None if directory is None else Path(directory, name).stat()
+    except FileNotFoundError:
+        return None
+    return None if status is None else (status.st_dev, status.st_ino, status.st_ctime_ns)
 
 
 def _read(path: Path) -> bytes | None:

@@ -225,8 +225,14 @@ def _tail(manifest: ShippedManifest | None, source: SourceFacts, segments: Seque
     descriptor = source.descriptor
     end = source.committed_position
     base = _base(descriptor, max(end, descriptor.start_position))
-    ends = [copy.end for copy in segments] + ([] if manifest is None else [manifest.end_position])
-    begin = max(base, max(ends, default=base))
+    shipped = descriptor.start_position if manifest is None else manifest.end_position
+    if end <= max(shipped, descriptor.start_position):
+        return None
+    ends = [base, *(copy.end for copy in segments)]
+    # Readers want a segment from its first byte on, also where the log begins behind it. Older releases left that out.
+    if manifest is not None and manifest.log and manifest.log[0].position <= base:
+        ends.append(shipped)
+    begin = max(ends)
     if begin >= end:
         return None
     for piece in reversed([] if manifest is None else manifest.log):

@@ -17,6 +17,7 @@ from container.recordings.log_decoder import LogDecoder
 from container.recordings.term_message import TERM_TEMPLATE_ID, read_leadership_term_id, read_term_message
 
 if TYPE_CHECKING:
+    from container.files.recording_log import RecordingLogEntry
     from container.recordings.member import Log, Member
 
 _READ_OK = 0
@@ -75,7 +76,7 @@ def _is_alone(member: Member, log: Log) -> bool:
     """Whether nothing in a log shows that its cluster has other members: none of these has ever led it."""
     if member.cluster_dir is None or log.failure is not None:
         return False  # Who led cannot be looked up.
-    if not _names_newest_term(member, log):
+    if not names_newest_term(member, log):
         return False  # The recording log has lost its end, and who led since then.
     places = {entry.term_base_log_position for entry in log.terms} | {log.log_range.start_position}
     leaders = {
@@ -87,16 +88,17 @@ def _is_alone(member: Member, log: Log) -> bool:
     return len(leaders) == 1 and leaders == own
 
 
-def _names_newest_term(member: Member, log: Log) -> bool:
-    """Whether the newest term of which the log has a message is one of the recording log.
+def names_newest_term(member: Member, log: Log, terms: Sequence[RecordingLogEntry] | None = None) -> bool:
+    """Whether the newest term of which the log has a message is that of the recording log, or of other terms.
 
     Bounded: it looks at the first message of each Aeron term that has a file, from the end on, and then through one
     Aeron term.
     """
     begin, end = log.log_range.start_position, log.log_range.recorded_position
-    if not log.terms:
+    terms = log.terms if terms is None else terms
+    if not terms:
         return begin == end
-    newest = max(log.terms, key=lambda entry: entry.leadership_term_id)
+    newest = max(terms, key=lambda entry: entry.leadership_term_id)
     begin = max(begin, newest.term_base_log_position)
     place = begin
     for one in _aeron_terms(log, begin, end):
@@ -141,15 +143,28 @@ def _of_cluster(member: Member, log: Log) -> tuple[int, str]:
     voters = [(one, found) for one, found in logs if one.is_voter]
     count = sum(one.is_voter for one in (member, *member.others))
     known = max((found.known_position for _, found in voters), default=log.known_position)
-    reference = max(voters, key=_last_term, default=(member, log))
+    named = {id(found): found.has_counter or names_newest_term(one, found) for one, found in logs}
+    whole = [(one, found) for one, found in voters if named[id(found)]]
+    reference = max(whole or voters, key=_last_term, default=(member, log))
     cluster, basis = known, KNOWN
     if reference[1].terms and not any(found.has_counter or found.is_running for _, found in voters):
-        agreed = sorted((_agreement(one, found, *reference) for one, found in voters), reverse=True)
+        agreed = sorted(
+            (
+                min(_agreement(one, found, *reference, is_named=named[id(found)]), _read_end(found))
+                for one, found in voters
+            ),
+            reverse=True,
+        )
         majority = count // 2 + 1
         cluster = max(known, agreed[majority - 1] if len(agreed) >= majority else 0)
         basis = QUORUM
-    position = max(log.known_position, min(cluster, _agreement(member, log, *reference)))
+    position = max(log.known_position, min(cluster, _agreement(member, log, *reference, is_named=named[id(log)])))
     return min(position, log.log_range.recorded_position), basis
+
+
+def _read_end(log: Log) -> int:
+    """Up to where a log is recorded for certain: damage that hides its end is no vote for what follows."""
+    return log.log_range.recorded_position if log.damaged_position is None else log.damaged_position
 
 
 def _log_of(member: Member) -> Log | None:
@@ -166,10 +181,11 @@ def _last_term(voter: tuple[Member, Log]) -> tuple[int, int]:
     return last, log.log_range.recorded_position
 
 
-def _agreement(member: Member, log: Log, reference: Member, of: Log) -> int:
+def _agreement(member: Member, log: Log, reference: Member, of: Log, *, is_named: bool) -> int:
     """Up to where a log has what the reference has: to where one of its terms does not begin as it does there."""
     start, others_start = log.log_range.start_position, of.log_range.start_position
     limit = min(log.log_range.recorded_position, of.log_range.recorded_position)
+    proven = log.known_position
     terms = {entry.leadership_term_id: entry.term_base_log_position for entry in of.terms}
     last = max((entry.leadership_term_id for entry in log.terms), default=-1)
     if last < max(terms, default=-1) and last + 1 not in terms:
@@ -186,7 +202,10 @@ def _agreement(member: Member, log: Log, reference: Member, of: Log) -> int:
             is_same = expected is None or found == expected
         if not is_same:
             return base
-    return limit
+        if found is not None:
+            proven = max(proven, base)
+    # Where the recording log has lost its end, a term may have begun that is not known here.
+    return limit if is_named or names_newest_term(member, log, of.terms) else min(limit, proven)
 
 
 def end_texts(member: Member, log: Log) -> dict[str, str]:

@@ -54,7 +54,7 @@ def tolerates(mode: str, error: RecordingError) -> bool:
 _MTIME_RESOLUTION_NS = 2_000_000_000
 # Where logs end whose end only their last segment file says, by that file: its state, the descriptor, and the end. A
 # stream looks each second; without this it would walk up to a whole segment each time.
-_known_ends: dict[str, tuple[tuple[object, ...], RecordingDescriptor, tuple[int, int | None]]] = {}
+_known_ends: dict[str, tuple[tuple[object, ...], RecordingDescriptor, tuple[int, int | None, int | None]]] = {}
 _POSITION_DIGITS = len(str(POSITION_MAX))
 _KNOWN_ENDS_MAX = 256
 
@@ -99,6 +99,8 @@ class Log:
     """Up to where its recording log shows that it was recorded, where that is more than there is of it."""
     torn_position: int | None = None
     """Where a last frame ends that is not counted as recorded: perhaps not all of it was written."""
+    damaged_position: int | None = None
+    """Where damage begins behind which nothing can be read, so that nobody knows where the log ends."""
 
     def loss(self, archive_dir: Directory) -> RecordingError | None:
         """Return the error for the end of the log that is missing; ``None`` when the recording log names none."""
@@ -286,7 +288,7 @@ class Member:
         counters = live.recorded_positions(archive_dir)
         descriptor = self._log_descriptor(self._recordings(shipped, mode), entries)
         segments = segment_positions(archive_dir, descriptor)
-        recorded, torn = recorded_end(archive_dir, descriptor, counters, segments)
+        recorded, torn, damaged = recorded_end(archive_dir, descriptor, counters, segments)
         start = descriptor.start_position
         known = min(recorded, max(start, committed_position(entries), NULL_POSITION if counter is None else counter))
         terms = [
@@ -311,6 +313,7 @@ class Member:
             is_running,
             lost_position=shown if is_lost else None,
             torn_position=None if is_running else torn,  # That of a running one is being written.
+            damaged_position=damaged,
         )
 
     def recorded_position(self, descriptor: RecordingDescriptor) -> int:
@@ -401,11 +404,11 @@ def recorded_position(
 
 def recorded_end(
     archive_dir: Directory, descriptor: RecordingDescriptor, counters: Mapping[int, int], segments: Sequence[int]
-) -> tuple[int, int | None]:
+) -> tuple[int, int | None, int | None]:
     """Return where a recording ends: by the catalog, by a running archive's counter, or by its last frame.
 
-    The second is where a frame ends that begins there and is left out, because in its last page is nothing; ``None``
-    without one.
+    The second is where a frame ends that begins there and is left out, because in its last page is nothing; the third
+    where damage begins behind which there is no frame, so that it ends somewhere before the first; ``None`` without.
 
     A counter (of those by recording id) is believed when the recording has that much room: its files begin at
     ``segments``, and the archive makes the next one before it counts on.
@@ -424,13 +427,13 @@ def recorded_end(
                     "ArchiveTool verify",
                     file=path_in(archive_dir, CATALOG_NAME),
                 )
-            return stop, None
+            return stop, None, None
         if not segments:
-            return start, None
+            return start, None, None
         end = segments[-1] + descriptor.segment_file_length
         counter = counters.get(descriptor.recording_id)
         if counter is not None and start <= counter <= end:
-            return counter, None
+            return counter, None, None
         name = segment_file_name(descriptor.recording_id, segments[-1])
         path = path_in(archive_dir, name)
         before = _file_state(archive_dir, name)
@@ -438,7 +441,9 @@ def recorded_end(
         if known is not None and known[:2] == (before, descriptor):
             return known[2]
         position = reader.find_end(max(segments[-1], start), end)
-        found = position, None if reader.torn_position < 0 else reader.torn_position
+        failed = reader.failure_error().log_position if reader.last_failure else None
+        damaged = failed if failed is not None and failed < position and reader.torn_position < 0 else None
+        found = position, None if reader.torn_position < 0 else reader.torn_position, damaged
         if before is not None and before == _file_state(archive_dir, name) and position < end:
             if len(_known_ends) >= _KNOWN_ENDS_MAX:
                 _known_ends.clear()

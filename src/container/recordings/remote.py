@@ -604,15 +604,23 @@ def place_of(path: str, storage: StorageOptions | None) -> StoredDirectory | Non
     return found
 
 
+def is_pattern(path: str) -> bool:
+    """Whether a path or URL stands for all directories that match it, which may be one or many."""
+    if is_url(path) and local_path(path) is None:
+        return not path.startswith(("http://", "https://")) and glob.has_magic(path)
+    local = local_path(path) or path
+    return glob.has_magic(local) and not os.path.exists(local)  # noqa: PTH110 - no error
+
+
 def expand(path: str, storage: StorageOptions | None) -> list[str]:
     """Return the directories that a path or URL stands for: itself, or those that match it as a pattern, sorted.
 
     Raises:
         RecordingUnavailableError: none matches, or the file system cannot be read.
     """
+    if not is_pattern(path):
+        return [path]
     if is_url(path) and local_path(path) is None:
-        if path.startswith(("http://", "https://")) or not glob.has_magic(path):
-            return [path]
         file_system, root = _file_system(path, storage)
         prefix = path[: -len(root)] if path.endswith(root) else ""
         with _unavailable("the pattern cannot be looked up", path):
@@ -628,8 +636,6 @@ def expand(path: str, storage: StorageOptions | None) -> list[str]:
         ]
     else:
         local = local_path(path) or path
-        if not glob.has_magic(local) or os.path.exists(local):  # noqa: PTH110 - no error
-            return [path]
         found = [one for one in glob.glob(local) if Path(one).is_dir()]  # noqa: PTH207 - a Path knows no pattern
     if not found:
         raise RecordingUnavailableError("no directory matches this pattern", file=path)

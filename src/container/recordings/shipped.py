@@ -24,6 +24,7 @@ from collections.abc import Iterable
 import msgspec
 
 from container.errors import RecordingError
+from container.files.catalog import POSITION_MAX
 from container.files.names import CATALOG_NAME, RECORDING_LOG_NAME
 
 MANIFEST_DIRECTORY, ARCHIVE_DIRECTORY, TAIL_DIRECTORY, METADATA_DIRECTORY = "shipped", "archive", "tail", "metadata"
@@ -32,6 +33,9 @@ METADATA_NAMES = (CATALOG_NAME, RECORDING_LOG_NAME)
 MANIFEST_LENGTH_MAX = 1024**3
 
 _VERSION = 1
+_DIRECTORIES = (ARCHIVE_DIRECTORY, TAIL_DIRECTORY, METADATA_DIRECTORY)
+_SEGMENT_LENGTH_MAX = 1024**3
+_TIME_UNITS = (None, "MILLIS", "MICROS", "NANOS")
 _NAME = re.compile(rf"{MANIFEST_DIRECTORY}/([0-9]{{20}})\.json")
 
 
@@ -162,17 +166,46 @@ def parse_manifest(content: bytes, path: str) -> ShippedManifest:
 
 def fault_of(manifest: ShippedManifest) -> str | None:
     """Return what a manifest contradicts itself in; None when its pieces make up what it says."""
+    if (fault := _fault_of_values(manifest)) is not None:
+        return fault
     end: int | None = None
+    length, first = manifest.segment_length, manifest.log[0].position if manifest.log else 0
     for piece in manifest.log:
         if piece.recording_id != manifest.recording_id or piece.length <= 0:
             return f"{piece.path} is no piece of the log"
         if end is not None and piece.position != end:
             return f"the log has a gap or an overlap before {piece.path}, at log position {end}"
         end = piece.end
+        if (piece.position - first) // length != (end - 1 - first) // length:
+            return f"{piece.path} lies in several segments of {length} bytes"
     if manifest.log and manifest.log[0].position > manifest.start_position:
         return f"the log begins at {manifest.log[0].position}, and is said to begin at {manifest.start_position}"
     if (manifest.start_position if end is None else end) != manifest.end_position:
         return f"the log ends at {end}, and is said to end at {manifest.end_position}"
+    return None
+
+
+def _fault_of_values(manifest: ShippedManifest) -> str | None:
+    """What names or numbers no shipper writes: a path may not lead out of the place, where it is read and removed."""
+    objects: list[ShippedObject | Retired] = [*manifest.metadata, *manifest.log, *manifest.snapshots, *manifest.retired]
+    for one in objects:
+        directory, *names = one.path.split("/")
+        if directory not in _DIRECTORIES or not names or not {"", ".", ".."}.isdisjoint(names):
+            return f"{one.path!r} is no path of an object in it"
+    if not re.fullmatch(rf"{manifest.recording_id}@-?[0-9]+", manifest.recording, re.ASCII):
+        return f"recording {manifest.recording_id} is said to be {manifest.recording!r}"
+    if manifest.time_unit not in _TIME_UNITS:
+        return f"{manifest.time_unit!r} is no unit of time"
+    length = manifest.segment_length
+    if not 0 < length <= _SEGMENT_LENGTH_MAX or length & (length - 1):
+        return f"a segment cannot have {length} bytes"
+    numbers = [manifest.recording_id, manifest.start_position, manifest.end_position]
+    for piece in (*manifest.log, *manifest.snapshots):
+        numbers += [piece.recording_id, piece.position, piece.length, piece.end]
+    if not all(0 <= number <= POSITION_MAX for number in numbers):
+        return f"it has a position, a length or a recording id that is not between 0 and {POSITION_MAX}"
+    if len({(piece.recording_id, piece.position) for piece in manifest.snapshots}) != len(manifest.snapshots):
+        return "a part of a snapshot is there twice"
     return None
 
 

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.recordings import LOG_VIEWS, Filters, Member, Partition, plan, read_partition
+from container.recordings.commit import names_newest_term
 from container.recordings.identity import LogIdentity, LogTerm, log_identity, term_before
 from container.recordings.member import STRICT, Log
 from container.spark.offsets import MemberOffset
@@ -30,6 +31,7 @@ class MemberLog:
         self.log = log
         self.identity: LogIdentity = log_identity(member.archive, log.descriptor)
         self._terms: dict[int, LogTerm | None] = {}
+        self._names_newest: bool | None = None
 
     @property
     def start_position(self) -> int:
@@ -47,13 +49,21 @@ class MemberLog:
         return self.log.log_range.committed_position
 
     def term_before(self, position: int) -> LogTerm | None:
-        """The leadership term of what ends at a position; None where the recording log has none."""
-        base = max(
-            (e.term_base_log_position for e in self.log.terms if e.term_base_log_position < position), default=-1
-        )
+        """The leadership term of what ends at a position; None where the recording log has none, or lost its end."""
+        bases = [entry.term_base_log_position for entry in self.log.terms]
+        base = max((one for one in bases if one < position), default=-1)
+        if base == max(bases, default=None) and not self._is_named:
+            return None
         if base not in self._terms:
             self._terms[base] = term_before(self.member.archive, self.log.descriptor, self.log.terms, position)
         return self._terms[base]
+
+    @property
+    def _is_named(self) -> bool:
+        """Whether the recording log has the log's newest term; that of a running member or a shipped one does."""
+        if self._names_newest is None:
+            self._names_newest = self.log.has_counter or names_newest_term(self.member, self.log)
+        return self._names_newest
 
     def has_to(self, position: int, term: LogTerm | None) -> bool:
         """Whether it is recorded to a position, and is up to there the log that has this term there."""

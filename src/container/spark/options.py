@@ -15,7 +15,7 @@ from container.errors import ConfigurationError
 from container.recordings import LOG_VIEWS, VIEWS
 from container.recordings.commit import parse_committed
 from container.recordings.member import MODES
-from container.recordings.remote import StorageOptions, parse_storage_options
+from container.recordings.remote import StorageOptions, is_pattern, parse_storage_options
 
 DEFAULT_BATCH_ROWS = 65_536
 MAX_BATCH_ROWS = 1_048_576
@@ -86,8 +86,9 @@ class SourceOptions(msgspec.Struct, frozen=True):
 
     @property
     def is_one_log(self) -> bool:
-        """Whether several members are named for one log, which is read from whichever has it."""
-        return self.member == ANY and len(self.paths) > 1
+        """Whether several members are named for one log, which is read from whichever has it: a pattern may match
+        more of them at any time."""
+        return self.member == ANY and (len(self.paths) > 1 or any(map(is_pattern, self.paths)))
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:

@@ -382,13 +382,14 @@ class ClusterReader(DataSourceReader):
         """One for each term and segment of each member that is read, as far as the filters let rows through."""
         if self._filters is None:
             return []
-        members = open_source_members(self._options)
+        opened = _chosen(self._options, named(_opened(self._options), {}))
+        members = [member for member in opened if not member.is_missing]
         logs: list[MemberLog] = []
         is_one_log = self._options.is_one_log
         if is_one_log:
             members, logs = self._one_log(members)
         known = {log.member.path for log in logs}
-        absent = [path for path in self._options.paths if path not in known] if is_one_log else []
+        absent = [member.path for member in opened if member.path not in known] if is_one_log else []
         keys = [member_key(member) for member in members]
         starts = _places(self._options.starting, keys, is_one_log=is_one_log)
         ends = _places(self._options.ending, keys, is_one_log=is_one_log)
