@@ -178,6 +178,7 @@ def _add_ingest(words: Any) -> None:
 
 def _ingest(spark: SparkSession, options: argparse.Namespace) -> None:
     from container.pipeline.ingest import IngestStopped, ingest
+    from container.spark.options import ANY
 
     progress = _IngestProgress()
     with _stop_signals() as stop:
@@ -200,7 +201,8 @@ def _ingest(spark: SparkSession, options: argparse.Namespace) -> None:
         )
     for key, member in sorted(manifest.members.items()):
         covered = ", ".join(f"{one.begin_position} to {one.end_position}" for one in member.covered) or "nothing"
-        print(f"member {key}: log positions {covered}; {len(member.gaps)} gaps")
+        name = "the cluster's log" if key == ANY else f"the log of member {key}"
+        print(f"{name}: positions {covered}; {len(member.gaps)} gaps")
     print(f"{manifest.row_count} rows in {manifest.file_count} files of {options.table}")
 
 
