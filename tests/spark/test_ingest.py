@@ -19,7 +19,7 @@ from container.pipeline.ingest import ingest, read_table
 from container.pipeline.manifest import Gap, Manifest, MemberPositions, PositionRange, TableColumn, read_manifest
 from container.pipeline.parquet_table import locked, merged_columns
 from container.spark import FORMAT
-from container.spark.options import SourceOptions
+from container.spark.options import Bound, SourceOptions
 from container.testing.process import Process
 from tests.recordings_world import SEGMENT_LENGTH
 from tests.spark.conftest import LIMIT_S
@@ -253,6 +253,62 @@ def test_a_table_without_its_checkpoint_or_in_use_is_not_written(
         ingest(spark, options, table, cluster="main")
     assert read_manifest(table) == manifest
     assert read_table(spark, table).count() == manifest.row_count
+
+
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+def test_a_checkpoint_and_a_manifest_of_different_times_are_refused_and_no_row_is_lost_or_there_twice(
+    spark: SparkSession, tmp_path: Path, table_format: str
+) -> None:
+    history, table, backup = History(tmp_path / "member"), tmp_path / "table", tmp_path / "backup"
+    history.begin_term()
+
+    def run() -> Manifest:
+        history.message(1, TRANSFER.pack(1, 1))
+        return ingest(spark, options_of(history.finish()), table, table_format=table_format, cluster="main")
+
+    def take(name: str, source: Path) -> None:
+        shutil.rmtree(table / name, ignore_errors=True)
+        copy = shutil.copytree if (source / name).is_dir() else shutil.copy
+        copy(source / name, table / name)
+
+    run()
+    shutil.copytree(table, backup)
+    run()
+    newest = Path(shutil.copytree(table, tmp_path / "newest"))
+    take("_checkpoint", backup)
+    with pytest.raises(ConfigurationError, match=r"_checkpoint does not have batch 1 as _manifest\.json has it"):
+        run()
+    take("_checkpoint", newest)
+    take("_manifest.json", backup)
+    older = "has batches up to 1, and _manifest.json up to 0"
+    later = "is of a batch after 0, the last one that" if table_format == "parquet" else "batches of its ingest up to 1"
+    with pytest.raises(ConfigurationError, match=older if table_format == "parquet" else later):
+        run()
+    take("_checkpoint", backup)
+    with pytest.raises(ConfigurationError, match=later):
+        run()
+    take("_checkpoint", newest)
+    take("_manifest.json", newest)
+    (last,) = (table / "_checkpoint" / "offsets").glob("1")
+    text = last.read_text()
+    last.write_text(text.replace('"position": ', '"position": 1').replace('"position":', '"position": '))
+    with pytest.raises(ConfigurationError, match="does not have batch 1 as"):
+        run()
+    last.write_text(text[:-9])
+    with pytest.raises(ContainerError, match=r"offsets/1 is damaged: bring the checkpoint back"):
+        run()
+    last.write_text(text)
+    assert run().row_count == len(history.finish().messages)
+
+
+def test_an_ingest_begins_at_the_beginning_and_its_cluster_keeps_its_name(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    starting = Bound("startingPosition", position=SEGMENT_LENGTH)
+    with pytest.raises(ConfigurationError, match="startingPosition: an ingest has the log from its beginning"):
+        ingest(spark, options_of(member, starting=starting), tmp_path / "table", cluster="main")
+    ingest(spark, options_of(member, view="timers"), tmp_path / "table", cluster="007")
+    assert {row.cluster for row in read_table(spark, tmp_path / "table").select("cluster").collect()} == {"007"}
 
 
 def test_dates_are_utc_whatever_the_time_zone_of_the_session(

@@ -26,6 +26,25 @@ class Side(enum.Enum):
     SELL = "sell"
 
 
+class Change(msgspec.Struct):
+    """A message that has what changed only."""
+
+    number: int | msgspec.UnsetType = msgspec.UNSET
+    text: str | msgspec.UnsetType | None = msgspec.UNSET
+    key: uuid.UUID | msgspec.UnsetType = msgspec.UNSET
+    legs: list[Leg] | msgspec.UnsetType = msgspec.UNSET
+    first: Leg | msgspec.UnsetType = msgspec.UNSET
+
+
+class Timed(msgspec.Struct):
+    at: datetime.datetime
+    number: int = 0
+
+
+class Itself(msgspec.Struct):
+    inner: Itself | None = None
+
+
 class Leg(msgspec.Struct):
     symbol: str
     ratio: int
@@ -190,6 +209,27 @@ def test_a_value_that_does_not_fit_its_column_is_an_error_of_its_row_alone() -> 
 def test_a_decoder_that_gives_no_columns_is_refused(name: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         PayloadDecoder(f"{HERE}:{name}", VIEW)
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_a_field_that_a_payload_leaves_unset_is_null(count: int) -> None:
+    rows = decode("Change", *[b"{}", b'{"number":1,"first":{"symbol":"a","ratio":2}}'] * count)
+    nothing = dict.fromkeys(("number", "text", "key", "legs", "first", "decode_error"))
+    assert rows == [nothing, nothing | {"number": 1, "first": {"symbol": "a", "ratio": 2}}] * count
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_a_time_outside_of_what_spark_has_is_an_error_of_its_row_alone(count: int) -> None:
+    texts = [b'{"at":"9999-12-31T23:59:59-12:00"}', b'{"at":"0001-01-01T00:00:00+12:00"}']
+    rows = decode("Timed", *[*texts, b'{"at":"2026-01-01T00:00:00+02:00","number":1}'] * count)
+    bad = {"at": None, "number": None, "decode_error": "OverflowError: date value out of range"}
+    time = datetime.datetime(2025, 12, 31, 22, tzinfo=datetime.UTC)
+    assert rows == [bad, bad, {"at": time, "number": 1, "decode_error": None}] * count
+
+
+def test_a_type_that_contains_itself_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="Itself'?: a type contains itself: it cannot be a column"):
+        PayloadDecoder(f"{HERE}:Itself", VIEW)
 
 
 def test_a_decoder_needs_a_module_that_can_be_imported() -> None:

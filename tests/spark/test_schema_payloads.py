@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from container.errors import ConfigurationError
 from container.spark.decoders import Decoder, make_decoder
+from container.spark.protobuf_payloads import ProtobufPayloads
 from tests.spark.written_members import History
 
 VIEW = ("log_position", "payload")
@@ -182,6 +183,7 @@ def test_a_generated_class_names_its_descriptor() -> None:
         ("FILE#shop.Tree", "the message shop.Tree contains itself, in field shop.Tree.left"),
         ("FILE#shop.Nothing", "the message shop.Nothing has no fields that could be columns"),
         ("FILE.no#shop.Order", "the descriptors cannot be read"),
+        ("FILE\0#shop.Order", "the descriptors cannot be read"),
         ("FILE", "name a file of protoc --descriptor_set_out and a message"),
         ("BAD#shop.Order", "cannot be used as descriptors"),
         ("ALONE#shop.Order", "--include_imports"),
@@ -319,6 +321,16 @@ def test_a_mutated_avro_payload_has_an_error_or_the_values_that_its_bytes_say(tm
             assert again == one or rows(decoder, again) == [row | {"decode_error": None}]
 
 
+def test_messages_within_messages_beyond_what_python_can_follow_are_refused() -> None:
+    files = descriptor_pb2.FileDescriptorSet()
+    file = files.file.add(name="deep.proto", package="deep", syntax="proto3")
+    for number in range(2_000):
+        add_field(file.message_type.add(name=f"M{number}"), "m", 11, OPTIONAL, f".deep.M{number + 1}")
+    add_field(file.message_type.add(name="M2000"), "x", 3)
+    with pytest.raises(ConfigurationError, match="maximum recursion depth"):
+        ProtobufPayloads("protobuf:x#deep.M0", files.SerializeToString(), "deep.M0", VIEW)
+
+
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
@@ -327,7 +339,9 @@ def test_a_mutated_avro_payload_has_an_error_or_the_values_that_its_bytes_say(tm
         (record(("a", "null")), "a null alone cannot be a column"),
         (record(("a", {"type": "array", "items": "null"})), "a null alone cannot be a column"),
         (record(), "the record shop.Order has no fields"),
-        (record(("a", {"type": "fixed", "name": "F", "size": 0})), "the type shop.F has no bytes"),
+        (record(("a", {"type": "fixed", "name": "F", "size": 0})), "the type shop.F has a size of 0"),
+        (record(("a", {"type": "fixed", "name": "F", "size": -1})), "the type shop.F has a size of -1"),
+        (record(("a", {"type": "fixed", "name": "F", "size": "3"})), "the type shop.F has a size of '3'"),
         (record(("a", "missing")), "is no Avro schema"),
         (record(("a", {"type": "bytes", "logicalType": "decimal", "precision": 39})), "decimal(39, 0) cannot be"),
         ("int", "is not the schema of a record"),

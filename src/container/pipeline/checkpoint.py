@@ -18,8 +18,18 @@ def query_id(checkpoint: Path) -> str | None:
     path = checkpoint / "metadata"
     if not path.exists():
         return None
-    found: str = json.loads(read_regular(path, _LENGTH_MAX))["id"]
+    try:
+        found: str = json.loads(read_regular(path, _LENGTH_MAX))["id"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ContainerError(f"{path} is damaged: bring the checkpoint back, or give another directory") from error
     return found
+
+
+def last_finished(checkpoint: Path) -> int:
+    """The last batch that the query has noted as done; -1 when it has none."""
+    path = checkpoint / "commits"
+    names = [one.name for one in path.iterdir()] if path.exists() else []
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
 def end_of_batch(checkpoint: Path, batch_id: int) -> dict[str, Any]:
@@ -34,5 +44,8 @@ def end_of_batch(checkpoint: Path, batch_id: int) -> dict[str, Any]:
         raise ContainerError(f"{path} does not begin with {_VERSION_LINE}: it was written by another version of Spark")
     if len(lines) != 3:
         raise ContainerError(f"{path} has {len(lines)} lines, 3 were expected: it is not of a query with one source")
-    offset: dict[str, Any] = json.loads(lines[2])
+    try:
+        offset: dict[str, Any] = json.loads(lines[2])
+    except ValueError as error:
+        raise ContainerError(f"{path} is damaged: bring the checkpoint back, or give another directory") from error
     return offset

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from container.errors import ConfigurationError, ContainerError
-from container.pipeline.manifest import Batch, Manifest, partition_values
+from container.pipeline.manifest import MANIFEST_NAME, Batch, Manifest, partition_values
 from container.pipeline.parquet_table import TableWriter
 
 _STATISTICS = ("log_position", "timestamp")
@@ -52,14 +52,22 @@ class DeltaWriter(TableWriter):
 
     def __init__(self, table: Path, manifest: Manifest) -> None:
         require_deltalake()
-        if manifest.batch_id >= 0:
-            has = DeltaTable(str(table)).transaction_version(manifest.query_id or "") if _is_delta(table) else None
-            if has is None or has < manifest.batch_id:
-                raise ConfigurationError(
-                    f"table={table} has batches of its ingest up to {has}, and its manifest up to {manifest.batch_id}: "
-                    "it was made anew or set back; give another directory"
-                )
+        has = DeltaTable(str(table)).transaction_version(manifest.query_id or "") if _is_delta(table) else None
+        if manifest.batch_id >= 0 and (has is None or has < manifest.batch_id):
+            raise ConfigurationError(
+                f"table={table} has batches of its ingest up to {has}, and its manifest up to {manifest.batch_id}: "
+                "it was made anew or set back; give another directory"
+            )
+        last = manifest.batch_id if manifest.moving is None else manifest.moving.batch_id
+        if has is not None and has > last:
+            raise ConfigurationError(
+                f"table={table} has batches of its ingest up to {has}, and {MANIFEST_NAME} up to {last}: it is older "
+                "than the table; bring them back as they were at one time, or give another directory"
+            )
         super().__init__(table, manifest)
+
+    def refuse_later_batches(self) -> None:
+        """Need no list of files: the table itself says which batches it has."""
 
     def prepare(self, rows: DataFrame) -> None:
         """Make the table, or add columns that are new.

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructField, StructType
 
 from container.errors import ConfigurationError, ContainerError
 from container.pipeline.checkpoint import end_of_batch, query_id
-from container.pipeline.manifest import Batch, Gap, Manifest
-from container.pipeline.parquet_table import CHECKPOINT_NAME, GAP_LIMIT
+from container.pipeline.manifest import MANIFEST_NAME, Batch, Gap, Manifest
+from container.pipeline.parquet_table import CHECKPOINT_NAME, GAP_LIMIT, refuse_another_time
 from container.spark.offsets import end_positions, member_keys
 from container.spark.options import ANY
 
@@ -68,7 +68,15 @@ class IcebergWriter:
                 f"table={self._name} has no snapshot {base} any more, so nobody knows whether batch "
                 f"{manifest.moving.batch_id} is in it: give another directory and another table"
             )
+        of_query = [one.summary[_BATCH_ID] for one in snapshots if one.summary.get(_QUERY_ID) == manifest.query_id]
+        last = manifest.batch_id if manifest.moving is None else manifest.moving.batch_id
+        if manifest.query_id is not None and (has := max(map(int, of_query), default=-1)) > last:
+            raise ConfigurationError(
+                f"table={self._name} has batches of its ingest up to {has}, and {state_dir / MANIFEST_NAME} up to "
+                f"{last}: it is older than the table; give another directory and another table"
+            )
         self.finish()
+        refuse_another_time(state_dir, self.manifest)
 
     def finish(self) -> None:
         """Note a batch that is in the table and not in the manifest; wait for one that is being stored."""

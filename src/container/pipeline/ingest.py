@@ -108,6 +108,11 @@ def ingest(
         )
     if options.columns:
         raise ConfigurationError("columns: an ingest has all columns of the view; choose some when you read the table")
+    if options.starting is not None:
+        raise ConfigurationError(
+            f"{options.starting.name}: an ingest has the log from its beginning, as its manifest says; choose rows "
+            "when you read the table"
+        )
     members = open_source_members(options)
     for text in all_end_texts(members, options.mode):
         _log.warning("%s", text)
@@ -205,7 +210,8 @@ def read_table(spark: SparkSession, table: Path) -> DataFrame:
         raise ContainerError(f"{table} is empty: no batch of its ingest is finished yet")
     if manifest.table_format != PARQUET:
         raise ContainerError(f"{table} is of {manifest.table_format}: read it with that format's reader")
-    return spark.read.parquet(str(table)).withColumn("cluster", f.col("cluster").cast("string"))
+    # Spark takes 007 in a directory's name for a number.
+    return spark.read.parquet(str(table)).withColumn("cluster", f.lit(manifest.cluster))
 
 
 def _cluster_name(members: Sequence[Member]) -> str:

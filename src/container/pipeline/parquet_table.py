@@ -9,6 +9,7 @@ table once. No path in the table is absolute.
 from __future__ import annotations
 
 import fcntl
+import re
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
@@ -24,8 +25,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from container.errors import ConfigurationError
-from container.pipeline.checkpoint import end_of_batch, query_id
-from container.pipeline.manifest import Batch, Gap, Manifest, TableColumn
+from container.pipeline.checkpoint import end_of_batch, last_finished, query_id
+from container.pipeline.manifest import MANIFEST_NAME, Batch, Gap, Manifest, TableColumn
 from container.spark.offsets import end_positions, member_keys
 from container.spark.options import ANY
 
@@ -37,6 +38,7 @@ GAP_LIMIT = 1_000
 
 _STAGING_NAME = "_staging"
 _LOCK_NAME = "_lock"
+_FILE = re.compile(r"batch-([0-9]+)-[0-9]+\.parquet")
 
 
 @contextmanager
@@ -54,6 +56,39 @@ def locked(table: Path) -> Iterator[None]:
         yield
 
 
+def refuse_another_time(state_dir: Path, manifest: Manifest) -> None:
+    """Refuse a checkpoint from before or after the manifest, as of a backup: Spark would begin the next batch at
+    another place than the one up to which the table has the log, so that rows were lost or there twice.
+
+    Args:
+        state_dir: the directory of both.
+        manifest: what is in the table.
+
+    Raises:
+        ConfigurationError: the checkpoint is older or newer.
+    """
+    checkpoint, batch_id = state_dir / CHECKPOINT_NAME, manifest.batch_id
+    finished = last_finished(checkpoint)
+    if finished > batch_id:
+        raise ConfigurationError(
+            f"{checkpoint} has batches up to {finished}, and {MANIFEST_NAME} up to {batch_id}: they are of different "
+            "times; bring both back with the table as they were at one time, or give another directory"
+        )
+    if batch_id < 0:
+        return
+    is_there = (checkpoint / "offsets" / str(batch_id)).exists()
+    ends = end_positions(end_of_batch(checkpoint, batch_id)) if is_there else {}
+    known = manifest.members if ends.keys() <= manifest.members.keys() else {}
+    if len(ends) == len(manifest.members) == 1:
+        known = dict(zip(ends, manifest.members.values(), strict=True))  # the one log has got another name
+    same = [max(end, known[key].start_position) == known[key].end_position for key, end in ends.items() if key in known]
+    if not is_there or not all(same):
+        raise ConfigurationError(
+            f"{checkpoint} does not have batch {batch_id} as {MANIFEST_NAME} has it: they are of different times; "
+            "bring both back with the table as they were at one time, or give another directory"
+        )
+
+
 class TableWriter:
     """Takes the batches of a streaming query into a table, and keeps its manifest.
 
@@ -62,7 +97,8 @@ class TableWriter:
         manifest: of the table, as it was read or made.
 
     Raises:
-        ConfigurationError: the checkpoint of the query whose batches the table has is gone, or is another's.
+        ConfigurationError: the checkpoint of the query whose batches the table has is gone, is another's, or is of
+            another time than the manifest or the table.
     """
 
     def __init__(self, table: Path, manifest: Manifest) -> None:
@@ -75,6 +111,22 @@ class TableWriter:
                 "where to go on: bring it back, or give another directory"
             )
         self.finish()
+        refuse_another_time(table, self.manifest)
+        self.refuse_later_batches()
+
+    def refuse_later_batches(self) -> None:
+        """Refuse a table with batches that its manifest does not have.
+
+        Raises:
+            ConfigurationError: it has some, so that their rows would be there twice.
+        """
+        for file in self.table.rglob("batch-*.parquet"):
+            number = _FILE.fullmatch(file.name)
+            if number is not None and int(number[1]) > self.manifest.batch_id:
+                raise ConfigurationError(
+                    f"{file} is of a batch after {self.manifest.batch_id}, the last one that {MANIFEST_NAME} has: it "
+                    "is older than the table; bring them back as they were at one time, or give another directory"
+                )
 
     def finish(self) -> None:
         """Bring a batch that was decided into the table; wait for one that is being stored."""

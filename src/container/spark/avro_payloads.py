@@ -136,8 +136,8 @@ def _same(value: Any) -> Any:
 def _simple(kind: str, schema: dict[str, Any]) -> _Type:
     skip: _Skip = _SKIPS.get(kind, _skip_bytes)
     if kind == "fixed":
-        if not schema["size"]:
-            raise TypeError(f"the type {schema['name']} has no bytes: it cannot be a column")
+        if not isinstance(schema["size"], int) or schema["size"] <= 0:
+            raise TypeError(f"the type {schema['name']} has a size of {schema['size']!r}: it cannot be a column")
         skip = _skip_fixed(schema["size"])
     logical = schema.get("logicalType")
     if logical == "decimal" and kind in ("bytes", "fixed"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
 import inspect
 import re
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import UNSET
 from msgspec import inspect as types_of
 
 from container.common.object_path import load_object
@@ -44,7 +46,6 @@ _SIMPLE: dict[type[types_of.Type], pa.DataType] = {
     types_of.StrType: pa.string(),
     types_of.BytesType: pa.binary(),
     types_of.ByteArrayType: pa.binary(),
-    types_of.DateTimeType: pa.timestamp("us", tz="UTC"),
     types_of.DateType: pa.date32(),
     types_of.TimeDeltaType: pa.duration("us"),
     types_of.DecimalType: pa.decimal128(38, 18),
@@ -53,6 +54,7 @@ _SEQUENCES = (types_of.ListType, types_of.SetType, types_of.FrozenSetType, types
 _RECORDS = (types_of.StructType, types_of.DataclassType, types_of.NamedTupleType, types_of.TypedDictType)
 
 
+_UTC = pa.timestamp("us", tz="UTC")
 _MICROSECONDS_MIN, _MICROSECONDS_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
@@ -82,20 +84,23 @@ class _Record(NamedTuple):
     cls: type
     names: tuple[str, ...]
     conversions: tuple[_Conversion, ...]
+    may_be_unset: frozenset[str]
+    """The fields that msgspec leaves UNSET where a payload lacks them, which is null."""
 
     def cells(self, value: Any) -> list[Any]:
         """The values of the fields, as Arrow takes them; a TypedDict may lack some."""
         found = [value.get(name) for name in self.names] if isinstance(value, dict) else self._attributes(value)
         return [
-            cell if conversion.convert is None or cell is None else conversion.convert(cell)
+            None if cell is None or cell is UNSET else cell if conversion.convert is None else conversion.convert(cell)
             for cell, conversion in zip(found, self.conversions, strict=True)
         ]
 
     def arrays(self, values: list[Any]) -> list[pa.Array]:
         """An array for each field, of values that are no TypedDict; AttributeError if one is None."""
+        columns = [list(map(attrgetter(name), values)) for name in self.names]
         return [
-            conversion.array(list(map(attrgetter(name), values)))
-            for name, conversion in zip(self.names, self.conversions, strict=True)
+            conversion.array(_without_unset(cells) if name in self.may_be_unset else cells)
+            for name, conversion, cells in zip(self.names, self.conversions, columns, strict=True)
         ]
 
     def _attributes(self, value: Any) -> list[Any]:
@@ -341,7 +346,7 @@ def _is_struct(found: type) -> bool:
 def _either_format(kind: Any) -> Callable[[bytes], Any]:
     try:
         from_json, from_msgpack = msgspec.json.Decoder(kind).decode, msgspec.msgpack.Decoder(kind).decode
-    except TypeError as error:
+    except (NotImplementedError, TypeError) as error:
         raise ConfigurationError(f"{_SETTING}: {error}") from error
 
     def decode(payload: bytes) -> Any:
@@ -357,6 +362,8 @@ def _records(path: str, result: Any) -> list[_Record]:
         records = [_record(part) for part in parts]
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"{_SETTING}={path!r}: {error}") from error
+    except RecursionError:
+        raise ConfigurationError(f"{_SETTING}={path!r}: a type contains itself: it cannot be a column") from None
     if not records:
         raise ConfigurationError(f"{_SETTING}={path!r}: gives no columns, because it returns None")
     return records
@@ -376,7 +383,12 @@ def _record(info: types_of.Type) -> _Record:
             conversions.append(_conversion(field.type))
         except TypeError as error:
             raise TypeError(f"field {field.name!r} of {info.cls.__name__} {error}") from None
-    return _Record(info.cls, names, tuple(conversions))
+    unset = frozenset(field.name for field in info.fields if field.default is UNSET)
+    return _Record(info.cls, names, tuple(conversions), unset)
+
+
+def _without_unset(cells: list[Any]) -> list[Any]:
+    return [None if cell is UNSET else cell for cell in cells]
 
 
 def _conversion(info: types_of.Type) -> _Conversion:
@@ -387,6 +399,8 @@ def _conversion(info: types_of.Type) -> _Conversion:
     (part,) = parts
     if type(part) in _SIMPLE:
         return _Conversion(_SIMPLE[type(part)], None)
+    if isinstance(part, types_of.DateTimeType):
+        return _Conversion(_UTC, _in_utc, _times)
     if isinstance(part, types_of.RawType | types_of.MemoryViewType):
         return _Conversion(pa.binary(), bytes)
     if isinstance(part, types_of.UUIDType):
@@ -421,8 +435,8 @@ def _type_of_values(values: Sequence[Any]) -> pa.DataType:
 def _each(conversion: _Conversion) -> Callable[[Any], Any]:
     convert = conversion.convert
     if convert is None:
-        return lambda value: value
-    return lambda value: None if value is None else convert(value)
+        return lambda value: None if value is UNSET else value
+    return lambda value: None if value is None or value is UNSET else convert(value)
 
 
 def _enum(cls: type[enum.Enum]) -> _Conversion:
@@ -438,6 +452,20 @@ def _enum(cls: type[enum.Enum]) -> _Conversion:
             return pa.array([None if cell is None else cell._value_ for cell in cells], arrow)
 
     return _Conversion(arrow, lambda member: member.value, build)
+
+
+def _in_utc(value: Any) -> Any:
+    """The time in UTC; OverflowError where that is outside of the years 1 to 9999."""
+    return value if getattr(value, "tzinfo", None) is None else value.astimezone(datetime.UTC)
+
+
+def _times(cells: list[Any]) -> pa.Array:
+    array = pa.array(cells, _UTC)
+    bounds = pc.min_max(array.cast(pa.int64()))
+    for bound in ("min", "max"):
+        if (value := bounds[bound].as_py()) is not None:
+            utc_microseconds(value)
+    return array
 
 
 def _nested(record: _Record) -> _Conversion:
@@ -458,7 +486,7 @@ def _structs(record: _Record, cells: list[Any]) -> pa.Array:
     if not any(missing):
         return pa.StructArray.from_arrays(record.arrays(cells), fields=fields)
     children = [
-        conversion.array([None if cell is None else getattr(cell, name) for cell in cells])
+        conversion.array(_without_unset([None if cell is None else getattr(cell, name) for cell in cells]))
         for name, conversion in zip(record.names, record.conversions, strict=True)
     ]
     return pa.StructArray.from_arrays(children, fields=fields, mask=pa.array(missing))

@@ -74,10 +74,10 @@ class ProtobufPayloads(RowDecoder):
         """
         self._arguments = text, descriptors, message, view_columns
         found = _find(text, descriptors, message)
-        self._class = message_factory.GetMessageClass(found)
         try:
+            self._class = message_factory.GetMessageClass(found)
             self._columns = _columns(found, (found.full_name,))
-        except TypeError as error:
+        except (RecursionError, TypeError) as error:
             raise ConfigurationError(f"decoder={text!r}: {error}") from None
         if not self._columns:
             raise ConfigurationError(f"decoder={text!r}: the message {message} has no fields that could be columns")
@@ -106,7 +106,7 @@ def make_protobuf_decoder(text: str, view_columns: Sequence[str]) -> ProtobufPay
     if mark and path and message:
         try:
             return ProtobufPayloads(text, Path(path).read_bytes(), message, view_columns)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a path with NUL
             raise ConfigurationError(f"decoder={text!r}: the descriptors cannot be read: {error}") from error
     if mark or ":" not in place:
         raise ConfigurationError(
