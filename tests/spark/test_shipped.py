@@ -133,7 +133,8 @@ def test_a_live_node_is_shipped_while_it_works_whatever_happens_to_the_shipper(
             own = [position for position in positions(directory) if position <= manifest.end_position]
             assert positions(url, storage_options=storage) == own
     assert shipped == sorted(shipped)
-    done = run(*words)
+    # The last message may have come after the last pass; nothing of a member that has ended says that it is committed.
+    done = run(*words, "--committed", "recorded")
     assert done.returncode == 0, done.stderr
     for view in ("messages", "snapshots", "sessions"):
         expected = [row for batch in read(directory, view) for row in batch.to_pylist()]
