@@ -186,6 +186,24 @@ def test_an_iceberg_ingest_that_is_killed_behind_its_commit_has_each_row_once(tm
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(MINOR != "4.1", reason="Iceberg has a jar for Spark 4.1 only")
+def test_an_iceberg_table_that_is_newer_than_its_state_is_refused(tmp_path: Path) -> None:
+    history, state = History(tmp_path / "member"), tmp_path / "state"
+    history.begin_term()
+    backup = tmp_path / "backup"
+    for number in range(2):
+        history.message(1, TRANSFER.pack(number, number))
+        run_ingest(history.finish(), tmp_path, "iceberg", ["iceberg"])
+        if not number:
+            shutil.copytree(state, backup)
+    shutil.rmtree(state)
+    shutil.copytree(backup, state)
+    history.message(1, TRANSFER.pack(2, 2))
+    with pytest.raises(AssertionError, match="has batches of its ingest up to 1, and .*_manifest.json up to 0"):
+        run_ingest(history.finish(), tmp_path, "iceberg", ["iceberg"])
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1200)  # twelve starts of Spark
 @pytest.mark.skipif(MINOR != "4.1", reason="Iceberg has a jar for Spark 4.1 only")
 def test_the_same_log_is_in_delta_and_in_iceberg_after_kills(tmp_path: Path) -> None:

@@ -346,7 +346,7 @@ def _is_struct(found: type) -> bool:
 def _either_format(kind: Any) -> Callable[[bytes], Any]:
     try:
         from_json, from_msgpack = msgspec.json.Decoder(kind).decode, msgspec.msgpack.Decoder(kind).decode
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError) as error:  # the first for numbers beyond 64 bits
         raise ConfigurationError(f"{_SETTING}: {error}") from error
 
     def decode(payload: bytes) -> Any:
