@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from container.__main__ import main
 from container.errors import ConfigurationError, ContainerError, RecordingError
 from container.pipeline import ship_place
 from container.pipeline.ship import Pass, Shipper, ShipStopped, check_place
@@ -124,6 +125,29 @@ def test_nothing_is_shipped_that_an_election_may_remove(tmp_path: Path) -> None:
     assert [row["log_position"] for row in rows_of(tmp_path / "place", "messages")] == [
         message["log_position"] for message in member.messages[:2]
     ]
+
+
+def test_what_is_not_shipped_of_a_member_that_does_not_run_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the place has more than the files show by now, as the member ran when it was shipped."""
+    history = History(tmp_path / "member")
+    history.begin_term(0)
+    history.message(1, b"shipped while the member ran")
+    shipped = history.finish(is_closed=False).end_position
+    words = ["pipeline", "ship", str(history.member.base_dir), "--to", str(tmp_path / "place")]
+    assert main([*words, "--committed", str(shipped)]) == 0
+    assert "warning" not in capsys.readouterr().err
+    history.message(1, b"nothing shows that it is committed")
+    end = history.finish(is_closed=False).end_position
+    assert main(words) == 0
+    found = capsys.readouterr()
+    assert f"its last {end - shipped} bytes of log, from {shipped} on, are not shipped" in found.err
+    assert f"has the log up to {shipped}" in found.out
+    assert main([*words, "--committed", "recorded"]) == 0
+    found = capsys.readouterr()
+    assert "warning" not in found.err
+    assert f"log shipped to {end} of {end};" in found.err
 
 
 def killed_at(number: int, run: Callable[[], object], patched: Iterable[tuple[Any, str]]) -> bool:

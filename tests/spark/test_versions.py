@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -124,6 +126,18 @@ def test_the_source_is_found_without_a_call(spark: SparkSession, member: Written
     assert load(fresh, member, view="timers").count() == len(member.of_template(20))
     register(fresh)
     assert load(fresh, member, view="timers").count() == len(member.of_template(20))
+
+
+def test_a_session_starts_without_a_warning_of_the_source() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from container.spark import open_session; open_session().stop()"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    assert "aeron.cluster" not in done.stderr
 
 
 def test_a_table_has_its_options_and_a_query_adds_to_them(

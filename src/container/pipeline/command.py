@@ -153,7 +153,7 @@ def _add_ingest(words: Any) -> None:
     parser = _add_word(
         words, "ingest", "read committed messages into a table, exactly once, even across restarts", _ingest
     )
-    _add_table(parser, "parquet", "delta", "iceberg")
+    _add_table(parser, "parquet", "delta", "iceberg", default="parquet")
     parser.add_argument("--state-dir", type=path, metavar="DIR", help="directory of an iceberg ingest's checkpoint")
     parser.add_argument(
         "--partition-by",
@@ -206,7 +206,7 @@ def _ingest(spark: SparkSession, options: argparse.Namespace) -> None:
     print(f"{manifest.row_count} rows in {manifest.file_count} files of {options.table}")
 
 
-def _add_table(parser: argparse.ArgumentParser, *formats: str) -> None:
+def _add_table(parser: argparse.ArgumentParser, *formats: str, default: str | None = None) -> None:
     parser.add_argument(
         "--table",
         required=True,
@@ -214,7 +214,10 @@ def _add_table(parser: argparse.ArgumentParser, *formats: str) -> None:
         metavar="TABLE",
         help="directory of the table; of iceberg its name with its catalog, such as local.logs.messages",
     )
-    parser.add_argument("--format", choices=formats, default=formats[0], help=f"of the table (default: {formats[0]})")
+    if default is None:
+        parser.add_argument("--format", required=True, choices=formats, help="of the table")
+    else:
+        parser.add_argument("--format", choices=formats, default=default, help=f"of the table (default: {default})")
     parser.add_argument(
         "--warehouse", type=path, metavar="DIR", help="directory of the iceberg catalog named local, without a service"
     )
@@ -477,11 +480,21 @@ def _ship(options: argparse.Namespace) -> None:
             file=sys.stderr,
         )
 
+    warned = 0
     with _stop_signals() as stop:
         shipper = Shipper(member, place, stop=stop, on_publish=show)
         with contextlib.suppress(ShipStopped):
             while True:
                 done = shipper.run()
+                if done.unknown_length not in (0, warned):
+                    print(
+                        f"warning: {options.paths[0]} does not run, and its last {done.unknown_length} bytes of log, "
+                        f"from {done.committed_position} on, are not shipped: nothing in its files shows that they "
+                        "are committed, and an election may remove them. Start the member, or give --committed "
+                        "recorded if its cluster has no other member",
+                        file=sys.stderr,
+                    )
+                warned = done.unknown_length
                 if options.every is None:
                     print(f"{options.to} has the log up to {done.end_position}, manifest {done.number}")
                     return

@@ -83,7 +83,9 @@ class Pass:
     """Of the manifest that is the newest one now."""
     end_position: int
     committed_position: int
-    """Of the member, when the pass began its last part."""
+    """Of the member, when the pass began its last part; of what is in the place, where the member knows less."""
+    unknown_length: int = 0
+    """Bytes of log behind it that are not shipped: of a member that does not run, and not known to be committed."""
     copied_length: int = 0
     """Bytes that were written."""
     copied_count: int = 0
@@ -187,8 +189,13 @@ class Shipper:
                 taken_over_count=done.taken_over_count + (not is_new),
             )
         number, manifest = self._advance(number, manifest, source, pieces, files, lengths)
+        committed = max(source.committed_position, manifest.end_position)
         done = replace(
-            done, number=number, end_position=manifest.end_position, committed_position=source.committed_position
+            done,
+            number=number,
+            end_position=manifest.end_position,
+            committed_position=committed,
+            unknown_length=max(0, source.committed_position + source.unknown_length - committed),
         )
         if pieces:
             self._on_publish(done)
@@ -226,6 +233,7 @@ class Shipper:
             identity=log_identity(archive_dir, descriptor),
             segment_positions=segment_positions(archive_dir, descriptor, by_recording[descriptor.recording_id]),
             committed_position=_committed(log),
+            unknown_length=_unknown_length(log),
             terms=[
                 ShippedTerm(
                     leadership_term_id=entry.leadership_term_id, term_base_log_position=entry.term_base_log_position
@@ -475,6 +483,13 @@ def _committed(log: Log) -> int:
     """How far a log may be shipped: by the counter of a member that runs, or as the member was opened with."""
     position = log.log_range.committed_position
     return min(position, log.known_position) if log.has_counter else position
+
+
+def _unknown_length(log: Log) -> int:
+    """How much of a log is not shipped because its member does not run."""
+    if log.committed_by != KNOWN or log.is_running:
+        return 0
+    return log.log_range.recorded_position - log.known_position
 
 
 def _file_state(directory: str | None, name: str) -> tuple[int, int, int] | None:

@@ -49,6 +49,8 @@ class SourceFacts:
     segment_positions: Sequence[int]
     """Where the log's segment files begin that are there."""
     committed_position: int
+    unknown_length: int
+    """How much is recorded behind it, of which nothing shows that it is committed."""
     terms: Sequence[ShippedTerm]
     snapshots: Sequence[SnapshotFiles]
     """Of valid entries of the recording log."""

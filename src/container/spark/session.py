@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from container.common.java import JavaError, find_java
 from container.errors import ConfigurationError
-from container.spark.source import KEEPS_FILTERS_APART, ClusterDataSource
+from container.spark.source import FORMAT, KEEPS_FILTERS_APART, ClusterDataSource
 
 DEFAULT_MASTER = "local[*]"
 
@@ -32,6 +33,8 @@ def register(spark: SparkSession) -> None:
     """
     if KEEPS_FILTERS_APART:
         spark.conf.set(_PUSHDOWN, "true")
+    if _is_found(spark):
+        return  # Spark would warn that the source replaced itself.
     try:
         spark.dataSource.register(ClusterDataSource)
     except AnalysisException as error:
@@ -71,6 +74,13 @@ def open_session(
     spark: SparkSession = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def _is_found(spark: SparkSession) -> bool:
+    """Whether a session in this process has found the source without a call; False where Spark does not say."""
+    with contextlib.suppress(Exception):  # it is not in PySpark's interface, so each Spark may have it elsewhere
+        return bool(spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(FORMAT))
+    return False
 
 
 def is_connected(spark: SparkSession) -> bool:
