@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,10 @@ BLOCK = 64 * 1024
 
 def copy_of(member: WrittenMember, path: Path) -> WrittenMember:
     return replace(member, base_dir=Path(shutil.copytree(member.base_dir, path)))
+
+
+def payload_text(payload: bytes) -> str:
+    return f"'{len(payload)} bytes, SHA-256 {hashlib.sha256(payload).hexdigest()[:16]}'"
 
 
 def overwrite(member: WrittenMember, position: int, content: bytes, *, recording_id: int = 0) -> Path:
@@ -149,7 +154,8 @@ def test_each_difference_and_each_impossible_event_is_found(spark: SparkSession,
         f"warn: timer 78 of the snapshot at {at[11]} expired at {times[12]}, before its deadline {times[10] + 1000}",
     ]
     assert texts(report, "snapshots") == [
-        f"fail: the snapshot of service 0 at {at[11]} differs between members in 1 items, first in item 2",
+        f"fail: the snapshot of service 0 at {at[11]} differs between members in 1 items, first in item 2: "
+        f"payload is {payload_text(b'state')} on member 0, 1 and {payload_text(b'State')} on member 2",
         f"warn: member 2 has no snapshot of service 0 at {at[13]}, others have",
     ]
 
@@ -167,11 +173,25 @@ def test_timers_of_a_snapshot_may_come_in_any_order(spark: SparkSession, tmp_pat
         for index, member in enumerate(open_source_members(options))
     ]
     contents = snapshot_contents(spark, options)
-    found = check_snapshots(contents, snapshots_of(contents), opened)
+    found = check_snapshots(spark, options, contents, snapshots_of(contents), opened)
     assert [one.text for one in found.findings] == [
         f"the snapshot of the consensus module at {members[0].messages[-1]['log_position']} differs between members "
-        "in 1 items, first in item 1"
+        "in 1 items, first in item 1: deadline is 60 on member 0, 1 and 61 on member 2"
     ]
+
+
+def test_a_snapshot_has_the_time_that_its_member_gave_it(spark: SparkSession, tmp_path: Path) -> None:
+    history = History(tmp_path / "first")
+    history.begin_term()
+    history.take_snapshot([], [(5, 70)], b"state")
+    first = history.finish()
+    second = copy_of(first, tmp_path / "second")
+    entries = read_recording_log(second.base_dir / "cluster")
+    write_recording_log(
+        second.base_dir / "cluster",
+        [replace(entry, timestamp=entry.timestamp + entry.is_snapshot) for entry in entries],
+    )
+    assert texts(audit(spark, options_of(first, second)), "snapshots") == []
 
 
 @pytest.mark.slow

@@ -125,7 +125,7 @@ def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BL
             check_bytes(members, compare_bytes(spark, members, block_length), failures),
             check_positions(spark, options, members),
             check_terms(terms),
-            check_snapshots(contents, snapshots, members),
+            check_snapshots(spark, options, contents, snapshots, members),
             check_sessions(spark, history, reference.log_range.start_position, events, items, positions),
             timers,
         ]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from container.common.values import shown
 from container.pipeline.event_checks import ITEM_COLUMNS
 from container.pipeline.findings import FINDING_LIMIT, Check, Finding, check
 from container.pipeline.log_bytes import AuditedMember
@@ -19,7 +20,9 @@ from container.pipeline.rows import fold_view, read_view
 from container.spark.options import SourceOptions
 
 # Of a snapshot's contents what must be the same on all members: all but where and when this member wrote it.
-_OWN_SNAPSHOT_COLUMNS = ("member_id", "recording_id", "entry_index", "timestamp", "error")
+_OWN_SNAPSHOT_COLUMNS = ("member_id", "recording_id", "entry_index", "timestamp", "event_time", "error")
+_UNCOMPARED_COLUMNS = {*_OWN_SNAPSHOT_COLUMNS, "is_valid", "is_complete", "item_index"}
+_ITEM_KEY = ["log_position", "service_id", "is_timer", "place"]
 
 _FAULT_TYPE = pa.struct([("begin_position", pa.int64()), ("end_position", pa.int64()), ("error", pa.string())])
 _RUN_SCHEMA = pa.schema(
@@ -218,17 +221,22 @@ def snapshot_contents(spark: SparkSession, options: SourceOptions) -> DataFrame:
 
     It is read each time that it is used: cache it, and every snapshot is read once.
     """
-    rows = read_view(spark, options, "snapshots")
-    is_timer = f.coalesce(f.col("item") == "TIMER", f.lit(False))
+    rows = _keyed_items(spark, options)
     return rows.select(
         *SnapshotRow._fields,
         *ITEM_COLUMNS,
-        is_timer.alias("is_timer"),
-        f.when(is_timer, f.col("correlation_id")).otherwise(f.col("item_index")).alias("place"),
+        *_ITEM_KEY[2:],
         "item_index",
         "error",
         _digest(rows).alias("digest"),
     )
+
+
+def _keyed_items(spark: SparkSession, options: SourceOptions) -> DataFrame:
+    """The view, with what says which items of several members are to be equal."""
+    is_timer = f.coalesce(f.col("item") == "TIMER", f.lit(False))
+    place = f.when(is_timer, f.col("correlation_id")).otherwise(f.col("item_index"))
+    return read_view(spark, options, "snapshots").withColumns({"is_timer": is_timer, "place": place})
 
 
 def snapshots_of(contents: DataFrame) -> list[SnapshotRow]:
@@ -237,7 +245,13 @@ def snapshots_of(contents: DataFrame) -> list[SnapshotRow]:
     return sorted(SnapshotRow(*row) for row in entries)
 
 
-def check_snapshots(contents: DataFrame, entries: Sequence[SnapshotRow], members: Sequence[AuditedMember]) -> Check:
+def check_snapshots(
+    spark: SparkSession,
+    options: SourceOptions,
+    contents: DataFrame,
+    entries: Sequence[SnapshotRow],
+    members: Sequence[AuditedMember],
+) -> Check:
     """Whether snapshots of the same log position hold the same on all members that have them, item by item.
 
     Timers are compared by their ids: upstream writes them in the order of a hash map (WheelTimerService.java), which
@@ -257,7 +271,7 @@ def check_snapshots(contents: DataFrame, entries: Sequence[SnapshotRow], members
     findings += _missing(entries, members)
     items = contents.where("(item is null or item != 'ENTRY') and is_valid is not false")
     items = items.withColumn("member_key", f.coalesce("member_id", f.lit(-1)))
-    by_item = items.groupBy("log_position", "service_id", "is_timer", "place").agg(
+    by_item = items.groupBy(*_ITEM_KEY).agg(
         f.countDistinct("digest").alias("kinds"),
         f.count("digest").alias("copies"),
         f.min("item_index").alias("item_index"),
@@ -266,14 +280,19 @@ def check_snapshots(contents: DataFrame, entries: Sequence[SnapshotRow], members
     holders = items.groupBy("log_position", "service_id").agg(f.countDistinct("member_key").alias("holders"))
     unequal = by_item.join(holders, ["log_position", "service_id"]).where("kinds > 1 or copies != holders")
     first = unequal.groupBy("log_position", "service_id").agg(
-        f.min("item_index").alias("item_index"), f.count("*").alias("count")
+        f.min(f.struct("item_index", "is_timer", "place")).alias("first"), f.count("*").alias("count")
     )
-    for row in first.orderBy("log_position", "service_id").limit(FINDING_LIMIT).collect():
+    differing = first.orderBy("log_position", "service_id").limit(FINDING_LIMIT).collect()
+    details = _details(
+        spark, options, [(row.log_position, row.service_id, row.first.is_timer, row.first.place) for row in differing]
+    )
+    for row in differing:
+        detail = details.get((row.log_position, row.service_id))
         findings.append(
             Finding(
                 state="fail",
                 text=f"the snapshot of {_service(row.service_id)} at {row.log_position} differs between members in "
-                f"{row['count']} items, first in item {row.item_index}",
+                f"{row['count']} items, first in item {row.first.item_index}{'' if detail is None else f': {detail}'}",
                 log_position=row.log_position,
             )
         )
@@ -293,13 +312,49 @@ def check_snapshots(contents: DataFrame, entries: Sequence[SnapshotRow], members
 
 def _digest(rows: DataFrame) -> Column:
     """A digest of all that an item must have in common on all members."""
-    compared = sorted(set(rows.columns) - set(_OWN_SNAPSHOT_COLUMNS) - {"is_valid", "is_complete", "item_index"})
+    compared = sorted(set(rows.columns) - _UNCOMPARED_COLUMNS - {"is_timer", "place"})
     texts = [
         f.coalesce(f.hex(name) if kind == "binary" else f.col(name).cast("string"), f.lit("null"))
         for name, kind in rows.dtypes
         if name in compared
     ]
     return f.sha2(f.concat_ws("|", *texts), 256)
+
+
+def _details(
+    spark: SparkSession, options: SourceOptions, items: Sequence[tuple[int, int, bool, int]]
+) -> dict[tuple[int, int], str]:
+    """The first field in which members have other values in an item, for each snapshot; the snapshots are read anew."""
+    if not items:
+        return {}
+    rows = _keyed_items(spark, options).where("item != 'ENTRY' and is_valid is not false")
+    wanted = spark.createDataFrame(items, "log_position long, service_id int, is_timer boolean, place long")
+    compared = [name for name in rows.columns if name not in {*_UNCOMPARED_COLUMNS, *_ITEM_KEY}]
+    texts = [
+        f.concat(f.length(name), f.lit(" bytes, SHA-256 "), f.substring(f.sha2(f.col(name), 256), 1, 16)).alias(name)
+        if kind == "binary"
+        else f.col(name)
+        for name, kind in rows.dtypes
+        if name in compared
+    ]
+    held: dict[tuple[int, int], list[Any]] = defaultdict(list)
+    for row in (
+        rows.join(f.broadcast(wanted), _ITEM_KEY).select("log_position", "service_id", "member_id", *texts).collect()
+    ):
+        held[row.log_position, row.service_id].append(row)
+    return {key: _difference(found, compared) for key, found in held.items()}
+
+
+def _difference(rows: Sequence[Any], names: Sequence[str]) -> str:
+    for name in names:
+        holders: dict[str, list[str]] = defaultdict(list)
+        for row in rows:
+            holders[shown(row[name])].append(str(row.member_id))
+        if len(holders) > 1:
+            return f"{name} is " + " and ".join(
+                f"{value} on member {', '.join(sorted(found))}" for value, found in sorted(holders.items())
+            )
+    return "only member " + ", ".join(sorted(str(row.member_id) for row in rows)) + " has it"
 
 
 def _service(service_id: int) -> str:
