@@ -180,12 +180,16 @@ def test_timers_of_a_snapshot_may_come_in_any_order(spark: SparkSession, tmp_pat
     ]
 
 
-def test_a_snapshot_has_the_time_that_its_member_gave_it(spark: SparkSession, tmp_path: Path) -> None:
-    history = History(tmp_path / "first")
-    history.begin_term()
-    history.take_snapshot([], [(5, 70)], b"state")
-    first = history.finish()
-    second = copy_of(first, tmp_path / "second")
+def test_a_snapshot_has_what_its_member_gave_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Its time, and the length of the ring of pending messages, in which Java's consensus module counts the padding."""
+    members = []
+    for name, length in (("first", 144), ("second", 160)):
+        history = History(tmp_path / name)
+        history.begin_term()
+        ids = {"next_service_session_id": 2 - 2**63, "log_service_session_id": 1 - 2**63}
+        history.take_snapshot([], [(5, 70)], b"state", **ids, pending_message_capacity=length)
+        members.append(history.finish())
+    first, second = members
     entries = read_recording_log(second.base_dir / "cluster")
     write_recording_log(
         second.base_dir / "cluster",

@@ -109,9 +109,20 @@ class History:
         self._append(20, "TimerEvent", correlation_id=correlation_id)
 
     def take_snapshot(
-        self, sessions: Sequence[int] = (), timers: Sequence[tuple[int, int]] = (), data: bytes = b""
+        self,
+        sessions: Sequence[int] = (),
+        timers: Sequence[tuple[int, int]] = (),
+        data: bytes = b"",
+        **pending: int,
     ) -> None:
-        """A request in the log, and the snapshots of the consensus module and of service 0 that follow it."""
+        """A request in the log, and the snapshots of the consensus module and of service 0 that follow it.
+
+        Args:
+            sessions: ids of those that are open.
+            timers: id and deadline of each.
+            data: the service's own.
+            pending: fields of the tracker of service 0's pending messages, which is left out without them.
+        """
         length = 8 + 32 + 32
         self._append(
             23, "ClusterActionRequest", log_position=self.position + (length + 31) // 32 * 32, action=2, flags=0
@@ -133,6 +144,9 @@ class History:
             for session_id in sessions
         ]
         module += [encode("cluster", "Timer", correlation_id=number, deadline=deadline) for number, deadline in timers]
+        if pending:
+            module.insert(0, encode("cluster", "ConsensusModule", next_session_id=1, **pending))
+            module.append(encode("cluster", "PendingMessageTracker", service_id=0, **pending))
         for service_id, type_id, items in ((-1, 1, module), (0, 2, [])):
             begin, end = (marker(mark, type_id=type_id, position=self.position, **common) for mark in (0, 2))
             rest = [data] if service_id == 0 else []

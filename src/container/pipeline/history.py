@@ -19,8 +19,17 @@ from container.pipeline.log_bytes import AuditedMember
 from container.pipeline.rows import fold_view, read_view
 from container.spark.options import SourceOptions
 
-# Of a snapshot's contents what must be the same on all members: all but where and when this member wrote it.
-_OWN_SNAPSHOT_COLUMNS = ("member_id", "recording_id", "entry_index", "timestamp", "event_time", "error")
+# What a member has of its own in a snapshot: where and when it wrote it, and the length of its ring of pending
+# messages, in which Java's consensus module counts the padding (ExpandableRingBuffer.java).
+_OWN_SNAPSHOT_COLUMNS = (
+    "member_id",
+    "recording_id",
+    "entry_index",
+    "timestamp",
+    "event_time",
+    "pending_message_capacity",
+    "error",
+)
 _UNCOMPARED_COLUMNS = {*_OWN_SNAPSHOT_COLUMNS, "is_valid", "is_complete", "item_index"}
 _ITEM_KEY = ["log_position", "service_id", "is_timer", "place"]
 
