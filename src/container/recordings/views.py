@@ -229,7 +229,7 @@ SNAPSHOTS = View(
         Column("next_session_id", "int64", "Of the consensus module: the next client session."),
         Column("next_service_session_id", "int64", "The next message of a service to its cluster."),
         Column("log_service_session_id", "int64", "The last message of a service in the log."),
-        Column("pending_message_capacity", "int32", "Bytes of pending messages; Java counts padding, so members differ."),
+        Column("pending_message_capacity", "int32", "Bytes of pending messages; of Java with padding: members differ."),
         Column("pending_service_id", "int32", "The service whose pending messages a tracker counts."),
         Column("appended_log_position", "int64", "Where a pending message is in the log, not yet committed."),
         _TIME_UNIT,
