@@ -397,6 +397,7 @@ def test_a_column_neither_changes_its_type_nor_where_it_comes_from(tmp_path: Pat
         (TableColumn("price", "string", True), "column 'price' has type bigint and would have string now"),
         (TableColumn("flags", "int", True), "column 'flags' came from the view and would come from the decoder now"),
         (TableColumn("price", "bigint", False), "column 'price' came from the decoder and would come from the view"),
+        (TableColumn("Price", "bigint", True), "column 'Price' was 'price', and Spark does not distinguish upper from"),
     ):
         with pytest.raises(ConfigurationError, match=text):
             merged_columns(tmp_path, known, [changed])
