@@ -13,15 +13,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from container.errors import ConfigurationError, ContainerError
-from container.pipeline.ingest import ingest, read_table
+from container.pipeline.ingest import IngestStopped, ingest, read_table
 from container.pipeline.manifest import Gap, Manifest, MemberPositions, PositionRange, TableColumn, read_manifest
 from container.pipeline.parquet_table import locked, merged_columns
 from container.spark import FORMAT
 from container.spark.options import Bound, SourceOptions
 from container.testing.process import Process
-from tests.recordings_world import SEGMENT_LENGTH
+from tests.recordings_world import SEGMENT_LENGTH, World, session_message
 from tests.spark.conftest import LIMIT_S
 from tests.spark.written_members import BEGIN_MS, TRANSFER, History, WrittenMember
 
@@ -340,6 +341,25 @@ def test_dates_are_utc_whatever_the_time_zone_of_the_session(
             assert {row.date and str(row.date): row.timestamp for row in found} == expected
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+def test_dates_are_right_when_an_ingest_began_before_the_first_term(spark: SparkSession, tmp_path: Path) -> None:
+    world = World(tmp_path / "member")
+    world.close(stop=False)
+    second = 1_000_000_000
+
+    def on_progress(manifest: Manifest, _: StreamingQuery) -> None:
+        if manifest.row_count == 2:
+            raise IngestStopped
+        if not world.bases:
+            now = BEGIN_MS // 1000 * second
+            world.begin_term(timestamp=now, time_unit=2)
+            world.log.append(session_message(1, b"x", timestamp=now + 86_400 * second))
+            world.close(stop=False)
+
+    options = SourceOptions((str(tmp_path / "member"),))
+    manifest = ingest(spark, options, tmp_path / "table", cluster="main", interval_s=0.1, on_progress=on_progress)
+    assert [partition.date for partition in manifest.partitions] == ["2023-11-14", "2023-11-15"]
 
 
 @pytest.mark.slow
