@@ -15,6 +15,7 @@ from container.errors import ConfigurationError
 from container.sbe.decoder import SbeDecoder
 from container.sbe.schema import read_schema
 from tests.sbe_reference import Reference, Wrong
+from tests.test_sbe_schema import message, schema
 
 SCHEMAS = Path(__file__).parent / "schemas"
 ORDERS = str(SCHEMAS / "orders.xml")
@@ -160,6 +161,34 @@ def test_a_value_without_a_name_is_its_character_or_its_number() -> None:
     rows, errors = decoded(SbeDecoder(read_schema(ORDERS), "NewOrder"), [payload, other])
     assert errors == {}
     assert [row["side"] for row in rows] == ["Q", "1"]
+
+
+NULL_NAMES = ("Side", "Own", "Real", "Single", "Blank", "Fixed")
+NULL_TYPES = """
+<type name="Code" primitiveType="uint8" presence="optional" nullValue="0"/>
+<enum name="Side" encodingType="Code"><validValue name="BUY">1</validValue></enum>
+<enum name="Own" encodingType="Code" nullValue="9"><validValue name="ONE">1</validValue></enum>
+<type name="Real" primitiveType="double" presence="optional" nullValue="-1"/>
+<type name="Single" primitiveType="float" presence="optional" nullValue="0.1"/>
+<type name="Blank" primitiveType="char" presence="optional" nullValue=" "/>
+<type name="Fixed" primitiveType="uint8" presence="constant" valueRef="Side.BUY"/>
+"""
+
+
+def test_null_values_are_those_of_the_schema(tmp_path: Path) -> None:
+    fields = [f'<field name="{name.lower()}" id="1" type="{name}"/>' for name in NULL_NAMES]
+    path = tmp_path / "nulls.xml"
+    path.write_text(schema(message("".join(fields)), NULL_TYPES))
+    layout = struct.Struct("<BBdfc")
+    values = [(0, 9, -1.0, 0.1, b" "), (255, 0, 1.0, 0.5, b"x"), (1, 1, math.nan, math.nan, b"\0")]
+    payloads = [HEADER.pack(layout.size, 1, 1, 0) + layout.pack(*one) for one in values]
+    rows, errors = decoded(SbeDecoder(read_schema(str(path)), "M"), list(payloads))
+    assert errors == {}
+    assert [tuple(comparable(row).values()) for row in rows] == [
+        (None, None, None, None, None, 1),
+        ("255", "0", 1.0, 0.5, "x", 1),
+        ("BUY", "ONE", "NaN", "NaN", "", 1),
+    ]
 
 
 NOT_UTF_8 = (

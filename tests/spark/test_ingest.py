@@ -13,15 +13,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from container.errors import ConfigurationError, ContainerError
-from container.pipeline.ingest import ingest, read_table
+from container.pipeline.ingest import IngestStopped, ingest, read_table
 from container.pipeline.manifest import Gap, Manifest, MemberPositions, PositionRange, TableColumn, read_manifest
 from container.pipeline.parquet_table import locked, merged_columns
 from container.spark import FORMAT
 from container.spark.options import Bound, SourceOptions
 from container.testing.process import Process
-from tests.recordings_world import SEGMENT_LENGTH
+from tests.recordings_world import SEGMENT_LENGTH, World, session_message
 from tests.spark.conftest import LIMIT_S
 from tests.spark.written_members import BEGIN_MS, TRANSFER, History, WrittenMember
 
@@ -342,6 +343,25 @@ def test_dates_are_utc_whatever_the_time_zone_of_the_session(
         spark.conf.set("spark.sql.session.timeZone", zone)
 
 
+def test_dates_are_right_when_an_ingest_began_before_the_first_term(spark: SparkSession, tmp_path: Path) -> None:
+    world = World(tmp_path / "member")
+    world.close(stop=False)
+    second = 1_000_000_000
+
+    def on_progress(manifest: Manifest, _: StreamingQuery) -> None:
+        if manifest.row_count == 2:
+            raise IngestStopped
+        if not world.bases:
+            now = BEGIN_MS // 1000 * second
+            world.begin_term(timestamp=now, time_unit=2)
+            world.log.append(session_message(1, b"x", timestamp=now + 86_400 * second))
+            world.close(stop=False)
+
+    options = SourceOptions((str(tmp_path / "member"),))
+    manifest = ingest(spark, options, tmp_path / "table", cluster="main", interval_s=0.1, on_progress=on_progress)
+    assert [partition.date for partition in manifest.partitions] == ["2023-11-14", "2023-11-15"]
+
+
 @pytest.mark.slow
 def test_columns_of_payloads_keep_their_meaning_when_the_decoder_changes(spark: SparkSession, tmp_path: Path) -> None:
     history = History(tmp_path / "member")
@@ -397,6 +417,7 @@ def test_a_column_neither_changes_its_type_nor_where_it_comes_from(tmp_path: Pat
         (TableColumn("price", "string", True), "column 'price' has type bigint and would have string now"),
         (TableColumn("flags", "int", True), "column 'flags' came from the view and would come from the decoder now"),
         (TableColumn("price", "bigint", False), "column 'price' came from the decoder and would come from the view"),
+        (TableColumn("Price", "bigint", True), "column 'Price' was 'price', and Spark does not distinguish upper from"),
     ):
         with pytest.raises(ConfigurationError, match=text):
             merged_columns(tmp_path, known, [changed])

@@ -12,7 +12,7 @@ from container.recordings import Member
 from container.recordings.arrow import TICKS_PER_SECOND
 from container.recordings.cluster_time import DEFAULT_TIME_UNIT, known_time_unit
 
-_DAY_S = 86_400
+_DAY_S, _MICROS_PER_SECOND = 86_400, 1_000_000
 # Days from 1970 to the first of the year 1, and to the first of the year 10000.
 _FIRST_DAY, _END_DAY = -719_162, 2_932_897
 
@@ -33,16 +33,14 @@ def as_time(timestamp: Column, unit: TimeUnit) -> Column:
     return f.when(_has_date(timestamp, unit), time)
 
 
-def as_date(timestamp: Column, unit: TimeUnit) -> Column:
-    """The date of a timestamp of the cluster in UTC, whatever the session's time zone; null as for :func:`as_time`."""
-    days = _floor_divided(timestamp, _DAY_S * ticks_per_second(unit))
-    return f.when(_has_date(timestamp, unit), f.date_from_unix_date(days.cast("int")))
+def as_date(time: Column) -> Column:
+    """The date of a time in UTC, whatever the session's time zone."""
+    return f.date_from_unix_date(_floor_divided(f.unix_micros(time), _DAY_S * _MICROS_PER_SECOND).cast("int"))
 
 
-def as_hour(timestamp: Column, unit: TimeUnit) -> Column:
-    """The hour of a timestamp of the cluster in UTC, 0 to 23; null as for :func:`as_time`."""
-    hours = _floor_divided(timestamp, 3600 * ticks_per_second(unit))
-    return f.when(_has_date(timestamp, unit), f.pmod(hours, f.lit(24)).cast("int"))
+def as_hour(time: Column) -> Column:
+    """The hour of a time in UTC, 0 to 23, whatever the session's time zone."""
+    return f.pmod(_floor_divided(f.unix_micros(time), 3600 * _MICROS_PER_SECOND), f.lit(24)).cast("int")
 
 
 def _has_date(timestamp: Column, unit: TimeUnit) -> Column:

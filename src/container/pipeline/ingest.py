@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from container.errors import ConfigurationError, ContainerError
-from container.pipeline.cluster_time import as_date, as_hour, time_unit
+from container.pipeline.cluster_time import as_date, as_hour
 from container.pipeline.manifest import (
     HOUR_COLUMN,
     MANIFEST_NAME,
@@ -126,7 +126,7 @@ def ingest(
     with locked(table):
         manifest = _manifest(options, table, members, cluster, table_format, name, partition_by)
         writer = _writer(spark, table, manifest)
-        _go_on(spark, options, table, writer, members, interval_s, on_progress)
+        _go_on(spark, options, table, writer, interval_s, on_progress)
     return writer.manifest
 
 
@@ -162,11 +162,10 @@ def _go_on(
     options: SourceOptions,
     table: Path,
     writer: Writer,
-    members: Sequence[Member],
     interval_s: float | None,
     on_progress: Callable[[Manifest, StreamingQuery], None],
 ) -> None:
-    rows = _rows(spark, options, writer.manifest, members)
+    rows = _rows(spark, options, writer.manifest)
     columns = _columns(options, rows, writer.manifest.own_columns)
     writer.manifest.columns = merged_columns(table, writer.manifest.columns, columns)
     writer.manifest.write(table)
@@ -286,7 +285,7 @@ def _with_log(options: SourceOptions, members: Sequence[Member]) -> Sequence[Mem
     return found or members
 
 
-def _rows(spark: SparkSession, options: SourceOptions, manifest: Manifest, members: Sequence[Member]) -> DataFrame:
+def _rows(spark: SparkSession, options: SourceOptions, manifest: Manifest) -> DataFrame:
     """The stream with the columns of the table, those by which it is divided last."""
     rows = spark.readStream.format(FORMAT).options(**source_options(options)).load()
     names = {name.lower(): name for name in rows.columns}
@@ -298,12 +297,12 @@ def _rows(spark: SparkSession, options: SourceOptions, manifest: Manifest, membe
                     f"decoder={options.decoder!r}: two columns would be named {renamed!r}; rename a field"
                 )
             rows = rows.withColumnRenamed(names[name], renamed)
-    unit, time = time_unit(members), f.col("timestamp")
+    time = f.col("event_time")  # An ingest may begin before the log says its unit of time.
     own = {
         "cluster": f.lit(manifest.cluster),
-        "date": as_date(time, unit),
+        "date": as_date(time),
         "term": f.col("leadership_term_id"),
-        HOUR_COLUMN: as_hour(time, unit),
+        HOUR_COLUMN: as_hour(time),
     }
     return rows.withColumns({name: own[name] for name in manifest.own_columns})
 

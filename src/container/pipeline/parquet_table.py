@@ -249,14 +249,20 @@ def _positions_behind(
 
 
 def merged_columns(table: Path, known: Sequence[TableColumn], now: Sequence[TableColumn]) -> list[TableColumn]:
-    """The columns of a table that goes on with those of now: none has another type or origin than it had.
+    """The columns of a table that goes on with those of now: none has another type or origin than it had, and no new
+    one differs from it in upper and lower case only, as Spark would take both for one.
 
     Raises:
         ConfigurationError: one has.
     """
-    columns = {column.name: column for column in known}
+    columns = {column.name.lower(): column for column in known}
     for column in now:
-        before = columns.setdefault(column.name, column)
+        before = columns.setdefault(column.name.lower(), column)
+        if before.name != column.name:
+            raise ConfigurationError(
+                f"table={table}: column {column.name!r} was {before.name!r}, and Spark does not distinguish upper from "
+                "lower case; give the field its earlier name or another one, or give another directory"
+            )
         if before.is_payload != column.is_payload:
             was, becomes = ("the decoder", "the view") if before.is_payload else ("the view", "the decoder")
             raise ConfigurationError(

@@ -209,8 +209,12 @@ class SbeDecoder:
             return arrow.repeat(arrow.scalar(member.constant, self._type(member)), count)
         if isinstance(member, Text):
             encoding = _ENCODINGS[member.encoding]
-            arguments = member.offset, member.length, member.since, member.is_optional, encoding
-            return self._binary(self._walk.texts(number, *arguments), count, member)
+            is_empty_null = member.is_optional and not member.null
+            parts = self._walk.texts(number, member.offset, member.length, member.since, is_empty_null, encoding)
+            texts = self._binary(parts, count, member)
+            if not member.null:
+                return texts
+            return self._compute.if_else(self._compute.equal(texts, member.null), None, texts)
         return self._number(member, number, count)
 
     def _type(self, member: Number | Text) -> pa.DataType:
@@ -226,7 +230,7 @@ class SbeDecoder:
         kind = self._type(member)
         length = 1 if member.length is None else member.length
         out_width = 16 if member.primitive == "uint64" else _OUT_WIDTHS[_ARROW[member.primitive]]
-        is_nan_null = member.is_optional and member.primitive in ("float", "double")
+        is_nan_null = member.is_optional and member.null is None and member.primitive in ("float", "double")
         values, bits, null_count = self._walk.numbers(
             number,
             member.offset,

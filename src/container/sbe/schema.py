@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -38,7 +40,8 @@ class Number(msgspec.Struct, frozen=True, kw_only=True):
     length: int | None = None
     """Numbers of an array; None for one number."""
     null: int | None = None
-    """The value that stands for null; None where there is none. NaN of floats is null where ``is_optional``."""
+    """The value that stands for null, as its bits without sign; None where there is none, and for NaN of floats, which
+    is null where ``is_optional``."""
     is_optional: bool = False
     constant: int | float | None = None
     """What it is where it takes no bytes."""
@@ -88,7 +91,9 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
     encoding: str
     """``utf-8`` or ``latin-1``."""
     is_optional: bool = False
-    """Whether a text that begins with zero is null."""
+    """Whether :attr:`null` is null."""
+    null: str = ""
+    """The text of a single character that stands for null; that which is empty, so begins with zero, of all others."""
     constant: str | None = None
     since: int = 0
 
@@ -396,8 +401,15 @@ class _Reader:
             encoding = TEXT_ENCODINGS.get((kind.get("characterEncoding") or "ASCII").strip().upper())
             if encoding is None:
                 raise self._wrong(kind, f"characterEncoding={shown(kind.get('characterEncoding'))}: is not known")
+            null = self._null(kind, primitive) if is_optional and length == 1 else None
             return Text(
-                name=name, offset=offset, length=length, encoding=encoding, is_optional=is_optional, since=since
+                name=name,
+                offset=offset,
+                length=length,
+                encoding=encoding,
+                is_optional=is_optional,
+                null=chr(null) if null else "",
+                since=since,
             )
         return Number(
             name=name,
@@ -411,6 +423,7 @@ class _Reader:
 
     def _constant(self, kind: ElementTree.Element, name: str, primitive: str, offset: int, value: str | None) -> Member:
         text = (kind.text or "").strip()
+        value = value or kind.get("valueRef")
         if value is not None:
             found = self._value_of(kind, value)
             if primitive == "char":
@@ -452,7 +465,8 @@ class _Reader:
             if wanted not in names.values():
                 raise self._wrong(element, f"valueRef={shown(value)}: there is no such value")
             return Text(name=name, offset=offset, length=0, encoding="utf-8", constant=wanted)
-        return Enum(msgspec.structs.replace(number, null=self._null(kind, number.primitive), is_optional=True), names)
+        null = self._null(self._of_null(kind), number.primitive)
+        return Enum(msgspec.structs.replace(number, null=null, is_optional=True), names)
 
     def _encoding(self, kind: ElementTree.Element, name: str, offset: int, since: int) -> Number:
         """The number that an enum or a set is encoded as."""
@@ -462,6 +476,12 @@ class _Reader:
         if encoding not in SIZES or encoding in ("float", "double"):
             raise self._wrong(kind, f"encodingType={shown(encoding)}: must be an integer or char")
         return Number(name=name, offset=offset, primitive=encoding, since=since)
+
+    def _of_null(self, kind: ElementTree.Element) -> ElementTree.Element:
+        """What says the null value of an enum: itself, or else the type that it is encoded as, where it has one."""
+        if kind.get("nullValue") is not None:
+            return kind
+        return self._types.get(self._attribute(kind, "encodingType"), kind)
 
     def _value_of(self, element: ElementTree.Element, reference: str) -> int:
         enum, _, name = reference.rpartition(".")
@@ -477,10 +497,10 @@ class _Reader:
 
     def _null(self, kind: ElementTree.Element, primitive: str) -> int | None:
         """The value of an optional field that stands for null, as its bits without sign; None for NaN."""
-        if primitive in ("float", "double"):
-            return None
-        bits = 8 * SIZES[primitive]
         text = kind.get("nullValue")
+        if primitive in ("float", "double"):
+            return None if text is None else self._float_bits(kind, text, primitive)
+        bits = 8 * SIZES[primitive]
         if text is not None:
             is_char = primitive == "char" and len(text) == 1 and not text.isdigit()
             value = ord(text) if is_char else self._whole(kind, text)
@@ -488,6 +508,14 @@ class _Reader:
         if primitive == "char":
             return 0
         return (1 << bits) - 1 if primitive in _UNSIGNED else 1 << (bits - 1)
+
+    def _float_bits(self, kind: ElementTree.Element, text: str, primitive: str) -> int | None:
+        try:
+            value = float(text)
+            packed = struct.pack("<f" if primitive == "float" else "<d", value)
+        except (ValueError, OverflowError):
+            raise self._wrong(kind, f"nullValue={shown(text)}: is no {primitive}") from None
+        return None if math.isnan(value) else int.from_bytes(packed, "little")
 
     # Attributes
 
