@@ -180,3 +180,14 @@ def test_a_schema_can_be_sent(tmp_path: Path) -> None:
 
     found = read_schema(str(ORDERS))
     assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_composites_of_each_other_that_make_too_many_fields_are_refused(tmp_path: Path) -> None:
+    types = '<composite name="C0"><type name="x" primitiveType="int8"/></composite>'
+    for number in range(1, 15):
+        refs = "".join(f'<ref name="{name}" type="C{number - 1}"/>' for name in "abcd")
+        types += f'<composite name="C{number}">{refs}</composite>'
+    path = tmp_path / "wide.xml"
+    path.write_text(schema(message(FIELD.format("C14")), types))
+    with pytest.raises(ConfigurationError, match="messageSchema: has more than 100000 fields with those in composites"):
+        read_schema(str(path))

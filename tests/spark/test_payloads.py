@@ -6,6 +6,7 @@ import datetime
 import decimal
 import enum
 import struct
+import sys
 import uuid
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypedDict
@@ -230,6 +231,15 @@ def test_a_time_outside_of_what_spark_has_is_an_error_of_its_row_alone(count: in
 def test_a_type_that_contains_itself_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="Itself'?: a type contains itself: it cannot be a column"):
         PayloadDecoder(f"{HERE}:Itself", VIEW)
+
+
+def test_types_of_each_other_that_make_too_many_fields_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind: Any = Leg
+    for number in range(24):
+        kind = msgspec.defstruct(f"Wide{number}", [(name, kind) for name in "abcd"])
+    monkeypatch.setattr(sys.modules[__name__], "Wide", kind, raising=False)
+    with pytest.raises(ConfigurationError, match="has more than 10000 fields with those in its structs"):
+        PayloadDecoder(f"{HERE}:Wide", VIEW)
 
 
 def test_a_decoder_needs_a_module_that_can_be_imported() -> None:

@@ -18,6 +18,8 @@ FILE_BYTES_MAX = 16 * 1024 * 1024
 """A longer file is no schema."""
 DEPTH_MAX = 16
 """Groups in groups, and composites in composites, at most."""
+FIELDS_MAX = 100_000
+"""Fields of all messages at most, with those in composites: a few composites of each other can make millions."""
 TEXT_ENCODINGS = {"UTF-8": "utf-8", "UTF8": "utf-8", "ASCII": "utf-8", "US-ASCII": "utf-8", "ISO-8859-1": "latin-1"}
 """Encodings of texts, by their names in schemas in capitals; data of others are bytes."""
 
@@ -211,6 +213,7 @@ class _Reader:
     def __init__(self, path: str, root: ElementTree.Element) -> None:
         self._path = path
         self._root = root
+        self._field_count = 0
         if _local(root) != "messageSchema":
             raise self._wrong(root, "the root of an SBE schema is messageSchema")
         self._types: dict[str, ElementTree.Element] = {}
@@ -339,6 +342,9 @@ class _Reader:
         presence: str | None = None,
         value: str | None = None,
     ) -> Member:
+        self._field_count += 1
+        if self._field_count > FIELDS_MAX:
+            raise self._wrong(self._root, f"has more than {FIELDS_MAX} fields with those in composites")
         since = max(since, self._number(kind, "sinceVersion", 0))
         shape = _local(kind)
         if shape == "type":

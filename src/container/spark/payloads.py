@@ -9,7 +9,7 @@ import re
 import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -28,6 +28,8 @@ ERROR_COLUMN = "decode_error"
 PAYLOAD_COLUMN = "payload"
 _SETTING = "decoder"
 _CLASH_PREFIX = "payload_"
+FIELDS_MAX = 10_000
+"""Fields that a decoder gives at most, with those in structs: a few types that name each other can make millions."""
 
 # Where msgspec.json would begin and msgspec.msgpack cannot, because a type's fields are an object or an array there.
 _JSON_BEGINNINGS = frozenset(b"{[ \t\r\n")
@@ -107,14 +109,31 @@ class _Record(NamedTuple):
         return [getattr(value, name) for name in self.names]
 
 
+def struct_type(named: Iterable[tuple[str, pa.DataType]]) -> pa.StructType:
+    """Make a struct of fields; raises TypeError where it has more than :data:`FIELDS_MAX`, with those within."""
+    found = pa.struct(list(named))
+    if _field_count(found) > FIELDS_MAX:
+        raise TypeError(f"has more than {FIELDS_MAX} fields with those in its structs: it cannot be a column")
+    return found
+
+
+def _field_count(kind: pa.DataType) -> int:
+    return sum(1 + _field_count(kind.field(index).type) for index in range(kind.num_fields))
+
+
 def column_fields(
     decoder: str, named: Sequence[tuple[str, pa.DataType]], view_columns: Sequence[str]
 ) -> list[pa.Field]:
     """The columns of what a decoder gives, with ``payload_`` before the names that a view has, and its errors.
 
     Raises:
-        ConfigurationError: two have the same name. Spark does not distinguish upper from lower case in names.
+        ConfigurationError: two have the same name (Spark does not distinguish upper from lower case in names), or
+            there are more than :data:`FIELDS_MAX`.
     """
+    try:
+        struct_type(named)
+    except TypeError as error:
+        raise ConfigurationError(f"{_SETTING}={decoder!r}: {error}") from None
     taken = {name.lower() for name in (*view_columns, ERROR_COLUMN)}
     fields = []
     for name, arrow in named:
@@ -423,9 +442,8 @@ def _conversion(info: types_of.Type) -> _Conversion:
 
 
 def _struct(record: _Record) -> pa.DataType:
-    return pa.struct(
-        [(name, conversion.arrow) for name, conversion in zip(record.names, record.conversions, strict=True)]
-    )
+    kinds = [conversion.arrow for conversion in record.conversions]
+    return struct_type(zip(record.names, kinds, strict=True))
 
 
 def _type_of_values(values: Sequence[Any]) -> pa.DataType:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from container.common.object_path import load_object
 from container.errors import ConfigurationError
-from container.spark.payloads import RowDecoder, column_fields, utc_microseconds
+from container.spark.payloads import RowDecoder, column_fields, struct_type, utc_microseconds
 
 try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -105,9 +105,10 @@ def make_protobuf_decoder(text: str, view_columns: Sequence[str]) -> ProtobufPay
     path, mark, message = place.rpartition("#")
     if mark and path and message:
         try:
-            return ProtobufPayloads(text, Path(path).read_bytes(), message, view_columns)
+            descriptors = Path(path).read_bytes()
         except (OSError, ValueError) as error:  # a path with NUL
             raise ConfigurationError(f"decoder={text!r}: the descriptors cannot be read: {error}") from error
+        return ProtobufPayloads(text, descriptors, message, view_columns)
     if mark or ":" not in place:
         raise ConfigurationError(
             f"decoder={text!r}: name a file of protoc --descriptor_set_out and a message, as in "
@@ -197,7 +198,7 @@ def _value(field: FieldDescriptor, within: tuple[str, ...]) -> _Value:
     if not columns:
         return _Value(pa.bool_(), lambda _: True)
     return _Value(
-        pa.struct([(column.name, column.arrow) for column in columns]),
+        struct_type((column.name, column.arrow) for column in columns),
         lambda value: {column.name: column.read(value) for column in columns},
     )
 
