@@ -332,6 +332,16 @@ def test_messages_within_messages_beyond_what_python_can_follow_are_refused() ->
         ProtobufPayloads("protobuf:x#deep.M0", files.SerializeToString(), "deep.M0", VIEW)
 
 
+def test_a_protobuf_field_may_have_the_name_of_a_method() -> None:
+    files = descriptor_pb2.FileDescriptorSet()
+    names = [name for name in dir(descriptor_pb2.FileDescriptorSet) if not name.startswith("_")]
+    message = files.file.add(name="names.proto", package="names", syntax="proto2").message_type.add(name="M")
+    for name in names:
+        add_field(message, name, 3)
+    decoder = ProtobufPayloads("protobuf:x#names.M", files.SerializeToString(), "names.M", VIEW)
+    assert rows(decoder, b"\x08\x05") == [dict.fromkeys(names) | {names[0]: 5, "decode_error": None}]
+
+
 def test_messages_of_each_other_that_make_too_many_fields_are_refused() -> None:
     files = descriptor_pb2.FileDescriptorSet()
     file = files.file.add(name="wide.proto", package="wide", syntax="proto3")

@@ -90,8 +90,10 @@ class ProtobufPayloads(RowDecoder):
     def cells(self, payload: bytes) -> list[Any]:
         """The values of a message's fields; protobuf checks lengths and ends, and bounds the depth."""
         message = self._class.FromString(payload)
-        if not message.IsInitialized():
-            raise ValueError(f"required fields are missing: {', '.join(message.FindInitializationErrors())}")
+        # By the class, here and below: a field may have the name of a method.
+        if not self._class.IsInitialized(message):
+            missing = self._class.FindInitializationErrors(message)
+            raise ValueError(f"required fields are missing: {', '.join(missing)}")
         return [column.read(message) for column in self._columns]
 
 
@@ -175,9 +177,11 @@ def _column(field: FieldDescriptor, within: tuple[str, ...]) -> _Column:
     if field.is_repeated:
         return _Column(name, pa.list_(one.arrow), lambda message: [convert(item) for item in getattr(message, name)])
     if field.has_presence:
-        return _Column(
-            name, one.arrow, lambda message: convert(getattr(message, name)) if message.HasField(name) else None
-        )
+
+        def present(message: Any) -> Any:
+            return convert(getattr(message, name)) if type(message).HasField(message, name) else None
+
+        return _Column(name, one.arrow, present)
     return _Column(name, one.arrow, lambda message: convert(getattr(message, name)))
 
 
