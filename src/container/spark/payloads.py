@@ -43,13 +43,10 @@ _ROW_BY_ROW = 16
 
 _SIMPLE: dict[type[types_of.Type], pa.DataType] = {
     types_of.BoolType: pa.bool_(),
-    types_of.IntType: pa.int64(),
     types_of.FloatType: pa.float64(),
     types_of.StrType: pa.string(),
     types_of.BytesType: pa.binary(),
     types_of.ByteArrayType: pa.binary(),
-    types_of.DateType: pa.date32(),
-    types_of.TimeDeltaType: pa.duration("us"),
     types_of.DecimalType: pa.decimal128(38, 18),
 }
 _SEQUENCES = (types_of.ListType, types_of.SetType, types_of.FrozenSetType, types_of.VarTupleType)
@@ -171,7 +168,9 @@ class RowDecoder(ABC):
             try:
                 rows.append(None if payload is None else self.cells(payload))
                 errors.append(None)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # SystemExit as well, and the panics of libraries in Rust
                 rows.append(None)
                 errors.append(_text(error))
         arrays = [self._column(index, rows, errors) for index in range(len(self.fields) - 1)]
@@ -333,8 +332,13 @@ def _first_of(classes: tuple[type, ...], kind: type) -> int:
     return next(index for index, cls in enumerate(classes) if issubclass(kind, cls))
 
 
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def _text(error: BaseException) -> str:
+    """What is wrong, for a column: a text in UTF-8, whatever a user's error has or does."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:
+        text = f"{type(error).__name__}, which has no text"
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _decode_function(path: str, found: Any) -> tuple[Callable[[bytes], Any], Any]:
@@ -418,6 +422,8 @@ def _conversion(info: types_of.Type) -> _Conversion:
     (part,) = parts
     if type(part) in _SIMPLE:
         return _Conversion(_SIMPLE[type(part)], None)
+    if type(part) in _CUT_BY_ARROW:
+        return _checked(*_CUT_BY_ARROW[type(part)])
     if isinstance(part, types_of.DateTimeType):
         return _Conversion(_UTC, _in_utc, _times)
     if isinstance(part, types_of.RawType | types_of.MemoryViewType):
@@ -474,7 +480,8 @@ def _enum(cls: type[enum.Enum]) -> _Conversion:
 
 def _in_utc(value: Any) -> Any:
     """The time in UTC; OverflowError where that is outside of the years 1 to 9999."""
-    return value if getattr(value, "tzinfo", None) is None else value.astimezone(datetime.UTC)
+    value = _time(value)
+    return value if value.tzinfo is None else value.astimezone(datetime.UTC)
 
 
 def _times(cells: list[Any]) -> pa.Array:
@@ -484,6 +491,35 @@ def _times(cells: list[Any]) -> pa.Array:
         if (value := bounds[bound].as_py()) is not None:
             utc_microseconds(value)
     return array
+
+
+def _whole_number(value: Any) -> Any:
+    if type(value) is not int and value != int(value):
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+def _instance_of(kind: type, but: type | None = None) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if not isinstance(value, kind) or (but is not None and isinstance(value, but)):
+            raise TypeError(f"{value!r} is no {kind.__name__}")
+        return value
+
+    return check
+
+
+def _checked(arrow: pa.DataType, check: Callable[[Any], Any]) -> _Conversion:
+    """Of values that a user's function gives, which nobody has checked; msgspec checks those of a Struct."""
+    return _Conversion(arrow, check, lambda cells: pa.array(cells, arrow))
+
+
+_time = _instance_of(datetime.datetime)
+# Arrow makes 1 of 1.5, a day of a time, and takes a number for microseconds.
+_CUT_BY_ARROW: dict[type[types_of.Type], tuple[pa.DataType, Callable[[Any], Any]]] = {
+    types_of.IntType: (pa.int64(), _whole_number),
+    types_of.DateType: (pa.date32(), _instance_of(datetime.date, datetime.datetime)),
+    types_of.TimeDeltaType: (pa.duration("us"), _instance_of(datetime.timedelta)),
+}
 
 
 def _nested(record: _Record) -> _Conversion:
