@@ -74,6 +74,45 @@ FIELD = '<field name="a" id="1" type="{}"/>'
             "type 'T': 'x' is no whole number",
         ),
         (
+            schema(message(FIELD.format("T")), '<type name="T" primitiveType="int8" presence="constant">128</type>'),
+            "type 'T': '128': must be from -128 to 127",
+        ),
+        (
+            schema(
+                message(FIELD.format("T")), '<type name="T" primitiveType="uint8" presence="optional" nullValue="256"/>'
+            ),
+            "type 'T': '256': must be from -128 to 255",
+        ),
+        (
+            schema(
+                message(FIELD.format("E")),
+                '<enum name="E" encodingType="int8"><validValue name="A">200</validValue></enum>',
+            ),
+            "validValue 'A': '200': must be from -128 to 127",
+        ),
+        (
+            schema(
+                message('<field name="a" id="1" type="T" presence="constant" valueRef="E.A"/>'),
+                '<type name="T" primitiveType="int8"/>'
+                '<enum name="E" encodingType="uint8"><validValue name="A">200</validValue></enum>',
+            ),
+            "type 'T': valueRef='E.A': 200 is no int8",
+        ),
+        (
+            schema(
+                message(FIELD.format("S")),
+                '<set name="S" encodingType="uint8"><choice name="A">1</choice><choice name="B">1</choice></set>',
+            ),
+            "set 'S': has two names for one bit",
+        ),
+        (
+            schema(
+                message(FIELD.format("C")),
+                '<composite name="C">' + '<type name="x" primitiveType="int8"/>' * 2 + "</composite>",
+            ),
+            "composite 'C': has 'x' twice",
+        ),
+        (
             schema(message(FIELD.format("T")), '<type name="T" primitiveType="double" presence="constant">x</type>'),
             "type 'T': its constant 'x' is no number",
         ),
@@ -95,7 +134,7 @@ FIELD = '<field name="a" id="1" type="{}"/>'
         ),
         (
             schema(message(FIELD.format("S")), '<set name="S" encodingType="uint8"><choice name="A">8</choice></set>'),
-            "set 'S': has a bit that its 8 do not have",
+            "choice 'A': '8': must be from 0 to 7",
         ),
         (
             schema(message('<field name="a" type="int8" presence="constant" valueRef="E.A"/>')),
