@@ -74,11 +74,15 @@ def test_a_delta_table_has_each_row_once_and_is_compacted(
     spark: SparkSession, member: WrittenMember, tmp_path: Path
 ) -> None:
     table, options = tmp_path / "table", SourceOptions((str(member.base_dir),), max_bytes_per_batch=100_000)
-    manifest = ingest(spark, options, table, table_format="delta", partition_by=HOURLY, cluster="a: b")
+    # The cluster's name is a directory's, with characters that stand for themselves neither there nor in Delta's log.
+    manifest = ingest(
+        spark, options, table, table_format="delta", partition_by=("cluster", *HOURLY), cluster="a: b/%2F"
+    )
     assert manifest.row_count == len(member.messages)
     assert delta_positions(table) == positions_of(member)
     read = DeltaTable(str(table))
-    assert read.metadata().partition_columns == list(HOURLY)
+    assert read.metadata().partition_columns == ["cluster", *HOURLY]
+    assert set(read.to_pyarrow_table(columns=["cluster"]).column(0).to_pylist()) == {"a: b/%2F"}
     assert read.transaction_version(manifest.query_id or "") == manifest.batch_id
     before = len(read.file_uris())
     assert before == manifest.file_count > 1
@@ -87,7 +91,7 @@ def test_a_delta_table_has_each_row_once_and_is_compacted(
     read.delete(f"log_position = {gone}")
     compact_delta(table)
     assert len(DeltaTable(str(table)).file_uris()) < before
-    ingest(spark, options, table, table_format="delta", cluster="a: b")
+    ingest(spark, options, table, table_format="delta", cluster="a: b/%2F")
     assert delta_positions(table) == [one for one in positions_of(member) if one != gone]
 
 

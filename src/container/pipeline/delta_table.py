@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
@@ -112,7 +111,7 @@ class DeltaWriter(TableWriter):
     def _action(self, name: str) -> AddAction:
         status = (self.table / name).stat()
         return AddAction(
-            quote(name, safe="/="),
+            name,  # Delta's library encodes it
             status.st_size,
             partition_values(Path(name)),
             int(status.st_mtime * 1000),
