@@ -74,6 +74,45 @@ FIELD = '<field name="a" id="1" type="{}"/>'
             "type 'T': 'x' is no whole number",
         ),
         (
+            schema(message(FIELD.format("T")), '<type name="T" primitiveType="int8" presence="constant">128</type>'),
+            "type 'T': '128': must be from -128 to 127",
+        ),
+        (
+            schema(
+                message(FIELD.format("T")), '<type name="T" primitiveType="uint8" presence="optional" nullValue="256"/>'
+            ),
+            "type 'T': '256': must be from -128 to 255",
+        ),
+        (
+            schema(
+                message(FIELD.format("E")),
+                '<enum name="E" encodingType="int8"><validValue name="A">200</validValue></enum>',
+            ),
+            "validValue 'A': '200': must be from -128 to 127",
+        ),
+        (
+            schema(
+                message('<field name="a" id="1" type="T" presence="constant" valueRef="E.A"/>'),
+                '<type name="T" primitiveType="int8"/>'
+                '<enum name="E" encodingType="uint8"><validValue name="A">200</validValue></enum>',
+            ),
+            "type 'T': valueRef='E.A': 200 is no int8",
+        ),
+        (
+            schema(
+                message(FIELD.format("S")),
+                '<set name="S" encodingType="uint8"><choice name="A">1</choice><choice name="B">1</choice></set>',
+            ),
+            "set 'S': has two names for one bit",
+        ),
+        (
+            schema(
+                message(FIELD.format("C")),
+                '<composite name="C">' + '<type name="x" primitiveType="int8"/>' * 2 + "</composite>",
+            ),
+            "composite 'C': has 'x' twice",
+        ),
+        (
             schema(message(FIELD.format("T")), '<type name="T" primitiveType="double" presence="constant">x</type>'),
             "type 'T': its constant 'x' is no number",
         ),
@@ -95,7 +134,7 @@ FIELD = '<field name="a" id="1" type="{}"/>'
         ),
         (
             schema(message(FIELD.format("S")), '<set name="S" encodingType="uint8"><choice name="A">8</choice></set>'),
-            "set 'S': has a bit that its 8 do not have",
+            "choice 'A': '8': must be from 0 to 7",
         ),
         (
             schema(message('<field name="a" type="int8" presence="constant" valueRef="E.A"/>')),
@@ -180,3 +219,14 @@ def test_a_schema_can_be_sent(tmp_path: Path) -> None:
 
     found = read_schema(str(ORDERS))
     assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_composites_of_each_other_that_make_too_many_fields_are_refused(tmp_path: Path) -> None:
+    types = '<composite name="C0"><type name="x" primitiveType="int8"/></composite>'
+    for number in range(1, 15):
+        refs = "".join(f'<ref name="{name}" type="C{number - 1}"/>' for name in "abcd")
+        types += f'<composite name="C{number}">{refs}</composite>'
+    path = tmp_path / "wide.xml"
+    path.write_text(schema(message(FIELD.format("C14")), types))
+    with pytest.raises(ConfigurationError, match="messageSchema: has more than 100000 fields with those in composites"):
+        read_schema(str(path))

@@ -142,6 +142,8 @@ def test_wrong_tables_and_views_are_refused_before_anything_runs(
 ) -> None:
     with pytest.raises(ConfigurationError, match="view='frames' cannot be partitioned by date, as not every row"):
         ingest(spark, options_of(member, view="frames"), tmp_path, cluster="main")
+    with pytest.raises(ConfigurationError, match="cluster='__HIVE_DEFAULT_PARTITION__': .* this stands for null"):
+        ingest(spark, options_of(member), tmp_path / "null", cluster="__HIVE_DEFAULT_PARTITION__")
     with pytest.raises(
         ConfigurationError, match="cluster: give the name of the cluster, as no file of a member names it"
     ):

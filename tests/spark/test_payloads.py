@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
+import re
 import struct
+import sys
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypedDict
 
 import msgspec
@@ -129,6 +131,39 @@ def wrong(payload: bytes) -> Named:
     return payload  # type: ignore[return-value]
 
 
+@dataclass
+class Unchecked:
+    number: int
+    numbers: list[int]
+    day: datetime.date
+    length: datetime.timedelta
+    at: datetime.datetime
+
+
+UNCHECKED = Unchecked(1, [2], datetime.date(2026, 1, 1), datetime.timedelta(1), datetime.datetime(2026, 1, 1))
+OF_ANOTHER_TYPE: dict[str, Any] = {
+    "number": 1.5,
+    "numbers": [decimal.Decimal("2.5")],
+    "day": datetime.datetime(2026, 1, 1, 13),
+    "length": 30,
+    "at": 1_767_225_600,
+}
+
+
+def unchecked(payload: bytes) -> Unchecked:
+    name = payload.decode()
+    return replace(UNCHECKED, **{name: OF_ANOTHER_TYPE[name]}) if name else UNCHECKED
+
+
+class Textless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def hostile(payload: bytes) -> Named:
+    raise {b"text": ValueError("\ud800"), b"none": Textless(), b"exit": SystemExit(3)}[payload]
+
+
 def decode(name: str, *payloads: bytes | None) -> list[dict[str, Any]]:
     decoder = PayloadDecoder(f"{HERE}:{name}", VIEW)
     arrays = decoder.decode(pa.array(payloads, pa.binary()))
@@ -227,9 +262,37 @@ def test_a_time_outside_of_what_spark_has_is_an_error_of_its_row_alone(count: in
     assert rows == [bad, bad, {"at": time, "number": 1, "decode_error": None}] * count
 
 
+@pytest.mark.parametrize("name", OF_ANOTHER_TYPE)
+def test_what_a_function_gives_of_another_type_is_an_error_and_is_not_cut(name: str) -> None:
+    bad, good = decode("unchecked", name.encode(), b"")
+    assert re.match(r"TypeError: .* is no (whole number|date|timedelta|datetime)$", bad.pop("decode_error"))
+    assert set(bad.values()) == {None}
+    assert (good["number"], good["numbers"], good["day"], good["length"], good["decode_error"]) == (
+        1,
+        [2],
+        UNCHECKED.day,
+        UNCHECKED.length,
+        None,
+    )
+
+
+def test_an_error_of_a_decoder_is_that_of_its_row_whatever_it_is() -> None:
+    errors = [row["decode_error"] for row in decode("hostile", b"text", b"none", b"exit")]
+    assert errors == ["ValueError: \\ud800", "Textless, which has no text", "SystemExit: 3"]
+
+
 def test_a_type_that_contains_itself_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="Itself'?: a type contains itself: it cannot be a column"):
         PayloadDecoder(f"{HERE}:Itself", VIEW)
+
+
+def test_types_of_each_other_that_make_too_many_fields_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind: Any = Leg
+    for number in range(24):
+        kind = msgspec.defstruct(f"Wide{number}", [(name, kind) for name in "abcd"])
+    monkeypatch.setattr(sys.modules[__name__], "Wide", kind, raising=False)
+    with pytest.raises(ConfigurationError, match="has more than 10000 fields with those in its structs"):
+        PayloadDecoder(f"{HERE}:Wide", VIEW)
 
 
 def test_a_decoder_needs_a_module_that_can_be_imported() -> None:

@@ -20,6 +20,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 from pyspark.sql import SparkSession
 
 from container.errors import ConfigurationError
+from container.spark.avro_payloads import AvroPayloads
 from container.spark.decoders import Decoder, make_decoder
 from container.spark.protobuf_payloads import ProtobufPayloads
 from tests.spark.written_members import History
@@ -329,6 +330,33 @@ def test_messages_within_messages_beyond_what_python_can_follow_are_refused() ->
     add_field(file.message_type.add(name="M2000"), "x", 3)
     with pytest.raises(ConfigurationError, match="maximum recursion depth"):
         ProtobufPayloads("protobuf:x#deep.M0", files.SerializeToString(), "deep.M0", VIEW)
+
+
+def test_a_protobuf_field_may_have_the_name_of_a_method() -> None:
+    files = descriptor_pb2.FileDescriptorSet()
+    names = [name for name in dir(descriptor_pb2.FileDescriptorSet) if not name.startswith("_")]
+    message = files.file.add(name="names.proto", package="names", syntax="proto2").message_type.add(name="M")
+    for name in names:
+        add_field(message, name, 3)
+    decoder = ProtobufPayloads("protobuf:x#names.M", files.SerializeToString(), "names.M", VIEW)
+    assert rows(decoder, b"\x08\x05") == [dict.fromkeys(names) | {names[0]: 5, "decode_error": None}]
+
+
+def test_messages_of_each_other_that_make_too_many_fields_are_refused() -> None:
+    files = descriptor_pb2.FileDescriptorSet()
+    file = files.file.add(name="wide.proto", package="wide", syntax="proto3")
+    add_field(file.message_type.add(name="M0"), "x", 3)
+    schema: Any = record(("x", "int"))
+    for number in range(1, 25):
+        message = file.message_type.add(name=f"M{number}")
+        for name in "abcd":
+            add_field(message, name, 11, OPTIONAL, f".wide.M{number - 1}")
+        others = [(name, schema["name"]) for name in "bcd"]
+        schema = record(("a", schema), *others) | {"name": f"R{number}"}
+    with pytest.raises(ConfigurationError, match="has more than 10000 fields"):
+        ProtobufPayloads("protobuf:x#wide.M24", files.SerializeToString(), "wide.M24", VIEW)
+    with pytest.raises(ConfigurationError, match="has more than 10000 fields"):
+        AvroPayloads("avro:x", schema, VIEW)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from typing import Any
 
 import pyspark
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from container.errors import ConfigurationError
+from container.errors import ConfigurationError, ContainerError
 from container.pipeline.compact import compact_delta, compact_iceberg
 from container.pipeline.ingest import ingest, read_table
 from container.pipeline.manifest import read_manifest
@@ -74,13 +74,15 @@ def test_a_delta_table_has_each_row_once_and_is_compacted(
     spark: SparkSession, member: WrittenMember, tmp_path: Path
 ) -> None:
     table, options = tmp_path / "table", SourceOptions((str(member.base_dir),), max_bytes_per_batch=100_000)
-    columns = ("cluster", *HOURLY)
-    manifest = ingest(spark, options, table, table_format="delta", partition_by=columns, cluster="a/ü: %20")
+    # The cluster's name is a directory's, with characters that stand for themselves neither there nor in Delta's log.
+    manifest = ingest(
+        spark, options, table, table_format="delta", partition_by=("cluster", *HOURLY), cluster="a: b/%2F"
+    )
     assert manifest.row_count == len(member.messages)
     assert delta_positions(table) == positions_of(member)
     read = DeltaTable(str(table))
-    assert read.metadata().partition_columns == list(columns)
-    assert set(read.to_pyarrow_table(columns=["cluster"]).column(0).to_pylist()) == {"a/ü: %20"}
+    assert read.metadata().partition_columns == ["cluster", *HOURLY]
+    assert set(read.to_pyarrow_table(columns=["cluster"]).column(0).to_pylist()) == {"a: b/%2F"}
     assert read.transaction_version(manifest.query_id or "") == manifest.batch_id
     before = len(read.file_uris())
     assert before == manifest.file_count > 1
@@ -89,7 +91,7 @@ def test_a_delta_table_has_each_row_once_and_is_compacted(
     read.delete(f"log_position = {gone}")
     compact_delta(table)
     assert len(DeltaTable(str(table)).file_uris()) < before
-    ingest(spark, options, table, table_format="delta", cluster="a/ü: %20")
+    ingest(spark, options, table, table_format="delta", cluster="a: b/%2F")
     assert delta_positions(table) == [one for one in positions_of(member) if one != gone]
 
 
@@ -104,6 +106,25 @@ def test_a_delta_ingest_that_is_killed_at_any_place_has_each_row_once(member: Wr
     assert found is not None
     assert found["row_count"] == len(member.messages)
     assert delta_positions(tmp_path / "delta") == positions_of(member)
+
+
+def test_a_delta_table_that_somebody_has_divided_or_typed_anew_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    history, table = History(tmp_path / "member"), tmp_path / "table"
+    history.begin_term()
+    options = SourceOptions((str(history.finish().base_dir),), view="messages")
+    ingest(spark, options, table, table_format="delta", cluster="main")
+    rows = DeltaTable(str(table)).to_pyarrow_table()
+    history.message(1, TRANSFER.pack(1, 1))
+    history.finish()
+    changed = rows.set_column(rows.schema.get_field_index("flags"), "flags", rows["flags"].cast("string"))
+    for new, by, error in (
+        (rows, ["template_id"], "is divided by template_id, and its ingest divides it by cluster, date, term"),
+        (changed, ["cluster", "date", "term"], "has a column 'flags' of .*string.*, and the ingest writes 'flags' of"),
+    ):
+        write_deltalake(str(table), new, mode="overwrite", schema_mode="overwrite", partition_by=by)
+        with pytest.raises((ConfigurationError, ContainerError), match=error):
+            ingest(spark, options, table, table_format="delta", cluster="main")
+        assert DeltaTable(str(table)).to_pyarrow_table().num_rows == rows.num_rows
 
 
 def test_a_delta_table_that_is_not_of_its_checkpoint_is_refused(

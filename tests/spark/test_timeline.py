@@ -70,7 +70,7 @@ def test_a_log_of_one_message_has_a_picture() -> None:
     assert "22:13:20.000" in texts
     assert find_gaps(one) == []
     assert _activity(one) == "The log has 0 messages, at 2023-11-14 22:13:20.000 UTC."
-    assert _leaders(first) == "1 term, led by member 2: the leader did not change."
+    assert _leaders(first, 1) == "1 term, led by member 2: the leader did not change."
 
 
 def test_a_member_that_never_led_has_a_lane_and_an_unknown_leader_too() -> None:
@@ -93,7 +93,10 @@ def test_many_terms_are_few_bars_under_a_megabyte(count: int) -> None:
     )
     _, size = drawn(picture)
     assert size < 500_000
-    assert _leaders(some).startswith(f"{count:,} terms, led by members 0, 1 and 2: the leader changed {count - 1:,} ")
+    assert _leaders(some, count).startswith(
+        f"{count:,} terms, led by members 0, 1 and 2: the leader changed {count - 1:,} "
+    )
+    assert _leaders(some, 10_000).startswith(f"{count:,} of 10,000 terms, led by members 0, 1 and 2")
 
 
 def test_a_page_of_any_log_is_below_a_megabyte(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class DeltaWriter(TableWriter):
 
     def __init__(self, table: Path, manifest: Manifest) -> None:
         require_deltalake()
-        has = DeltaTable(str(table)).transaction_version(manifest.query_id or "") if _is_delta(table) else None
+        has = _opened(table, manifest).transaction_version(manifest.query_id or "") if _is_delta(table) else None
         if manifest.batch_id >= 0 and (has is None or has < manifest.batch_id):
             raise ConfigurationError(
                 f"table={table} has batches of its ingest up to {has}, and its manifest up to {manifest.batch_id}: "
@@ -72,6 +72,7 @@ class DeltaWriter(TableWriter):
         """Make the table, or add columns that are new.
 
         Raises:
+            ConfigurationError: somebody has divided the table anew, or gave a column another type.
             ContainerError: Delta's library refuses it.
         """
         columns = Schema.from_json(_nullable(rows.schema.jsonValue()))
@@ -79,9 +80,17 @@ class DeltaWriter(TableWriter):
             if not _is_delta(self.table):
                 DeltaTable.create(str(self.table), columns, partition_by=list(self.manifest.partition_by))
                 return
-            table = DeltaTable(str(self.table))
-            known = {field.name for field in table.schema().fields}
-            added = [field for field in columns.fields if field.name not in known]
+            table = _opened(self.table, self.manifest)
+            # Names that differ in capitals are one name to Delta.
+            known = {field.name.lower(): field for field in table.schema().fields}
+            added = [field for field in columns.fields if field.name.lower() not in known]
+            for field in columns.fields:
+                has = known.get(field.name.lower(), field)
+                if (has.name, has.type) != (field.name, field.type):
+                    raise ConfigurationError(
+                        f"table={self.table} has a column {has.name!r} of {has.type}, and the ingest writes "
+                        f"{field.name!r} of {field.type}: rename that column, or give another directory"
+                    )
             if added:
                 table.alter.add_columns(added)
         except DeltaError as error:
@@ -91,9 +100,10 @@ class DeltaWriter(TableWriter):
         """Commit the files of a batch with its number, unless the table has that number.
 
         Raises:
+            ConfigurationError: somebody has divided the table anew.
             ContainerError: Delta's library refuses the commit.
         """
-        query, table = self.manifest.query_id or "", DeltaTable(str(self.table))
+        query, table = self.manifest.query_id or "", _opened(self.table, self.manifest)
         has = table.transaction_version(query)
         if has is not None and has >= batch.batch_id:
             return
@@ -118,6 +128,26 @@ class DeltaWriter(TableWriter):
             True,
             json.dumps(_statistics(self.table / name)),
         )
+
+
+def _opened(table: Path, manifest: Manifest) -> DeltaTable:
+    """The table, as it is divided by the columns of its manifest: in another one a file's directory would say nothing.
+
+    Raises:
+        ConfigurationError: it is divided by others.
+        ContainerError: Delta's library cannot read it.
+    """
+    try:
+        found = DeltaTable(str(table))
+        columns = found.metadata().partition_columns
+    except DeltaError as error:
+        raise ContainerError(f"{table}: {error}") from error
+    if columns != list(manifest.partition_by):
+        raise ConfigurationError(
+            f"table={table} is divided by {', '.join(columns) or 'nothing'}, and its ingest divides it by "
+            f"{', '.join(manifest.partition_by)}: somebody has made it anew; give another directory"
+        )
+    return found
 
 
 def _is_delta(table: Path) -> bool:

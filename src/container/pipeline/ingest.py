@@ -17,6 +17,7 @@ from container.pipeline.cluster_time import as_date, as_hour
 from container.pipeline.manifest import (
     HOUR_COLUMN,
     MANIFEST_NAME,
+    NULL_DIRECTORY,
     PARQUET,
     PARTITION_COLUMNS,
     Gap,
@@ -117,6 +118,8 @@ def ingest(
     for text in all_end_texts(members, options.mode):
         _log.warning("%s", text)
     cluster = cluster or _cluster_name(members)
+    if cluster == NULL_DIRECTORY:
+        raise ConfigurationError(f"cluster={cluster!r}: in a directory's name this stands for null; give another name")
     name = str(table) if table_format == ICEBERG else None
     table = _directory(table, table_format, state_dir)
     names = [path.name for path in table.iterdir()] if table.exists() else []

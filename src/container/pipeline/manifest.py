@@ -16,11 +16,12 @@ MANIFEST_NAME = "_manifest.json"
 PARTITION_COLUMNS = ("cluster", "date", "term")
 HOUR_COLUMN = "hour"
 """A column of tables that are partitioned by it, and of no others."""
+NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
+"""The value of a directory that stands for null."""
 PARQUET = "parquet"
 
 _VERSION = 2
 _LENGTH_MAX = 1024**3
-_NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 
 
 class PositionRange(msgspec.Struct, frozen=True):
@@ -194,7 +195,7 @@ class Manifest(msgspec.Struct, kw_only=True):
 def partition_values(file: Path) -> dict[str, str | None]:
     """What Hive's directories in a file's relative path say, by column; a null is None."""
     names = dict(part.split("=", 1) for part in file.parts[:-1] if "=" in part)
-    return {name: None if text == _NULL_DIRECTORY else unquote(text) for name, text in names.items()}
+    return {name: None if text == NULL_DIRECTORY else unquote(text) for name, text in names.items()}
 
 
 def _place(one: TablePartition) -> tuple[str, str, int, int]:

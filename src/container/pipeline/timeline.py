@@ -166,7 +166,7 @@ def add_timeline(page: Report, found: Analytics, round_trips: Sequence[RoundTrip
     gaps = find_gaps(bins)
     sentences = [
         _activity(bins),
-        _leaders(terms),
+        _leaders(terms, all_terms),
         _pauses(gaps, width),
         _lateness_text(found.timers),
         _round_trip_text(round_trips),
@@ -398,12 +398,13 @@ def _activity(bins: Sequence[Bin]) -> str:
     )
 
 
-def _leaders(terms: Sequence[Term]) -> str:
+def _leaders(terms: Sequence[Term], all_terms: int) -> str:
     changes = [(one, other) for one, other in pairwise(terms) if one.leader_member_id != other.leader_member_id]
     leaders = sorted({one.leader_member_id for one in terms if one.leader_member_id is not None})
     *most, last = leaders[:8] + (["others"] if len(leaders) > 8 else []) or ["a member that the log does not name"]
     who = f"members {', '.join(map(str, most))} and {last}" if most else f"member {last}" if leaders else last
-    text = f"{_counted(len(terms), 'term')}, led by {who}"
+    some = f"{len(terms):,} of " if len(terms) < all_terms else ""
+    text = f"{some}{_counted(all_terms, 'term')}, led by {who}"
     if not changes:
         return f"{text}: the leader did not change."
     one, other = max(changes, key=lambda pair: pair[1].began - pair[0].ended)

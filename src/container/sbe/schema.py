@@ -20,6 +20,8 @@ FILE_BYTES_MAX = 16 * 1024 * 1024
 """A longer file is no schema."""
 DEPTH_MAX = 16
 """Groups in groups, and composites in composites, at most."""
+FIELDS_MAX = 100_000
+"""Fields of all messages at most, with those in composites: a few composites of each other can make millions."""
 TEXT_ENCODINGS = {"UTF-8": "utf-8", "UTF8": "utf-8", "ASCII": "utf-8", "US-ASCII": "utf-8", "ISO-8859-1": "latin-1"}
 """Encodings of texts, by their names in schemas in capitals; data of others are bytes."""
 
@@ -216,6 +218,7 @@ class _Reader:
     def __init__(self, path: str, root: ElementTree.Element) -> None:
         self._path = path
         self._root = root
+        self._field_count = 0
         if _local(root) != "messageSchema":
             raise self._wrong(root, "the root of an SBE schema is messageSchema")
         self._types: dict[str, ElementTree.Element] = {}
@@ -273,10 +276,7 @@ class _Reader:
             raise self._wrong(element, f"blockLength={length}: its fields end at {end}")
         groups = tuple(self._group(child, since, depth) for child in _children(element, "group"))
         data = tuple(self._data(child, since) for child in _children(element, "data"))
-        names = [one.name for one in (*fields, *groups, *data)]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise self._wrong(element, f"has {twice!r} twice")
+        self._refuse_twice(element, [one.name for one in (*fields, *groups, *data)])
         return Block(tuple(fields), groups, data)
 
     def _group(self, element: ElementTree.Element, since: int, depth: int) -> Group:
@@ -344,6 +344,9 @@ class _Reader:
         presence: str | None = None,
         value: str | None = None,
     ) -> Member:
+        self._field_count += 1
+        if self._field_count > FIELDS_MAX:
+            raise self._wrong(self._root, f"has more than {FIELDS_MAX} fields with those in composites")
         since = max(since, self._number(kind, "sinceVersion", 0))
         shape = _local(kind)
         if shape == "type":
@@ -354,11 +357,11 @@ class _Reader:
             return self._enum(element, kind, name, offset, since, presence, value)
         number = self._encoding(kind, name, offset, since)
         size = number.size * 8
-        bits = {
-            self._whole(choice, choice.text): self._attribute(choice, "name") for choice in _children(kind, "choice")
-        }
-        if not all(0 <= bit < size for bit in bits):
-            raise self._wrong(kind, f"has a bit that its {size} do not have")
+        choices = list(_children(kind, "choice"))
+        bits = {self._whole(choice, choice.text, 0, size - 1): self._attribute(choice, "name") for choice in choices}
+        self._refuse_twice(kind, [self._attribute(choice, "name") for choice in choices])
+        if len(bits) < len(choices):
+            raise self._wrong(kind, "has two names for one bit")
         return Choices(number, bits)
 
     def _composite(self, kind: ElementTree.Element, name: str, offset: int, since: int, depth: int) -> Composite:
@@ -378,6 +381,7 @@ class _Reader:
             end = begin + member.size
         if not members:
             raise self._wrong(kind, "has no members")
+        self._refuse_twice(kind, [one.name for one in members])
         return Composite(name, tuple(members), end - offset)
 
     def _simple(
@@ -426,6 +430,8 @@ class _Reader:
         value = value or kind.get("valueRef")
         if value is not None:
             found = self._value_of(kind, value)
+            if primitive not in ("float", "double") and not _range(primitive)[0] <= found <= _range(primitive)[1]:
+                raise self._wrong(kind, f"valueRef={shown(value)}: {found} is no {primitive}")
             if primitive == "char":
                 return Text(name=name, offset=offset, length=1, encoding="utf-8", constant=chr(found))
             return Number(name=name, offset=offset, primitive=primitive, constant=found)
@@ -438,7 +444,8 @@ class _Reader:
                 return Number(name=name, offset=offset, primitive=primitive, constant=float(text))
             except ValueError:
                 raise self._wrong(kind, f"its constant {shown(text)} is no number") from None
-        return Number(name=name, offset=offset, primitive=primitive, constant=self._whole(kind, text))
+        constant = self._whole(kind, text, *_range(primitive))
+        return Number(name=name, offset=offset, primitive=primitive, constant=constant)
 
     def _enum(
         self,
@@ -457,7 +464,9 @@ class _Reader:
             is_char = number.primitive == "char"
             if is_char and len(text) != 1:
                 raise self._wrong(one, f"its value {shown(text)} is no character")
-            names[ord(text) if is_char else self._whole(one, text)] = self._attribute(one, "name")
+            names[ord(text) if is_char else self._whole(one, text, *_range(number.primitive))] = self._attribute(
+                one, "name"
+            )
         if presence == "constant":
             if value is None:
                 raise self._wrong(element, "a constant of an enum needs valueRef")
@@ -491,8 +500,10 @@ class _Reader:
         for one in _children(kind, "validValue"):
             if one.get("name") == name:
                 text = (one.text or "").strip()
-                is_char = self._encoding(kind, name, 0, 0).primitive == "char"
-                return ord(text) if is_char and len(text) == 1 else self._whole(one, text)
+                primitive = self._encoding(kind, name, 0, 0).primitive
+                return (
+                    ord(text) if primitive == "char" and len(text) == 1 else self._whole(one, text, *_range(primitive))
+                )
         raise self._wrong(element, f"valueRef={shown(reference)}: there is no such value")
 
     def _null(self, kind: ElementTree.Element, primitive: str) -> int | None:
@@ -503,7 +514,8 @@ class _Reader:
         bits = 8 * SIZES[primitive]
         if text is not None:
             is_char = primitive == "char" and len(text) == 1 and not text.isdigit()
-            value = ord(text) if is_char else self._whole(kind, text)
+            # Some write the bits of a negative number.
+            value = ord(text) if is_char else self._whole(kind, text, -(1 << (bits - 1)), (1 << bits) - 1)
             return value % (1 << bits)
         if primitive == "char":
             return 0
@@ -542,17 +554,32 @@ class _Reader:
             raise self._wrong(element, f"{name}={shown(text)}: must be a number from 0 to {2**31 - 1}")
         return value
 
-    def _whole(self, element: ElementTree.Element, text: str | None) -> int:
+    def _whole(self, element: ElementTree.Element, text: str | None, least: int, most: int) -> int:
         try:
-            value = int((text or "").strip()[:30])
+            value = int((text or "").strip())
         except ValueError:
             raise self._wrong(element, f"{shown(text)} is no whole number") from None
+        if not least <= value <= most:
+            raise self._wrong(element, f"{shown(text)}: must be from {least} to {most}")
         return value
+
+    def _refuse_twice(self, element: ElementTree.Element, names: Sequence[str]) -> None:
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise self._wrong(element, f"has {twice!r} twice")
 
     def _wrong(self, element: ElementTree.Element, why: str) -> ConfigurationError:
         name = element.get("name")
         what = f"{_local(element)} {name!r}" if name else _local(element)
         return ConfigurationError(f"schema {self._path}: {what}: {why}")
+
+
+def _range(primitive: str) -> tuple[int, int]:
+    """The least and the greatest of what an integer or a character can be."""
+    bits = 8 * SIZES[primitive]
+    if primitive == "char" or primitive in _UNSIGNED:
+        return 0, (1 << bits) - 1
+    return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
 
 def required_lengths(fields: Sequence[Member]) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from container.errors import ConfigurationError
-from container.spark.payloads import RowDecoder, column_fields, utc_microseconds
+from container.spark.payloads import RowDecoder, column_fields, struct_type, utc_microseconds
 
 try:
     import fastavro
@@ -171,7 +171,7 @@ def _record(schema: dict[str, Any], named: dict[str, Any], within: tuple[str, ..
         return at
 
     return _Type(
-        pa.struct([(field, one.arrow) for field, one in types.items()]),
+        struct_type((field, one.arrow) for field, one in types.items()),
         lambda record: {field: one.convert(record[field]) for field, one in types.items()},
         skip,
     )

@@ -9,7 +9,7 @@ import re
 import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -28,6 +28,8 @@ ERROR_COLUMN = "decode_error"
 PAYLOAD_COLUMN = "payload"
 _SETTING = "decoder"
 _CLASH_PREFIX = "payload_"
+FIELDS_MAX = 10_000
+"""Fields that a decoder gives at most, with those in structs: a few types that name each other can make millions."""
 
 # Where msgspec.json would begin and msgspec.msgpack cannot, because a type's fields are an object or an array there.
 _JSON_BEGINNINGS = frozenset(b"{[ \t\r\n")
@@ -41,13 +43,10 @@ _ROW_BY_ROW = 16
 
 _SIMPLE: dict[type[types_of.Type], pa.DataType] = {
     types_of.BoolType: pa.bool_(),
-    types_of.IntType: pa.int64(),
     types_of.FloatType: pa.float64(),
     types_of.StrType: pa.string(),
     types_of.BytesType: pa.binary(),
     types_of.ByteArrayType: pa.binary(),
-    types_of.DateType: pa.date32(),
-    types_of.TimeDeltaType: pa.duration("us"),
     types_of.DecimalType: pa.decimal128(38, 18),
 }
 _SEQUENCES = (types_of.ListType, types_of.SetType, types_of.FrozenSetType, types_of.VarTupleType)
@@ -107,14 +106,31 @@ class _Record(NamedTuple):
         return [getattr(value, name) for name in self.names]
 
 
+def struct_type(named: Iterable[tuple[str, pa.DataType]]) -> pa.StructType:
+    """Make a struct of fields; raises TypeError where it has more than :data:`FIELDS_MAX`, with those within."""
+    found = pa.struct(list(named))
+    if _field_count(found) > FIELDS_MAX:
+        raise TypeError(f"has more than {FIELDS_MAX} fields with those in its structs: it cannot be a column")
+    return found
+
+
+def _field_count(kind: pa.DataType) -> int:
+    return sum(1 + _field_count(kind.field(index).type) for index in range(kind.num_fields))
+
+
 def column_fields(
     decoder: str, named: Sequence[tuple[str, pa.DataType]], view_columns: Sequence[str]
 ) -> list[pa.Field]:
     """The columns of what a decoder gives, with ``payload_`` before the names that a view has, and its errors.
 
     Raises:
-        ConfigurationError: two have the same name. Spark does not distinguish upper from lower case in names.
+        ConfigurationError: two have the same name (Spark does not distinguish upper from lower case in names), or
+            there are more than :data:`FIELDS_MAX`.
     """
+    try:
+        struct_type(named)
+    except TypeError as error:
+        raise ConfigurationError(f"{_SETTING}={decoder!r}: {error}") from None
     taken = {name.lower() for name in (*view_columns, ERROR_COLUMN)}
     fields = []
     for name, arrow in named:
@@ -152,7 +168,9 @@ class RowDecoder(ABC):
             try:
                 rows.append(None if payload is None else self.cells(payload))
                 errors.append(None)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # SystemExit as well, and the panics of libraries in Rust
                 rows.append(None)
                 errors.append(_text(error))
         arrays = [self._column(index, rows, errors) for index in range(len(self.fields) - 1)]
@@ -314,8 +332,13 @@ def _first_of(classes: tuple[type, ...], kind: type) -> int:
     return next(index for index, cls in enumerate(classes) if issubclass(kind, cls))
 
 
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def _text(error: BaseException) -> str:
+    """What is wrong, for a column: a text in UTF-8, whatever a user's error has or does."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:
+        text = f"{type(error).__name__}, which has no text"
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _decode_function(path: str, found: Any) -> tuple[Callable[[bytes], Any], Any]:
@@ -399,6 +422,8 @@ def _conversion(info: types_of.Type) -> _Conversion:
     (part,) = parts
     if type(part) in _SIMPLE:
         return _Conversion(_SIMPLE[type(part)], None)
+    if type(part) in _CUT_BY_ARROW:
+        return _checked(*_CUT_BY_ARROW[type(part)])
     if isinstance(part, types_of.DateTimeType):
         return _Conversion(_UTC, _in_utc, _times)
     if isinstance(part, types_of.RawType | types_of.MemoryViewType):
@@ -423,9 +448,8 @@ def _conversion(info: types_of.Type) -> _Conversion:
 
 
 def _struct(record: _Record) -> pa.DataType:
-    return pa.struct(
-        [(name, conversion.arrow) for name, conversion in zip(record.names, record.conversions, strict=True)]
-    )
+    kinds = [conversion.arrow for conversion in record.conversions]
+    return struct_type(zip(record.names, kinds, strict=True))
 
 
 def _type_of_values(values: Sequence[Any]) -> pa.DataType:
@@ -456,7 +480,8 @@ def _enum(cls: type[enum.Enum]) -> _Conversion:
 
 def _in_utc(value: Any) -> Any:
     """The time in UTC; OverflowError where that is outside of the years 1 to 9999."""
-    return value if getattr(value, "tzinfo", None) is None else value.astimezone(datetime.UTC)
+    value = _time(value)
+    return value if value.tzinfo is None else value.astimezone(datetime.UTC)
 
 
 def _times(cells: list[Any]) -> pa.Array:
@@ -466,6 +491,35 @@ def _times(cells: list[Any]) -> pa.Array:
         if (value := bounds[bound].as_py()) is not None:
             utc_microseconds(value)
     return array
+
+
+def _whole_number(value: Any) -> Any:
+    if type(value) is not int and value != int(value):
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+def _instance_of(kind: type, but: type | None = None) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if not isinstance(value, kind) or (but is not None and isinstance(value, but)):
+            raise TypeError(f"{value!r} is no {kind.__name__}")
+        return value
+
+    return check
+
+
+def _checked(arrow: pa.DataType, check: Callable[[Any], Any]) -> _Conversion:
+    """Of values that a user's function gives, which nobody has checked; msgspec checks those of a Struct."""
+    return _Conversion(arrow, check, lambda cells: pa.array(cells, arrow))
+
+
+_time = _instance_of(datetime.datetime)
+# Arrow makes 1 of 1.5, a day of a time, and takes a number for microseconds.
+_CUT_BY_ARROW: dict[type[types_of.Type], tuple[pa.DataType, Callable[[Any], Any]]] = {
+    types_of.IntType: (pa.int64(), _whole_number),
+    types_of.DateType: (pa.date32(), _instance_of(datetime.date, datetime.datetime)),
+    types_of.TimeDeltaType: (pa.duration("us"), _instance_of(datetime.timedelta)),
+}
 
 
 def _nested(record: _Record) -> _Conversion:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from container.common.object_path import load_object
 from container.errors import ConfigurationError
-from container.spark.payloads import RowDecoder, column_fields, utc_microseconds
+from container.spark.payloads import RowDecoder, column_fields, struct_type, utc_microseconds
 
 try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -90,8 +90,10 @@ class ProtobufPayloads(RowDecoder):
     def cells(self, payload: bytes) -> list[Any]:
         """The values of a message's fields; protobuf checks lengths and ends, and bounds the depth."""
         message = self._class.FromString(payload)
-        if not message.IsInitialized():
-            raise ValueError(f"required fields are missing: {', '.join(message.FindInitializationErrors())}")
+        # By the class, here and below: a field may have the name of a method.
+        if not self._class.IsInitialized(message):
+            missing = self._class.FindInitializationErrors(message)
+            raise ValueError(f"required fields are missing: {', '.join(missing)}")
         return [column.read(message) for column in self._columns]
 
 
@@ -105,9 +107,10 @@ def make_protobuf_decoder(text: str, view_columns: Sequence[str]) -> ProtobufPay
     path, mark, message = place.rpartition("#")
     if mark and path and message:
         try:
-            return ProtobufPayloads(text, Path(path).read_bytes(), message, view_columns)
+            descriptors = Path(path).read_bytes()
         except (OSError, ValueError) as error:  # a path with NUL
             raise ConfigurationError(f"decoder={text!r}: the descriptors cannot be read: {error}") from error
+        return ProtobufPayloads(text, descriptors, message, view_columns)
     if mark or ":" not in place:
         raise ConfigurationError(
             f"decoder={text!r}: name a file of protoc --descriptor_set_out and a message, as in "
@@ -174,9 +177,11 @@ def _column(field: FieldDescriptor, within: tuple[str, ...]) -> _Column:
     if field.is_repeated:
         return _Column(name, pa.list_(one.arrow), lambda message: [convert(item) for item in getattr(message, name)])
     if field.has_presence:
-        return _Column(
-            name, one.arrow, lambda message: convert(getattr(message, name)) if message.HasField(name) else None
-        )
+
+        def present(message: Any) -> Any:
+            return convert(getattr(message, name)) if type(message).HasField(message, name) else None
+
+        return _Column(name, one.arrow, present)
     return _Column(name, one.arrow, lambda message: convert(getattr(message, name)))
 
 
@@ -197,7 +202,7 @@ def _value(field: FieldDescriptor, within: tuple[str, ...]) -> _Value:
     if not columns:
         return _Value(pa.bool_(), lambda _: True)
     return _Value(
-        pa.struct([(column.name, column.arrow) for column in columns]),
+        struct_type((column.name, column.arrow) for column in columns),
         lambda value: {column.name: column.read(value) for column in columns},
     )
 
