@@ -209,7 +209,8 @@ class StoredDirectory(RemoteDirectory):
         #: Ends of segment files that were still so when they were looked up again.
         self._ends: dict[tuple[int, int], int] = {}
         self._manifest: ShippedManifest | None = None
-        self._manifest_number = -1
+        #: By which a manifest is known again: a place that was removed and shipped anew has the same numbers.
+        self._manifest_file: tuple[int, StoredFile] | None = None
         #: Small files of the manifest, and small ranges of segment files, that were fetched.
         self._contents: dict[str, bytes] = {}
         self._ranges: dict[tuple[object, ...], bytes] = {}
@@ -252,20 +253,22 @@ class StoredDirectory(RemoteDirectory):
             number = newest_manifest(f"{MANIFEST_DIRECTORY}/{name}" for name in files)
             if number is None:
                 return False
-            if number == self._manifest_number:
-                return True
             path = manifest_path(number)
+            found = number, files[path.rpartition("/")[2]]
+            if found == self._manifest_file:
+                return True
             try:
-                content = self._whole(path, files[path.rpartition("/")[2]].length, MANIFEST_LENGTH_MAX)
+                content = self._whole(path, found[1].length, MANIFEST_LENGTH_MAX)
             except FileNotFoundError:
                 if is_last:
                     raise
                 continue  # A newer one has taken its place.
-            self._take(number, parse_manifest(content, f"{self.url}/{path}"))
+            self._take(parse_manifest(content, f"{self.url}/{path}"))
+            self._manifest_file = found
             return True
         return True
 
-    def _take(self, number: int, manifest: ShippedManifest) -> None:
+    def _take(self, manifest: ShippedManifest) -> None:
         segments: dict[tuple[int, int], tuple[Part, ...]] = {}
         first = manifest.log[0].position if manifest.log else 0
         for piece in (*manifest.log, *manifest.snapshots):
@@ -275,7 +278,7 @@ class StoredDirectory(RemoteDirectory):
             key = piece.recording_id, base
             part = Part(piece.position - base, piece.length, piece.path, piece.sha256)
             segments[key] = (*segments.get(key, ()), part)
-        self._manifest, self._manifest_number, self._segments = manifest, number, segments
+        self._manifest, self._segments = manifest, segments
         self._ends.clear()
         self._contents.clear()
 
