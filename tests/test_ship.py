@@ -508,6 +508,24 @@ def test_a_store_in_trouble_is_asked_again_for_a_while(
         Shipper(opened, Failing(tmp_path / "other", iter([ConnectionError("reset")] * 50))).run()
 
 
+class Deaf(Directory):
+    """A store that does what it is asked for, and whose first answer to a write is lost."""
+
+    def put(self, path: str, content: bytes, *, create: bool) -> None:
+        is_first = not self.lengths()
+        super().put(path, content, create=create)
+        if is_first:
+            raise ConnectionError("reset")
+
+
+def test_a_first_write_whose_answer_is_lost_is_no_error(
+    member: WrittenMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Shipper, "_wait", lambda *_: None)
+    Shipper(open_member(member.base_dir), Deaf("deaf", tmp_path / "place")).run()
+    assert_whole(member, tmp_path / "place")
+
+
 class Forgetful(Directory):
     """A store that overwrites what it was asked to create, as one without conditional writes does."""
 
