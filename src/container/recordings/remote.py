@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import glob
 import hashlib
+import logging
 import os
 import re
 import threading
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from container.common.regular_files import read_at
+from container.common.slow_answers import said_when_slow
 from container.common.values import shown
 from container.errors import ConfigurationError, RecordingUnavailableError
 from container.files.catalog import POSITION_MAX
@@ -47,6 +49,7 @@ _SEGMENT_NAME = re.compile(r"([0-9]{1,19})-([0-9]{1,19})\.rec", re.ASCII)
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)(?=://|::)")
 _STATE_KEYS = ("ETag", "etag", "mtime", "LastModified")
 _LOCAL_PREFIX = "file://"
+_log = logging.getLogger(__name__)
 
 _directories: dict[tuple[str, StorageOptions | None], StoredDirectory] = {}
 _pools: list[ThreadPoolExecutor] = []
@@ -161,9 +164,10 @@ def _file_system(url: str, storage: StorageOptions | None) -> tuple[Any, str]:
 
 @contextmanager
 def _unavailable(what: str, url: str) -> Iterator[None]:
-    """Raise what a file system raises as the error for it; FileNotFoundError stays."""
+    """Raise what a file system raises as the error for it; FileNotFoundError stays. Log when it takes long."""
     try:
-        yield
+        with said_when_slow(_log, f"{url}: reading it"):
+            yield
     except (FileNotFoundError, RecordingUnavailableError):
         raise
     except Exception as error:  # each file system has errors of its own
