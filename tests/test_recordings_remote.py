@@ -13,10 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from msgspec import structs
 
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
+from container.pipeline.ship import Shipper
+from container.pipeline.ship_place import open_place
 from container.recordings import (
     VIEWS,
     Filters,
@@ -238,6 +241,26 @@ def test_a_place_that_goes_on_is_read_on_also_by_who_planned_before(
     assert begun + rest == [position for position in every if position <= middle]
     assert member.log_range().recorded_position == end
     assert [row["log_position"] for row in rows(url, storage_options=object_store.options)] == every
+
+
+def test_a_place_that_was_removed_and_shipped_anew_is_read_as_it_is_now(
+    tmp_path: Path, object_store: ObjectStore
+) -> None:
+    """Its new manifest has the number of the one that this process has seen."""
+    storage = object_store.options
+    urls = [object_store.place(), f"file://{tmp_path}/place"]
+    for count in (20, 40):
+        history = History(tmp_path / str(count))
+        history.begin_term()
+        for number in range(count):
+            history.message(1, b"%d of %d" % (number, count))
+        member = history.finish()
+        for url in urls:
+            options = storage if url.startswith("s3:") else {}
+            if count == 40:
+                fsspec.core.url_to_fs(url, **options)[0].rm(url, recursive=True)
+            assert Shipper(open_member(member.base_dir), open_place(url, options)).run().number == 2
+            assert rows(url, storage_options=options) == rows(member.base_dir)
 
 
 def test_what_was_not_shipped_is_not_there_and_what_was_changed_is_refused(

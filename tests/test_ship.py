@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
+import json
+import logging
 import os
 import shutil
 import signal
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -17,6 +23,7 @@ import pytest
 from msgspec import structs
 
 from container.__main__ import main
+from container.common import slow_answers
 from container.errors import ConfigurationError, ContainerError, RecordingError
 from container.pipeline import ship_place
 from container.pipeline.ship import Pass, Shipper, ShipStopped, check_place
@@ -513,23 +520,85 @@ class Failing(Directory):
 
 
 def test_a_store_in_trouble_is_asked_again_for_a_while(
-    member: WrittenMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    member: WrittenMember, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    waited = list[float]()
+    waited = list[float | None]()
 
-    def wait(_event: threading.Event, delay_s: float) -> bool:
-        waited.append(delay_s)
-        return False
+    class Impatient(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waited.append(timeout)
+            return False
 
-    monkeypatch.setattr(threading.Event, "wait", wait)
     trouble = [None, None, None, ConnectionError("reset"), TimeoutError("late"), None, ConnectionError("reset")]
     opened: Member = open_member(member.base_dir)
-    Shipper(opened, Failing(tmp_path / "place", iter(trouble))).run()
+    Shipper(opened, Failing(tmp_path / "place", iter(trouble)), stop=Impatient()).run()
     assert_whole(member, tmp_path / "place")
     assert waited == [1.0, 2.0, 1.0]
     assert "recording.log: reset; trying again in 1 s, attempt 2 of 5" in caplog.text
+    trouble = [ConnectionError("reset")] * 50
     with pytest.raises(ContainerError, match="cannot write .*: reset"):
-        Shipper(opened, Failing(tmp_path / "other", iter([ConnectionError("reset")] * 50))).run()
+        Shipper(opened, Failing(tmp_path / "other", iter(trouble)), stop=Impatient()).run()
+
+
+class Slow(Directory):
+    """A store whose answer to a write does not come before someone says that it is late."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(str(root), root)
+        self.is_late = threading.Event()
+
+    def put(self, path: str, content: bytes, *, create: bool) -> None:
+        assert self.is_late.wait(30), "nobody says what is waited for"
+        super().put(path, content, create=create)
+
+
+def test_who_waits_for_a_store_says_so(member: WrittenMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, said = Slow(tmp_path / "place"), list[str]()
+
+    def warn(_log: logging.Logger, text: str, *arguments: object) -> None:
+        said.append(text % arguments)
+        place.is_late.set()
+
+    monkeypatch.setattr(slow_answers, "SLOW_S", 0.01)
+    monkeypatch.setattr(logging.Logger, "warning", warn)
+    Shipper(open_member(member.base_dir), place).run()
+    assert any("probe: no answer for 0.01 s, still waiting" in text for text in said)
+
+
+def test_a_second_signal_ends_a_command_whose_store_does_not_answer(member: WrittenMember) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        options = json.dumps({"key": "k", "secret": "s", "endpoint_url": f"http://127.0.0.1:{server.getsockname()[1]}"})
+        words = ["pipeline", "ship", str(member.base_dir), "--to", "s3://bucket/place", "--storage-options", options]
+        with subprocess.Popen([sys.executable, "-m", "container", *words]) as process:
+            try:
+                server.settimeout(60)
+                connection, _ = server.accept()
+                with connection:
+                    for _ in range(2):
+                        process.terminate()
+                        with contextlib.suppress(subprocess.TimeoutExpired):
+                            process.wait(2)
+                    assert process.wait(10) == -signal.SIGTERM
+            finally:
+                process.kill()
+
+
+class Deaf(Directory):
+    """A store that does what it is asked for, and whose first answer to a write is lost."""
+
+    def put(self, path: str, content: bytes, *, create: bool) -> None:
+        is_first = not self.lengths()
+        super().put(path, content, create=create)
+        if is_first:
+            raise ConnectionError("reset")
+
+
+def test_a_first_write_whose_answer_is_lost_is_no_error(
+    member: WrittenMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Shipper, "_wait", lambda *_: None)
+    Shipper(open_member(member.base_dir), Deaf("deaf", tmp_path / "place")).run()
+    assert_whole(member, tmp_path / "place")
 
 
 class Forgetful(Directory):

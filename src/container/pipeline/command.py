@@ -254,14 +254,22 @@ class _IngestProgress:
 
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM set an event, so that what is in progress can end in order."""
+    """Ctrl-C and SIGTERM set an event, so that what is in progress can end in order; the second one ends it at once."""
     stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def on_signal(*_: object) -> None:
+        stop.set()
+        restore()
+
+    def restore() -> None:
+        for caught, handler in before.items():
+            signal.signal(caught, handler)
+
+    before = {caught: signal.signal(caught, on_signal) for caught in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        restore()
 
 
 # compact

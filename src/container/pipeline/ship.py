@@ -20,6 +20,7 @@ from uuid import uuid4
 from msgspec import structs
 
 from container.common.regular_files import open_regular, read_at, read_regular
+from container.common.slow_answers import said_when_slow
 from container.errors import ConfigurationError, ContainerError, RecordingError, RecordingUnavailableError
 from container.files.catalog import NULL_POSITION, RecordingDescriptor, read_catalog
 from container.files.directories import RemoteDirectory, SegmentReader
@@ -405,9 +406,10 @@ class Shipper:
     def _check_creation(self) -> None:
         """Raise ConfigurationError when the store does not refuse to create an object that is there already."""
         path = f"{METADATA_DIRECTORY}/{0:020}-{uuid4().hex}/probe"
-        self._ask(f"write {path}", lambda: self._place.put(path, b"1", create=True))
         try:
-            self._ask(f"write {path}", lambda: self._place.put(path, b"2", create=True))
+            # The first may be refused as well: when it was done, its answer was lost, and it was asked for again.
+            for content in (b"1", b"2"):
+                self._ask(f"write {path}", lambda content=content: self._place.put(path, content, create=True))
         except FileExistsError:
             return
         finally:
@@ -421,7 +423,8 @@ class Shipper:
         """Make a request of the store, again and again for a while when it is in trouble."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return request()
+                with said_when_slow(_log, f"{self._place.name}: {what}"):
+                    return request()
             except FileExistsError:
                 raise
             except Exception as error:
@@ -451,7 +454,8 @@ def check_place(place: Place, report: Callable[[str], None] = lambda line: None)
         ContainerError: the store fails.
     """
     try:
-        number = newest_manifest(place.lengths())
+        with said_when_slow(_log, f"{place.name}: list"):
+            number = newest_manifest(place.lengths())
         if number is None:
             raise ConfigurationError(f"{place.name} has no manifest: nothing was shipped there")
         path = manifest_path(number)
@@ -463,9 +467,10 @@ def check_place(place: Place, report: Callable[[str], None] = lambda line: None)
             if time.monotonic() > next_s:
                 report(f"{index} of {len(every)} objects checked, {len(faults)} faults")
                 next_s = time.monotonic() + 10
-            if place.digest(one.path, one.length) == one.sha256:
-                continue
-            found = place.length(one.path)
+            with said_when_slow(_log, f"{place.name}: read {one.path}"):
+                if place.digest(one.path, one.length) == one.sha256:
+                    continue
+                found = place.length(one.path)
             if found is None:
                 faults.append(f"{one.path} is missing")
             elif found != one.length:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import glob
 import hashlib
+import logging
 import os
 import re
 import threading
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from container.common.regular_files import read_at
+from container.common.slow_answers import said_when_slow
 from container.common.values import shown
 from container.errors import ConfigurationError, RecordingUnavailableError
 from container.files.catalog import POSITION_MAX
@@ -47,6 +49,7 @@ _SEGMENT_NAME = re.compile(r"([0-9]{1,19})-([0-9]{1,19})\.rec", re.ASCII)
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)(?=://|::)")
 _STATE_KEYS = ("ETag", "etag", "mtime", "LastModified")
 _LOCAL_PREFIX = "file://"
+_log = logging.getLogger(__name__)
 
 _directories: dict[tuple[str, StorageOptions | None], StoredDirectory] = {}
 _pools: list[ThreadPoolExecutor] = []
@@ -161,9 +164,10 @@ def _file_system(url: str, storage: StorageOptions | None) -> tuple[Any, str]:
 
 @contextmanager
 def _unavailable(what: str, url: str) -> Iterator[None]:
-    """Raise what a file system raises as the error for it; FileNotFoundError stays."""
+    """Raise what a file system raises as the error for it; FileNotFoundError stays. Log when it takes long."""
     try:
-        yield
+        with said_when_slow(_log, f"{url}: reading it"):
+            yield
     except (FileNotFoundError, RecordingUnavailableError):
         raise
     except Exception as error:  # each file system has errors of its own
@@ -209,7 +213,8 @@ class StoredDirectory(RemoteDirectory):
         #: Ends of segment files that were still so when they were looked up again.
         self._ends: dict[tuple[int, int], int] = {}
         self._manifest: ShippedManifest | None = None
-        self._manifest_number = -1
+        #: By which a manifest is known again: a place that was removed and shipped anew has the same numbers.
+        self._manifest_file: tuple[int, StoredFile] | None = None
         #: Small files of the manifest, and small ranges of segment files, that were fetched.
         self._contents: dict[str, bytes] = {}
         self._ranges: dict[tuple[object, ...], bytes] = {}
@@ -252,20 +257,22 @@ class StoredDirectory(RemoteDirectory):
             number = newest_manifest(f"{MANIFEST_DIRECTORY}/{name}" for name in files)
             if number is None:
                 return False
-            if number == self._manifest_number:
-                return True
             path = manifest_path(number)
+            found = number, files[path.rpartition("/")[2]]
+            if found == self._manifest_file:
+                return True
             try:
-                content = self._whole(path, files[path.rpartition("/")[2]].length, MANIFEST_LENGTH_MAX)
+                content = self._whole(path, found[1].length, MANIFEST_LENGTH_MAX)
             except FileNotFoundError:
                 if is_last:
                     raise
                 continue  # A newer one has taken its place.
-            self._take(number, parse_manifest(content, f"{self.url}/{path}"))
+            self._take(parse_manifest(content, f"{self.url}/{path}"))
+            self._manifest_file = found
             return True
         return True
 
-    def _take(self, number: int, manifest: ShippedManifest) -> None:
+    def _take(self, manifest: ShippedManifest) -> None:
         segments: dict[tuple[int, int], tuple[Part, ...]] = {}
         first = manifest.log[0].position if manifest.log else 0
         for piece in (*manifest.log, *manifest.snapshots):
@@ -275,7 +282,7 @@ class StoredDirectory(RemoteDirectory):
             key = piece.recording_id, base
             part = Part(piece.position - base, piece.length, piece.path, piece.sha256)
             segments[key] = (*segments.get(key, ()), part)
-        self._manifest, self._manifest_number, self._segments = manifest, number, segments
+        self._manifest, self._segments = manifest, segments
         self._ends.clear()
         self._contents.clear()
 
