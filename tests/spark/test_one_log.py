@@ -83,6 +83,19 @@ def damage(member: WrittenMember, position: int) -> None:
         file.write(b"\5\0\0\0")
 
 
+def cut(member: WrittenMember, position: int) -> None:
+    """Have a member's log end at a position."""
+    log, *others = open_member(member.base_dir).recordings()
+    write_catalog(member.archive_dir, [replace(log, stop_position=position), *others])
+
+
+def purge(member: WrittenMember) -> None:
+    """Remove the first segment of a member's log."""
+    log, *others = open_member(member.base_dir).recordings()
+    (member.archive_dir / "0-0.rec").unlink()
+    write_catalog(member.archive_dir, [replace(log, start_position=SEGMENT_LENGTH), *others])
+
+
 def test_members_are_one_table_unless_all_or_one_is_asked_for(three: list[WrittenMember]) -> None:
     once = positions(three[0])
     one = batch(*three)
@@ -409,13 +422,37 @@ def test_a_stream_of_one_member_becomes_one_of_its_cluster_and_back(three: list[
 
 
 def test_the_begin_that_one_member_purged_is_read_from_another(three: list[WrittenMember]) -> None:
-    log, *others = open_member(three[0].base_dir).recordings()
-    (three[0].archive_dir / "0-0.rec").unlink()
-    write_catalog(three[0].archive_dir, [replace(log, start_position=SEGMENT_LENGTH), *others])
+    purge(three[0])
     reader = stream(*three)
     begin = reader.initialOffset()
     assert end_positions(begin) == {"any": 0}
     assert places(rows_of(reader, reader.partitions(begin, reader.latestOffset(begin, NOW)))) == positions(three[0])
+
+
+def test_a_member_that_is_behind_and_has_not_purged_does_not_end_the_log(three: list[WrittenMember]) -> None:
+    """It is read first. Where the log ends, and what lies behind its own end, another one says."""
+    purge(three[0])
+    once = positions(three[0])
+    cut(three[1], once[800])
+
+    def read(**options: Any) -> list[int]:
+        reader, found = stream(*three[:2], committed="recorded", **options), list[int]()
+        reader.prepareForTriggerAvailableNow()
+        offset = reader.initialOffset()
+        while (after := reader.latestOffset(offset, NOW)) != offset:
+            found += places(rows_of(reader, reader.partitions(offset, after)))
+            offset = after
+        assert end_positions(offset) == end_positions(reader.reportLatestOffset()) == {"any": once[-1]}
+        return found
+
+    assert read() == once
+    assert read(starting=Bound("startingOffsets", word="latest")) == []
+    for at in (700, 800, 801, 900):
+        assert read(starting=Bound("startingPosition", position=once[at - 1])) == once[at:]
+        time_ms = three[0].messages[at]["timestamp"]
+        assert read(starting=Bound("startingTimestamp", timestamp_ms=time_ms)) == once[at:]
+    with pytest.raises(ConfigurationError, match=rf"member any, which is committed to {once[-1]}$"):
+        read(starting=Bound("startingPosition", position=once[-1] + 32))
 
 
 def test_positions_of_members_are_no_place_of_one_log(three: list[WrittenMember]) -> None:
