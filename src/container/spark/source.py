@@ -32,6 +32,7 @@ from container.recordings.remote import expand
 from container.spark.cluster_log import (
     ClusterPartition,
     MemberLog,
+    divided,
     plan_partitions,
     read_logs,
     read_rows,
@@ -399,7 +400,12 @@ class ClusterReader(DataSourceReader):
             filters = bounded(self._filters, member, starts.get(key, Place()), ends.get(key, Place()))
             if self._options.committed_only:
                 filters = self._up_to_commit(member, filters)
-            found += plan_partitions(member, self._options.view, filters, self._options.mode, logs, absent)
+            parts = divided(logs) if logs and self._options.view in LOG_VIEWS else [(None, logs)]
+            for end, having in parts:
+                limits = [one for one in (end, filters.end_position) if one is not None]
+                wanted = replace(filters, end_position=min(limits, default=None))
+                first = having[0].member if having else member
+                found += plan_partitions(first, self._options.view, wanted, self._options.mode, having, absent)
         return found
 
     def _one_log(self, members: Sequence[Member]) -> tuple[list[Member], list[MemberLog]]:
@@ -811,7 +817,8 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             if first == end_position:
                 continue
-            logs = last.reading(first)
+            # What the query was to read was committed, also where those who knew it do not run any more.
+            logs = [log.known_to(end_position) for log in last.reading(first)]
             if not logs:
                 raise RecordingUnavailableError(f"{last.waits_for()}: the batch from {first} on cannot be read now")
             chosen = logs[0]
