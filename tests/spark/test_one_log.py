@@ -19,6 +19,7 @@ from container.files.recording_log import read_recording_log
 from container.pipeline.ingest import ingest, read_table
 from container.pipeline.manifest import MemberPositions, PositionRange
 from container.recordings import open_member
+from container.spark import cluster_log
 from container.spark.cluster_log import ClusterPartition
 from container.spark.offsets import end_positions
 from container.spark.options import Bound, SourceOptions, parse_options
@@ -81,6 +82,20 @@ def damage(member: WrittenMember, position: int) -> None:
     with (member.archive_dir / f"0-{base}.rec").open("r+b") as file:
         file.seek(position - base)
         file.write(b"\5\0\0\0")
+
+
+def cut(member: WrittenMember, position: int) -> None:
+    """Have a member's log end at a position."""
+    log, *others = open_member(member.base_dir).recordings()
+    write_catalog(member.archive_dir, [replace(log, stop_position=position), *others])
+
+
+def purge(member: WrittenMember, count: int = 1) -> None:
+    """Remove the first segments of a member's log."""
+    log, *others = open_member(member.base_dir).recordings()
+    for number in range(count):
+        (member.archive_dir / f"0-{number * SEGMENT_LENGTH}.rec").unlink()
+    write_catalog(member.archive_dir, [replace(log, start_position=count * SEGMENT_LENGTH), *others])
 
 
 def test_members_are_one_table_unless_all_or_one_is_asked_for(three: list[WrittenMember]) -> None:
@@ -409,13 +424,109 @@ def test_a_stream_of_one_member_becomes_one_of_its_cluster_and_back(three: list[
 
 
 def test_the_begin_that_one_member_purged_is_read_from_another(three: list[WrittenMember]) -> None:
-    log, *others = open_member(three[0].base_dir).recordings()
-    (three[0].archive_dir / "0-0.rec").unlink()
-    write_catalog(three[0].archive_dir, [replace(log, start_position=SEGMENT_LENGTH), *others])
+    purge(three[0])
     reader = stream(*three)
     begin = reader.initialOffset()
     assert end_positions(begin) == {"any": 0}
     assert places(rows_of(reader, reader.partitions(begin, reader.latestOffset(begin, NOW)))) == positions(three[0])
+
+
+def test_a_batch_has_what_any_member_has_not_purged(three: list[WrittenMember]) -> None:
+    once = positions(three[0])
+    purge(three[0], 2)
+    reader = batch(*three)
+    rows = rows_of(reader, reader.partitions())
+    assert (places(rows), {row["member_id"] for row in rows}) == (once, {1})
+    purge(three[1])
+    cut(three[1], once[1400])
+    cut(three[2], once[700])
+    for options in ({}, {"committed_only": True}, {"committed": "known"}):
+        reader = batch(*three, **options)
+        rows = rows_of(reader, reader.partitions())
+        assert places(rows) == once
+        assert all(row["committed"] for row in rows)
+        assert [row["member_id"] for row in rows] == [
+            2 if at <= SEGMENT_LENGTH else 1 if at <= 2 * SEGMENT_LENGTH else 0 for at in once
+        ]
+    reader = batch(*three, view="terms")
+    assert len(rows_of(reader, reader.partitions())) > 0
+    # What lies between two logs nobody has: the one that goes on begins there.
+    cut(three[2], SEGMENT_LENGTH - 32)
+    reader = batch(*three)
+    assert places(rows_of(reader, reader.partitions())) == [at for at in once if at > SEGMENT_LENGTH]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_is_purged_or_gone_between_a_look_and_the_plan_is_not_left_out(
+    three: list[WrittenMember], monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """A stream goes on behind the batch: rows that are not planned would never be read."""
+    purge(three[1])
+    reader = stream(*three[:count])
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, NOW)
+    real = cluster_log.plan
+    happens = [lambda: purge(three[0]) if count == 1 else shutil.rmtree(three[0].base_dir)]
+
+    def plan(*of: Any, **options: Any) -> list[Any]:
+        while happens:
+            happens.pop()()
+        return real(*of, **options)
+
+    monkeypatch.setattr(cluster_log, "plan", plan)
+    with pytest.raises(RecordingUnavailableError):
+        rows_of(reader, reader.partitions(begin, end))
+
+
+def test_what_a_batch_was_to_read_is_committed_also_when_nobody_runs_any_more(tmp_path: Path) -> None:
+    """A repeated batch has the same rows, and what is lost of it since the plan is an error and no election's work."""
+    history = History(tmp_path / "member")
+    for payloads in ([b"a"], [b"b", b"c"]):
+        history.begin_term()
+        for payload in payloads:
+            history.message(1, payload)
+    member = history.finish(is_closed=False)
+    cut(member, -1)
+    reader = stream(member, committed="recorded")
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, NOW)
+    rows = rows_of(reader, reader.partitions(begin, end))
+    assert all(row["committed"] for row in rows)
+    again = stream(member, committed="known")
+    assert end_positions(again.latestOffset(begin, NOW)) != end_positions(end)
+    partitions = again.partitions(begin, end)
+    assert rows_of(again, partitions) == rows
+    with (member.archive_dir / "0-0.rec").open("r+b") as file:
+        file.seek(positions(member)[-2])
+        file.write(bytes(SEGMENT_LENGTH - file.tell()))
+    with pytest.raises(RecordingError):
+        rows_of(again, partitions)
+
+
+def test_a_member_that_is_behind_and_has_not_purged_does_not_end_the_log(three: list[WrittenMember]) -> None:
+    """It is read first. Where the log ends, and what lies behind its own end, another one says."""
+    purge(three[0])
+    once = positions(three[0])
+    cut(three[1], once[800])
+
+    def read(**options: Any) -> list[int]:
+        reader, found = stream(*three[:2], committed="recorded", **options), list[int]()
+        reader.prepareForTriggerAvailableNow()
+        offset = reader.initialOffset()
+        while (after := reader.latestOffset(offset, NOW)) != offset:
+            found += places(rows_of(reader, reader.partitions(offset, after)))
+            offset = after
+        assert end_positions(offset) == end_positions(reader.reportLatestOffset()) == {"any": once[-1]}
+        return found
+
+    assert read() == once
+    assert read(starting=Bound("startingOffsets", word="latest")) == []
+    for at in (700, 800, 801, 900):
+        assert read(starting=Bound("startingPosition", position=once[at - 1])) == once[at:]
+        time_ms = three[0].messages[at]["timestamp"]
+        assert read(starting=Bound("startingTimestamp", timestamp_ms=time_ms)) == once[at:]
+    with pytest.raises(ConfigurationError, match=rf"member any, which is committed to {once[-1]}$"):
+        read(starting=Bound("startingPosition", position=once[-1] + 32))
 
 
 def test_positions_of_members_are_no_place_of_one_log(three: list[WrittenMember]) -> None:

@@ -139,12 +139,20 @@ def plan(
     *,
     filters: Filters = Filters(),
     mode: str = STRICT,
+    log: Log | None = None,
 ) -> list[Partition]:
     """Divide a view of one or several members into partitions, in the order of the log.
 
     Views of the log have a partition for each leadership term and segment file, so that they can be read in parallel;
     snapshots have at most 32 for each member, however many there are. On a running member the plan ends where its log
     was recorded when the plan was made. Each file is read once.
+
+    Args:
+        members: whose view it is.
+        view: its name.
+        filters: which rows are wanted.
+        mode: what is done about damage.
+        log: of one member what :meth:`~container.recordings.Member.log` gave, if the plan is to be of that moment.
 
     Raises:
         ConfigurationError: the view or mode is unknown, or the view cannot apply a filter.
@@ -167,7 +175,7 @@ def plan(
             partitions.append(Partition(member, view, mode, "recording_log"))
         try:
             if view in LOG_VIEWS or view == "terms":
-                partitions += _plan_log(member, view, filters, mode)
+                partitions += _plan_log(member, member.log(mode) if log is None else log, view, filters, mode)
             elif view == "snapshots":
                 partitions += _plan_snapshots(member, view, mode)
         except RecordingError as error:
@@ -181,8 +189,7 @@ def _failed(member: Member, view: str, error: RecordingError, mode: str) -> Part
     return Partition(member, view, mode, "failure", failure=error)
 
 
-def _plan_log(member: Member, view: str, filters: Filters, mode: str) -> list[Partition]:
-    log = member.log(mode)
+def _plan_log(member: Member, log: Log, view: str, filters: Filters, mode: str) -> list[Partition]:
     descriptor, log_range = log.descriptor, log.log_range
     begin, end = log_range.start_position, log_range.recorded_position
     cuts = {begin: _NULL_VALUE, **_terms_of(member, log)}

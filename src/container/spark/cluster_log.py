@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -47,6 +48,14 @@ class MemberLog:
     def committed_position(self) -> int:
         """Up to where it is known to be committed."""
         return self.log.log_range.committed_position
+
+    def known_to(self, position: int) -> MemberLog:
+        """The same log, of which what is recorded up to a position is committed: another member shows it, or did."""
+        found = self.log.log_range
+        known = max(found.committed_position, min(position, found.recorded_position))
+        one = copy.copy(self)
+        one.log = replace(self.log, log_range=replace(found, committed_position=known))
+        return one
 
     def term_before(self, position: int) -> LogTerm | None:
         """The leadership term of what ends at a position; None where the recording log has none, or lost its end."""
@@ -138,20 +147,42 @@ def plan_partitions(
     """The partitions of a member.
 
     With the ``logs`` of several they are those of the first one of which they can be made, and each has the others
-    that have the same rows; ``absent`` are the paths of those whose logs cannot be read now.
+    that have the same rows; ``absent`` are the paths of those whose logs cannot be read now. They are planned as the
+    logs were: one that has purged more than the first of them gives no partitions in its place.
 
     Raises:
         as :func:`container.recordings.plan` does, of the member, when they can be made of none.
     """
+    begin = max(filters.begin_position or 0, logs[0].start_position if logs else 0)
     for one in logs if len(logs) + len(absent) > 1 else ():
+        if one.start_position > begin:
+            continue
         try:
-            found = plan([one.member], view, filters=filters, mode=STRICT)
+            found = plan([one.member], view, filters=filters, mode=STRICT, log=one.log)
         except RecordingError as error:
             say(f"{one.member.path} cannot be read, and another member is: {error}")
             continue
         others = [other for other in logs if other is not one]
         return [_with_others(replace(part, mode=mode), filters, one, others, tuple(absent)) for part in found]
-    return [ClusterPartition(partition, filters) for partition in plan([member], view, filters=filters, mode=mode)]
+    log = next((one.log for one in logs if one.member is member), None)
+    found = plan([member], view, filters=filters, mode=mode, log=log)
+    return [ClusterPartition(partition, filters) for partition in found]
+
+
+def divided(logs: Sequence[MemberLog]) -> list[tuple[int | None, Sequence[MemberLog]]]:
+    """Up to which position which logs are read, in the order of the log, and up to its end with ``None``.
+
+    What the first of the logs has purged is read from another one that has it, and goes on as the first one does.
+    """
+    parts: list[tuple[int | None, Sequence[MemberLog]]] = [(None, logs)]
+    while True:
+        first = parts[0][1][0]
+        start = first.start_position
+        term = first.term_before(start)
+        earlier = [one.known_to(start) for one in logs if one.start_position < start and one.has_to(start, term)]
+        if not earlier:
+            return parts
+        parts.insert(0, (start, sorted(earlier, key=lambda one: one.start_position)))
 
 
 def _with_others(
@@ -230,15 +261,17 @@ def _again(member: Member, task: ClusterPartition, wanted: Filters, done: int) -
             f"the log is not the one that the query was planned for, up to log position {task.takeover.end_position}",
             file=member.archive_dir,
         )
-    return plan([member], task.value.view, filters=wanted, mode=STRICT)
+    log = found.known_to(task.value.committed_position).log
+    return plan([member], task.value.view, filters=wanted, mode=STRICT, log=log)
 
 
 def read_logs(members: Sequence[Member], say: Callable[[str], None]) -> list[MemberLog]:
-    """The logs of the members that have one that can be read, the one that is committed furthest first."""
+    """The logs of the members that have one that can be read, the one that is committed furthest first, of such the
+    one that begins first."""
     found = []
     for member in members:
         try:
             found.append(MemberLog(member, member.log()))
         except RecordingError as error:
             say(f"{member.path} cannot be read, and another member is: {error}")
-    return sorted(found, key=lambda one: -one.committed_position)
+    return sorted(found, key=lambda one: (-one.committed_position, one.start_position))

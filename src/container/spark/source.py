@@ -32,6 +32,7 @@ from container.recordings.remote import expand
 from container.spark.cluster_log import (
     ClusterPartition,
     MemberLog,
+    divided,
     plan_partitions,
     read_logs,
     read_rows,
@@ -399,7 +400,12 @@ class ClusterReader(DataSourceReader):
             filters = bounded(self._filters, member, starts.get(key, Place()), ends.get(key, Place()))
             if self._options.committed_only:
                 filters = self._up_to_commit(member, filters)
-            found += plan_partitions(member, self._options.view, filters, self._options.mode, logs, absent)
+            parts = divided(logs) if logs and self._options.view in LOG_VIEWS else [(None, logs)]
+            for end, having in parts:
+                limits = [one for one in (end, filters.end_position) if one is not None]
+                wanted = replace(filters, end_position=min(limits, default=None))
+                first = having[0].member if having else member
+                found += plan_partitions(first, self._options.view, wanted, self._options.mode, having, absent)
         return found
 
     def _one_log(self, members: Sequence[Member]) -> tuple[list[Member], list[MemberLog]]:
@@ -444,6 +450,7 @@ class _StreamedLog:
         the path that was read last."""
         self.absent = absent
         self.key = key
+        self._every, self._last = logs, last
         start = min(log.start_position for log in logs)
         self.begun = MemberOffset(start) if offset is None else offset
         ready = [log for log in logs if len(logs) + len(absent) == 1 or log.is_behind(self.begun)]
@@ -476,6 +483,16 @@ class _StreamedLog:
             None if self.key == ANY else log.member.member_id,
             log.term_before(position),
         )
+
+    def steps(self) -> Iterator[_StreamedLog]:
+        """This log, and as it is behind what is committed of the one that is read next, until none has any more."""
+        log = self
+        while True:
+            yield log
+            end = log.first.committed_position
+            if not log.is_ready or end <= log.begun.position:
+                return
+            log = _StreamedLog(log.key, log._every, log.absent, log.at(end), log._last)
 
     def with_same(self, end: int) -> list[MemberLog]:
         """The members that have what the first one has up to a position, itself among them."""
@@ -534,28 +551,29 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the members' recordings begin, or where the options say."""
         logs = self._logs({})
         starts = _places(self._options.starting, list(logs), is_one_log=self._options.is_one_log)
-        begun = {key: one.at(self._start(one, starts.get(key, Place()))) for key, one in logs.items()}
-        self._come = format_offset(begun)
+        self._come = format_offset({key: self._start(one, starts.get(key, Place())) for key, one in logs.items()})
         return self._come
 
-    def _start(self, log: _StreamedLog, place: Place) -> int:
-        """A position up to which messages count as read."""
-        begin, committed = log.begun.position, log.first.committed_position
-        if place.is_end:
-            return max(begin, committed)
-        if place.timestamp_ms is not None:
-            found = self._first_at(log, committed, place.timestamp_ms)
-            return max(begin, committed) if found is None else found
-        if place.position is None or place.position <= begin:
-            return begin
-        if place.position > committed:
+    def _start(self, log: _StreamedLog, place: Place) -> MemberOffset:
+        """Up to where messages count as read."""
+        if place == Place() or (place.position is not None and place.position <= log.begun.position):
+            return log.at(log.begun.position)
+        for step in log.steps():
+            log, committed = step, step.first.committed_position
+            if place.timestamp_ms is not None:
+                found = self._first_at(log, committed, place.timestamp_ms)
+                if found is not None:
+                    return log.at(found)
+            elif place.position is not None and place.position <= committed:
+                # Whether a frame begins there nobody knows: a place that is no multiple of 32 is not taken for one.
+                return log.at(place.position + (place.position % _FRAME_ALIGNMENT == 0))
+        if place.position is not None:
             assert self._options.starting is not None
             raise ConfigurationError(
                 f"{self._options.starting.name}: position {place.position} is behind the end of the log of member "
-                f"{log.key}, which is committed to {committed}"
+                f"{log.key}, which is committed to {log.begun.position}"
             )
-        # Whether a frame begins there nobody knows: a place that is no multiple of 32 is not taken for one.
-        return place.position + (place.position % _FRAME_ALIGNMENT == 0)
+        return log.at(log.begun.position)
 
     def _first_at(self, log: _StreamedLog, committed: int, timestamp_ms: int) -> int | None:
         """Where the first message begins that is not earlier than a time."""
@@ -768,11 +786,15 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         """The commit positions, for the query's status."""
-        return format_offset({key: log.at(self._committed(log, 0)) for key, log in self._logs({}).items()})
+        return format_offset({key: log.at(log.begun.position) for key, log in self._ends().items()})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Take the commit positions of now as the end."""
-        self._target = {key: self._committed(log, 0) for key, log in self._logs({}).items()}
+        self._target = {key: log.begun.position for key, log in self._ends().items()}
+
+    def _ends(self) -> dict[str, _StreamedLog]:
+        """The logs of this query as they will be where all that is committed was read."""
+        return {key: [*log.steps()][-1] for key, log in self._logs({}).items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The partitions with messages that end after ``start`` and not after ``end``.
@@ -795,7 +817,8 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             if first == end_position:
                 continue
-            logs = last.reading(first)
+            # What the query was to read was committed, also where those who knew it do not run any more.
+            logs = [log.known_to(end_position) for log in last.reading(first)]
             if not logs:
                 raise RecordingUnavailableError(f"{last.waits_for()}: the batch from {first} on cannot be read now")
             chosen = logs[0]
