@@ -25,6 +25,8 @@ from msgspec import structs
 from container.__main__ import main
 from container.common import slow_answers
 from container.errors import ConfigurationError, ContainerError, RecordingError
+from container.operate.answers import NoFactsError
+from container.operate.logs import Wanted, read_log
 from container.pipeline import ship_place
 from container.pipeline.ship import Pass, Shipper, ShipStopped, check_place
 from container.pipeline.ship_place import Directory, Place, open_place
@@ -612,3 +614,16 @@ def test_a_store_without_conditional_writes_is_refused(member: WrittenMember, tm
     place: Place = Forgetful("forgetful", tmp_path / "place")
     with pytest.raises(ConfigurationError, match=r"does not refuse to create an object twice .*: use another store"):
         Shipper(open_member(member.base_dir), place).run()
+
+
+def test_a_check_makes_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="nowhere': nothing was shipped there"):
+        open_place(str(tmp_path / "nowhere"), {}, creates=False)
+    assert list(tmp_path.iterdir()) == []
+    assert open_place(str(tmp_path / "nowhere"), {}).lengths() == {}
+
+
+def test_the_log_word_names_a_shipped_place(member: WrittenMember, tmp_path: Path) -> None:
+    ship(member, tmp_path / "place")
+    with pytest.raises(NoFactsError, match="place is a place of `pipeline ship`, which this word does not read"):
+        list(read_log(tmp_path / "place", Wanted(), has_payload=False, follows=False, limit=None))

@@ -57,6 +57,11 @@ def read_log(
     """
     try:
         member = open_member(path)
+        if member.shipped() is not None:
+            raise NoFactsError(
+                f"{path} is a place of `pipeline ship`, which this word does not read: read it with Spark, or "
+                "container.recordings"
+            )
         position = -1
         count = 0
         while True:

@@ -440,7 +440,8 @@ def _analytics(spark: SparkSession, options: argparse.Namespace) -> None:
 
 def _add_ship(words: Any) -> None:
     about = "copy the committed log and the snapshots of a member to where other hosts read them"
-    parser: argparse.ArgumentParser = words.add_parser("ship", help=about, description=about[0].upper() + about[1:])
+    text = f"{about[0].upper()}{about[1:]}."
+    parser: argparse.ArgumentParser = words.add_parser("ship", help=about, description=text)
     parser.add_argument("paths", nargs=1, metavar="PATH", help="directory of a member, on this machine")
     parser.add_argument("--archive-dir", metavar="DIR", help="archive directory of PATH, when it is elsewhere")
     parser.add_argument(
@@ -468,7 +469,7 @@ def _ship(options: argparse.Namespace) -> None:
 
     storage = parse_storage_options("--storage-options", options.storage_options)
     member = open_member(options.paths[0], archive_dir=options.archive_dir, committed=options.committed)
-    place = open_place(options.to, {} if storage is None else storage.values())
+    place = open_place(options.to, {} if storage is None else storage.values(), creates=not options.check)
     if options.check:
         manifest, faults = check_place(place, lambda line: print(line, file=sys.stderr))
         for fault in faults:

@@ -215,8 +215,13 @@ class Store(Place):
                 self._filesystem.rm_file(self._full(path))
 
 
-def open_place(url: str, storage_options: Mapping[str, Any]) -> Place:
-    """Return a place by its URL or path; a directory is made if the one above it is there.
+def open_place(url: str, storage_options: Mapping[str, Any], *, creates: bool = True) -> Place:
+    """Return a place by its URL or path.
+
+    Args:
+        url: of the place, or the path of a directory.
+        storage_options: what fsspec passes to the file system of a URL.
+        creates: whether a directory that is not there is made, if the one above it is there.
 
     Raises:
         ConfigurationError: the URL's protocol is not known, its package is not installed, or an option is wrong.
@@ -231,6 +236,8 @@ def open_place(url: str, storage_options: Mapping[str, Any]) -> Place:
             raise ConfigurationError(
                 f"there is no directory {root.parent} for {shown(url)}: make it, or mount its disk"
             )
+        if not creates and not root.exists():
+            raise ConfigurationError(f"there is no {shown(url)}: nothing was shipped there")
         return Directory(url, root)
     try:
         # The package is there with the extra only.
