@@ -19,7 +19,7 @@ from container.pipeline.rows import fold_view, read_view
 from container.spark.options import SourceOptions
 
 # Of a snapshot's contents what must be the same on all members: all but where and when this member wrote it.
-_OWN_SNAPSHOT_COLUMNS = ("member_id", "recording_id", "entry_index", "timestamp", "error")
+_OWN_SNAPSHOT_COLUMNS = ("member_id", "recording_id", "entry_index", "timestamp", "event_time", "error")
 
 _FAULT_TYPE = pa.struct([("begin_position", pa.int64()), ("end_position", pa.int64()), ("error", pa.string())])
 _RUN_SCHEMA = pa.schema(
