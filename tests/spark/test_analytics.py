@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from container.pipeline.analytics import Analytics, analyse, write_analytics
+from container.api import TimeUnit
+from container.pipeline.analytics import Analytics, analyse, timer_lateness, write_analytics
 from container.pipeline.timeline import BIN_COUNT
 from container.recordings import open_member
 from container.spark.options import SourceOptions
@@ -130,3 +131,14 @@ def test_logs_of_one_message_and_of_none_have_a_report(spark: SparkSession, tmp_
     page = write_analytics(found, tmp_path / "none-out").read_text()
     assert "The log has no message with a time." in page
     assert "<svg" not in page
+
+
+def test_lateness_is_a_number_however_late_a_timer_is(spark: SparkSession, tmp_path: Path) -> None:
+    history = History(tmp_path / "member")
+    history.begin_term()
+    history.now_ms = 1_700_000_000_000_000_000
+    history.take_snapshot(timers=[(5, 0)])  # due at once, of a clock in nanoseconds
+    history.timer(5)
+    options = SourceOptions((str(history.finish().base_dir),), mode="permissive")
+    (row,) = timer_lateness(spark, options, TimeUnit.NANOS).collect()
+    assert row.late_ms == row.expired_at / 1_000_000

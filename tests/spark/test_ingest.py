@@ -157,7 +157,7 @@ def test_wrong_tables_and_views_are_refused_before_anything_runs(
     with pytest.raises(ContainerError, match="_manifest.json is not a manifest: Object missing required field"):
         read_table(spark, tmp_path)
     Manifest(cluster="main", view="messages", decoder=None, members={}).write(tmp_path)
-    with pytest.raises(ContainerError, match="is empty: no batch of its ingest is finished yet"):
+    with pytest.raises(ContainerError, match="is empty: no batch with rows of its ingest is finished yet"):
         read_table(spark, tmp_path)
 
 

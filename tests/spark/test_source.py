@@ -287,3 +287,13 @@ def test_an_error_of_a_recording_comes_whole_from_a_worker() -> None:
     error = RecordingError("is damaged", file="f", offset=3, log_position=4)
     text = f"Traceback (most recent call last):\n  File x\ncontainer.errors.RecordingError: {error}\n SQLSTATE: 38000"
     assert str(plain_error(PySparkException(text))) == "f, offset 3, log position 4: is damaged"
+
+
+def test_what_java_says_is_its_last_cause() -> None:
+    text = (
+        "[STREAM_FAILED] Query terminated: Return Message: Traceback (most recent call last):\n  File x\n"
+        "py4j.protocol.Py4JJavaError: An error occurred while calling o70.parquet.\n"
+        ": org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows\n\tat x.Y.z(Y.java:1)\n"
+        "Caused by: java.io.IOException: No space left on device\n\tat x.Y.z(Y.java:1)\n\t... 22 more\n SQLSTATE: 39000"
+    )
+    assert str(plain_error(PySparkException(text))) == "IOException: No space left on device"

@@ -181,7 +181,8 @@ def timer_lateness(spark: SparkSession, options: SourceOptions, unit: TimeUnit) 
     """How late timers expired whose deadline a snapshot has: no other recording of a cluster has deadlines."""
     expired = read_view(spark, options, "timers", ["log_position", "timestamp", "correlation_id"])
     items = read_module_items(spark, options)
-    late = (f.col("expired_at") - f.col("deadline")) * 1000 / ticks_per_second(unit)
+    # In nanoseconds more than a hundred days times 1000 are beyond 64 bits.
+    late = (f.col("expired_at") - f.col("deadline")) / (ticks_per_second(unit) // 1000)
     return (
         timer_pairs(expired, items, snapshot_positions(items))
         .where("expired_at is not null")

@@ -203,13 +203,13 @@ def read_table(spark: SparkSession, table: Path) -> DataFrame:
     """The rows of a table that :func:`ingest` made, with ``cluster`` as text.
 
     Raises:
-        ContainerError: it is no such table, or nothing is finished yet.
+        ContainerError: it is no such table, or it has no rows yet.
     """
     manifest = read_manifest(table)
     if manifest is None:
         raise ContainerError(f"{table} has no {MANIFEST_NAME}: it is not the table of an ingest")
-    if manifest.batch_id < 0:
-        raise ContainerError(f"{table} is empty: no batch of its ingest is finished yet")
+    if not manifest.file_count:
+        raise ContainerError(f"{table} is empty: no batch with rows of its ingest is finished yet")
     if manifest.table_format != PARQUET:
         raise ContainerError(f"{table} is of {manifest.table_format}: read it with that format's reader")
     # Spark takes 007 in a directory's name for a number.

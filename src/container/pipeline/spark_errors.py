@@ -11,13 +11,18 @@ from container.errors import ContainerError
 # The last line of a Python traceback: an exception of this package, else of any.
 _OURS = re.compile(r"^\s*container\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 _ANY = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+# What Python says of an exception of Java's is only that there was one; its last cause says what it was.
+_OF_JAVA = "Py4JJavaError"
+_CAUSE = re.compile(r"^(?:: |Caused by: )(?:[\w.$]+\.)?(\w+): (.+)$", re.MULTILINE)
 
 
 def plain_error(error: PySparkException) -> ContainerError:
-    """The error that a worker of Python raised, by its text alone; else what Spark itself says first."""
+    """The error that a worker of Python raised, by its text alone; else its cause in Java, or what Spark says first."""
     text = str(error)
     for pattern in (_OURS, _ANY):
         found = pattern.findall(text)
+        if found and found[-1][0] == _OF_JAVA:
+            found = _CAUSE.findall(text) or found
         if found:
             name, message = found[-1]
             return ContainerError(message if pattern is _OURS else f"{name}: {message}")
