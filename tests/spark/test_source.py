@@ -287,3 +287,15 @@ def test_an_error_of_a_recording_comes_whole_from_a_worker() -> None:
     error = RecordingError("is damaged", file="f", offset=3, log_position=4)
     text = f"Traceback (most recent call last):\n  File x\ncontainer.errors.RecordingError: {error}\n SQLSTATE: 38000"
     assert str(plain_error(PySparkException(text))) == "f, offset 3, log position 4: is damaged"
+
+
+def test_an_error_of_a_write_is_what_java_says_last() -> None:
+    text = """[STREAM_FAILED] Query terminated with exception: Return Message: Traceback (most recent call last):
+py4j.protocol.Py4JJavaError: An error occurred while calling o68.parquet.
+: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/t. SQLSTATE: 58030
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.taskFailedWhileWritingRowsError(QueryExecutionErrors.scala:823)
+Caused by: java.io.IOException: No space left on device
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+Caused by: py4j.Py4JException: An exception was raised by the Python Proxy.
+"""
+    assert str(plain_error(PySparkException(text))) == "IOException: No space left on device"

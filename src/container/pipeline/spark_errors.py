@@ -11,6 +11,9 @@ from container.errors import ContainerError
 # The last line of a Python traceback: an exception of this package, else of any.
 _OURS = re.compile(r"^\s*container\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 _ANY = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+# What Java says below a call of Python's that failed, such as a write of a batch to a full disk.
+_JAVA_CALL = "Py4JJavaError"
+_JAVA = re.compile(r"^(?:Caused by)?: (?!py4j\.)(?:[\w$]+\.)+(\w+): (.+)$", re.MULTILINE)
 
 
 def plain_error(error: PySparkException) -> ContainerError:
@@ -20,5 +23,7 @@ def plain_error(error: PySparkException) -> ContainerError:
         found = pattern.findall(text)
         if found:
             name, message = found[-1]
+            if name == _JAVA_CALL:
+                name, message = (_JAVA.findall(text) or found)[-1]
             return ContainerError(message if pattern is _OURS else f"{name}: {message}")
     return ContainerError(text.strip().partition("\n")[0] or type(error).__name__)
