@@ -17,8 +17,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from container.errors import ConfigurationError, ContainerError
 from container.pipeline.ingest import IngestStopped, ingest, read_table
-from container.pipeline.manifest import Gap, Manifest, MemberPositions, PositionRange, TableColumn, read_manifest
-from container.pipeline.parquet_table import locked, merged_columns
+from container.pipeline.manifest import Batch, Gap, Manifest, MemberPositions, PositionRange, TableColumn, read_manifest
+from container.pipeline.parquet_table import TableWriter, locked, merged_columns
 from container.spark import FORMAT
 from container.spark.options import Bound, SourceOptions
 from container.testing.process import Process
@@ -242,6 +242,16 @@ def test_a_batch_that_was_decided_is_moved_to_its_end_whatever_was_moved_before(
         "_lock",
         "_manifest.json",
     ]
+
+
+def test_a_file_of_a_decided_batch_that_is_gone_is_named(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "_checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text('{"id": "query"}')
+    manifest = Manifest(cluster="main", view="messages", decoder=None, members={}, query_id="query")
+    manifest.moving = Batch(0, {"_staging/a.parquet": "term=0/batch-0.parquet"}, {}, {})
+    with pytest.raises(ConfigurationError, match="term=0/batch-0.parquet of batch 0, which was on its way .* is gone"):
+        TableWriter(tmp_path, manifest)
 
 
 def test_a_table_without_its_checkpoint_or_in_use_is_not_written(

@@ -289,11 +289,13 @@ def test_an_error_of_a_recording_comes_whole_from_a_worker() -> None:
     assert str(plain_error(PySparkException(text))) == "f, offset 3, log position 4: is damaged"
 
 
-def test_what_java_says_is_its_last_cause() -> None:
-    text = (
-        "[STREAM_FAILED] Query terminated: Return Message: Traceback (most recent call last):\n  File x\n"
-        "py4j.protocol.Py4JJavaError: An error occurred while calling o70.parquet.\n"
-        ": org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows\n\tat x.Y.z(Y.java:1)\n"
-        "Caused by: java.io.IOException: No space left on device\n\tat x.Y.z(Y.java:1)\n\t... 22 more\n SQLSTATE: 39000"
-    )
+def test_an_error_of_a_write_is_what_java_says_last() -> None:
+    text = """[STREAM_FAILED] Query terminated with exception: Return Message: Traceback (most recent call last):
+py4j.protocol.Py4JJavaError: An error occurred while calling o68.parquet.
+: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/t. SQLSTATE: 58030
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.taskFailedWhileWritingRowsError(QueryExecutionErrors.scala:823)
+Caused by: java.io.IOException: No space left on device
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+Caused by: py4j.Py4JException: An exception was raised by the Python Proxy.
+"""
     assert str(plain_error(PySparkException(text))) == "IOException: No space left on device"

@@ -98,7 +98,7 @@ class TableWriter:
 
     Raises:
         ConfigurationError: the checkpoint of the query whose batches the table has is gone, is another's, or is of
-            another time than the manifest or the table.
+            another time than the manifest or the table; or a file of a batch that was on its way in a kill is gone.
     """
 
     def __init__(self, table: Path, manifest: Manifest) -> None:
@@ -143,6 +143,11 @@ class TableWriter:
             # What is not there any more was moved before a kill.
             if (self.table / source).exists():
                 (self.table / source).replace(path)
+            if not path.exists():
+                raise ConfigurationError(
+                    f"{path} of batch {batch.batch_id}, which was on its way into the table in a kill, is gone, as "
+                    "after a vacuum: bring it back, or give another directory"
+                )
         self.bring_in(batch)
         manifest = deepcopy(self.manifest)
         keys = {member_id: key for key, member_id in batch.member_ids.items()}

@@ -13,7 +13,7 @@ _OURS = re.compile(r"^\s*container\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 _ANY = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 # What Python says of an exception of Java's is only that there was one; its last cause says what it was.
 _OF_JAVA = "Py4JJavaError"
-_CAUSE = re.compile(r"^(?:: |Caused by: )(?:[\w.$]+\.)?(\w+): (.+)$", re.MULTILINE)
+_CAUSE = re.compile(r"^(?:: |Caused by: )(?!py4j\.)(?:[\w.$]+\.)?(\w+): (.+)$", re.MULTILINE)
 
 
 def plain_error(error: PySparkException) -> ContainerError:
