@@ -89,6 +89,17 @@ def test_a_place_on_a_disk_that_all_hosts_see_is_read_like_one_in_an_object_stor
             list(read_partition(partition))
 
 
+@pytest.mark.parametrize("name", ["a::b", "sp ace", "per%20cent", "que?ry", "ha#sh", "br[ac]k", "ü-日本"])
+def test_a_directory_may_have_any_name(written: WrittenMember, tmp_path: Path, name: str) -> None:
+    copied, place = tmp_path / "copied" / name, tmp_path / "shipped" / name
+    shutil.copytree(written.base_dir, copied)
+    place.parent.mkdir()
+    Shipper(open_member(copied), open_place(str(place), {})).run()
+    for path in (copied, place):
+        for form in (path, f"{path}/", f"file://{path}"):
+            assert len(rows(form)) == len(written.messages), form
+
+
 def test_a_pattern_stands_for_the_members_that_match(
     written: WrittenMember, object_store: ObjectStore, tmp_path: Path
 ) -> None:

@@ -542,6 +542,32 @@ def test_a_store_in_trouble_is_asked_again_for_a_while(
         Shipper(opened, Failing(tmp_path / "other", iter(trouble)), stop=Impatient()).run()
 
 
+def test_a_directory_that_was_named_by_mistake_stays_as_it_is(member: WrittenMember, tmp_path: Path) -> None:
+    """What another program calls as a shipper calls what it writes is not a shipper's."""
+    used = tmp_path / "used"
+    for name in ("notes.txt", ".part-1", "archive/.part-of-a-film", f"mine/.part-{'0' * 32}"):
+        (used / name).parent.mkdir(parents=True, exist_ok=True)
+        (used / name).write_text("mine")
+    before = sorted(used.rglob("*"))
+    with pytest.raises(ConfigurationError, match="it is used for something else"):
+        ship(member, used)
+    assert sorted(used.rglob("*")) == before
+    with pytest.raises(ConfigurationError, match="has no manifest: nothing was shipped there"):
+        check_place(open_place(str(tmp_path / "nowhere"), {}))
+    assert not (tmp_path / "nowhere").exists()
+    with pytest.raises(ContainerError, match="Not a directory"):
+        ship(member, used / "notes.txt")
+
+
+def test_what_a_killed_shipper_was_writing_is_removed(member: WrittenMember, tmp_path: Path) -> None:
+    leftovers = [tmp_path / "place" / name / f".part-{'0' * 32}" for name in ("shipped", "tail", "metadata/1-2")]
+    for leftover in leftovers:
+        leftover.parent.mkdir(parents=True)
+        leftover.write_text("half")
+    ship(member, tmp_path / "place")
+    assert_whole(member, tmp_path / "place")
+
+
 class Slow(Directory):
     """A store whose answer to a write does not come before someone says that it is late."""
 

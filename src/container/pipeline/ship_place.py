@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import importlib
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,9 +18,11 @@ from uuid import uuid4
 from container.common.regular_files import open_regular, read_at, write_at
 from container.common.values import shown
 from container.errors import ConfigurationError
+from container.recordings.shipped import DIRECTORIES
 
 BLOCK_LENGTH = 16 * 1024 * 1024
 _TEMPORARY = ".part-"
+_TEMPORARY_NAME = re.compile(r"\.part-[0-9a-f]{32}", re.ASCII)
 _FINAL_ERRNOS = frozenset(
     getattr(errno, name)
     for name in [
@@ -93,12 +96,16 @@ class Directory(Place):
     def __init__(self, name: str, root: Path) -> None:
         super().__init__(name)
         self._root = root
-        root.mkdir(exist_ok=True)
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
-        """Remove the files that killed processes were writing: nobody holds their lock any more."""
-        for path in self._root.glob(f"**/{_TEMPORARY}*"):
+        """Remove the files that killed processes were writing: nobody holds their lock any more.
+
+        Only by names that shipping gives, and where it writes: the directory may be one that was named by mistake.
+        """
+        for path in (path for name in DIRECTORIES for path in self._root.glob(f"{name}/**/{_TEMPORARY}*")):
+            if _TEMPORARY_NAME.fullmatch(path.name) is None:
+                continue
             with contextlib.suppress(OSError):
                 file = open_regular(path)
                 try:
@@ -109,7 +116,8 @@ class Directory(Place):
 
     def lengths(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        for directory, _, names in os.walk(self._root, onerror=_raise):
+        # The directory is made with the first object.
+        for directory, _, names in os.walk(self._root, onerror=_raise) if os.path.lexists(self._root) else ():
             for name in names:
                 if not name.startswith(_TEMPORARY):
                     path = Path(directory, name)

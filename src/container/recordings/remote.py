@@ -145,7 +145,11 @@ def _file_system(url: str, storage: StorageOptions | None) -> tuple[Any, str]:
     options = {} if storage is None else storage.values()
     scheme = url.partition("://")[0]
     try:
-        file_system, root = fsspec.core.url_to_fs(url, **options)
+        if (local := local_path(url)) is not None:
+            # Its name may have "::", with which fsspec parts the URLs of one file system in another.
+            file_system, root = fsspec.filesystem("file", **options), local
+        else:
+            file_system, root = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:
         extra = 'pip install "aeron-cluster-container[storage]"' if scheme in ("s3", "s3a") else str(error)
         raise ImportError(f"{scheme}:// needs a package that is not installed: {extra}") from error
