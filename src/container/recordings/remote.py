@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -47,6 +48,8 @@ _SEGMENT_NAME = re.compile(r"([0-9]{1,19})-([0-9]{1,19})\.rec", re.ASCII)
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)(?=://|::)")
 _STATE_KEYS = ("ETag", "etag", "mtime", "LastModified")
 _LOCAL_PREFIX = "file://"
+# The greatest step of a file system's times: two seconds on FAT, a tick of the kernel on most others.
+_MTIME_RESOLUTION_NS = 2_000_000_000
 
 _directories: dict[tuple[str, StorageOptions | None], StoredDirectory] = {}
 _pools: list[ThreadPoolExecutor] = []
@@ -581,6 +584,20 @@ def read_segment(
             os.close(file)
     except OSError:
         return None
+
+
+def file_state(directory: Directory, name: str) -> tuple[object, ...] | None:
+    """Return what changes when a file is written; ``None`` while that was too recently for the next write to show."""
+    if isinstance(directory, RemoteDirectory):
+        return directory.state(name) if isinstance(directory, StoredDirectory) else None
+    try:
+        status = Path(directory, name).stat()
+    except OSError:
+        return None
+    if not status.st_mtime_ns < time.time_ns() - _MTIME_RESOLUTION_NS:
+        return None
+    # The time of the last change of the file itself as well: a program can set back only the other one.
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def local_path(url: str) -> str | None:
