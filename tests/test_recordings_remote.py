@@ -240,6 +240,25 @@ def test_a_place_that_goes_on_is_read_on_also_by_who_planned_before(
     assert [row["log_position"] for row in rows(url, storage_options=object_store.options)] == every
 
 
+def test_a_place_that_was_deleted_and_begun_again_is_another_one(tmp_path: Path, object_store: ObjectStore) -> None:
+    """Its manifests have the numbers of those that were read before."""
+    url = object_store.place()
+    local = tmp_path / "place"
+    for name in ("old", "new", "next"):
+        history = History(tmp_path / name)
+        history.begin_term()
+        for number in range(10):
+            history.message(1, b"%s %d" % (name.encode(), number))
+        written = history.finish()
+        write_place(object_store, written.base_dir, url)
+        object_store.file_system.get(url, str(local), recursive=True)
+        expected = [b"%s %d" % (name.encode(), number) for number in range(10)]
+        for path, options in ((url, {"storage_options": object_store.options}), (local, {})):
+            assert [row["payload"] for row in rows(path, "session_messages", **options)] == expected
+        object_store.file_system.rm(url, recursive=True)
+        shutil.rmtree(local)
+
+
 def test_what_was_not_shipped_is_not_there_and_what_was_changed_is_refused(
     written: WrittenMember, object_store: ObjectStore
 ) -> None:

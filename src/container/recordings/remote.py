@@ -212,7 +212,8 @@ class StoredDirectory(RemoteDirectory):
         #: Ends of segment files that were still so when they were looked up again.
         self._ends: dict[tuple[int, int], int] = {}
         self._manifest: ShippedManifest | None = None
-        self._manifest_number = -1
+        #: Its number, and its object as it was then.
+        self._manifest_file: tuple[int, StoredFile] | None = None
         #: Small files of the manifest, and small ranges of segment files, that were fetched.
         self._contents: dict[str, bytes] = {}
         self._ranges: dict[tuple[object, ...], bytes] = {}
@@ -255,20 +256,24 @@ class StoredDirectory(RemoteDirectory):
             number = newest_manifest(f"{MANIFEST_DIRECTORY}/{name}" for name in files)
             if number is None:
                 return False
-            if number == self._manifest_number:
-                return True
             path = manifest_path(number)
+            file = files[path.rpartition("/")[2]]
+            if file.state is not None and (number, file) == self._manifest_file:
+                return True
             try:
-                content = self._whole(path, files[path.rpartition("/")[2]].length, MANIFEST_LENGTH_MAX)
+                content = self._whole(path, file.length, MANIFEST_LENGTH_MAX)
             except FileNotFoundError:
                 if is_last:
                     raise
                 continue  # A newer one has taken its place.
-            self._take(number, parse_manifest(content, f"{self.url}/{path}"))
+            # A place that was deleted and begun again has the same numbers.
+            if (manifest := parse_manifest(content, f"{self.url}/{path}")) != self._manifest:
+                self._take(manifest)
+            self._manifest_file = number, file
             return True
         return True
 
-    def _take(self, number: int, manifest: ShippedManifest) -> None:
+    def _take(self, manifest: ShippedManifest) -> None:
         segments: dict[tuple[int, int], tuple[Part, ...]] = {}
         first = manifest.log[0].position if manifest.log else 0
         for piece in (*manifest.log, *manifest.snapshots):
@@ -278,7 +283,7 @@ class StoredDirectory(RemoteDirectory):
             key = piece.recording_id, base
             part = Part(piece.position - base, piece.length, piece.path, piece.sha256)
             segments[key] = (*segments.get(key, ()), part)
-        self._manifest, self._manifest_number, self._segments = manifest, number, segments
+        self._manifest, self._segments = manifest, segments
         self._ends.clear()
         self._contents.clear()
 
