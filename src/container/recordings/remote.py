@@ -46,7 +46,7 @@ _THREADS_MAX = 16
 _DIRECTORIES_MAX = 256
 _SEGMENT_NAME = re.compile(r"([0-9]{1,19})-([0-9]{1,19})\.rec", re.ASCII)
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)(?=://|::)")
-_STATE_KEYS = ("ETag", "etag", "mtime", "LastModified")
+_TAG_KEYS, _TIME_KEYS = ("ETag", "etag"), ("mtime", "LastModified")
 _LOCAL_PREFIX = "file://"
 # The greatest step of a file system's times: two seconds on FAT, a tick of the kernel on most others.
 _MTIME_RESOLUTION_NS = 2_000_000_000
@@ -178,7 +178,8 @@ class StoredFile(NamedTuple):
 
     length: int
     state: tuple[object, ...] | None
-    """What changes when it is written again; ``None`` where the file system says no such thing."""
+    """What changes when it is written again; ``None`` where the file system says no such thing, or only a time that is
+    too new for the next write to show."""
 
 
 class Part(NamedTuple):
@@ -207,6 +208,8 @@ class StoredDirectory(RemoteDirectory):
         self._lock = threading.RLock()
         self._has_looked = False
         self._files: dict[str, StoredFile] = {}
+        #: The times of files by their paths, and since when they were seen.
+        self._times: dict[str, tuple[object, int]] = {}
         self._directory_names: list[str] = []
         self._segments: dict[tuple[int, int], tuple[Part, ...]] = {}
         #: Ends of segment files that were still so when they were looked up again.
@@ -303,10 +306,21 @@ class StoredDirectory(RemoteDirectory):
             elif entry["type"] == "directory":
                 directories.append(name)
             else:
-                written = next((entry[key] for key in _STATE_KEYS if entry.get(key)), None)
                 length = int(entry["size"] or 0)
-                files[name] = StoredFile(length, None if written is None else (length, str(written)))
+                files[name] = StoredFile(length, self._state(entry, length))
         return files, directories
+
+    def _state(self, entry: Mapping[str, Any], length: int) -> tuple[object, ...] | None:
+        tag, written = (next((entry[key] for key in keys if entry.get(key)), None) for keys in (_TAG_KEYS, _TIME_KEYS))
+        if tag is not None or written is None:
+            return None if tag is None else (length, str(tag))
+        # What its clock says now nobody knows: a time counts when it has been the same for longer than its step.
+        state, now_ns = (length, str(written)), time.monotonic_ns()
+        known, since_ns = self._times.get(entry["name"], (None, 0))
+        if known != state:
+            self._times[entry["name"]] = state, now_ns
+            return None
+        return state if now_ns - since_ns > _MTIME_RESOLUTION_NS else None
 
     @property
     def manifest(self) -> ShippedManifest | None:
