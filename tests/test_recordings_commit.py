@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from container.errors import ConfigurationError
 from container.files.recording_log import read_recording_log
-from container.recordings import LogRange, Member, open_member, open_members
+from container.recordings import LogRange, Member, commit, open_member, open_members
 from container.recordings.commit import all_end_texts, end_texts
 from container.replay.execution import plan_replay
 from container.testing.recordings import write_catalog, write_recording_log
@@ -224,6 +227,41 @@ def test_a_tail_of_an_earlier_leader_is_no_vote_for_a_log_that_was_purged(tmp_pa
     # As a backup has it: the last term alone. Where the term before ended it does not know.
     write_recording_log(new.cluster_dir, [entry(0, 0, leadership_term_id=2, term_base_log_position=SEGMENT_LENGTH)])
     assert ranges(old.base_dir, new.base_dir)[0] == (old.log.position, 0)
+
+
+def test_logs_that_nobody_writes_are_compared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream looks each second, and each look at each member compares it with all the others."""
+    world = member_of(tmp_path / "0", terms=3)
+    paths = [world.base_dir, copy_of(world, tmp_path / "1", 1), copy_of(world, tmp_path / "2", 2)]
+    reads = []
+    for name in ("read_term_message", "read_leadership_term_id"):
+        function = getattr(commit, name)
+
+        def counting(*of: Any, function: Any = function) -> Any:
+            reads.append(of)
+            return function(*of)
+
+        monkeypatch.setattr(commit, name, counting)
+
+    def count() -> int:
+        reads.clear()
+        assert ranges(*paths) == [(world.log.position, world.log.position)] * 3
+        return len(reads)
+
+    assert (count() > 0, count() > 0) == (True, True), "what was written a moment ago may be written again"
+    past = time.time() - 60
+    for path in paths:
+        os.utime(path / "archive" / "0-0.rec", (past, past))
+    assert (count() > 0, count(), count()) == (True, 0, 0)
+    entries = list(read_recording_log(paths[0] / "cluster"))
+    write_recording_log(paths[0] / "cluster", [*entries[:-1], replace(entries[-1], timestamp=4)])
+    assert (count() > 0, count()) == (True, 0)
+    # An election has cut a log, and the next leader's is as long.
+    with (paths[1] / "archive" / "0-0.rec").open("r+b") as file:
+        file.seek(world.bases[2] + 32 + 8 + 32)
+        file.write(b"\5")
+    os.utime(paths[1] / "archive" / "0-0.rec", (past, past))
+    assert [end for _, end in ranges(*paths)] == [world.log.position, world.bases[2], world.log.position]
 
 
 def test_what_is_known_counts_also_when_fewer_have_it(tmp_path: Path) -> None:

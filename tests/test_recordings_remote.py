@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from msgspec import structs
 
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
@@ -34,7 +37,7 @@ from container.recordings.cluster_time import time_unit
 from container.recordings.shipped import ShippedObject, encode_manifest, manifest_path
 from container.testing.recordings import write_catalog
 from tests.object_store import ObjectStore, write_place
-from tests.recordings_world import SEGMENT_LENGTH
+from tests.recordings_world import SEGMENT_LENGTH, World, session_message
 from tests.spark.written_members import BEGIN_MS, History, WrittenMember, write_history
 
 HOUR_MS = 3_600_000
@@ -274,6 +277,25 @@ def test_a_place_that_was_removed_and_shipped_anew_is_read_as_it_is_now(
             assert rows(url, storage_options=options) == rows(member.base_dir)
 
 
+def test_a_place_that_was_deleted_and_begun_again_is_another_one(tmp_path: Path, object_store: ObjectStore) -> None:
+    """Its manifests have the numbers of those that were read before."""
+    url = object_store.place()
+    local = tmp_path / "place"
+    for name in ("old", "new", "next"):
+        history = History(tmp_path / name)
+        history.begin_term()
+        for number in range(10):
+            history.message(1, b"%s %d" % (name.encode(), number))
+        written = history.finish()
+        write_place(object_store, written.base_dir, url)
+        object_store.file_system.get(url, str(local), recursive=True)
+        expected = [b"%s %d" % (name.encode(), number) for number in range(10)]
+        for path, options in ((url, {"storage_options": object_store.options}), (local, {})):
+            assert [row["payload"] for row in rows(path, "session_messages", **options)] == expected
+        object_store.file_system.rm(url, recursive=True)
+        shutil.rmtree(local)
+
+
 def test_what_was_not_shipped_is_not_there_and_what_was_changed_is_refused(
     written: WrittenMember, object_store: ObjectStore
 ) -> None:
@@ -329,6 +351,51 @@ def test_a_copy_that_goes_on_is_listed_at_each_look(tmp_path: Path, object_store
     content[written.messages[50]["log_position"] :] = bytes(len(content) - written.messages[50]["log_position"])
     object_store.write(segment, bytes(content))
     assert member.log_range().recorded_position == written.messages[50]["log_position"]
+
+
+class CoarseFileSystem(LocalFileSystem):
+    """Says times in whole seconds, and no more of a file's state: as SFTP does."""
+
+    protocol = "coarse"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.removeprefix("coarse://")
+
+    def info(self, path: Any, **options: Any) -> dict[str, Any]:
+        found = super().info(path, **options)
+        return {**found, "mtime": int(found["mtime"])}
+
+
+def test_a_time_that_is_new_does_not_say_that_a_file_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two writes in one second have one time, and a segment has its length from the beginning."""
+    fsspec.register_implementation("coarse", CoarseFileSystem, clobber=True)
+    world = World(tmp_path)
+    world.begin_term()
+    world.close(stop=False)
+    os.truncate(world.segment(), SEGMENT_LENGTH)
+    member = open_member(f"coarse://{tmp_path}", committed="recorded")
+    past = 1_900_000_000
+
+    def end() -> int:
+        os.utime(world.segment(), (past, past))
+        return member.log_range().recorded_position
+
+    clock = [time.monotonic_ns()]
+    monkeypatch.setattr(remote_module.time, "monotonic_ns", lambda: clock[0])
+    for _ in range(3):
+        world.log.append(session_message(1, b"x"))
+        world.log.flush()
+        assert end() == world.log.position
+        clock[0] += 900_000_000
+    archive = member.archive
+    assert isinstance(archive, remote_module.StoredDirectory)
+    assert archive.state("0-0.rec") is None
+    clock[0] += 300_000_000
+    assert end() == world.log.position
+    assert archive.state("0-0.rec") == (SEGMENT_LENGTH, str(past))
 
 
 def test_errors_of_places_name_the_fix_and_no_secret(

@@ -47,7 +47,7 @@ def known_time_unit(member: Member) -> str | None:
 
 
 def _identity(member: Member) -> tuple[object, ...]:
-    """A cluster keeps its unit; under the same paths there may be another one tomorrow, with files of its own."""
+    """A cluster keeps its unit; under the same paths there may be another one tomorrow, perhaps in the same inodes."""
     found: list[object] = [member.recording_id]
     for directory, name in ((member.archive, CATALOG_NAME), (member.cluster, RECORDING_LOG_NAME)):
         if isinstance(directory, StoredDirectory):
@@ -60,7 +60,7 @@ def _identity(member: Member) -> tuple[object, ...]:
         except OSError:
             found.append(str(file))
         else:
-            found += [str(file), status.st_dev, status.st_ino]
+            found += [str(file), status.st_dev, status.st_ino, status.st_ctime_ns]
     return tuple(found)
 
 

@@ -6,14 +6,16 @@ a stop or a kill left open. There the members decide together: what a majority h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from container.common.values import shown, whole_number
 from container.errors import ConfigurationError, RecordingError
+from container.recordings.frame_reader import segment_file_name
 from container.recordings.log_decoder import LogDecoder
+from container.recordings.remote import file_state
 from container.recordings.term_message import TERM_TEMPLATE_ID, read_leadership_term_id, read_term_message
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from container.recordings.member import Log, Member
 
 _READ_OK = 0
+# What was found in logs by reading them, and these as they were then: streams ask each second, also of stopped members.
+_found: dict[tuple[object, ...], tuple[tuple[object, ...], Any]] = {}
+_FOUND_MAX = 256
 RECORDED, KNOWN = "recorded", "known"
 COUNTER, GIVEN, QUORUM = "counter", "given", "quorum"
 
@@ -94,8 +99,33 @@ def names_newest_term(member: Member, log: Log, terms: Sequence[RecordingLogEntr
     Bounded: it looks at the first message of each Aeron term that has a file, from the end on, and then through one
     Aeron term.
     """
+    by = log.terms if terms is None else terms
+    return _once([(member, log)], by, lambda: _names_newest_term(member, log, by))
+
+
+def _once[T](logs: Sequence[tuple[Member, Log]], by: object, find: Callable[[], T]) -> T:
+    """What is found by reading logs; from memory where it was found by the same of them, and these have not changed."""
+
+    def state() -> tuple[object, ...]:
+        ends = ((one.archive, found.descriptor.recording_id, found.segment_positions[-1:]) for one, found in logs)
+        return tuple(
+            file_state(place, segment_file_name(number, *last)) if last else None for place, number, last in ends
+        )
+
+    key = tuple((one.archive_dir, one.storage) for one, _ in logs)
+    evidence = (state(), [found for _, found in logs], by)
+    if (known := _found.get(key)) is not None and known[0] == evidence:
+        return known[1]
+    value = find()
+    if None not in evidence[0] and state() == evidence[0]:
+        if len(_found) >= _FOUND_MAX:
+            _found.clear()
+        _found[key] = evidence, value
+    return value
+
+
+def _names_newest_term(member: Member, log: Log, terms: Sequence[RecordingLogEntry]) -> bool:
     begin, end = log.log_range.start_position, log.log_range.recorded_position
-    terms = log.terms if terms is None else terms
     if not terms:
         return begin == end
     newest = max(terms, key=lambda entry: entry.leadership_term_id)
@@ -183,6 +213,11 @@ def _last_term(voter: tuple[Member, Log]) -> tuple[int, int]:
 
 def _agreement(member: Member, log: Log, reference: Member, of: Log, *, is_named: bool) -> int:
     """Up to where a log has what the reference has: to where one of its terms does not begin as it does there."""
+    logs = [(member, log), (reference, of)]
+    return _once(logs, is_named, lambda: _find_agreement(member, log, reference, of, is_named=is_named))
+
+
+def _find_agreement(member: Member, log: Log, reference: Member, of: Log, *, is_named: bool) -> int:
     start, others_start = log.log_range.start_position, of.log_range.start_position
     limit = min(log.log_range.recorded_position, of.log_range.recorded_position)
     proven = log.known_position

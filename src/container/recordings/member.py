@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from container.recordings.remote import (
     StorageOptions,
     StoredDirectory,
     expand,
+    file_state,
     is_url,
     local_path,
     parse_storage_options,
@@ -50,8 +50,6 @@ def tolerates(mode: str, error: RecordingError) -> bool:
     return mode == AUDIT or (mode == PERMISSIVE and not isinstance(error, RecordingUnavailableError))
 
 
-# The greatest step of a file system's times: two seconds on FAT, a tick of the kernel on most others.
-_MTIME_RESOLUTION_NS = 2_000_000_000
 # Where logs end whose end only their last segment file says, by that file: its state, the descriptor, and the end. A
 # stream looks each second; without this it would walk up to a whole segment each time.
 _known_ends: dict[str, tuple[tuple[object, ...], RecordingDescriptor, tuple[int, int | None, int | None]]] = {}
@@ -436,7 +434,7 @@ def recorded_end(
             return counter, None, None
         name = segment_file_name(descriptor.recording_id, segments[-1])
         path = path_in(archive_dir, name)
-        before = _file_state(archive_dir, name)
+        before = file_state(archive_dir, name)
         known = _known_ends.get(path)
         if known is not None and known[:2] == (before, descriptor):
             return known[2]
@@ -444,25 +442,11 @@ def recorded_end(
         failed = reader.failure_error().log_position if reader.last_failure else None
         damaged = failed if failed is not None and failed < position and reader.torn_position < 0 else None
         found = position, None if reader.torn_position < 0 else reader.torn_position, damaged
-        if before is not None and before == _file_state(archive_dir, name) and position < end:
+        if before is not None and before == file_state(archive_dir, name) and position < end:
             if len(_known_ends) >= _KNOWN_ENDS_MAX:
                 _known_ends.clear()
             _known_ends[path] = (before, descriptor, found)
         return found
-
-
-def _file_state(directory: Directory, name: str) -> tuple[object, ...] | None:
-    """What changes when a file is written; ``None`` while that was too recently for the next write to show."""
-    if isinstance(directory, RemoteDirectory):
-        return directory.state(name) if isinstance(directory, StoredDirectory) else None
-    try:
-        status = Path(directory, name).stat()
-    except OSError:
-        return None
-    if not status.st_mtime_ns < time.time_ns() - _MTIME_RESOLUTION_NS:
-        return None
-    # The time of the last change of the file itself as well: a program can set back only the other one.
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def file_names(archive_dir: Directory) -> list[str]:

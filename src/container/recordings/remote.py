@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -47,9 +48,11 @@ _THREADS_MAX = 16
 _DIRECTORIES_MAX = 256
 _SEGMENT_NAME = re.compile(r"([0-9]{1,19})-([0-9]{1,19})\.rec", re.ASCII)
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)(?=://|::)")
-_STATE_KEYS = ("ETag", "etag", "mtime", "LastModified")
+_TAG_KEYS, _TIME_KEYS = ("ETag", "etag"), ("mtime", "LastModified")
 _LOCAL_PREFIX = "file://"
 _log = logging.getLogger(__name__)
+# The greatest step of a file system's times: two seconds on FAT, a tick of the kernel on most others.
+_MTIME_RESOLUTION_NS = 2_000_000_000
 
 _directories: dict[tuple[str, StorageOptions | None], StoredDirectory] = {}
 _pools: list[ThreadPoolExecutor] = []
@@ -183,7 +186,8 @@ class StoredFile(NamedTuple):
 
     length: int
     state: tuple[object, ...] | None
-    """What changes when it is written again; ``None`` where the file system says no such thing."""
+    """What changes when it is written again; ``None`` where the file system says no such thing, or only a time that is
+    too new for the next write to show."""
 
 
 class Part(NamedTuple):
@@ -212,12 +216,14 @@ class StoredDirectory(RemoteDirectory):
         self._lock = threading.RLock()
         self._has_looked = False
         self._files: dict[str, StoredFile] = {}
+        #: The times of files by their paths, and since when they were seen.
+        self._times: dict[str, tuple[object, int]] = {}
         self._directory_names: list[str] = []
         self._segments: dict[tuple[int, int], tuple[Part, ...]] = {}
         #: Ends of segment files that were still so when they were looked up again.
         self._ends: dict[tuple[int, int], int] = {}
         self._manifest: ShippedManifest | None = None
-        #: By which a manifest is known again: a place that was removed and shipped anew has the same numbers.
+        #: Its number, and its object as it was then.
         self._manifest_file: tuple[int, StoredFile] | None = None
         #: Small files of the manifest, and small ranges of segment files, that were fetched.
         self._contents: dict[str, bytes] = {}
@@ -262,17 +268,19 @@ class StoredDirectory(RemoteDirectory):
             if number is None:
                 return False
             path = manifest_path(number)
-            found = number, files[path.rpartition("/")[2]]
-            if found == self._manifest_file:
+            file = files[path.rpartition("/")[2]]
+            if file.state is not None and (number, file) == self._manifest_file:
                 return True
             try:
-                content = self._whole(path, found[1].length, MANIFEST_LENGTH_MAX)
+                content = self._whole(path, file.length, MANIFEST_LENGTH_MAX)
             except FileNotFoundError:
                 if is_last:
                     raise
                 continue  # A newer one has taken its place.
-            self._take(parse_manifest(content, f"{self.url}/{path}"))
-            self._manifest_file = found
+            # A place that was deleted and begun again has the same numbers.
+            if (manifest := parse_manifest(content, f"{self.url}/{path}")) != self._manifest:
+                self._take(manifest)
+            self._manifest_file = number, file
             return True
         return True
 
@@ -306,10 +314,21 @@ class StoredDirectory(RemoteDirectory):
             elif entry["type"] == "directory":
                 directories.append(name)
             else:
-                written = next((entry[key] for key in _STATE_KEYS if entry.get(key)), None)
                 length = int(entry["size"] or 0)
-                files[name] = StoredFile(length, None if written is None else (length, str(written)))
+                files[name] = StoredFile(length, self._state(entry, length))
         return files, directories
+
+    def _state(self, entry: Mapping[str, Any], length: int) -> tuple[object, ...] | None:
+        tag, written = (next((entry[key] for key in keys if entry.get(key)), None) for keys in (_TAG_KEYS, _TIME_KEYS))
+        if tag is not None or written is None:
+            return None if tag is None else (length, str(tag))
+        # What its clock says now nobody knows: a time counts when it has been the same for longer than its step.
+        state, now_ns = (length, str(written)), time.monotonic_ns()
+        known, since_ns = self._times.get(entry["name"], (None, 0))
+        if known != state:
+            self._times[entry["name"]] = state, now_ns
+            return None
+        return state if now_ns - since_ns > _MTIME_RESOLUTION_NS else None
 
     @property
     def manifest(self) -> ShippedManifest | None:
@@ -592,6 +611,20 @@ def read_segment(
             os.close(file)
     except OSError:
         return None
+
+
+def file_state(directory: Directory, name: str) -> tuple[object, ...] | None:
+    """Return what changes when a file is written; ``None`` while that was too recently for the next write to show."""
+    if isinstance(directory, RemoteDirectory):
+        return directory.state(name) if isinstance(directory, StoredDirectory) else None
+    try:
+        status = Path(directory, name).stat()
+    except OSError:
+        return None
+    if not status.st_mtime_ns < time.time_ns() - _MTIME_RESOLUTION_NS:
+        return None
+    # The time of the last change of the file itself as well: a program can set back only the other one.
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def local_path(url: str) -> str | None:
