@@ -105,9 +105,10 @@ def make_protobuf_decoder(text: str, view_columns: Sequence[str]) -> ProtobufPay
     path, mark, message = place.rpartition("#")
     if mark and path and message:
         try:
-            return ProtobufPayloads(text, Path(path).read_bytes(), message, view_columns)
+            descriptors = Path(path).read_bytes()
         except (OSError, ValueError) as error:  # a path with NUL
             raise ConfigurationError(f"decoder={text!r}: the descriptors cannot be read: {error}") from error
+        return ProtobufPayloads(text, descriptors, message, view_columns)
     if mark or ":" not in place:
         raise ConfigurationError(
             f"decoder={text!r}: name a file of protoc --descriptor_set_out and a message, as in "
