@@ -444,6 +444,12 @@ def test_a_filter_that_a_view_can_not_apply_is_refused(tmp_path: Path) -> None:
         list(read(tmp_path, "frames", filters=Filters(template_ids=frozenset([1]))))
     with pytest.raises(ConfigurationError, match="view='recordings' takes no filters"):
         list(read(tmp_path, "recordings", filters=Filters(begin_position=1)))
+    with pytest.raises(
+        ConfigurationError, match="begin_timestamp='2026-11-28': must be a number, of a time in the clus"
+    ):
+        list(read(tmp_path, "messages", filters=Filters(begin_timestamp="2026-11-28")))  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="end_position='96': must be a number$"):
+        list(read(tmp_path, "messages", filters=Filters(end_position="96")))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a template id is 0 to 65535, got 65536"):
         list(read(tmp_path, "messages", filters=Filters(template_ids=frozenset([65536]))))
 
@@ -457,6 +463,10 @@ def test_several_members_are_read_one_after_the_other(tmp_path: Path) -> None:
         open_members([])
     with pytest.raises(ConfigurationError, match="archive_dir='x' cannot belong to 2 members"):
         open_members([tmp_path, tmp_path], archive_dir="x")
+    with pytest.raises(
+        ConfigurationError, match=r"path names member \S+ twice: \S+/1 and \S+/1; name each member once"
+    ):
+        open_members([world.base_dir for world in worlds] + [worlds[1].base_dir])
 
 
 # Memory and processes.

@@ -202,6 +202,7 @@ def test_what_cannot_be_columns_of_protobuf_is_refused(tmp_path: Path, name: str
     with pytest.raises(ConfigurationError) as caught:
         make_decoder(f"protobuf:{name}", VIEW)
     assert message in str(caught.value)
+    assert str(caught.value).count("decoder=") == 1
 
 
 def record(*fields: tuple[str, Any]) -> dict[str, Any]:

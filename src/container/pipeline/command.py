@@ -249,6 +249,9 @@ class _IngestProgress:
         positions = ", ".join(f"{key}: {one.end_position}" for key, one in sorted(manifest.members.items()))
         state = "" if manifest.batch_id != self._batch_id else f" ({query.status['message'].lower()})"
         self._batch_id = manifest.batch_id
+        if manifest.batch_id < 0:
+            print(f"no batch yet{state}", file=sys.stderr)
+            return
         print(f"batch {manifest.batch_id}: {manifest.row_count} rows, positions {positions}{state}", file=sys.stderr)
 
 

@@ -30,11 +30,11 @@ from container.pipeline.parquet_table import CHECKPOINT_NAME, TableWriter, locke
 from container.pipeline.rows import source_options
 from container.pipeline.spark_errors import plain_error
 from container.recordings import LOG_VIEWS, Member
-from container.recordings.commit import all_end_texts
+from container.recordings.commit import all_end_texts, member_key
 from container.spark.cluster_log import read_logs
 from container.spark.options import ANY, SourceOptions
 from container.spark.session import is_connected
-from container.spark.source import FORMAT, member_key, open_source_members, payload_decoder
+from container.spark.source import FORMAT, open_source_members, payload_decoder
 from container.spark.table_formats import DELTA, ICEBERG, require_name, require_pair
 
 ATTEMPTS = 10

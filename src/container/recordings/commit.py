@@ -50,11 +50,29 @@ def parse_committed(name: str, value: str | int | None) -> Committed:
     return position
 
 
+def member_key(member: Member) -> str:
+    """What a member is called in the offsets of streams: its id, or its archive's directory where no file has an id.
+
+    It does not depend on the order or the number of the directories that a query names.
+    """
+    return member.archive_dir if member.member_id is None or member.is_unnamed else str(member.member_id)
+
+
 def with_others(members: Sequence[Member]) -> list[Member]:
     """Return the members of one cluster, each of which knows the others, so that they can form a quorum.
 
     Where some have an id in their files, one without is a copy and no vote. One that is missing may have had an id.
+
+    Raises:
+        ConfigurationError: a member is there twice: it would have two votes, and its rows would be there twice.
     """
+    keys: dict[str, Member] = {}
+    for member in members:
+        other = keys.setdefault(key := member_key(member), member)
+        if other is not member:
+            raise ConfigurationError(
+                f"path names member {key} twice: {other.path} and {member.path}; name each member once"
+            )
     has_ids = any(member.member_id is not None for member in members)
     voting = [
         replace(member, is_voter=not has_ids or member.member_id is not None or member.is_missing, others=())

@@ -567,7 +567,7 @@ def open_members(
     or give a pattern that all of their directories match.
 
     Raises:
-        ConfigurationError: no path is given, or ``archive_dir`` with several.
+        ConfigurationError: no path is given, ``archive_dir`` with several, or two paths are of one member.
         RecordingError: as :func:`open_member`.
     """
     named = [paths] if isinstance(paths, str | Path) else list(paths)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,12 @@ class Filters:
     """Only rows with one of these leadership terms."""
 
     def check(self, view: str) -> None:
-        """Raise ConfigurationError when the view cannot apply a filter."""
+        """Raise ConfigurationError when the view cannot apply a filter, or a bound is no number."""
+        for name in ("begin_position", "end_position", "begin_timestamp", "end_timestamp"):
+            value = getattr(self, name)
+            if not isinstance(value, Real | None):
+                unit = ", of a time in the cluster's unit, by default milliseconds" if "timestamp" in name else ""
+                raise ConfigurationError(f"{name}={value!r}: must be a number{unit}")
         if view not in LOG_VIEWS and self != Filters():
             raise ConfigurationError(f"view={view!r} takes no filters, got {self}")
         message_filters = (self.begin_timestamp, self.end_timestamp, self.template_ids)

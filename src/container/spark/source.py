@@ -25,7 +25,7 @@ from container.recordings import (
 )
 from container.recordings.arrow import TICKS_PER_SECOND
 from container.recordings.cluster_time import time_unit
-from container.recordings.commit import end_texts, with_others
+from container.recordings.commit import end_texts, member_key, with_others
 from container.recordings.member import AUDIT, STRICT, tolerates
 from container.recordings.message_reader import MessageReader
 from container.recordings.remote import expand
@@ -184,13 +184,6 @@ def _opened(options: SourceOptions) -> list[Member]:
             if options.member == ALL or len(failures) == len(paths):
                 raise failures[0] from None
             members.append(Member(path, None, archive_dir or path, None, is_missing=True, storage=options.storage))
-    keys: dict[str, Member] = {}
-    for member in members:
-        other = keys.setdefault(member_key(member), member)
-        if other is not member:
-            raise ConfigurationError(
-                f"path names member {member_key(member)} twice: {other.path} and {member.path}; name each member once"
-            )
     return with_others(members)
 
 
@@ -225,14 +218,6 @@ def named(members: Iterable[Member], ids: Mapping[str, int | None]) -> list[Memb
             member = replace(member, member_id=free, is_unnamed=True)
         found.append(member)
     return found
-
-
-def member_key(member: Member) -> str:
-    """What a member is called in the offsets of streams: its id, or its archive's directory where no file has an id.
-
-    It does not depend on the order or the number of the directories that a query names.
-    """
-    return member.archive_dir if member.member_id is None or member.is_unnamed else str(member.member_id)
 
 
 class Place(NamedTuple):
