@@ -273,8 +273,8 @@ class Shipper:
             raise ConfigurationError(
                 f"{self._place.name} has other bytes from log position {last.position} to {last.end} than "
                 f"{self._member.path}: it was wiped and got its log again, with other session ids, or was restored "
-                "from a backup, or one of both is damaged. `pipeline ship --check` examines the place, `archive verify` "
-                "the member; when both are whole, give the member a new place"
+                "from a backup, or one of both is damaged. `pipeline ship --check` examines the place, `archive "
+                "verify` the member; when both are whole, give the member a new place"
             )
         self._verified = state
 
