@@ -298,6 +298,18 @@ def test_a_missing_segment_is_a_finding_and_the_audit_goes_on(
     assert not isinstance(caught.value, RecordingUnavailableError)
 
 
+def test_sessions_of_a_purged_part_of_the_log_are_open_where_it_begins(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    purged = copy_of(member, tmp_path / "purged")
+    (purged.archive_dir / "0-0.rec").unlink()
+    descriptor, *others = open_member(purged.base_dir).recordings()
+    write_catalog(purged.archive_dir, [replace(descriptor, start_position=SEGMENT_LENGTH), *others])
+    report = audit(spark, options_of(purged))
+    assert report.find("sessions").state == "pass"
+    assert [count for _, count in report.open_sessions] == [2, 1]
+
+
 def test_an_end_that_is_lost_is_a_finding(spark: SparkSession, member: WrittenMember, tmp_path: Path) -> None:
     shorter = copy_of(member, tmp_path / "shorter")
     log, *rest = open_member(shorter.base_dir).recordings()
