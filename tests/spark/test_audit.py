@@ -155,7 +155,7 @@ def test_each_difference_and_each_impossible_event_is_found(spark: SparkSession,
 
 
 def test_timers_of_a_snapshot_may_come_in_any_order(spark: SparkSession, tmp_path: Path) -> None:
-    members = []
+    members: list[WrittenMember] = []
     for name, timers in (("first", [(5, 70), (6, 60)]), ("second", [(6, 60), (5, 70)]), ("third", [(6, 61), (5, 70)])):
         history = History(tmp_path / name)
         history.begin_term()
