@@ -161,7 +161,7 @@ def test_each_difference_and_each_impossible_event_is_found(spark: SparkSession,
 
 
 def test_timers_of_a_snapshot_may_come_in_any_order(spark: SparkSession, tmp_path: Path) -> None:
-    members = []
+    members: list[WrittenMember] = []
     for name, timers in (("first", [(5, 70), (6, 60)]), ("second", [(6, 60), (5, 70)]), ("third", [(6, 61), (5, 70)])):
         history = History(tmp_path / name)
         history.begin_term()
@@ -320,6 +320,18 @@ def test_a_missing_segment_is_a_finding_and_the_audit_goes_on(
     with pytest.raises(RecordingError, match="the file ends 28 bytes before") as caught:
         audited(0, other).read(SEGMENT_LENGTH, SEGMENT_LENGTH + 128)
     assert not isinstance(caught.value, RecordingUnavailableError)
+
+
+def test_sessions_of_a_purged_part_of_the_log_are_open_where_it_begins(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    purged = copy_of(member, tmp_path / "purged")
+    (purged.archive_dir / "0-0.rec").unlink()
+    descriptor, *others = open_member(purged.base_dir).recordings()
+    write_catalog(purged.archive_dir, [replace(descriptor, start_position=SEGMENT_LENGTH), *others])
+    report = audit(spark, options_of(purged))
+    assert report.find("sessions").state == "pass"
+    assert [count for _, count in report.open_sessions] == [2, 1]
 
 
 def test_an_end_that_is_lost_is_a_finding(spark: SparkSession, member: WrittenMember, tmp_path: Path) -> None:

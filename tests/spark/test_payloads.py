@@ -93,6 +93,14 @@ class Anything(msgspec.Struct):
     value: Any
 
 
+class Levels(msgspec.Struct):
+    level: Literal[1, 2, None] = None
+
+
+class Mixed(msgspec.Struct):
+    value: Literal[1, "one"]
+
+
 def pair(payload: bytes) -> Pair | None:
     """Two integers; an empty payload is none."""
     return Pair(*struct.unpack("<qq", payload)) if payload else None
@@ -239,11 +247,17 @@ def test_a_value_that_does_not_fit_its_column_is_an_error_of_its_row_alone() -> 
         ("untyped", "the function must be annotated with the type that it returns"),
         ("number", "int has no fields that could be columns; return a msgspec Struct or a dataclass"),
         ("Anything", "field 'value' of Anything cannot be a column: its type is any"),
+        ("Mixed", "field 'value' of Mixed cannot be a column: its values are neither all integers nor all texts"),
     ],
 )
 def test_a_decoder_that_gives_no_columns_is_refused(name: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         PayloadDecoder(f"{HERE}:{name}", VIEW)
+
+
+def test_a_literal_of_numbers_and_none_is_a_number() -> None:
+    rows = decode("Levels", b'{"level":2}', b"{}")
+    assert rows == [{"level": 2, "decode_error": None}, {"level": None, "decode_error": None}]
 
 
 @pytest.mark.parametrize("count", [1, 40])

@@ -17,6 +17,7 @@ from container.pipeline.event_checks import (
     check_timers,
     module_items,
     read_events,
+    sessions_before,
     sessions_over_time,
     snapshot_positions,
 )
@@ -114,6 +115,7 @@ def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BL
         committed_only=True,
         committed=reference.log_range.committed_position,
     )
+    start = reference.log_range.start_position
     losses = {member.loss for member in members} - {None}  # The comparison of bytes reports them.
     terms = [row for row in terms_of(spark, options) if row.error not in losses]
     with _cached(read_events(spark, history)) as events, _cached(snapshot_contents(spark, options)) as contents:
@@ -126,10 +128,11 @@ def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BL
             check_positions(spark, options, members),
             check_terms(terms),
             check_snapshots(spark, options, contents, snapshots, members),
-            check_sessions(spark, history, reference.log_range.start_position, events, items, positions),
+            check_sessions(spark, history, start, events, items, positions),
             timers,
         ]
-        open_sessions = sessions_over_time(events, reference.log_range.committed_position)
+        open_before = sessions_before(events, items, start) if start > 0 else 0
+        open_sessions = sessions_over_time(events, reference.log_range.committed_position, open_before)
     return AuditReport(
         verdict=worst(one.state for one in checks),
         members=[_summary(member, snapshots) for member in members],

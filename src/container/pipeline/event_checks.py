@@ -203,7 +203,17 @@ def _open_at_snapshots(sessions: DataFrame, positions: Sequence[int]) -> DataFra
     return few.mapInArrow(find, "cluster_session_id bigint, snapshot_position bigint")
 
 
-def sessions_over_time(events: DataFrame, end: int) -> list[tuple[int, int]]:
+def sessions_before(events: DataFrame, items: DataFrame, start: int) -> int:
+    """How many sessions are open where a log begins, as snapshots of the log have them, or as their ends say."""
+    ids = ["cluster_session_id"]
+    of_snapshots = items.where("item = 'CLUSTER_SESSION'").where(
+        (f.col("opened_log_position") <= start) & (f.col("snapshot_position") >= start)
+    )
+    opened, closed = (events.where(f.col("template_id") == one).select(ids) for one in (_SESSION_OPEN, _SESSION_CLOSE))
+    return of_snapshots.select(ids).union(closed).distinct().join(opened, ids, "left_anti").count()
+
+
+def sessions_over_time(events: DataFrame, end: int, open_before: int) -> list[tuple[int, int]]:
     """Log positions, and how many sessions were open there, at :data:`POINT_COUNT` places at most."""
     width = max(1, -(-end // POINT_COUNT))
     change = f.when(f.col("template_id") == _SESSION_OPEN, 1).otherwise(-1)
@@ -214,7 +224,7 @@ def sessions_over_time(events: DataFrame, end: int) -> list[tuple[int, int]]:
         .orderBy("place")
         .collect()
     )
-    points, count = [], 0
+    points, count = [], open_before
     for row in rows:
         count += row.change
         points.append((int(row.log_position), int(count)))

@@ -210,8 +210,8 @@ class SbeDecoder:
         if isinstance(member, Text):
             encoding = _ENCODINGS[member.encoding]
             is_empty_null = member.is_optional and not member.null
-            parts = self._walk.texts(number, member.offset, member.length, member.since, is_empty_null, encoding)
-            texts = self._binary(parts, count, member)
+            found = self._walk.texts(number, member.offset, member.length, member.since, is_empty_null, encoding)
+            texts = self._binary(found, count, member)
             if not member.null:
                 return texts
             return self._compute.if_else(self._compute.equal(texts, member.null), None, texts)

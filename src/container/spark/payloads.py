@@ -453,7 +453,10 @@ def _struct(record: _Record) -> pa.DataType:
 
 
 def _type_of_values(values: Sequence[Any]) -> pa.DataType:
-    return pa.int64() if all(isinstance(value, int) for value in values) else pa.string()
+    for cls, arrow in ((int, pa.int64()), (str, pa.string())):
+        if all(value is None or isinstance(value, cls) for value in values):
+            return arrow
+    raise TypeError("cannot be a column: its values are neither all integers nor all texts")
 
 
 def _each(conversion: _Conversion) -> Callable[[Any], Any]:
