@@ -11,15 +11,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyspark
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import SparkSession
 
 from container.errors import ConfigurationError, ContainerError
 from container.pipeline.compact import compact_delta, compact_iceberg
+from container.pipeline.delta_table import DeltaWriter
 from container.pipeline.ingest import ingest, read_table
-from container.pipeline.manifest import read_manifest
+from container.pipeline.manifest import Manifest, read_manifest
 from container.pipeline.parquet_table import locked
 from container.spark.options import SourceOptions
 from container.spark.table_formats import require_name, require_pair, table_format_settings
@@ -125,6 +127,38 @@ def test_a_delta_table_that_somebody_has_divided_or_typed_anew_is_refused(spark:
         with pytest.raises((ConfigurationError, ContainerError), match=error):
             ingest(spark, options, table, table_format="delta", cluster="main")
         assert DeltaTable(str(table)).to_pyarrow_table().num_rows == rows.num_rows
+
+
+def test_a_delta_table_that_was_set_back_to_before_a_batch_is_refused(tmp_path: Path) -> None:
+    for batch_id in range(2):
+        write_deltalake(
+            str(tmp_path),
+            pa.table({"log_position": [batch_id], "date": ["2026-01-01"]}),
+            mode="append",
+            partition_by=["date"],
+            commit_properties=CommitProperties(app_transactions=[Transaction("query", batch_id)]),
+        )
+    manifest = Manifest(
+        cluster="main",
+        view="messages",
+        decoder=None,
+        members={},
+        table_format="delta",
+        partition_by=("date",),
+        query_id="query",
+        batch_id=1,
+    )
+    table = DeltaTable(str(tmp_path))
+    table.delete("log_position = 0")
+    # A table that has each batch is taken, and its checkpoint is looked for.
+    for version, error in (
+        (1, "has no _checkpoint"),
+        (0, "was set back to version 0, which has batches of its ingest up to 0, from 1: set it forward again"),
+        (1, "has no _checkpoint"),
+    ):
+        table.restore(version)
+        with pytest.raises(ConfigurationError, match=error):
+            DeltaWriter(tmp_path, manifest)
 
 
 def test_a_delta_table_that_is_not_of_its_checkpoint_is_refused(
