@@ -261,6 +261,28 @@ def test_an_iceberg_table_that_is_newer_than_its_state_is_refused(tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(MINOR != "4.1", reason="Iceberg has a jar for Spark 4.1 only")
+def test_an_iceberg_table_that_was_set_back_to_before_a_batch_is_refused(tmp_path: Path) -> None:
+    history = History(tmp_path / "member")
+    history.begin_term()
+    for number in range(2):
+        history.message(1, TRANSFER.pack(number, number))
+        run_ingest(history.finish(), tmp_path, "iceberg", ["iceberg"])
+    metadata = tmp_path / "warehouse" / "logs" / "messages" / "metadata"
+    newest = metadata / f"v{(metadata / 'version-hint.text').read_text().strip()}.metadata.json"
+    table = json.loads(newest.read_text())
+    *_, before, last = table["snapshot-log"]
+    # As rollback_to_snapshot does it.
+    table["current-snapshot-id"] = table["refs"]["main"]["snapshot-id"] = before["snapshot-id"]
+    table["snapshot-log"].append({**last, "snapshot-id": before["snapshot-id"]})
+    newest.write_text(json.dumps(table))
+    (metadata / f".{newest.name}.crc").unlink(missing_ok=True)
+    history.message(1, TRANSFER.pack(2, 2))
+    with pytest.raises(AssertionError, match="was set back to before batch 1 of its ingest"):
+        run_ingest(history.finish(), tmp_path, "iceberg", ["iceberg"])
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1200)  # twelve starts of Spark
 @pytest.mark.skipif(MINOR != "4.1", reason="Iceberg has a jar for Spark 4.1 only")
 def test_the_same_log_is_in_delta_and_in_iceberg_after_kills(tmp_path: Path) -> None:
