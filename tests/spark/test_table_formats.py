@@ -129,7 +129,7 @@ def test_a_delta_table_that_somebody_has_divided_or_typed_anew_is_refused(spark:
         assert DeltaTable(str(table)).to_pyarrow_table().num_rows == rows.num_rows
 
 
-def test_a_delta_table_that_was_set_back_to_before_a_batch_is_refused(tmp_path: Path) -> None:
+def test_a_delta_table_that_was_set_back_to_before_a_batch_or_has_a_constraint_is_refused(tmp_path: Path) -> None:
     for batch_id in range(2):
         write_deltalake(
             str(tmp_path),
@@ -159,6 +159,9 @@ def test_a_delta_table_that_was_set_back_to_before_a_batch_is_refused(tmp_path: 
         table.restore(version)
         with pytest.raises(ConfigurationError, match=error):
             DeltaWriter(tmp_path, manifest)
+    DeltaTable(str(tmp_path)).alter.add_constraint({"late": "log_position >= 0"})
+    with pytest.raises(ConfigurationError, match="has the constraint 'late', which an ingest does not check: drop it"):
+        DeltaWriter(tmp_path, manifest)
 
 
 def test_a_delta_table_that_is_not_of_its_checkpoint_is_refused(

@@ -21,6 +21,7 @@ from container.pipeline.parquet_table import TableWriter
 
 _STATISTICS = ("log_position", "timestamp")
 """The columns whose bounds a reader gets, to leave files out."""
+_CONSTRAINT = "delta.constraints."
 _COMMITS_MAX = 1_000
 """How many of the last commits are looked at for one that set the table back, when an ingest begins."""
 
@@ -144,18 +145,24 @@ def _opened(table: Path, manifest: Manifest) -> DeltaTable:
     """The table, as it is divided by the columns of its manifest: in another one a file's directory would say nothing.
 
     Raises:
-        ConfigurationError: it is divided by others.
+        ConfigurationError: it is divided by others, or has constraints, which each writer has to check.
         ContainerError: Delta's library cannot read it.
     """
     try:
         found = DeltaTable(str(table))
-        columns = found.metadata().partition_columns
+        columns, settings = found.metadata().partition_columns, found.metadata().configuration
     except DeltaError as error:
         raise ContainerError(f"{table}: {error}") from error
     if columns != list(manifest.partition_by):
         raise ConfigurationError(
             f"table={table} is divided by {', '.join(columns) or 'nothing'}, and its ingest divides it by "
             f"{', '.join(manifest.partition_by)}: somebody has made it anew; give another directory"
+        )
+    constraint = next((name for name in settings if name.startswith(_CONSTRAINT)), None)
+    if constraint is not None:
+        raise ConfigurationError(
+            f"table={table} has the constraint {constraint.removeprefix(_CONSTRAINT)!r}, which an ingest does not "
+            "check: drop it, or give another directory"
         )
     return found
 
