@@ -188,8 +188,17 @@ def test_files_that_are_no_files(tmp_path: Path) -> None:
         read_schema(str(tmp_path / "loop.xml"))
     with (tmp_path / "big.xml").open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(ConfigurationError, match="has more than 16777216 bytes, so it is no schema"):
+    with pytest.raises(ConfigurationError, match="has more than 16777216 bytes or 1000 files with all"):
         read_schema(str(tmp_path / "big.xml"))
+
+
+def test_files_that_include_each_other_to_no_end_are_refused(tmp_path: Path) -> None:
+    for number in range(12):
+        includes = f'<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="{number + 1}.xml"/>' * 4
+        (tmp_path / f"{number}.xml").write_text(f"<types>{includes}</types>")
+    (tmp_path / "12.xml").write_text("<types></types>")
+    with pytest.raises(ConfigurationError, match="has more than 16777216 bytes or 1000 files with all"):
+        read_schema(str(tmp_path / "0.xml"))
 
 
 def test_defaults_of_the_standard(tmp_path: Path) -> None:

@@ -11,15 +11,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyspark
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import SparkSession
 
 from container.errors import ConfigurationError, ContainerError
 from container.pipeline.compact import compact_delta, compact_iceberg
+from container.pipeline.delta_table import DeltaWriter
 from container.pipeline.ingest import ingest, read_table
-from container.pipeline.manifest import read_manifest
+from container.pipeline.manifest import Manifest, read_manifest
 from container.pipeline.parquet_table import locked
 from container.spark.options import SourceOptions
 from container.spark.table_formats import require_name, require_pair, table_format_settings
@@ -127,6 +129,41 @@ def test_a_delta_table_that_somebody_has_divided_or_typed_anew_is_refused(spark:
         assert DeltaTable(str(table)).to_pyarrow_table().num_rows == rows.num_rows
 
 
+def test_a_delta_table_that_was_set_back_to_before_a_batch_or_has_a_constraint_is_refused(tmp_path: Path) -> None:
+    for batch_id in range(2):
+        write_deltalake(
+            str(tmp_path),
+            pa.table({"log_position": [batch_id], "date": ["2026-01-01"]}),
+            mode="append",
+            partition_by=["date"],
+            commit_properties=CommitProperties(app_transactions=[Transaction("query", batch_id)]),
+        )
+    manifest = Manifest(
+        cluster="main",
+        view="messages",
+        decoder=None,
+        members={},
+        table_format="delta",
+        partition_by=("date",),
+        query_id="query",
+        batch_id=1,
+    )
+    table = DeltaTable(str(tmp_path))
+    table.delete("log_position = 0")
+    # A table that has each batch is taken, and its checkpoint is looked for.
+    for version, error in (
+        (1, "has no _checkpoint"),
+        (0, "was set back to version 0, which has batches of its ingest up to 0, from 1: set it forward again"),
+        (1, "has no _checkpoint"),
+    ):
+        table.restore(version)
+        with pytest.raises(ConfigurationError, match=error):
+            DeltaWriter(tmp_path, manifest)
+    DeltaTable(str(tmp_path)).alter.add_constraint({"late": "log_position >= 0"})
+    with pytest.raises(ConfigurationError, match="has the constraint 'late', which an ingest does not check: drop it"):
+        DeltaWriter(tmp_path, manifest)
+
+
 def test_a_delta_table_that_is_not_of_its_checkpoint_is_refused(
     spark: SparkSession, member: WrittenMember, tmp_path: Path
 ) -> None:
@@ -223,6 +260,28 @@ def test_an_iceberg_table_that_is_newer_than_its_state_is_refused(tmp_path: Path
     shutil.copytree(backup, state)
     history.message(1, TRANSFER.pack(2, 2))
     with pytest.raises(AssertionError, match="has batches of its ingest up to 1, and .*_manifest.json up to 0"):
+        run_ingest(history.finish(), tmp_path, "iceberg", ["iceberg"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(MINOR != "4.1", reason="Iceberg has a jar for Spark 4.1 only")
+def test_an_iceberg_table_that_was_set_back_to_before_a_batch_is_refused(tmp_path: Path) -> None:
+    history = History(tmp_path / "member")
+    history.begin_term()
+    for number in range(2):
+        history.message(1, TRANSFER.pack(number, number))
+        run_ingest(history.finish(), tmp_path, "iceberg", ["iceberg"])
+    metadata = tmp_path / "warehouse" / "logs" / "messages" / "metadata"
+    newest = metadata / f"v{(metadata / 'version-hint.text').read_text().strip()}.metadata.json"
+    table = json.loads(newest.read_text())
+    *_, before, last = table["snapshot-log"]
+    # As rollback_to_snapshot does it.
+    table["current-snapshot-id"] = table["refs"]["main"]["snapshot-id"] = before["snapshot-id"]
+    table["snapshot-log"].append({**last, "snapshot-id": before["snapshot-id"]})
+    newest.write_text(json.dumps(table))
+    (metadata / f".{newest.name}.crc").unlink(missing_ok=True)
+    history.message(1, TRANSFER.pack(2, 2))
+    with pytest.raises(AssertionError, match="was set back to before batch 1 of its ingest"):
         run_ingest(history.finish(), tmp_path, "iceberg", ["iceberg"])
 
 

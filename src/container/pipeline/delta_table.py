@@ -8,6 +8,7 @@ jar, and works with any Spark.
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from container.pipeline.parquet_table import TableWriter
 
 _STATISTICS = ("log_position", "timestamp")
 """The columns whose bounds a reader gets, to leave files out."""
+_CONSTRAINT = "delta.constraints."
+_COMMITS_MAX = 1_000
+"""How many of the last commits are looked at for one that set the table back, when an ingest begins."""
 
 try:
     from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -46,12 +50,13 @@ class DeltaWriter(TableWriter):
 
     Raises:
         ConfigurationError: as for TableWriter; or the table lacks a batch that its manifest has, as one that was made
-            anew does, or the package deltalake is not installed.
+            anew or set back does, or the package deltalake is not installed.
     """
 
     def __init__(self, table: Path, manifest: Manifest) -> None:
         require_deltalake()
-        has = _opened(table, manifest).transaction_version(manifest.query_id or "") if _is_delta(table) else None
+        found = _opened(table, manifest) if _is_delta(table) else None
+        has = None if found is None else found.transaction_version(manifest.query_id or "")
         if manifest.batch_id >= 0 and (has is None or has < manifest.batch_id):
             raise ConfigurationError(
                 f"table={table} has batches of its ingest up to {has}, and its manifest up to {manifest.batch_id}: "
@@ -63,6 +68,9 @@ class DeltaWriter(TableWriter):
                 f"table={table} has batches of its ingest up to {has}, and {MANIFEST_NAME} up to {last}: it is older "
                 "than the table; bring them back as they were at one time, or give another directory"
             )
+        self._version = 0 if found is None else found.version()
+        if found is not None:
+            _refuse_restored(found, table, manifest, _COMMITS_MAX)
         super().__init__(table, manifest)
 
     def refuse_later_batches(self) -> None:
@@ -100,13 +108,16 @@ class DeltaWriter(TableWriter):
         """Commit the files of a batch with its number, unless the table has that number.
 
         Raises:
-            ConfigurationError: somebody has divided the table anew.
+            ConfigurationError: somebody has divided the table anew, or set it back.
             ContainerError: Delta's library refuses the commit.
         """
         query, table = self.manifest.query_id or "", _opened(self.table, self.manifest)
         has = table.transaction_version(query)
         if has is not None and has >= batch.batch_id:
             return
+        if table.version() > self._version:
+            _refuse_restored(table, self.table, self.manifest, table.version() - self._version)
+        self._version = table.version()
         try:
             table.create_write_transaction(
                 [self._action(name) for name in batch.files.values()],
@@ -134,12 +145,12 @@ def _opened(table: Path, manifest: Manifest) -> DeltaTable:
     """The table, as it is divided by the columns of its manifest: in another one a file's directory would say nothing.
 
     Raises:
-        ConfigurationError: it is divided by others.
+        ConfigurationError: it is divided by others, or has constraints, which each writer has to check.
         ContainerError: Delta's library cannot read it.
     """
     try:
         found = DeltaTable(str(table))
-        columns = found.metadata().partition_columns
+        columns, settings = found.metadata().partition_columns, found.metadata().configuration
     except DeltaError as error:
         raise ContainerError(f"{table}: {error}") from error
     if columns != list(manifest.partition_by):
@@ -147,7 +158,40 @@ def _opened(table: Path, manifest: Manifest) -> DeltaTable:
             f"table={table} is divided by {', '.join(columns) or 'nothing'}, and its ingest divides it by "
             f"{', '.join(manifest.partition_by)}: somebody has made it anew; give another directory"
         )
+    constraint = next((name for name in settings if name.startswith(_CONSTRAINT)), None)
+    if constraint is not None:
+        raise ConfigurationError(
+            f"table={table} has the constraint {constraint.removeprefix(_CONSTRAINT)!r}, which an ingest does not "
+            "check: drop it, or give another directory"
+        )
     return found
+
+
+def _refuse_restored(found: DeltaTable, table: Path, manifest: Manifest, commits: int) -> None:
+    """Refuse a table that was set back to before a batch: it keeps the batch's number, and lacks its rows.
+
+    Raises:
+        ConfigurationError: it was, in one of the last commits.
+    """
+    restored = next((one for one in found.history(commits) if one.get("operation") == "RESTORE"), None)
+    if restored is None:
+        return
+    query, target = manifest.query_id or "", restored["operationParameters"]
+    now, then = DeltaTable(str(table)), DeltaTable(str(table))
+    try:
+        now.load_as_version(restored["version"])
+        if target.get("version") is not None:
+            then.load_as_version(int(target["version"]))
+        else:  # Spark writes it without its zone
+            then.load_as_version(datetime.fromisoformat(target["timestamp"]).astimezone())
+    except DeltaError:
+        return  # it is so long ago that the log has no such version any more
+    if then.transaction_version(query) != now.transaction_version(query):
+        raise ConfigurationError(
+            f"table={table} was set back to version {then.version()}, which has batches of its ingest up to "
+            f"{then.transaction_version(query)}, from {now.transaction_version(query)}: set it forward again, or give "
+            "another directory"
+        )
 
 
 def _is_delta(table: Path) -> bool:

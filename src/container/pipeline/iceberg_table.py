@@ -68,6 +68,7 @@ class IcebergWriter:
                 f"table={self._name} has no snapshot {base} any more, so nobody knows whether batch "
                 f"{manifest.moving.batch_id} is in it: give another directory and another table"
             )
+        self._refuse_set_back(snapshots)
         of_query = [one.summary[_BATCH_ID] for one in snapshots if one.summary.get(_QUERY_ID) == manifest.query_id]
         last = manifest.batch_id if manifest.moving is None else manifest.moving.batch_id
         if manifest.query_id is not None and (has := max(map(int, of_query), default=-1)) > last:
@@ -92,6 +93,7 @@ class IcebergWriter:
         """Append a batch to the table, unless it is there already: Spark repeats one that it has not noted as done.
 
         Raises:
+            ConfigurationError: the table was set back to before an earlier batch.
             ContainerError: the append was done, and the table has no snapshot of it.
         """
         with self._lock:
@@ -105,9 +107,11 @@ class IcebergWriter:
             offset = end_of_batch(checkpoint, batch_id)
             member_ids = {key: member_id for member_id, key in member_keys(offset).items()}
             batch = Batch(batch_id, {}, end_positions(offset), member_ids)
+            snapshots = self._snapshots()
+            self._refuse_set_back(snapshots)
             if self.manifest.moving is None:
                 # The newest that there is: those before it expire first.
-                newest = max(self._snapshots(), key=lambda one: one.committed_at, default=None)
+                newest = max(snapshots, key=lambda one: one.committed_at, default=None)
                 manifest.base_snapshot_id = None if newest is None else newest.snapshot_id
             manifest.moving = batch
             manifest.write(self._state_dir)
@@ -134,6 +138,22 @@ class IcebergWriter:
             return []
         self._spark.catalog.refreshTable(self._name)
         return self._spark.table(f"{self._name}.snapshots").collect()
+
+    def _refuse_set_back(self, snapshots: list[Row]) -> None:
+        """Refuse a table that was rolled back to before a batch: it has the batch's snapshot, and lacks its rows."""
+        query = self.manifest.query_id
+        if query is None:
+            return
+        batches = {one.snapshot_id: one.summary[_BATCH_ID] for one in snapshots if one.summary.get(_QUERY_ID) == query}
+        if not batches:
+            return
+        away = self._spark.table(f"{self._name}.history").where("not is_current_ancestor").collect()
+        lost = sorted(int(batches[row.snapshot_id]) for row in away if row.snapshot_id in batches)
+        if lost:
+            raise ConfigurationError(
+                f"table={self._name} was set back to before batch {lost[0]} of its ingest: set it forward again, or "
+                "give another directory and another table"
+            )
 
     def _appended(self, batch_id: int) -> Row | None:
         for snapshot in self._snapshots():

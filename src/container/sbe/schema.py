@@ -17,7 +17,9 @@ from container.errors import ConfigurationError
 type Member = Number | Enum | Choices | Text | Composite
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
-"""A longer file is no schema."""
+"""A longer file is no schema, and neither are longer ones together that include each other."""
+FILES_MAX = 1_000
+"""More files that are included are no schema; one that is included twice counts twice."""
 DEPTH_MAX = 16
 """Groups in groups, and composites in composites, at most."""
 FIELDS_MAX = 100_000
@@ -181,9 +183,10 @@ def read_schema(path: str) -> Schema:
     """
     if not is_path(path):
         raise ConfigurationError(f"schema {shown(path)}: must be a path in UTF-8, without NUL")
+    load = cast("Any", _Loader())
     try:
-        root: ElementTree.Element = _load(path, "xml")
-        ElementInclude.include(root, loader=cast("Any", _load), base_url=path, max_depth=DEPTH_MAX)
+        root: ElementTree.Element = load(path, "xml")
+        ElementInclude.include(root, loader=load, base_url=path, max_depth=DEPTH_MAX)
     except ElementTree.ParseError as error:
         raise ConfigurationError(f"schema {path}: is no XML: {error}") from None
     except ElementInclude.FatalIncludeError as error:
@@ -193,16 +196,28 @@ def read_schema(path: str) -> Schema:
     return _Reader(path, root).schema()
 
 
-def _load(path: str, parse: str, encoding: str | None = None) -> Any:
-    if parse != "xml":
-        raise ElementInclude.FatalIncludeError(f"{path} is included as {parse}: only XML can be")
-    with Path(path).open("rb") as file:
-        text = file.read(FILE_BYTES_MAX + 1)
-    if len(text) > FILE_BYTES_MAX:
-        raise ConfigurationError(f"schema {path}: has more than {FILE_BYTES_MAX} bytes, so it is no schema")
-    if b"<!ENTITY" in text:  # a few lines of entities can stand for gigabytes
-        raise ConfigurationError(f"schema {path}: declares entities; write what they stand for in their place")
-    return ElementTree.fromstring(text)
+class _Loader:
+    """Reads a file and those that it includes: each as often as it is included, so that all have one limit."""
+
+    def __init__(self) -> None:
+        self._left = FILE_BYTES_MAX
+        self._count = 0
+
+    def __call__(self, path: str, parse: str, encoding: str | None = None) -> Any:
+        if parse != "xml":
+            raise ElementInclude.FatalIncludeError(f"{path} is included as {parse}: only XML can be")
+        with Path(path).open("rb") as file:
+            text = file.read(self._left + 1)
+        self._left -= len(text)
+        self._count += 1
+        if self._left < 0 or self._count > FILES_MAX:
+            raise ConfigurationError(
+                f"schema {path}: has more than {FILE_BYTES_MAX} bytes or {FILES_MAX} files with all that is included, "
+                "so it is no schema"
+            )
+        if b"<!ENTITY" in text:  # a few lines of entities can stand for gigabytes
+            raise ConfigurationError(f"schema {path}: declares entities; write what they stand for in their place")
+        return ElementTree.fromstring(text)
 
 
 def _local(element: ElementTree.Element) -> str:

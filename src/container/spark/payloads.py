@@ -129,8 +129,8 @@ def column_fields(
     """
     try:
         struct_type(named)
-    except TypeError as error:
-        raise ConfigurationError(f"{_SETTING}={decoder!r}: {error}") from None
+    except TypeError as refused:
+        raise ConfigurationError(f"{_SETTING}={decoder!r}: {refused}") from None
     taken = {name.lower() for name in (*view_columns, ERROR_COLUMN)}
     fields = []
     for name, arrow in named:
