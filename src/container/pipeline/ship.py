@@ -264,8 +264,9 @@ class Shipper:
         if content is not None and hashlib.sha256(content).hexdigest() != last.sha256:
             raise ConfigurationError(
                 f"{self._place.name} has other bytes from log position {last.position} to {last.end} than "
-                f"{self._member.path}: these are two histories, or one of both is damaged. Was the member restored "
-                "from a backup? `pipeline ship --check` examines the place, `archive verify` the member"
+                f"{self._member.path}: it was wiped and got its log again, with other session ids, or was restored "
+                "from a backup, or one of both is damaged. `pipeline ship --check` examines the place, `archive "
+                "verify` the member; when both are whole, give it a new place"
             )
         self._verified = state
 
