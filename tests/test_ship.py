@@ -526,8 +526,8 @@ def test_a_directory_that_was_named_by_mistake_stays_as_it_is(member: WrittenMem
     with pytest.raises(ConfigurationError, match="it is used for something else"):
         ship(member, used)
     assert sorted(used.rglob("*")) == before
-    with pytest.raises(ConfigurationError, match="has no manifest: nothing was shipped there"):
-        check_place(open_place(str(tmp_path / "nowhere"), {}))
+    with pytest.raises(ContainerError, match="No such file or directory"):
+        check_place(open_place(str(tmp_path / "nowhere"), {}, make=False))
     assert not (tmp_path / "nowhere").exists()
     with pytest.raises(ContainerError, match="Not a directory"):
         ship(member, used / "notes.txt")
@@ -540,6 +540,31 @@ def test_what_a_killed_shipper_was_writing_is_removed(member: WrittenMember, tmp
         leftover.write_text("half")
     ship(member, tmp_path / "place")
     assert_whole(member, tmp_path / "place")
+
+
+def test_a_directory_that_another_shipper_removes_is_no_error_of_a_listing(
+    member: WrittenMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = open_place(str(tmp_path / "place"), {})
+    Shipper(open_member(member.base_dir), place).run()
+    expected = place.lengths()
+    removed = tmp_path / "place" / "metadata" / "removed"
+    walk = os.walk
+
+    def walk_and_remove(*arguments: Any, **options: Any) -> Iterator[Any]:
+        removed.mkdir()
+        for found in walk(*arguments, **options):
+            if removed.is_dir() and removed.name in found[1]:
+                removed.rmdir()
+            yield found
+
+    monkeypatch.setattr(os, "walk", walk_and_remove)
+    assert place.lengths() == expected
+    assert not removed.exists()
+    (tmp_path / "place").rename(tmp_path / "gone")
+    monkeypatch.undo()
+    with pytest.raises(FileNotFoundError):
+        place.lengths()
 
 
 class Slow(Directory):

@@ -93,9 +93,11 @@ class Place(ABC):
 class Directory(Place):
     """A directory of this machine. Objects appear by a link to a file that is on the disk already."""
 
-    def __init__(self, name: str, root: Path) -> None:
+    def __init__(self, name: str, root: Path, *, make: bool = True) -> None:
         super().__init__(name)
         self._root = root
+        if make and not os.path.lexists(root):
+            root.mkdir(exist_ok=True)
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
@@ -116,14 +118,18 @@ class Directory(Place):
 
     def lengths(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        # The directory is made with the first object.
-        for directory, _, names in os.walk(self._root, onerror=_raise) if os.path.lexists(self._root) else ():
+        for directory, _, names in os.walk(self._root, onerror=self._on_listing_error):
             for name in names:
                 if not name.startswith(_TEMPORARY):
                     path = Path(directory, name)
                     with contextlib.suppress(FileNotFoundError):  # removed since
                         found[path.relative_to(self._root).as_posix()] = path.stat().st_size
         return found
+
+    def _on_listing_error(self, error: OSError) -> None:
+        """Raise it, unless another shipper has removed a directory since the one above it was listed."""
+        if not isinstance(error, FileNotFoundError) or not self._root.is_dir():
+            raise error
 
     def length(self, path: str) -> int | None:
         try:
@@ -168,10 +174,6 @@ class Directory(Place):
             if target.parent.parent.parent == self._root:  # that of one manifest's metadata
                 with contextlib.suppress(OSError):
                     target.parent.rmdir()
-
-
-def _raise(error: OSError) -> None:
-    raise error
 
 
 def _force(directory: Path) -> None:
@@ -223,8 +225,13 @@ class Store(Place):
                 self._filesystem.rm_file(self._full(path))
 
 
-def open_place(url: str, storage_options: Mapping[str, Any]) -> Place:
-    """Return a place by its URL or path; a directory is made if the one above it is there.
+def open_place(url: str, storage_options: Mapping[str, Any], *, make: bool = True) -> Place:
+    """Return a place by its URL or path.
+
+    Args:
+        url: or path.
+        storage_options: what fsspec passes to the file system of a URL.
+        make: whether a directory is made that is not there; the one above it must be.
 
     Raises:
         ConfigurationError: the URL's protocol is not known, its package is not installed, or an option is wrong.
@@ -239,7 +246,7 @@ def open_place(url: str, storage_options: Mapping[str, Any]) -> Place:
             raise ConfigurationError(
                 f"there is no directory {root.parent} for {shown(url)}: make it, or mount its disk"
             )
-        return Directory(url, root)
+        return Directory(url, root, make=make)
     try:
         # The package is there with the extra only.
         filesystem, root_name = importlib.import_module("fsspec.core").url_to_fs(
