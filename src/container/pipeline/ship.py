@@ -367,7 +367,7 @@ class Shipper:
         fresh = next_manifest(manifest, source, pieces, metadata, now_ms)
         left = [Retired(path=path, since_ms=now_ms) for path in orphans(number, fresh, source, lengths)]
         expired = [one for one in fresh.retired if one.since_ms <= now_ms - RETIRED_FOR_MS]
-        kept = [one for one in fresh.retired if one not in expired]
+        kept = [one for one in fresh.retired if one.since_ms > now_ms - RETIRED_FOR_MS]
         fresh = structs.replace(fresh, retired=[*kept, *left])
         if structs.replace(fresh, written_ms=manifest.written_ms) == manifest:
             return number, manifest
