@@ -589,7 +589,7 @@ def test_who_waits_for_a_store_says_so(member: WrittenMember, tmp_path: Path, mo
     monkeypatch.setattr(slow_answers, "SLOW_S", 0.01)
     monkeypatch.setattr(logging.Logger, "warning", warn)
     Shipper(open_member(member.base_dir), place).run()
-    assert any("probe: no answer for 0.01 s, still waiting" in text for text in said)
+    assert any("probe: not done after 0.01 s, still waiting" in text for text in said)
 
 
 def test_a_second_signal_ends_a_command_whose_store_does_not_answer(member: WrittenMember) -> None:
