@@ -552,9 +552,6 @@ def test_a_directory_that_was_named_by_mistake_stays_as_it_is(member: WrittenMem
     with pytest.raises(ConfigurationError, match="it is used for something else"):
         ship(member, used)
     assert sorted(used.rglob("*")) == before
-    with pytest.raises(ConfigurationError, match="has no manifest: nothing was shipped there"):
-        check_place(open_place(str(tmp_path / "nowhere"), {}))
-    assert not (tmp_path / "nowhere").exists()
     with pytest.raises(ContainerError, match="Not a directory"):
         ship(member, used / "notes.txt")
 
@@ -566,6 +563,31 @@ def test_what_a_killed_shipper_was_writing_is_removed(member: WrittenMember, tmp
         leftover.write_text("half")
     ship(member, tmp_path / "place")
     assert_whole(member, tmp_path / "place")
+
+
+def test_a_directory_that_another_shipper_removes_is_no_error_of_a_listing(
+    member: WrittenMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = open_place(str(tmp_path / "place"), {})
+    Shipper(open_member(member.base_dir), place).run()
+    expected = place.lengths()
+    removed = tmp_path / "place" / "metadata" / "removed"
+    walk = os.walk
+
+    def walk_and_remove(*arguments: Any, **options: Any) -> Iterator[Any]:
+        removed.mkdir()
+        for found in walk(*arguments, **options):
+            if removed.is_dir() and removed.name in found[1]:
+                removed.rmdir()
+            yield found
+
+    monkeypatch.setattr(os, "walk", walk_and_remove)
+    assert place.lengths() == expected
+    assert not removed.exists()
+    (tmp_path / "place").rename(tmp_path / "gone")
+    monkeypatch.undo()
+    with pytest.raises(FileNotFoundError):
+        place.lengths()
 
 
 class Slow(Directory):
@@ -590,7 +612,7 @@ def test_who_waits_for_a_store_says_so(member: WrittenMember, tmp_path: Path, mo
     monkeypatch.setattr(slow_answers, "SLOW_S", 0.01)
     monkeypatch.setattr(logging.Logger, "warning", warn)
     Shipper(open_member(member.base_dir), place).run()
-    assert any("probe: no answer for 0.01 s, still waiting" in text for text in said)
+    assert any("probe: not done after 0.01 s, still waiting" in text for text in said)
 
 
 def test_a_second_signal_ends_a_command_whose_store_does_not_answer(member: WrittenMember) -> None:
@@ -644,7 +666,7 @@ def test_a_store_without_conditional_writes_is_refused(member: WrittenMember, tm
 
 def test_a_check_makes_no_directory(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="nowhere': nothing was shipped there"):
-        open_place(str(tmp_path / "nowhere"), {}, creates=False)
+        open_place(str(tmp_path / "nowhere"), {}, make=False)
     assert list(tmp_path.iterdir()) == []
     assert open_place(str(tmp_path / "nowhere"), {}).lengths() == {}
 

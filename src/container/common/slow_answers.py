@@ -13,7 +13,7 @@ SLOW_S = 30.0
 @contextmanager
 def said_when_slow(log: logging.Logger, what: str) -> Iterator[None]:
     """Log a warning, one, when what is done in the block takes longer than :data:`SLOW_S`."""
-    timer = threading.Timer(SLOW_S, log.warning, ("%s: no answer for %g s, still waiting", what, SLOW_S))
+    timer = threading.Timer(SLOW_S, log.warning, ("%s: not done after %g s, still waiting", what, SLOW_S))
     timer.daemon = True
     timer.start()
     try:

@@ -472,7 +472,7 @@ def _ship(options: argparse.Namespace) -> None:
 
     storage = parse_storage_options("--storage-options", options.storage_options)
     member = open_member(options.paths[0], archive_dir=options.archive_dir, committed=options.committed)
-    place = open_place(options.to, {} if storage is None else storage.values(), creates=not options.check)
+    place = open_place(options.to, {} if storage is None else storage.values(), make=not options.check)
     if options.check:
         manifest, faults = check_place(place, lambda line: print(line, file=sys.stderr))
         for fault in faults:

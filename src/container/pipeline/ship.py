@@ -274,7 +274,7 @@ class Shipper:
                 f"{self._place.name} has other bytes from log position {last.position} to {last.end} than "
                 f"{self._member.path}: it was wiped and got its log again, with other session ids, or was restored "
                 "from a backup, or one of both is damaged. `pipeline ship --check` examines the place, `archive "
-                "verify` the member; when both are whole, give the member a new place"
+                "verify` the member; when both are whole, give it a new place"
             )
         self._verified = state
 
@@ -375,7 +375,7 @@ class Shipper:
         fresh = next_manifest(manifest, source, pieces, metadata, now_ms)
         left = [Retired(path=path, since_ms=now_ms) for path in orphans(number, fresh, source, lengths)]
         expired = [one for one in fresh.retired if one.since_ms <= now_ms - RETIRED_FOR_MS]
-        kept = [one for one in fresh.retired if one not in expired]
+        kept = [one for one in fresh.retired if one.since_ms > now_ms - RETIRED_FOR_MS]
         fresh = structs.replace(fresh, retired=[*kept, *left])
         if structs.replace(fresh, written_ms=manifest.written_ms) == manifest:
             return number, manifest

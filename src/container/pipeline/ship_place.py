@@ -96,6 +96,8 @@ class Directory(Place):
     def __init__(self, name: str, root: Path) -> None:
         super().__init__(name)
         self._root = root
+        if not os.path.lexists(root):
+            root.mkdir(exist_ok=True)
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
@@ -116,14 +118,18 @@ class Directory(Place):
 
     def lengths(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        # The directory is made with the first object.
-        for directory, _, names in os.walk(self._root, onerror=_raise) if os.path.lexists(self._root) else ():
+        for directory, _, names in os.walk(self._root, onerror=self._on_listing_error):
             for name in names:
                 if not name.startswith(_TEMPORARY):
                     path = Path(directory, name)
                     with contextlib.suppress(FileNotFoundError):  # removed since
                         found[path.relative_to(self._root).as_posix()] = path.stat().st_size
         return found
+
+    def _on_listing_error(self, error: OSError) -> None:
+        """Raise it, unless another shipper has removed a directory since the one above it was listed."""
+        if not isinstance(error, FileNotFoundError) or not self._root.is_dir():
+            raise error
 
     def length(self, path: str) -> int | None:
         try:
@@ -168,10 +174,6 @@ class Directory(Place):
             if target.parent.parent.parent == self._root:  # that of one manifest's metadata
                 with contextlib.suppress(OSError):
                     target.parent.rmdir()
-
-
-def _raise(error: OSError) -> None:
-    raise error
 
 
 def _force(directory: Path) -> None:
@@ -223,13 +225,13 @@ class Store(Place):
                 self._filesystem.rm_file(self._full(path))
 
 
-def open_place(url: str, storage_options: Mapping[str, Any], *, creates: bool = True) -> Place:
+def open_place(url: str, storage_options: Mapping[str, Any], *, make: bool = True) -> Place:
     """Return a place by its URL or path.
 
     Args:
-        url: of the place, or the path of a directory.
+        url: or path.
         storage_options: what fsspec passes to the file system of a URL.
-        creates: whether a directory that is not there is made, if the one above it is there.
+        make: whether a directory is made that is not there; the one above it must be.
 
     Raises:
         ConfigurationError: the URL's protocol is not known, its package is not installed, or an option is wrong.
@@ -244,7 +246,7 @@ def open_place(url: str, storage_options: Mapping[str, Any], *, creates: bool = 
             raise ConfigurationError(
                 f"there is no directory {root.parent} for {shown(url)}: make it, or mount its disk"
             )
-        if not creates and not root.exists():
+        if not make and not root.exists():
             raise ConfigurationError(f"there is no {shown(url)}: nothing was shipped there")
         return Directory(url, root)
     try:
