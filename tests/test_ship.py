@@ -401,8 +401,10 @@ def test_a_place_is_of_one_member_and_one_history(member: WrittenMember, tmp_pat
     used = tmp_path / "used"
     used.mkdir()
     (used / "notes.txt").write_text("mine")
+    (used / ".part-2").write_text("mine")  # called as what a killed shipper leaves
     with pytest.raises(ConfigurationError, match=r"has notes.txt and no manifest: it is used for something else"):
         ship(member, used)
+    assert sorted(path.name for path in used.iterdir()) == [".part-2", "notes.txt"]
     with pytest.raises(ConfigurationError, match="there is no directory .*/nowhere for"):
         ship(member, tmp_path / "nowhere" / "place")
     assert_whole(member, place)

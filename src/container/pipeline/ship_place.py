@@ -17,6 +17,7 @@ from uuid import uuid4
 from container.common.regular_files import open_regular, read_at, write_at
 from container.common.values import shown
 from container.errors import ConfigurationError
+from container.recordings.shipped import DIRECTORIES
 
 BLOCK_LENGTH = 16 * 1024 * 1024
 _TEMPORARY = ".part-"
@@ -98,14 +99,15 @@ class Directory(Place):
 
     def _remove_leftovers(self) -> None:
         """Remove the files that killed processes were writing: nobody holds their lock any more."""
-        for path in self._root.glob(f"**/{_TEMPORARY}*"):
-            with contextlib.suppress(OSError):
-                file = open_regular(path)
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    path.unlink()
-                finally:
-                    os.close(file)
+        for directory in DIRECTORIES:
+            for path in self._root.glob(f"{directory}/**/{_TEMPORARY}*"):
+                with contextlib.suppress(OSError):
+                    file = open_regular(path)
+                    try:
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        path.unlink()
+                    finally:
+                        os.close(file)
 
     def lengths(self) -> dict[str, int]:
         found: dict[str, int] = {}

@@ -28,6 +28,8 @@ from container.files.catalog import POSITION_MAX
 from container.files.names import CATALOG_NAME, RECORDING_LOG_NAME
 
 MANIFEST_DIRECTORY, ARCHIVE_DIRECTORY, TAIL_DIRECTORY, METADATA_DIRECTORY = "shipped", "archive", "tail", "metadata"
+DIRECTORIES = (MANIFEST_DIRECTORY, ARCHIVE_DIRECTORY, TAIL_DIRECTORY, METADATA_DIRECTORY)
+"""All that a place has."""
 METADATA_NAMES = (CATALOG_NAME, RECORDING_LOG_NAME)
 """What is copied beside recordings; a member without cluster directory has no recording log."""
 MANIFEST_LENGTH_MAX = 1024**3
