@@ -40,7 +40,7 @@ from container.recordings.shipped import (
     parse_manifest,
 )
 from container.testing.recordings import write_catalog
-from tests.recordings_world import SEGMENT_LENGTH, TERM_LENGTH
+from tests.recordings_world import SEGMENT_LENGTH, TERM_LENGTH, marker
 from tests.spark.written_members import History, WrittenMember, write_history
 
 VIEWS = ("messages", "snapshots", "recording_log")
@@ -90,6 +90,28 @@ def test_a_place_has_all_of_a_member_and_the_next_pass_copies_nothing(member: Wr
     again = ship(member, tmp_path / "place")
     assert (again.copied_count, again.copied_length, again.number) == (0, 0, done.number)
     assert sorted((tmp_path / "place").rglob("*")) == files
+
+
+def test_a_snapshot_of_many_segments_gets_through_a_slow_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manifest names it when all of it is there, which takes longer than manifests wait for what is copied."""
+    history = History(tmp_path / "member")
+    history.begin_term()
+    history.message(1, b"x")
+    begin, end = (marker(mark, position=history.position) for mark in (0, 2))
+    history.world.add_snapshot(0, [begin, end, *[bytes(8000)] * 50], history.position)
+    history.world.add_snapshot(0, [begin, end, *[bytes(8000)] * 50], history.position)
+    written = history.finish()
+    assert (written.archive_dir / f"1-{3 * SEGMENT_LENGTH}.rec").exists()
+    monkeypatch.setattr("container.pipeline.ship.PUBLISH_INTERVAL_S", 0.0)
+    published: list[Pass] = []
+
+    def on_publish(found: Pass) -> None:
+        published.append(found)
+        assert len(published) < 10, "it begins anew each time"
+
+    Shipper(open_member(written.base_dir), open_place(str(tmp_path / "place"), {}), on_publish=on_publish).run()
+    assert_whole(written, tmp_path / "place")
+    assert [found.number for found in published] == [2, 3, 4]
 
 
 def test_a_growing_log_is_copied_as_it_grows(tmp_path: Path) -> None:
@@ -388,8 +410,10 @@ def test_a_place_is_of_one_member_and_one_history(member: WrittenMember, tmp_pat
     used = tmp_path / "used"
     used.mkdir()
     (used / "notes.txt").write_text("mine")
+    (used / ".part-2").write_text("mine")  # called as what a killed shipper leaves
     with pytest.raises(ConfigurationError, match=r"has notes.txt and no manifest: it is used for something else"):
         ship(member, used)
+    assert sorted(path.name for path in used.iterdir()) == [".part-2", "notes.txt"]
     with pytest.raises(ConfigurationError, match="there is no directory .*/nowhere for"):
         ship(member, tmp_path / "nowhere" / "place")
     assert_whole(member, place)

@@ -478,6 +478,25 @@ def test_what_is_purged_or_gone_between_a_look_and_the_plan_is_not_left_out(
         rows_of(reader, reader.partitions(begin, end))
 
 
+@pytest.mark.parametrize("mode", ["strict", "permissive"])
+def test_a_batch_is_read_from_two_members_where_none_has_all_of_it_any_more(
+    three: list[WrittenMember], mode: str
+) -> None:
+    """It was planned with one that has gone since."""
+    reader = stream(*three)
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, NOW)
+    purge(three[0])
+    cut(three[1], positions(three[0])[800])
+    shutil.rmtree(three[2].base_dir)
+    for members in (three, three[:2]):
+        again = stream(*members, mode=mode)
+        rows = rows_of(again, again.partitions(begin, end))
+        assert places(rows) == positions(three[0])
+        assert {(row["member_id"], row["log_position"] <= SEGMENT_LENGTH) for row in rows} == {(1, True), (0, False)}
+        assert all(row["committed"] for row in rows)
+
+
 def test_what_a_batch_was_to_read_is_committed_also_when_nobody_runs_any_more(tmp_path: Path) -> None:
     """A repeated batch has the same rows, and what is lost of it since the plan is an error and no election's work."""
     history = History(tmp_path / "member")

@@ -179,7 +179,9 @@ class Shipper:
         pieces: list[Piece] = []
         limit = time.monotonic() + PUBLISH_INTERVAL_S
         for copy in copies:
-            if self._stop.is_set() or (pieces and time.monotonic() > limit):
+            # A manifest names a snapshot when all of it is there: to break off in its middle is to begin it again.
+            goes_on = pieces and copy.recording_id == pieces[-1].recording_id != source.descriptor.recording_id
+            if self._stop.is_set() or (pieces and not goes_on and time.monotonic() > limit):
                 break
             piece, is_new = self._ship(copy, lengths)
             pieces.append(piece)

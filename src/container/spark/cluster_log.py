@@ -169,17 +169,17 @@ def plan_partitions(
     return [ClusterPartition(partition, filters) for partition in found]
 
 
-def divided(logs: Sequence[MemberLog]) -> list[tuple[int | None, Sequence[MemberLog]]]:
+def divided(logs: Sequence[MemberLog], every: Sequence[MemberLog]) -> list[tuple[int | None, Sequence[MemberLog]]]:
     """Up to which position which logs are read, in the order of the log, and up to its end with ``None``.
 
-    What the first of the logs has purged is read from another one that has it, and goes on as the first one does.
+    What the first of the logs has purged is read from one of all that has it, and goes on as the first one does.
     """
     parts: list[tuple[int | None, Sequence[MemberLog]]] = [(None, logs)]
     while True:
         first = parts[0][1][0]
         start = first.start_position
         term = first.term_before(start)
-        earlier = [one.known_to(start) for one in logs if one.start_position < start and one.has_to(start, term)]
+        earlier = [one.known_to(start) for one in every if one.start_position < start and one.has_to(start, term)]
         if not earlier:
             return parts
         parts.insert(0, (start, sorted(earlier, key=lambda one: one.start_position)))

@@ -385,7 +385,7 @@ class ClusterReader(DataSourceReader):
             filters = bounded(self._filters, member, starts.get(key, Place()), ends.get(key, Place()))
             if self._options.committed_only:
                 filters = self._up_to_commit(member, filters)
-            parts = divided(logs) if logs and self._options.view in LOG_VIEWS else [(None, logs)]
+            parts = divided(logs, logs) if logs and self._options.view in LOG_VIEWS else [(None, logs)]
             for end, having in parts:
                 limits = [one for one in (end, filters.end_position) if one is not None]
                 wanted = replace(filters, end_position=min(limits, default=None))
@@ -435,7 +435,7 @@ class _StreamedLog:
         the path that was read last."""
         self.absent = absent
         self.key = key
-        self._every, self._last = logs, last
+        self.every, self._last = logs, last
         start = min(log.start_position for log in logs)
         self.begun = MemberOffset(start) if offset is None else offset
         ready = [log for log in logs if len(logs) + len(absent) == 1 or log.is_behind(self.begun)]
@@ -477,7 +477,7 @@ class _StreamedLog:
             end = log.first.committed_position
             if not log.is_ready or end <= log.begun.position:
                 return
-            log = _StreamedLog(log.key, log._every, log.absent, log.at(end), log._last)
+            log = _StreamedLog(log.key, log.every, log.absent, log.at(end), log._last)
 
     def with_same(self, end: int) -> list[MemberLog]:
         """The members that have what the first one has up to a position, itself among them."""
@@ -806,8 +806,9 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logs = [log.known_to(end_position) for log in last.reading(first)]
             if not logs:
                 raise RecordingUnavailableError(f"{last.waits_for()}: the batch from {first} on cannot be read now")
-            chosen = logs[0]
-            self._last[key] = chosen.member.path
+            self._last[key] = logs[0].member.path
+            parts = divided(logs, last.every)
+            chosen = parts[0][1][0]
             gone = chosen.start_position
             if first < gone and last.absent:
                 raise RecordingUnavailableError(
@@ -817,14 +818,15 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             if first < gone:
                 found.append(self._gap(chosen.member, first, gone))
-            filters = Filters(begin_position=first, end_position=end_position, is_border=True)
 
             def say(text: str, key: str = key) -> None:
                 self._say((key, text), text)
 
-            found += plan_partitions(
-                chosen.member, self._options.view, filters, self._options.mode, logs, last.absent, say
-            )
+            for limit, having in parts:
+                filters = Filters(begin_position=first, end_position=limit or end_position, is_border=True)
+                member, mode = having[0].member, self._options.mode
+                if limit is None or limit > first:
+                    found += plan_partitions(member, self._options.view, filters, mode, having, last.absent, say)
         return found
 
     def _gap(self, member: Member, begin: int, end: int) -> GapPartition:
