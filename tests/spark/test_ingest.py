@@ -7,11 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -433,3 +435,53 @@ def test_a_column_neither_changes_its_type_nor_where_it_comes_from(tmp_path: Pat
     ):
         with pytest.raises(ConfigurationError, match=text):
             merged_columns(tmp_path, known, [changed])
+
+
+class Uncaught:
+    """Java's handler of what ends a thread."""
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+
+    def uncaughtException(self, _thread: Any, error: Any) -> None:  # noqa: N802
+        self.errors.append(error.getClass().getName())
+
+    class Java:
+        """What py4j asks for."""
+
+        implements = ("java.lang.Thread$UncaughtExceptionHandler",)
+
+
+def test_a_stop_within_a_batch_ends_the_query_in_order(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    within = threading.Event()
+
+    def store(_writer: TableWriter, batch: DataFrame, _batch_id: int) -> None:
+        within.set()
+        batch.sparkSession._jvm.java.lang.Thread.sleep(1000 * LIMIT_S)  # type: ignore[union-attr]
+
+    def stop(_manifest: Manifest, _query: StreamingQuery) -> None:
+        if within.is_set():
+            raise IngestStopped
+
+    monkeypatch.setattr(TableWriter, "store", store)
+    gateway = spark.sparkContext._gateway
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    threads, uncaught = gateway.jvm.java.lang.Thread, Uncaught()  # type: ignore[union-attr]
+    threads.setDefaultUncaughtExceptionHandler(uncaught)
+    try:
+        ingest(spark, options_of(member), tmp_path / "table", cluster="main", on_progress=stop)
+    finally:
+        threads.setDefaultUncaughtExceptionHandler(None)
+    assert uncaught.errors == []
+
+
+def test_a_master_that_spark_refuses_is_one_sentence(member: WrittenMember, tmp_path: Path) -> None:
+    words = ["ingest", str(member.base_dir), "--table", str(tmp_path / "table"), "--cluster", "main"]
+    done = subprocess.run(
+        [*COMMAND[:-1], "nonsense", *words], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("aeron-cluster: error: Spark does not start: [JAVA_GATEWAY_EXITED]")

@@ -103,10 +103,19 @@ def _on_spark(command: Callable[[SparkSession, argparse.Namespace], None]) -> Ca
 
 
 def _session(options: argparse.Namespace) -> SparkSession:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
     from container.spark import open_session
 
     settings = {"spark.ui.showConsoleProgress": "true", "spark.log.level": "ERROR", **_format_settings(options)}
-    return open_session(f"aeron-cluster {options.word}", master=options.master, settings=settings)
+    try:
+        return open_session(f"aeron-cluster {options.word}", master=options.master, settings=settings)
+    except (PySparkException, Py4JError) as error:
+        text = str(getattr(error, "java_exception", error)).partition("\n")[0].rstrip(".")
+        raise ContainerError(
+            f"Spark does not start: {text}. Its own lines above say more; look at --master and --conf"
+        ) from error
 
 
 def _settings(given: list[str]) -> dict[str, str]:
@@ -200,9 +209,9 @@ def _ingest(spark: SparkSession, options: argparse.Namespace) -> None:
             on_progress=on_progress,
         )
     for key, member in sorted(manifest.members.items()):
-        covered = ", ".join(f"{one.begin_position} to {one.end_position}" for one in member.covered) or "nothing"
+        covered = ", ".join(f"{one.begin_position} to {one.end_position}" for one in member.covered)
         name = "the cluster's log" if key == ANY else f"the log of member {key}"
-        print(f"{name}: positions {covered}; {len(member.gaps)} gaps")
+        print(f"{name}: {f'positions {covered}' if covered else 'nothing yet'}; {len(member.gaps)} gaps")
     print(f"{manifest.row_count} rows in {manifest.file_count} files of {options.table}")
 
 

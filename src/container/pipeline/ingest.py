@@ -42,6 +42,8 @@ ATTEMPTS = 10
 
 _POLL_S = 1
 _TOO_SLOW = "Python worker failed to connect back"
+_INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling stop: java.lang.InterruptedException"
+"""What Spark takes for an interruption by a stop."""
 _log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
@@ -176,7 +178,8 @@ def _go_on(
     while True:
         batch_id = writer.manifest.batch_id
         try:
-            _follow(_start(options, rows, table, writer, interval_s), writer, on_progress)
+            store = _Store(writer)
+            _follow(_start(options, rows, table, store, interval_s), store, on_progress)
         except IngestStopped:
             return
         except PySparkException as error:
@@ -188,12 +191,34 @@ def _go_on(
             return
 
 
-def _follow(query: StreamingQuery, writer: Writer, on_progress: Callable[..., None]) -> None:
+class _Store:
+    """Stores batches. One that a stop interrupts ends with a short error.
+
+    Spark looks for an interruption in the text of the error by a pattern that recurses for each character of it. A
+    Java trace is so long that this is a StackOverflowError, of which Java prints a thousand lines.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.is_stopping = False
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        try:
+            self.writer.store(batch, batch_id)
+        except Exception:
+            if not self.is_stopping:
+                raise
+            raise RuntimeError(_INTERRUPTED) from None
+
+
+def _follow(query: StreamingQuery, store: _Store, on_progress: Callable[..., None]) -> None:
     """Report while a query runs; in the end wait for a batch that is on its way into the table."""
+    writer = store.writer
     try:
         while not query.awaitTermination(_POLL_S):
             on_progress(writer.manifest, query)
     finally:
+        store.is_stopping = True
         query.stop()
         writer.finish()
     on_progress(writer.manifest, query)
@@ -318,11 +343,11 @@ def _columns(options: SourceOptions, rows: DataFrame, own: Sequence[str]) -> lis
 
 
 def _start(
-    options: SourceOptions, rows: DataFrame, table: Path, writer: Writer, interval_s: float | None
+    options: SourceOptions, rows: DataFrame, table: Path, store: _Store, interval_s: float | None
 ) -> StreamingQuery:
     query = (
-        rows.writeStream.queryName(f"ingest {options.view} of cluster {writer.manifest.cluster}")
-        .foreachBatch(writer.store)
+        rows.writeStream.queryName(f"ingest {options.view} of cluster {store.writer.manifest.cluster}")
+        .foreachBatch(store)
         .option("checkpointLocation", str(table / CHECKPOINT_NAME))
     )
     if interval_s is None:

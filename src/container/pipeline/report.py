@@ -22,7 +22,7 @@ th, td { border-bottom: 1px solid var(--rule); padding: .25rem .8rem .25rem 0; t
 th { vertical-align: bottom } th:first-child { white-space: nowrap }
 th.number, td.number { text-align: right; font-variant-numeric: tabular-nums }
 td { white-space: nowrap }
-td.long { white-space: normal; min-width: 14rem; overflow-wrap: anywhere }
+td.long { white-space: normal; min-width: 12rem; overflow-wrap: anywhere }
 figure { margin: .8rem 0 } figure.narrow { display: none; max-width: 30rem }
 summary { cursor: pointer; margin: .6rem 0 }
 .pass { color: var(--pass) } .warn { color: var(--warn) } .fail { color: var(--fail); font-weight: 600 }
