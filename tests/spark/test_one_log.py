@@ -497,6 +497,27 @@ def test_a_batch_is_read_from_two_members_where_none_has_all_of_it_any_more(
         assert all(row["committed"] for row in rows)
 
 
+def test_a_log_that_was_begun_anew_is_not_read_as_the_one_that_was_planned(tmp_path: Path) -> None:
+    """Its files have the names of those that were wiped."""
+
+    def begin(name: bytes) -> WrittenMember:
+        history = History(tmp_path / "member")
+        history.begin_term()
+        history.message(1, name)
+        return history.finish()
+
+    reader = stream(begin(b"old"))
+    start = reader.initialOffset()
+    partitions = reader.partitions(start, reader.latestOffset(start, NOW))
+    (row,) = (row for row in rows_of(reader, partitions) if row["payload"] is not None)
+    assert row["payload"] == b"old"
+    shutil.rmtree(tmp_path / "member")
+    log, *others = open_member(begin(b"new").base_dir).recordings()
+    write_catalog(tmp_path / "member" / "archive", [replace(log, start_timestamp=log.start_timestamp + 1), *others])
+    with pytest.raises(RecordingUnavailableError, match="recording 0 is another one than when the query was planned"):
+        rows_of(reader, partitions)
+
+
 def test_what_a_batch_was_to_read_is_committed_also_when_nobody_runs_any_more(tmp_path: Path) -> None:
     """A repeated batch has the same rows, and what is lost of it since the plan is an error and no election's work."""
     history = History(tmp_path / "member")

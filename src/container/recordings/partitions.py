@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from container.common.aeron_defaults import CONSENSUS_MODULE_SNAPSHOT_STREAM_ID
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.files.catalog import RecordingDescriptor, read_catalog
-from container.files.directories import Directory
+from container.files.directories import Directory, path_in
+from container.files.names import CATALOG_NAME
 from container.files.open_errors import is_there
 from container.files.recording_log import (
     CONSENSUS_MODULE_SERVICE_ID,
@@ -509,11 +510,15 @@ def _read_log(partition: Partition, filters: Filters, batch_rows: int, make: _Ba
     term = _NULL_VALUE if partition.leadership_term_id is None else partition.leadership_term_id
     is_frames = partition.view == "frames"
     may_be_truncated = True
+    is_checked = False
     damage = _Damage()
     try:
         while True:
             result = decoder.decode_frames(term) if is_frames else decoder.decode_messages()
             error = None
+            if not is_checked:
+                _check_same_log(partition)  # Its file is open now, and stays the one that it is.
+                is_checked = True
             if result < 0:
                 error = decoder.failure_error()
                 # Where one thing is damaged, what follows is no election's work: looking again would take long.
@@ -535,6 +540,23 @@ def _read_log(partition: Partition, filters: Filters, batch_rows: int, make: _Ba
     finally:
         damage.warn()
         decoder.close()
+
+
+def _check_same_log(partition: Partition) -> None:
+    """Raise RecordingUnavailableError when another log was begun since the plan was made: its files have the names of
+    those that were wiped."""
+    descriptor, archive = partition.descriptor, partition.member.archive
+    assert descriptor is not None
+    try:
+        now = list(read_catalog(archive, {descriptor.recording_id}))
+    except RecordingError:
+        return
+    if any(one.start_timestamp != descriptor.start_timestamp for one in now):
+        raise RecordingUnavailableError(
+            f"recording {descriptor.recording_id} is another one than when the query was planned: the cluster was "
+            "wiped and started again",
+            file=path_in(archive, CATALOG_NAME),
+        )
 
 
 class _Damage:
