@@ -353,7 +353,7 @@ def test_a_copy_that_goes_on_is_listed_at_each_look(tmp_path: Path, object_store
     assert member.log_range().recorded_position == written.messages[50]["log_position"]
 
 
-class CoarseFileSystem(LocalFileSystem):
+class CoarseFileSystem(LocalFileSystem):  # type: ignore[misc]
     """Says times in whole seconds, and no more of a file's state: as SFTP does."""
 
     protocol = "coarse"
@@ -384,7 +384,7 @@ def test_a_time_that_is_new_does_not_say_that_a_file_is_the_same(
         return member.log_range().recorded_position
 
     clock = [time.monotonic_ns()]
-    monkeypatch.setattr(remote_module.time, "monotonic_ns", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic_ns", lambda: clock[0])
     for _ in range(3):
         world.log.append(session_message(1, b"x"))
         world.log.flush()

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -412,7 +413,7 @@ class Shipper:
         try:
             # The first may be refused as well: when it was done, its answer was lost, and it was asked for again.
             for content in (b"1", b"2"):
-                self._ask(f"write {path}", lambda content=content: self._place.put(path, content, create=True))
+                self._ask(f"write {path}", partial(self._place.put, path, content, create=True))
         except FileExistsError:
             return
         finally:

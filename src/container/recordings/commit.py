@@ -133,7 +133,8 @@ def _once[T](logs: Sequence[tuple[Member, Log]], by: object, find: Callable[[], 
     key = tuple((one.archive_dir, one.storage) for one, _ in logs)
     evidence = (state(), [found for _, found in logs], by)
     if (known := _found.get(key)) is not None and known[0] == evidence:
-        return known[1]
+        value: T = known[1]
+        return value
     value = find()
     if None not in evidence[0] and state() == evidence[0]:
         if len(_found) >= _FOUND_MAX:
