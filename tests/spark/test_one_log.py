@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
-from container.files.recording_log import read_recording_log
+from container.files.recording_log import RecordingLogEntry, read_recording_log
 from container.pipeline.ingest import ingest, read_table
 from container.pipeline.manifest import MemberPositions, PositionRange
 from container.recordings import open_member, plan
 from container.spark import cluster_log
-from container.spark.cluster_log import ClusterPartition
+from container.spark.cluster_log import ClusterPartition, MemberLog
 from container.spark.offsets import end_positions
 from container.spark.options import Bound, SourceOptions, parse_options
 from container.spark.source import (
@@ -145,6 +146,30 @@ def test_a_member_that_is_not_there_or_behind_is_passed_over(
         batch(*three).partitions()
     with pytest.raises(RecordingUnavailableError, match="is not a directory"):
         stream(*three)
+
+
+class Counted(list[RecordingLogEntry]):
+    """Counts how often someone goes through it."""
+
+    count = 0
+
+    def __iter__(self) -> Iterator[RecordingLogEntry]:
+        self.count += 1
+        return super().__iter__()
+
+
+def test_the_terms_of_a_log_are_gone_through_once_whatever_the_number_of_partitions(member: WrittenMember) -> None:
+    opened = open_member(member.base_dir)
+    log = opened.log()
+    terms = Counted(log.terms)
+    found = MemberLog(opened, replace(log, terms=terms))
+    count = terms.count
+    for position in range(SEGMENT_LENGTH // 64, member.end_position, SEGMENT_LENGTH // 64):
+        term = found.term_before(position)
+        assert term is not None
+        assert term.leadership_term_id == sum(base < position for _, base in member.terms) - 1
+    assert found.term_before(0) is None
+    assert terms.count <= count + 3, "for whether the newest is named, but not for each position"
 
 
 def test_one_that_is_missing_counts_for_the_majority(tmp_path: Path) -> None:

@@ -67,14 +67,10 @@ class LogTerm:
         return self.message or f"leadership term {self.leadership_term_id} from {self.base_position} on"
 
 
-def term_before(
-    archive_dir: Directory, descriptor: RecordingDescriptor, terms: Sequence[RecordingLogEntry], position: int
-) -> LogTerm | None:
-    """Return the term of what ends at a log position, by a member's recording log; ``None`` where that names none."""
-    bases = [entry.term_base_log_position for entry in terms if entry.term_base_log_position < position]
-    if not bases:
-        return None
-    base = max(bases)
+def term_from(
+    archive_dir: Directory, descriptor: RecordingDescriptor, terms: Sequence[RecordingLogEntry], base: int
+) -> LogTerm:
+    """Return the term that begins at a log position, which is that of an entry of a member's recording log."""
     message = read_term_message(archive_dir, descriptor, base)
     if message is not None:
         return LogTerm(message.leadership_term_id, base, _text(message))

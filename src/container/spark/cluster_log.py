@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -15,7 +16,7 @@ from pyspark.sql.datasource import InputPartition
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.recordings import LOG_VIEWS, Filters, Member, Partition, plan, read_partition
 from container.recordings.commit import names_newest_term
-from container.recordings.identity import LogIdentity, LogTerm, log_identity, term_before
+from container.recordings.identity import LogIdentity, LogTerm, log_identity, term_from
 from container.recordings.member import STRICT, Log
 from container.spark.offsets import MemberOffset
 
@@ -31,7 +32,8 @@ class MemberLog:
         self.member = member
         self.log = log
         self.identity: LogIdentity = log_identity(member.archive, log.descriptor)
-        self._terms: dict[int, LogTerm | None] = {}
+        self._bases = sorted(entry.term_base_log_position for entry in log.terms)
+        self._terms: dict[int, LogTerm] = {}
         self._names_newest: bool | None = None
 
     @property
@@ -59,12 +61,12 @@ class MemberLog:
 
     def term_before(self, position: int) -> LogTerm | None:
         """The leadership term of what ends at a position; None where the recording log has none, or lost its end."""
-        bases = [entry.term_base_log_position for entry in self.log.terms]
-        base = max((one for one in bases if one < position), default=-1)
-        if base == max(bases, default=None) and not self._is_named:
+        before = bisect_left(self._bases, position)
+        if before == 0 or (before == len(self._bases) and not self._is_named):
             return None
+        base = self._bases[before - 1]
         if base not in self._terms:
-            self._terms[base] = term_before(self.member.archive, self.log.descriptor, self.log.terms, position)
+            self._terms[base] = term_from(self.member.archive, self.log.descriptor, self.log.terms, base)
         return self._terms[base]
 
     @property
