@@ -151,10 +151,10 @@ def test_a_member_that_is_not_there_or_behind_is_passed_over(
 class Counted(list[RecordingLogEntry]):
     """Counts how often someone goes through it."""
 
-    count = 0
+    passes = 0
 
     def __iter__(self) -> Iterator[RecordingLogEntry]:
-        self.count += 1
+        self.passes += 1
         return super().__iter__()
 
 
@@ -163,13 +163,13 @@ def test_the_terms_of_a_log_are_gone_through_once_whatever_the_number_of_partiti
     log = opened.log()
     terms = Counted(log.terms)
     found = MemberLog(opened, replace(log, terms=terms))
-    count = terms.count
+    passes = terms.passes
     for position in range(SEGMENT_LENGTH // 64, member.end_position, SEGMENT_LENGTH // 64):
         term = found.term_before(position)
         assert term is not None
         assert term.leadership_term_id == sum(base < position for _, base in member.terms) - 1
     assert found.term_before(0) is None
-    assert terms.count <= count + 3, "for whether the newest is named, but not for each position"
+    assert terms.passes <= passes + 3, "for whether the newest is named, but not for each position"
 
 
 def test_one_that_is_missing_counts_for_the_majority(tmp_path: Path) -> None:
