@@ -398,6 +398,17 @@ def test_a_time_that_is_new_does_not_say_that_a_file_is_the_same(
     assert archive.state("0-0.rec") == (SEGMENT_LENGTH, str(past))
 
 
+def test_what_is_known_of_files_that_are_gone_is_forgotten(tmp_path: Path) -> None:
+    """A place gets a new manifest with each pass, and a stream looks at it for months."""
+    fsspec.register_implementation("coarse", CoarseFileSystem, clobber=True)
+    directory = remote_module.StoredDirectory(f"coarse://{tmp_path}", None)
+    for number in range(5):
+        (tmp_path / str(number)).write_text("x")
+        directory.look()
+        assert [list(times) for times in directory._times.values()] == [[str(number)]]
+        (tmp_path / str(number)).unlink()
+
+
 def test_errors_of_places_name_the_fix_and_no_secret(
     written: WrittenMember, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -216,8 +216,8 @@ class StoredDirectory(RemoteDirectory):
         self._lock = threading.RLock()
         self._has_looked = False
         self._files: dict[str, StoredFile] = {}
-        #: The times of files by their paths, and since when they were seen.
-        self._times: dict[str, tuple[object, int]] = {}
+        #: The times of files by their directories and names, and since when they were seen.
+        self._times: dict[str, dict[str, tuple[object, int]]] = {}
         self._directory_names: list[str] = []
         self._segments: dict[tuple[int, int], tuple[Part, ...]] = {}
         #: Ends of segment files that were still so when they were looked up again.
@@ -306,6 +306,7 @@ class StoredDirectory(RemoteDirectory):
             entries = self._fs.ls(place, detail=True)
         files: dict[str, StoredFile] = {}
         directories = []
+        before, self._times[path] = self._times.get(path, {}), {}
         for entry in entries:
             name = entry["name"].rstrip("/").rpartition("/")[2]
             if entry["name"].rstrip("/") == place.rstrip("/"):
@@ -315,20 +316,11 @@ class StoredDirectory(RemoteDirectory):
                 directories.append(name)
             else:
                 length = int(entry["size"] or 0)
-                files[name] = StoredFile(length, self._state(entry, length))
+                state, seen = _state_of(entry, length, before.get(name))
+                files[name] = StoredFile(length, state)
+                if seen is not None:
+                    self._times[path][name] = seen
         return files, directories
-
-    def _state(self, entry: Mapping[str, Any], length: int) -> tuple[object, ...] | None:
-        tag, written = (next((entry[key] for key in keys if entry.get(key)), None) for keys in (_TAG_KEYS, _TIME_KEYS))
-        if tag is not None or written is None:
-            return None if tag is None else (length, str(tag))
-        # What its clock says now nobody knows: a time counts when it has been the same for longer than its step.
-        state, now_ns = (length, str(written)), time.monotonic_ns()
-        known, since_ns = self._times.get(entry["name"], (None, 0))
-        if known != state:
-            self._times[entry["name"]] = state, now_ns
-            return None
-        return state if now_ns - since_ns > _MTIME_RESOLUTION_NS else None
 
     @property
     def manifest(self) -> ShippedManifest | None:
@@ -482,6 +474,20 @@ class StoredDirectory(RemoteDirectory):
     def until(self, position: int) -> RemoteDirectory:
         """Return the same directory for readers that are not likely to read beyond a log position."""
         return _Until(self, position)
+
+
+def _state_of(
+    entry: Mapping[str, Any], length: int, before: tuple[object, int] | None
+) -> tuple[tuple[object, ...] | None, tuple[object, int] | None]:
+    """The state of a file by its entry in a listing, and where that is a time, this and since when it was seen."""
+    tag, written = (next((entry[key] for key in keys if entry.get(key)), None) for keys in (_TAG_KEYS, _TIME_KEYS))
+    if tag is not None or written is None:
+        return None if tag is None else (length, str(tag)), None
+    # What its clock says now nobody knows: a time counts when it has been the same for longer than its step.
+    state, now_ns = (length, str(written)), time.monotonic_ns()
+    if before is None or before[0] != state:
+        return None, (state, now_ns)
+    return state if now_ns - before[1] > _MTIME_RESOLUTION_NS else None, before
 
 
 def _segment_key(name: str) -> tuple[int, int] | None:
