@@ -37,7 +37,7 @@ from container.recordings.cluster_time import time_unit
 from container.recordings.shipped import ShippedObject, encode_manifest, manifest_path
 from container.testing.recordings import write_catalog
 from tests.object_store import ObjectStore, write_place
-from tests.recordings_world import SEGMENT_LENGTH, World, session_message
+from tests.recordings_world import SEGMENT_LENGTH, World, new_term, session_message
 from tests.spark.written_members import BEGIN_MS, History, WrittenMember, write_history
 
 HOUR_MS = 3_600_000
@@ -396,6 +396,20 @@ def test_a_time_that_is_new_does_not_say_that_a_file_is_the_same(
     clock[0] += 300_000_000
     assert end() == world.log.position
     assert archive.state("0-0.rec") == (SEGMENT_LENGTH, str(past))
+
+
+def test_the_unit_of_time_is_not_that_of_the_cluster_that_was_at_a_url_before(tmp_path: Path) -> None:
+    """A time that is new does not say that a catalog is the same, and that none is known says it even less."""
+    fsspec.register_implementation("coarse", CoarseFileSystem, clobber=True)
+    for unit, name in enumerate(("MILLIS", "MICROS", "NANOS")):
+        world = World(tmp_path / "member")
+        world.bases.append(0)
+        world.log.append(new_term(0, 0, time_unit=unit))
+        world.close()
+        member = open_member(tmp_path / "member")
+        write_catalog(world.archive_dir, [replace(member.log_descriptor(), start_timestamp=BEGIN_MS + unit)])
+        assert time_unit(open_member(f"coarse://{tmp_path}/member")) == name
+        shutil.rmtree(tmp_path / "member")
 
 
 def test_what_is_known_of_files_that_are_gone_is_forgotten(tmp_path: Path) -> None:
