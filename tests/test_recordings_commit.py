@@ -253,6 +253,11 @@ def test_logs_that_nobody_writes_are_compared_once(tmp_path: Path, monkeypatch: 
     for path in paths:
         os.utime(path / "archive" / "0-0.rec", (past, past))
     assert (count() > 0, count(), count()) == (True, 0, 0)
+    for member in open_members(paths):
+        log = member.log()
+        assert log != member.own_log()
+        assert commit.names_newest_term(member, log)
+    assert (len(reads), count()) == (0, 0), "a stream asks for it as well, when it knows how far all are committed"
     entries = list(read_recording_log(paths[0] / "cluster"))
     write_recording_log(paths[0] / "cluster", [*entries[:-1], replace(entries[-1], timestamp=4)])
     assert (count() > 0, count()) == (True, 0)

@@ -131,7 +131,8 @@ def _once[T](logs: Sequence[tuple[Member, Log]], by: object, find: Callable[[], 
         )
 
     key = tuple((one.archive_dir, one.storage) for one, _ in logs)
-    evidence = (state(), [found for _, found in logs], by)
+    # Not how far they are committed: that is what is found out with this.
+    evidence = (state(), [_recorded(found) for _, found in logs], by)
     if (known := _found.get(key)) is not None and known[0] == evidence:
         value: T = known[1]
         return value
@@ -141,6 +142,12 @@ def _once[T](logs: Sequence[tuple[Member, Log]], by: object, find: Callable[[], 
             _found.clear()
         _found[key] = evidence, value
     return value
+
+
+def _recorded(log: Log) -> tuple[object, ...]:
+    found = log.log_range
+    parts = found.start_position, found.recorded_position, log.known_position, log.segment_positions, log.terms
+    return log.descriptor, *parts
 
 
 def _names_newest_term(member: Member, log: Log, terms: Sequence[RecordingLogEntry]) -> bool:
