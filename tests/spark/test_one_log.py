@@ -481,6 +481,28 @@ def test_a_batch_has_what_any_member_has_not_purged(three: list[WrittenMember]) 
     assert places(rows_of(reader, reader.partitions())) == [at for at in once if at > SEGMENT_LENGTH]
 
 
+def test_who_takes_the_place_of_one_that_can_not_be_planned_gives_no_row_twice(
+    three: list[WrittenMember], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the other one has purged was planned from it already."""
+    once = positions(three[0])
+    purge(three[0])
+    for behind in three[1:]:
+        cut(behind, once[1400])
+        entries = list(read_recording_log(behind.base_dir / "cluster"))
+        ends = [replace(one, log_position=-1) if one.log_position > once[1400] else one for one in entries]
+        write_recording_log(behind.base_dir / "cluster", ends)
+
+    def plan_others(members: Any, *of: Any, **options: Any) -> list[Any]:
+        if members[0].path == str(three[0].base_dir):
+            raise RecordingUnavailableError("it cannot be fetched")
+        return list(plan(members, *of, **options))
+
+    monkeypatch.setattr(cluster_log, "plan", plan_others)
+    reader = batch(*three)
+    assert places(rows_of(reader, reader.partitions())) == once[:1401]
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_is_purged_or_gone_between_a_look_and_the_plan_is_not_left_out(
     three: list[WrittenMember], monkeypatch: pytest.MonkeyPatch, count: int

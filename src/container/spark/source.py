@@ -391,6 +391,9 @@ class ClusterReader(DataSourceReader):
                 wanted = replace(filters, end_position=min(limits, default=None))
                 first = having[0].member if having else member
                 found += plan_partitions(first, self._options.view, wanted, self._options.mode, having, absent)
+                if end is not None and end >= (filters.begin_position or 0):
+                    # Whoever takes the place of the next one may have what the ones before it give.
+                    filters = replace(filters, begin_position=end, is_border=True)
         return found
 
     def _one_log(self, members: Sequence[Member]) -> tuple[list[Member], list[MemberLog]]:
