@@ -562,6 +562,12 @@ def test_a_log_that_was_begun_anew_is_not_read_as_the_one_that_was_planned(tmp_p
     write_catalog(tmp_path / "member" / "archive", [replace(log, start_timestamp=log.start_timestamp + 1), *others])
     with pytest.raises(RecordingUnavailableError, match="recording 0 is another one than when the query was planned"):
         rows_of(reader, partitions)
+    # What is behind the log's own entry in the catalog is not looked at.
+    replacement = replace(log, start_timestamp=log.start_timestamp + 1)
+    catalog = write_catalog(tmp_path / "member" / "archive", [replacement, replace(log, recording_id=1)])
+    catalog.write_bytes(catalog.read_bytes().rstrip(b"\0")[:-64])
+    with pytest.raises(RecordingUnavailableError, match="recording 0 is another one than when the query was planned"):
+        rows_of(reader, partitions)
 
 
 def test_what_a_batch_was_to_read_is_committed_also_when_nobody_runs_any_more(tmp_path: Path) -> None:
