@@ -543,6 +543,22 @@ def test_a_batch_is_read_from_two_members_where_none_has_all_of_it_any_more(
         assert all(row["committed"] for row in rows)
 
 
+def test_a_batch_that_ends_before_a_purged_log_begins_is_not_read_beyond_its_end(three: list[WrittenMember]) -> None:
+    """It was made without a recording log, so only what is known to be committed is known for the same log."""
+    purged, other = three[:2]
+    purge(purged, 2)
+    log, *others = open_member(other.base_dir).recordings()
+    write_catalog(other.archive_dir, [replace(log, start_timestamp=log.start_timestamp + 1), *others])
+    entries = [one for one in read_recording_log(other.base_dir / "cluster") if one.is_term]
+    write_recording_log(other.base_dir / "cluster", [*entries[:-1], replace(entries[-1], log_position=-1)])
+    reader = stream(purged, other, committed="known")
+    begin = reader.initialOffset()
+    end = {**begin["members"]["any"], "recording": f"0@{log.start_timestamp}"}
+    end["position"] = next(at for at in positions(other) if at > other.terms[1][1] + 1000)
+    found = places(rows_of(reader, reader.partitions(begin, {"version": 2, "members": {"any": end}})))
+    assert found == [at for at in positions(other) if at <= end["position"]]
+
+
 def test_a_log_that_was_begun_anew_is_not_read_as_the_one_that_was_planned(tmp_path: Path) -> None:
     """Its files have the names of those that were wiped."""
 

@@ -826,7 +826,8 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._say((key, text), text)
 
             for limit, having in parts:
-                filters = Filters(begin_position=first, end_position=limit or end_position, is_border=True)
+                to = end_position if limit is None else min(limit, end_position)
+                filters = Filters(begin_position=first, end_position=to, is_border=True)
                 member, mode = having[0].member, self._options.mode
                 if limit is None or limit > first:
                     found += plan_partitions(member, self._options.view, filters, mode, having, last.absent, say)
