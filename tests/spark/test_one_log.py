@@ -501,6 +501,10 @@ def test_who_takes_the_place_of_one_that_can_not_be_planned_gives_no_row_twice(
     monkeypatch.setattr(cluster_log, "plan", plan_others)
     reader = batch(*three)
     assert places(rows_of(reader, reader.partitions())) == once[:1401]
+    purge(three[1], 2)
+    purge(three[2], 2)
+    reader = batch(*three, view="snapshots")
+    assert {row["member_id"] for row in rows_of(reader, reader.partitions())} <= {1, 2}
 
 
 @pytest.mark.parametrize("count", [1, 2])
