@@ -20,6 +20,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from msgspec import structs
 
+from container.common.slow_answers import said_when_slow
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.pipeline.ship import Shipper
 from container.pipeline.ship_place import open_place
@@ -90,6 +91,27 @@ def test_a_place_on_a_disk_that_all_hosts_see_is_read_like_one_in_an_object_stor
             RecordingUnavailableError, match=r"/place: host \S+ does not see this directory of member 2"
         ):
             list(read_partition(partition))
+
+
+def test_a_store_is_watched_while_it_answers_and_a_disk_is_not(
+    written: WrittenMember, object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread for each range would take longer than to read it."""
+    watched = []
+
+    def counting(log: logging.Logger, what: str) -> Any:
+        watched.append(what)
+        return said_when_slow(log, what)
+
+    monkeypatch.setattr(remote_module, "said_when_slow", counting)
+    url = object_store.place()
+    write_place(object_store, written.base_dir, url)
+    assert len(rows(url, storage_options=object_store.options)) == len(written.messages)
+    assert watched
+    watched.clear()
+    object_store.file_system.get(url, str(tmp_path / "mounted"), recursive=True)
+    assert len(rows(tmp_path / "mounted")) == len(written.messages)
+    assert not watched
 
 
 @pytest.mark.parametrize("name", ["a::b", "sp ace", "per%20cent", "que?ry", "ha#sh", "br[ac]k", "ü-日本"])

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -171,9 +171,10 @@ def _file_system(url: str, storage: StorageOptions | None) -> tuple[Any, str]:
 
 @contextmanager
 def _unavailable(what: str, url: str) -> Iterator[None]:
-    """Raise what a file system raises as the error for it; FileNotFoundError stays. Log when it takes long."""
+    """Raise what a file system raises as the error for it; FileNotFoundError stays. Log when a store takes long."""
     try:
-        with said_when_slow(_log, f"{url}: reading it"):
+        # Not of this machine's disks, from which a task reads thousands of times what is small.
+        with nullcontext() if local_path(url) is not None else said_when_slow(_log, f"{url}: reading it"):
             yield
     except (FileNotFoundError, RecordingUnavailableError):
         raise
