@@ -253,6 +253,11 @@ def test_logs_that_nobody_writes_are_compared_once(tmp_path: Path, monkeypatch: 
     for path in paths:
         os.utime(path / "archive" / "0-0.rec", (past, past))
     assert (count() > 0, count(), count()) == (True, 0, 0)
+    for member in open_members(paths):
+        log = member.log()
+        assert log != member.own_log()
+        assert commit.names_newest_term(member, log)
+    assert (len(reads), count()) == (0, 0), "a stream asks for it as well, when it knows how far all are committed"
     entries = list(read_recording_log(paths[0] / "cluster"))
     write_recording_log(paths[0] / "cluster", [*entries[:-1], replace(entries[-1], timestamp=4)])
     assert (count() > 0, count()) == (True, 0)
@@ -262,6 +267,25 @@ def test_logs_that_nobody_writes_are_compared_once(tmp_path: Path, monkeypatch: 
         file.write(b"\5")
     os.utime(paths[1] / "archive" / "0-0.rec", (past, past))
     assert [end for _, end in ranges(*paths)] == [world.log.position, world.bases[2], world.log.position]
+
+
+def test_what_could_not_be_read_for_a_moment_is_read_again(tmp_path: Path) -> None:
+    """Old segments may lie on another disk, which may be away when a stream looks."""
+    world = member_of(tmp_path / "0", terms=3, count=600)
+    end = world.log.position - 10 * LENGTH
+    paths = [world.base_dir, copy_of(world, tmp_path / "1", 1, end), copy_of(world, tmp_path / "2", 2, end)]
+    past, disk, away = time.time() - 60, tmp_path / "disk", tmp_path / "away"
+    away.mkdir()
+    for path in paths:
+        for segment in (path / "archive").glob("*.rec"):
+            os.utime(segment, (past, past))
+    for path in paths[1:]:
+        segment = path / "archive" / "0-0.rec"
+        segment.rename(away / path.name)
+        segment.symlink_to(disk / path.name)
+    assert [committed for _, committed in ranges(*paths)] == [world.bases[2]] * 3
+    away.rename(disk)
+    assert [committed for _, committed in ranges(*paths)] == [end] * 3
 
 
 def test_what_is_known_counts_also_when_fewer_have_it(tmp_path: Path) -> None:

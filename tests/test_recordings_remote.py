@@ -20,6 +20,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from msgspec import structs
 
+from container.common.slow_answers import said_when_slow
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.pipeline.ship import Shipper
 from container.pipeline.ship_place import open_place
@@ -37,7 +38,7 @@ from container.recordings.cluster_time import time_unit
 from container.recordings.shipped import ShippedObject, encode_manifest, manifest_path
 from container.testing.recordings import write_catalog
 from tests.object_store import ObjectStore, write_place
-from tests.recordings_world import SEGMENT_LENGTH, World, session_message
+from tests.recordings_world import SEGMENT_LENGTH, World, new_term, session_message
 from tests.spark.written_members import BEGIN_MS, History, WrittenMember, write_history
 
 HOUR_MS = 3_600_000
@@ -90,6 +91,27 @@ def test_a_place_on_a_disk_that_all_hosts_see_is_read_like_one_in_an_object_stor
             RecordingUnavailableError, match=r"/place: host \S+ does not see this directory of member 2"
         ):
             list(read_partition(partition))
+
+
+def test_a_store_is_watched_while_it_answers_and_a_disk_is_not(
+    written: WrittenMember, object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread for each range would take longer than to read it."""
+    watched = []
+
+    def counting(log: logging.Logger, what: str) -> Any:
+        watched.append(what)
+        return said_when_slow(log, what)
+
+    monkeypatch.setattr(remote_module, "said_when_slow", counting)
+    url = object_store.place()
+    write_place(object_store, written.base_dir, url)
+    assert len(rows(url, storage_options=object_store.options)) == len(written.messages)
+    assert watched
+    watched.clear()
+    object_store.file_system.get(url, str(tmp_path / "mounted"), recursive=True)
+    assert len(rows(tmp_path / "mounted")) == len(written.messages)
+    assert not watched
 
 
 @pytest.mark.parametrize("name", ["a::b", "sp ace", "per%20cent", "que?ry", "ha#sh", "br[ac]k", "ü-日本"])
@@ -396,6 +418,31 @@ def test_a_time_that_is_new_does_not_say_that_a_file_is_the_same(
     clock[0] += 300_000_000
     assert end() == world.log.position
     assert archive.state("0-0.rec") == (SEGMENT_LENGTH, str(past))
+
+
+def test_the_unit_of_time_is_not_that_of_the_cluster_that_was_at_a_url_before(tmp_path: Path) -> None:
+    """A time that is new does not say that a catalog is the same, and that none is known says it even less."""
+    fsspec.register_implementation("coarse", CoarseFileSystem, clobber=True)
+    for unit, name in enumerate(("MILLIS", "MICROS", "NANOS")):
+        world = World(tmp_path / "member")
+        world.bases.append(0)
+        world.log.append(new_term(0, 0, time_unit=unit))
+        world.close()
+        member = open_member(tmp_path / "member")
+        write_catalog(world.archive_dir, [replace(member.log_descriptor(), start_timestamp=BEGIN_MS + unit)])
+        assert time_unit(open_member(f"coarse://{tmp_path}/member")) == name
+        shutil.rmtree(tmp_path / "member")
+
+
+def test_what_is_known_of_files_that_are_gone_is_forgotten(tmp_path: Path) -> None:
+    """A place gets a new manifest with each pass, and a stream looks at it for months."""
+    fsspec.register_implementation("coarse", CoarseFileSystem, clobber=True)
+    directory = remote_module.StoredDirectory(f"coarse://{tmp_path}", None)
+    for number in range(5):
+        (tmp_path / str(number)).write_text("x")
+        directory.look()
+        assert [list(times) for times in directory._times.values()] == [[str(number)]]
+        (tmp_path / str(number)).unlink()
 
 
 def test_errors_of_places_name_the_fix_and_no_secret(

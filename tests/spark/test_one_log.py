@@ -481,6 +481,32 @@ def test_a_batch_has_what_any_member_has_not_purged(three: list[WrittenMember]) 
     assert places(rows_of(reader, reader.partitions())) == [at for at in once if at > SEGMENT_LENGTH]
 
 
+def test_who_takes_the_place_of_one_that_can_not_be_planned_gives_no_row_twice(
+    three: list[WrittenMember], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the other one has purged was planned from it already."""
+    once = positions(three[0])
+    purge(three[0])
+    for behind in three[1:]:
+        cut(behind, once[1400])
+        entries = list(read_recording_log(behind.base_dir / "cluster"))
+        ends = [replace(one, log_position=-1) if one.log_position > once[1400] else one for one in entries]
+        write_recording_log(behind.base_dir / "cluster", ends)
+
+    def plan_others(members: Any, *of: Any, **options: Any) -> list[Any]:
+        if members[0].path == str(three[0].base_dir):
+            raise RecordingUnavailableError("it cannot be fetched")
+        return list(plan(members, *of, **options))
+
+    monkeypatch.setattr(cluster_log, "plan", plan_others)
+    reader = batch(*three)
+    assert places(rows_of(reader, reader.partitions())) == once[:1401]
+    purge(three[1], 2)
+    purge(three[2], 2)
+    reader = batch(*three, view="snapshots")
+    assert {row["member_id"] for row in rows_of(reader, reader.partitions())} <= {1, 2}
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_is_purged_or_gone_between_a_look_and_the_plan_is_not_left_out(
     three: list[WrittenMember], monkeypatch: pytest.MonkeyPatch, count: int
@@ -521,6 +547,22 @@ def test_a_batch_is_read_from_two_members_where_none_has_all_of_it_any_more(
         assert all(row["committed"] for row in rows)
 
 
+def test_a_batch_that_ends_before_a_purged_log_begins_is_not_read_beyond_its_end(three: list[WrittenMember]) -> None:
+    """It was made without a recording log, so only what is known to be committed is known for the same log."""
+    purged, other = three[:2]
+    purge(purged, 2)
+    log, *others = open_member(other.base_dir).recordings()
+    write_catalog(other.archive_dir, [replace(log, start_timestamp=log.start_timestamp + 1), *others])
+    entries = [one for one in read_recording_log(other.base_dir / "cluster") if one.is_term]
+    write_recording_log(other.base_dir / "cluster", [*entries[:-1], replace(entries[-1], log_position=-1)])
+    reader = stream(purged, other, committed="known")
+    begin = reader.initialOffset()
+    end = {**begin["members"]["any"], "recording": f"0@{log.start_timestamp}"}
+    end["position"] = next(at for at in positions(other) if at > other.terms[1][1] + 1000)
+    found = places(rows_of(reader, reader.partitions(begin, {"version": 2, "members": {"any": end}})))
+    assert found == [at for at in positions(other) if at <= end["position"]]
+
+
 def test_a_log_that_was_begun_anew_is_not_read_as_the_one_that_was_planned(tmp_path: Path) -> None:
     """Its files have the names of those that were wiped."""
 
@@ -538,6 +580,12 @@ def test_a_log_that_was_begun_anew_is_not_read_as_the_one_that_was_planned(tmp_p
     shutil.rmtree(tmp_path / "member")
     log, *others = open_member(begin(b"new").base_dir).recordings()
     write_catalog(tmp_path / "member" / "archive", [replace(log, start_timestamp=log.start_timestamp + 1), *others])
+    with pytest.raises(RecordingUnavailableError, match="recording 0 is another one than when the query was planned"):
+        rows_of(reader, partitions)
+    # What is behind the log's own entry in the catalog is not looked at.
+    replacement = replace(log, start_timestamp=log.start_timestamp + 1)
+    catalog = write_catalog(tmp_path / "member" / "archive", [replacement, replace(log, recording_id=1)])
+    catalog.write_bytes(catalog.read_bytes().rstrip(b"\0")[:-64])
     with pytest.raises(RecordingUnavailableError, match="recording 0 is another one than when the query was planned"):
         rows_of(reader, partitions)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from container.errors import RecordingError
@@ -51,7 +52,8 @@ def _identity(member: Member) -> tuple[object, ...]:
     found: list[object] = [member.recording_id]
     for directory, name in ((member.archive, CATALOG_NAME), (member.cluster, RECORDING_LOG_NAME)):
         if isinstance(directory, StoredDirectory):
-            found += [str(directory), name, directory.state(name)]
+            state = directory.state(name)
+            found += [str(directory), name, _digest(directory) if state is None and name == CATALOG_NAME else state]
         if not isinstance(directory, Path):
             continue
         file = Path(directory, name)
@@ -62,6 +64,14 @@ def _identity(member: Member) -> tuple[object, ...]:
         else:
             found += [str(file), status.st_dev, status.st_ino, status.st_ctime_ns]
     return tuple(found)
+
+
+def _digest(archive: StoredDirectory) -> bytes | None:
+    """Of a catalog, where no time says yet whether it is the same."""
+    try:
+        return hashlib.sha256(archive.content(CATALOG_NAME)).digest()
+    except (OSError, RecordingError):
+        return None
 
 
 def _found(member: Member) -> str | None:

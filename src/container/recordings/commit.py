@@ -6,9 +6,11 @@ a stop or a kill left open. There the members decide together: what a majority h
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from container.common.values import shown, whole_number
@@ -131,16 +133,31 @@ def _once[T](logs: Sequence[tuple[Member, Log]], by: object, find: Callable[[], 
         )
 
     key = tuple((one.archive_dir, one.storage) for one, _ in logs)
-    evidence = (state(), [found for _, found in logs], by)
+    # Not how far they are committed: that is what is found out with this.
+    evidence = (state(), [_recorded(found) for _, found in logs], by)
     if (known := _found.get(key)) is not None and known[0] == evidence:
         value: T = known[1]
         return value
     value = find()
-    if None not in evidence[0] and state() == evidence[0]:
+    if None not in evidence[0] and state() == evidence[0] and all(_can_be_read(*one) for one in logs):
         if len(_found) >= _FOUND_MAX:
             _found.clear()
         _found[key] = evidence, value
     return value
+
+
+def _recorded(log: Log) -> tuple[object, ...]:
+    found = log.log_range
+    parts = found.start_position, found.recorded_position, log.known_position, log.segment_positions, log.terms
+    return log.descriptor, *parts
+
+
+def _can_be_read(member: Member, log: Log) -> bool:
+    """Whether all files of a log can be opened: what cannot be read for a moment looks like what is not there."""
+    archive, number = member.archive, log.descriptor.recording_id
+    if not isinstance(archive, Path):
+        return True  # What cannot be fetched is an error.
+    return all(os.access(archive / segment_file_name(number, one), os.R_OK) for one in log.segment_positions)
 
 
 def _names_newest_term(member: Member, log: Log, terms: Sequence[RecordingLogEntry]) -> bool:

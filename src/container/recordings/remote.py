@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -171,9 +171,10 @@ def _file_system(url: str, storage: StorageOptions | None) -> tuple[Any, str]:
 
 @contextmanager
 def _unavailable(what: str, url: str) -> Iterator[None]:
-    """Raise what a file system raises as the error for it; FileNotFoundError stays. Log when it takes long."""
+    """Raise what a file system raises as the error for it; FileNotFoundError stays. Log when a store takes long."""
     try:
-        with said_when_slow(_log, f"{url}: reading it"):
+        # Not of this machine's disks, from which a task reads thousands of times what is small.
+        with nullcontext() if local_path(url) is not None else said_when_slow(_log, f"{url}: reading it"):
             yield
     except (FileNotFoundError, RecordingUnavailableError):
         raise
@@ -216,8 +217,8 @@ class StoredDirectory(RemoteDirectory):
         self._lock = threading.RLock()
         self._has_looked = False
         self._files: dict[str, StoredFile] = {}
-        #: The times of files by their paths, and since when they were seen.
-        self._times: dict[str, tuple[object, int]] = {}
+        #: The times of files by their directories and names, and since when they were seen.
+        self._times: dict[str, dict[str, tuple[object, int]]] = {}
         self._directory_names: list[str] = []
         self._segments: dict[tuple[int, int], tuple[Part, ...]] = {}
         #: Ends of segment files that were still so when they were looked up again.
@@ -306,6 +307,7 @@ class StoredDirectory(RemoteDirectory):
             entries = self._fs.ls(place, detail=True)
         files: dict[str, StoredFile] = {}
         directories = []
+        before, self._times[path] = self._times.get(path, {}), {}
         for entry in entries:
             name = entry["name"].rstrip("/").rpartition("/")[2]
             if entry["name"].rstrip("/") == place.rstrip("/"):
@@ -315,20 +317,11 @@ class StoredDirectory(RemoteDirectory):
                 directories.append(name)
             else:
                 length = int(entry["size"] or 0)
-                files[name] = StoredFile(length, self._state(entry, length))
+                state, seen = _state_of(entry, length, before.get(name))
+                files[name] = StoredFile(length, state)
+                if seen is not None:
+                    self._times[path][name] = seen
         return files, directories
-
-    def _state(self, entry: Mapping[str, Any], length: int) -> tuple[object, ...] | None:
-        tag, written = (next((entry[key] for key in keys if entry.get(key)), None) for keys in (_TAG_KEYS, _TIME_KEYS))
-        if tag is not None or written is None:
-            return None if tag is None else (length, str(tag))
-        # What its clock says now nobody knows: a time counts when it has been the same for longer than its step.
-        state, now_ns = (length, str(written)), time.monotonic_ns()
-        known, since_ns = self._times.get(entry["name"], (None, 0))
-        if known != state:
-            self._times[entry["name"]] = state, now_ns
-            return None
-        return state if now_ns - since_ns > _MTIME_RESOLUTION_NS else None
 
     @property
     def manifest(self) -> ShippedManifest | None:
@@ -482,6 +475,20 @@ class StoredDirectory(RemoteDirectory):
     def until(self, position: int) -> RemoteDirectory:
         """Return the same directory for readers that are not likely to read beyond a log position."""
         return _Until(self, position)
+
+
+def _state_of(
+    entry: Mapping[str, Any], length: int, before: tuple[object, int] | None
+) -> tuple[tuple[object, ...] | None, tuple[object, int] | None]:
+    """The state of a file by its entry in a listing, and where that is a time, this and since when it was seen."""
+    tag, written = (next((entry[key] for key in keys if entry.get(key)), None) for keys in (_TAG_KEYS, _TIME_KEYS))
+    if tag is not None or written is None:
+        return None if tag is None else (length, str(tag)), None
+    # What its clock says now nobody knows: a time counts when it has been the same for longer than its step.
+    state, now_ns = (length, str(written)), time.monotonic_ns()
+    if before is None or before[0] != state:
+        return None, (state, now_ns)
+    return state if now_ns - before[1] > _MTIME_RESOLUTION_NS else None, before
 
 
 def _segment_key(name: str) -> tuple[int, int] | None:

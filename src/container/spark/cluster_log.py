@@ -157,8 +157,8 @@ def plan_partitions(
     """
     begin = max(filters.begin_position or 0, logs[0].start_position if logs else 0)
     for one in logs if len(logs) + len(absent) > 1 else ():
-        if one.start_position > begin:
-            continue
+        if view != "snapshots" and one.start_position > begin:
+            continue  # Snapshots stay where the log was purged.
         try:
             found = plan([one.member], view, filters=filters, mode=STRICT, log=one.log)
         except RecordingError as error:

@@ -391,6 +391,9 @@ class ClusterReader(DataSourceReader):
                 wanted = replace(filters, end_position=min(limits, default=None))
                 first = having[0].member if having else member
                 found += plan_partitions(first, self._options.view, wanted, self._options.mode, having, absent)
+                if end is not None and end >= (filters.begin_position or 0):
+                    # Whoever takes the place of the next one may have what the ones before it give.
+                    filters = replace(filters, begin_position=end, is_border=True)
         return found
 
     def _one_log(self, members: Sequence[Member]) -> tuple[list[Member], list[MemberLog]]:
@@ -823,7 +826,8 @@ class ClusterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._say((key, text), text)
 
             for limit, having in parts:
-                filters = Filters(begin_position=first, end_position=limit or end_position, is_border=True)
+                to = end_position if limit is None else min(limit, end_position)
+                filters = Filters(begin_position=first, end_position=to, is_border=True)
                 member, mode = having[0].member, self._options.mode
                 if limit is None or limit > first:
                     found += plan_partitions(member, self._options.view, filters, mode, having, last.absent, say)
