@@ -8,7 +8,7 @@ jar, and works with any Spark.
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -173,25 +173,35 @@ def _refuse_restored(found: DeltaTable, table: Path, manifest: Manifest, commits
     Raises:
         ConfigurationError: it was, in one of the last commits.
     """
-    restored = next((one for one in found.history(commits) if one.get("operation") == "RESTORE"), None)
-    if restored is None:
+    if all(one.get("operation") != "RESTORE" for one in found.history(commits)):
         return
-    query, target = manifest.query_id or "", restored["operationParameters"]
-    now, then = DeltaTable(str(table)), DeltaTable(str(table))
-    try:
-        now.load_as_version(restored["version"])
-        if target.get("version") is not None:
-            then.load_as_version(int(target["version"]))
-        else:  # Spark writes it without its zone
-            then.load_as_version(datetime.fromisoformat(target["timestamp"]).astimezone())
-    except DeltaError:
-        return  # it is so long ago that the log has no such version any more
-    if then.transaction_version(query) != now.transaction_version(query):
-        raise ConfigurationError(
-            f"table={table} was set back to version {then.version()}, which has batches of its ingest up to "
-            f"{then.transaction_version(query)}, from {now.transaction_version(query)}: set it forward again, or give "
-            "another directory"
-        )
+    query, seen = manifest.query_id or "", found.version()
+    for restored in found.history(max(commits, _COMMITS_MAX)):
+        # What lies behind where a later one has set the table is not in it.
+        if restored.get("operation") != "RESTORE" or restored["version"] > seen:
+            continue
+        now, then = DeltaTable(str(table)), DeltaTable(str(table))
+        try:
+            now.load_as_version(restored["version"])
+            then.load_as_version(_restored_to(restored["operationParameters"]))
+        except DeltaError:
+            return  # it is so long ago that the log has no such version any more
+        if then.transaction_version(query) != now.transaction_version(query):
+            raise ConfigurationError(
+                f"table={table} was set back to version {then.version()}, which has batches of its ingest up to "
+                f"{then.transaction_version(query)}, from {now.transaction_version(query)}: set it forward again, or "
+                "give another directory"
+            )
+        seen = then.version()
+
+
+def _restored_to(target: dict[str, Any]) -> int | datetime:
+    """The version or the time that a commit has set the table back to: of Spark or of Delta's own library."""
+    if target.get("version") is not None:
+        return int(target["version"])
+    if target.get("datetime") is not None:
+        return datetime.fromtimestamp(int(target["datetime"]) / 1000, UTC)
+    return datetime.fromisoformat(target["timestamp"]).astimezone()  # Spark writes it without its zone
 
 
 def _is_delta(table: Path) -> bool:
