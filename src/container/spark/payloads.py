@@ -280,7 +280,9 @@ class PayloadDecoder(RowDecoder):
             return
         try:
             arrays = self._at_once(payloads, json=json)
-        except Exception:  # of which row, and why, its own decoding says
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # of which row, and why, its own decoding says
             length = max(_ROW_BY_ROW, -(-len(payloads) // _PARTS))
             for begin in range(0, len(payloads), length):
                 yield from self._parts(payloads.slice(begin, length), json=json)
