@@ -273,5 +273,7 @@ def test_composites_of_each_other_that_make_too_many_fields_are_refused(tmp_path
         types += f'<composite name="C{number}">{refs}</composite>'
     path = tmp_path / "wide.xml"
     path.write_text(schema(message(FIELD.format("C14")), types))
-    with pytest.raises(ConfigurationError, match="messageSchema: has more than 100000 fields with those in composites and sets"):
+    with pytest.raises(
+        ConfigurationError, match="messageSchema: has more than 100000 fields with those in composites and sets"
+    ):
         read_schema(str(path))

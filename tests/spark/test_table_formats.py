@@ -11,13 +11,15 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyspark
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from container.errors import ConfigurationError, ContainerError
 from container.pipeline.compact import compact_delta, compact_iceberg
@@ -194,6 +196,17 @@ def test_a_delta_table_that_was_set_back_to_a_version_that_lacked_a_batch_is_ref
     assert table.to_pyarrow_table()["log_position"].to_pylist() == [0]
     with pytest.raises(ConfigurationError, match="was set back to version 0, which has batches of its ingest up to 0"):
         DeltaWriter(tmp_path, manifest)
+
+
+def test_a_delta_table_whose_structs_have_comments_on_their_fields_is_taken(tmp_path: Path) -> None:
+    def columns(**metadata: str) -> StructType:
+        price = StructField("price", LongType(), metadata=metadata)
+        return StructType([StructField("date", StringType()), StructField("order", StructType([price]))])
+
+    manifest = Manifest(cluster="main", view="messages", decoder=None, members={}, partition_by=("date",))
+    DeltaTable.create(str(tmp_path), Schema.from_json(columns(comment="in cents").json()), partition_by=["date"])
+    rows: Any = SimpleNamespace(schema=columns())
+    DeltaWriter(tmp_path, manifest).prepare(rows)
 
 
 def test_a_delta_table_that_is_not_of_its_checkpoint_is_refused(

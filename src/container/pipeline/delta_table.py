@@ -26,7 +26,7 @@ _COMMITS_MAX = 1_000
 """How many of the last commits are looked at for one that set the table back, when an ingest begins."""
 
 try:
-    from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+    from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
     from deltalake.exceptions import DeltaError
     from deltalake.transaction import AddAction
 except ImportError:
@@ -94,7 +94,7 @@ class DeltaWriter(TableWriter):
             added = [field for field in columns.fields if field.name.lower() not in known]
             for field in columns.fields:
                 has = known.get(field.name.lower(), field)
-                if (has.name, has.type) != (field.name, field.type):
+                if (has.name, _kind(has)) != (field.name, _kind(field)):
                     raise ConfigurationError(
                         f"table={self.table} has a column {has.name!r} of {has.type}, and the ingest writes "
                         f"{field.name!r} of {field.type}: rename that column, or give another directory"
@@ -206,6 +206,13 @@ def _restored_to(target: dict[str, Any]) -> int | datetime:
 
 def _is_delta(table: Path) -> bool:
     return (table / "_delta_log").is_dir() and DeltaTable.is_deltatable(str(table))
+
+
+def _kind(field: Field) -> Any:
+    """A column's type, without the comments that fields in it may have."""
+    return json.loads(
+        field.type.to_json(), object_hook=lambda part: {name: part[name] for name in part if name != "metadata"}
+    )
 
 
 def _nullable(schema: dict[str, Any]) -> str:
