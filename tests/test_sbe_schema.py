@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,41 @@ def test_a_schema_can_be_sent(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(found)) == found
 
 
+@pytest.mark.parametrize(
+    ("field", "types"),
+    [
+        ("int8", ""),
+        (
+            "S",
+            '<set name="S" encodingType="uint64">'
+            + "".join(f'<choice name="c{bit}">{bit}</choice>' for bit in range(63))
+            + "</set>",
+        ),
+    ],
+)
+def test_fields_without_composites_are_counted_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, types: str
+) -> None:
+    path = tmp_path / "wide.xml"
+    fields = "".join(f'<field name="f{number}" id="{number}" type="{field}"/>' for number in range(16))
+    path.write_text(schema(message(fields), types))
+    count = 16 if not types else 16 * 64
+    monkeypatch.setattr("container.sbe.schema.FIELDS_MAX", 4 + count)  # with those of the header
+    read_schema(str(path))
+    monkeypatch.setattr("container.sbe.schema.FIELDS_MAX", 3 + count)
+    with pytest.raises(ConfigurationError, match="fields with those in composites and sets"):
+        read_schema(str(path))
+
+
+def test_a_message_of_many_fields_is_read_in_a_short_time(tmp_path: Path) -> None:
+    path = tmp_path / "wide.xml"
+    fields = "".join(f'<field name="f{number}" id="{number}" type="int8"/>' for number in range(60_000))
+    path.write_text(schema(message(fields)))
+    begin = time.process_time()
+    assert len(read_schema(str(path)).messages[0].block.fields) == 60_000
+    assert time.process_time() - begin < 20  # to compare each name with all others takes minutes
+
+
 def test_composites_of_each_other_that_make_too_many_fields_are_refused(tmp_path: Path) -> None:
     types = '<composite name="C0"><type name="x" primitiveType="int8"/></composite>'
     for number in range(1, 15):
@@ -237,5 +273,7 @@ def test_composites_of_each_other_that_make_too_many_fields_are_refused(tmp_path
         types += f'<composite name="C{number}">{refs}</composite>'
     path = tmp_path / "wide.xml"
     path.write_text(schema(message(FIELD.format("C14")), types))
-    with pytest.raises(ConfigurationError, match="messageSchema: has more than 100000 fields with those in composites"):
+    with pytest.raises(
+        ConfigurationError, match="messageSchema: has more than 100000 fields with those in composites and sets"
+    ):
         read_schema(str(path))

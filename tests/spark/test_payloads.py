@@ -172,6 +172,14 @@ def hostile(payload: bytes) -> Named:
     raise {b"text": ValueError("\ud800"), b"none": Textless(), b"exit": SystemExit(3)}[payload]
 
 
+class Exits(msgspec.Struct):
+    number: int
+
+    def __post_init__(self) -> None:
+        if not self.number:
+            raise SystemExit(3)
+
+
 def decode(name: str, *payloads: bytes | None) -> list[dict[str, Any]]:
     decoder = PayloadDecoder(f"{HERE}:{name}", VIEW)
     arrays = decoder.decode(pa.array(payloads, pa.binary()))
@@ -293,6 +301,8 @@ def test_what_a_function_gives_of_another_type_is_an_error_and_is_not_cut(name: 
 def test_an_error_of_a_decoder_is_that_of_its_row_whatever_it_is() -> None:
     errors = [row["decode_error"] for row in decode("hostile", b"text", b"none", b"exit")]
     assert errors == ["ValueError: \\ud800", "Textless, which has no text", "SystemExit: 3"]
+    rows = decode("Exits", b'{"number":0}', *[b'{"number":1}'] * 40)
+    assert [row["decode_error"] for row in rows] == ["SystemExit: 3"] + [None] * 40
 
 
 def test_a_type_that_contains_itself_is_refused() -> None:

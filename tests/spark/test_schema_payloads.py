@@ -343,6 +343,20 @@ def test_a_protobuf_field_may_have_the_name_of_a_method() -> None:
     assert rows(decoder, b"\x08\x05") == [dict.fromkeys(names) | {names[0]: 5, "decode_error": None}]
 
 
+def test_a_schema_of_sbe_may_have_as_many_fields_as_it_says(tmp_path: Path) -> None:
+    header = "".join(
+        f'<type name="{name}" primitiveType="uint16"/>' for name in ("blockLength", "templateId", "schemaId", "version")
+    )
+    fields = "".join(f'<field name="f{number}" id="{number}" type="int8"/>' for number in range(1_000))
+    messages = "".join(f'<message name="M{number}" id="{number}">{fields}</message>' for number in range(11))
+    path = tmp_path / "wide.xml"
+    path.write_text(
+        f'<messageSchema id="1"><types><composite name="messageHeader">{header}</composite></types>{messages}'
+        "</messageSchema>"
+    )
+    assert len(make_decoder(f"sbe:{path}", VIEW).fields) == 12
+
+
 def test_messages_of_each_other_that_make_too_many_fields_are_refused() -> None:
     files = descriptor_pb2.FileDescriptorSet()
     file = files.file.add(name="wide.proto", package="wide", syntax="proto3")

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyspark
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from container.errors import ConfigurationError, ContainerError
 from container.pipeline.compact import compact_delta, compact_iceberg
@@ -129,16 +133,17 @@ def test_a_delta_table_that_somebody_has_divided_or_typed_anew_is_refused(spark:
         assert DeltaTable(str(table)).to_pyarrow_table().num_rows == rows.num_rows
 
 
-def test_a_delta_table_that_was_set_back_to_before_a_batch_or_has_a_constraint_is_refused(tmp_path: Path) -> None:
-    for batch_id in range(2):
+def delta_batches(table: Path, count: int) -> Manifest:
+    """Make a table of Delta Lake of so many batches, and the manifest that an ingest of them has."""
+    for batch_id in range(count):
         write_deltalake(
-            str(tmp_path),
+            str(table),
             pa.table({"log_position": [batch_id], "date": ["2026-01-01"]}),
             mode="append",
             partition_by=["date"],
             commit_properties=CommitProperties(app_transactions=[Transaction("query", batch_id)]),
         )
-    manifest = Manifest(
+    return Manifest(
         cluster="main",
         view="messages",
         decoder=None,
@@ -146,8 +151,12 @@ def test_a_delta_table_that_was_set_back_to_before_a_batch_or_has_a_constraint_i
         table_format="delta",
         partition_by=("date",),
         query_id="query",
-        batch_id=1,
+        batch_id=count - 1,
     )
+
+
+def test_a_delta_table_that_was_set_back_to_before_a_batch_or_has_a_constraint_is_refused(tmp_path: Path) -> None:
+    manifest = delta_batches(tmp_path, 2)
     table = DeltaTable(str(tmp_path))
     table.delete("log_position = 0")
     # A table that has each batch is taken, and its checkpoint is looked for.
@@ -162,6 +171,42 @@ def test_a_delta_table_that_was_set_back_to_before_a_batch_or_has_a_constraint_i
     DeltaTable(str(tmp_path)).alter.add_constraint({"late": "log_position >= 0"})
     with pytest.raises(ConfigurationError, match="has the constraint 'late', which an ingest does not check: drop it"):
         DeltaWriter(tmp_path, manifest)
+
+
+def test_a_delta_table_may_be_set_back_to_a_time(tmp_path: Path) -> None:
+    manifest = delta_batches(tmp_path, 2)
+    table = DeltaTable(str(tmp_path))
+    table.delete("log_position = 0")
+    history = tmp_path / "_delta_log"
+    for version in range(3):
+        seconds = 1_700_000_000 + 60 * version
+        os.utime(history / f"{version:020}.json", (seconds, seconds))
+    for seconds, error in ((1_700_000_090, "has no _checkpoint"), (1_700_000_030, "was set back to version 0, which")):
+        table.restore(datetime.fromtimestamp(seconds, UTC))
+        with pytest.raises(ConfigurationError, match=error):
+            DeltaWriter(tmp_path, manifest)
+
+
+def test_a_delta_table_that_was_set_back_to_a_version_that_lacked_a_batch_is_refused(tmp_path: Path) -> None:
+    manifest = delta_batches(tmp_path, 2)
+    table = DeltaTable(str(tmp_path))
+    for version in (0, 1, 2):
+        table.restore(version)
+        table.update_incremental()
+    assert table.to_pyarrow_table()["log_position"].to_pylist() == [0]
+    with pytest.raises(ConfigurationError, match="was set back to version 0, which has batches of its ingest up to 0"):
+        DeltaWriter(tmp_path, manifest)
+
+
+def test_a_delta_table_whose_structs_have_comments_on_their_fields_is_taken(tmp_path: Path) -> None:
+    def columns(**metadata: str) -> StructType:
+        price = StructField("price", LongType(), metadata=metadata)
+        return StructType([StructField("date", StringType()), StructField("order", StructType([price]))])
+
+    manifest = Manifest(cluster="main", view="messages", decoder=None, members={}, partition_by=("date",))
+    DeltaTable.create(str(tmp_path), Schema.from_json(columns(comment="in cents").json()), partition_by=["date"])
+    rows: Any = SimpleNamespace(schema=columns())
+    DeltaWriter(tmp_path, manifest).prepare(rows)
 
 
 def test_a_delta_table_that_is_not_of_its_checkpoint_is_refused(

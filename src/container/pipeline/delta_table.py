@@ -8,7 +8,7 @@ jar, and works with any Spark.
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ _COMMITS_MAX = 1_000
 """How many of the last commits are looked at for one that set the table back, when an ingest begins."""
 
 try:
-    from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+    from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
     from deltalake.exceptions import DeltaError
     from deltalake.transaction import AddAction
 except ImportError:
@@ -94,7 +94,7 @@ class DeltaWriter(TableWriter):
             added = [field for field in columns.fields if field.name.lower() not in known]
             for field in columns.fields:
                 has = known.get(field.name.lower(), field)
-                if (has.name, has.type) != (field.name, field.type):
+                if (has.name, _kind(has)) != (field.name, _kind(field)):
                     raise ConfigurationError(
                         f"table={self.table} has a column {has.name!r} of {has.type}, and the ingest writes "
                         f"{field.name!r} of {field.type}: rename that column, or give another directory"
@@ -173,29 +173,46 @@ def _refuse_restored(found: DeltaTable, table: Path, manifest: Manifest, commits
     Raises:
         ConfigurationError: it was, in one of the last commits.
     """
-    restored = next((one for one in found.history(commits) if one.get("operation") == "RESTORE"), None)
-    if restored is None:
+    if all(one.get("operation") != "RESTORE" for one in found.history(commits)):
         return
-    query, target = manifest.query_id or "", restored["operationParameters"]
-    now, then = DeltaTable(str(table)), DeltaTable(str(table))
-    try:
-        now.load_as_version(restored["version"])
-        if target.get("version") is not None:
-            then.load_as_version(int(target["version"]))
-        else:  # Spark writes it without its zone
-            then.load_as_version(datetime.fromisoformat(target["timestamp"]).astimezone())
-    except DeltaError:
-        return  # it is so long ago that the log has no such version any more
-    if then.transaction_version(query) != now.transaction_version(query):
-        raise ConfigurationError(
-            f"table={table} was set back to version {then.version()}, which has batches of its ingest up to "
-            f"{then.transaction_version(query)}, from {now.transaction_version(query)}: set it forward again, or give "
-            "another directory"
-        )
+    query, seen = manifest.query_id or "", found.version()
+    for restored in found.history(max(commits, _COMMITS_MAX)):
+        # What lies behind where a later one has set the table is not in it.
+        if restored.get("operation") != "RESTORE" or restored["version"] > seen:
+            continue
+        now, then = DeltaTable(str(table)), DeltaTable(str(table))
+        try:
+            now.load_as_version(restored["version"])
+            then.load_as_version(_restored_to(restored["operationParameters"]))
+        except DeltaError:
+            return  # it is so long ago that the log has no such version any more
+        if then.transaction_version(query) != now.transaction_version(query):
+            raise ConfigurationError(
+                f"table={table} was set back to version {then.version()}, which has batches of its ingest up to "
+                f"{then.transaction_version(query)}, from {now.transaction_version(query)}: set it forward again, or "
+                "give another directory"
+            )
+        seen = then.version()
+
+
+def _restored_to(target: dict[str, Any]) -> int | datetime:
+    """The version or the time that a commit has set the table back to: of Spark or of Delta's own library."""
+    if target.get("version") is not None:
+        return int(target["version"])
+    if target.get("datetime") is not None:
+        return datetime.fromtimestamp(int(target["datetime"]) / 1000, UTC)
+    return datetime.fromisoformat(target["timestamp"]).astimezone()  # Spark writes it without its zone
 
 
 def _is_delta(table: Path) -> bool:
     return (table / "_delta_log").is_dir() and DeltaTable.is_deltatable(str(table))
+
+
+def _kind(field: Field) -> Any:
+    """A column's type, without the comments that fields in it may have."""
+    return json.loads(
+        field.type.to_json(), object_hook=lambda part: {name: part[name] for name in part if name != "metadata"}
+    )
 
 
 def _nullable(schema: dict[str, Any]) -> str:

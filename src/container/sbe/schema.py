@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +24,7 @@ FILES_MAX = 1_000
 DEPTH_MAX = 16
 """Groups in groups, and composites in composites, at most."""
 FIELDS_MAX = 100_000
-"""Fields of all messages at most, with those in composites: a few composites of each other can make millions."""
+"""Fields of all messages at most, with those in composites and sets: a few composites can make millions."""
 TEXT_ENCODINGS = {"UTF-8": "utf-8", "UTF8": "utf-8", "ASCII": "utf-8", "US-ASCII": "utf-8", "ISO-8859-1": "latin-1"}
 """Encodings of texts, by their names in schemas in capitals; data of others are bytes."""
 
@@ -254,7 +255,7 @@ class _Reader:
             raise self._wrong(root, "it has no message")
         for attribute in ("template_id", "name"):
             found = [getattr(message, attribute) for message in messages]
-            twice = next((value for value in found if found.count(value) > 1), None)
+            twice = _twice(found)
             if twice is not None:
                 raise self._wrong(root, f"two messages have the {attribute.replace('template_id', 'id')} {twice}")
         return Schema(
@@ -345,6 +346,7 @@ class _Reader:
         presence = element.get("presence")
         value = element.get("valueRef") if presence == "constant" else None
         if kind in SIZES and kind not in self._types:
+            self._count(1)
             return self._simple(element, name, kind, offset, since, presence, value)
         return self._of_type(element, self._type(element, kind), name, offset, since, 0, presence, value)
 
@@ -359,9 +361,7 @@ class _Reader:
         presence: str | None = None,
         value: str | None = None,
     ) -> Member:
-        self._field_count += 1
-        if self._field_count > FIELDS_MAX:
-            raise self._wrong(self._root, f"has more than {FIELDS_MAX} fields with those in composites")
+        self._count(1)
         since = max(since, self._number(kind, "sinceVersion", 0))
         shape = _local(kind)
         if shape == "type":
@@ -373,11 +373,17 @@ class _Reader:
         number = self._encoding(kind, name, offset, since)
         size = number.size * 8
         choices = list(_children(kind, "choice"))
+        self._count(len(choices))
         bits = {self._whole(choice, choice.text, 0, size - 1): self._attribute(choice, "name") for choice in choices}
         self._refuse_twice(kind, [self._attribute(choice, "name") for choice in choices])
         if len(bits) < len(choices):
             raise self._wrong(kind, "has two names for one bit")
         return Choices(number, bits)
+
+    def _count(self, fields: int) -> None:
+        self._field_count += fields
+        if self._field_count > FIELDS_MAX:
+            raise self._wrong(self._root, f"has more than {FIELDS_MAX} fields with those in composites and sets")
 
     def _composite(self, kind: ElementTree.Element, name: str, offset: int, since: int, depth: int) -> Composite:
         if depth > DEPTH_MAX:
@@ -579,7 +585,7 @@ class _Reader:
         return value
 
     def _refuse_twice(self, element: ElementTree.Element, names: Sequence[str]) -> None:
-        twice = next((name for name in names if names.count(name) > 1), None)
+        twice = _twice(names)
         if twice is not None:
             raise self._wrong(element, f"has {twice!r} twice")
 
@@ -587,6 +593,11 @@ class _Reader:
         name = element.get("name")
         what = f"{_local(element)} {name!r}" if name else _local(element)
         return ConfigurationError(f"schema {self._path}: {what}: {why}")
+
+
+def _twice(values: Sequence[Any]) -> Any:
+    """The first value that is there twice; None where none is."""
+    return next((value for value, count in Counter(values).items() if count > 1), None)
 
 
 def _range(primitive: str) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from container.errors import ConfigurationError
 from container.sbe.decoder import SbeDecoder
-from container.sbe.schema import Schema, read_schema
+from container.sbe.schema import FIELDS_MAX, Schema, read_schema
 from container.spark.payloads import PayloadDecoder, column_fields
 
 _SBE, _PROTOBUF, _AVRO = "sbe:", "protobuf:", "avro:"
@@ -59,7 +59,8 @@ class SbePayloads:
         """Prepare for the messages of a schema, or for one; ``text`` is the option."""
         self._arguments = text, schema, message, view_columns
         self._decoder = SbeDecoder(schema, message)
-        self.fields = column_fields(text, [(field.name, field.type) for field in self._decoder.fields], view_columns)
+        named = [(field.name, field.type) for field in self._decoder.fields]
+        self.fields = column_fields(text, named, view_columns, FIELDS_MAX)
 
     def __reduce__(self) -> tuple[type[SbePayloads], tuple[str, Schema, str | None, Sequence[str]]]:
         """Send the schema, so that an executor needs no file."""

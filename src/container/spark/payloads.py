@@ -106,11 +106,11 @@ class _Record(NamedTuple):
         return [getattr(value, name) for name in self.names]
 
 
-def struct_type(named: Iterable[tuple[str, pa.DataType]]) -> pa.StructType:
-    """Make a struct of fields; raises TypeError where it has more than :data:`FIELDS_MAX`, with those within."""
+def struct_type(named: Iterable[tuple[str, pa.DataType]], most: int = FIELDS_MAX) -> pa.StructType:
+    """Make a struct of fields; raises TypeError where it has more than ``most``, with those within."""
     found = pa.struct(list(named))
-    if _field_count(found) > FIELDS_MAX:
-        raise TypeError(f"has more than {FIELDS_MAX} fields with those in its structs: it cannot be a column")
+    if _field_count(found) > most:
+        raise TypeError(f"has more than {most} fields with those in its structs: it cannot be a column")
     return found
 
 
@@ -119,16 +119,16 @@ def _field_count(kind: pa.DataType) -> int:
 
 
 def column_fields(
-    decoder: str, named: Sequence[tuple[str, pa.DataType]], view_columns: Sequence[str]
+    decoder: str, named: Sequence[tuple[str, pa.DataType]], view_columns: Sequence[str], most: int = FIELDS_MAX
 ) -> list[pa.Field]:
     """The columns of what a decoder gives, with ``payload_`` before the names that a view has, and its errors.
 
     Raises:
         ConfigurationError: two have the same name (Spark does not distinguish upper from lower case in names), or
-            there are more than :data:`FIELDS_MAX`.
+            there are more than ``most``, with those in structs.
     """
     try:
-        struct_type(named)
+        struct_type(named, most)
     except TypeError as refused:
         raise ConfigurationError(f"{_SETTING}={decoder!r}: {refused}") from None
     taken = {name.lower() for name in (*view_columns, ERROR_COLUMN)}
@@ -280,7 +280,9 @@ class PayloadDecoder(RowDecoder):
             return
         try:
             arrays = self._at_once(payloads, json=json)
-        except Exception:  # of which row, and why, its own decoding says
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # of which row, and why, its own decoding says
             length = max(_ROW_BY_ROW, -(-len(payloads) // _PARTS))
             for begin in range(0, len(payloads), length):
                 yield from self._parts(payloads.slice(begin, length), json=json)
