@@ -183,6 +183,19 @@ def test_timers_of_a_snapshot_may_come_in_any_order(spark: SparkSession, tmp_pat
     ]
 
 
+def test_the_first_item_that_differs_is_named_also_beside_damage(spark: SparkSession, tmp_path: Path) -> None:
+    history = History(tmp_path / "first")
+    history.begin_term()
+    history.take_snapshot([], [(5, 70), (6, 60)], b"state")
+    first = history.finish()
+    second = copy_of(first, tmp_path / "second")
+    # The schema of the second timer: behind the frames of the marker and the first one, and its own header.
+    overwrite(second, 96 + 64 + 32 + 4, b"\xff", recording_id=1)
+    differs, *damaged = texts(audit(spark, options_of(first, second)), "snapshots")
+    assert "items, first in item 2: only member 1 has it" in differs
+    assert damaged
+
+
 def test_a_snapshot_has_what_its_member_gave_it(spark: SparkSession, tmp_path: Path) -> None:
     """Its time, and the length of the ring of pending messages, in which Java's consensus module counts the padding."""
     members = []

@@ -24,6 +24,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from container.errors import ConfigurationError, ContainerError
 from container.pipeline.compact import compact_delta, compact_iceberg
 from container.pipeline.delta_table import DeltaWriter
+from container.pipeline.iceberg_table import IcebergWriter
 from container.pipeline.ingest import ingest, read_table
 from container.pipeline.manifest import Manifest, read_manifest
 from container.pipeline.parquet_table import locked
@@ -328,6 +329,24 @@ def test_an_iceberg_table_that_was_set_back_to_before_a_batch_is_refused(tmp_pat
     history.message(1, TRANSFER.pack(2, 2))
     with pytest.raises(AssertionError, match="was set back to before batch 1 of its ingest"):
         run_ingest(history.finish(), tmp_path, "iceberg", ["iceberg"])
+
+
+@pytest.mark.parametrize(("picked", "is_away"), [(None, False), ("12", False), ("12", True)])
+def test_a_batch_of_iceberg_that_was_picked_again_is_not_lost(picked: str | None, is_away: bool) -> None:
+    of_query = {"aeron-cluster.query-id": "query"}
+    summaries = {number: of_query | {"aeron-cluster.batch-id": str(number - 10)} for number in (11, 12)}
+    summaries[13] = {} if picked is None else {"source-snapshot-id": picked}
+    snapshots: Any = [SimpleNamespace(snapshot_id=number, summary=summary) for number, summary in summaries.items()]
+    away = [SimpleNamespace(snapshot_id=number) for number in (12, *[13] * is_away)]
+    history = SimpleNamespace(where=lambda _: SimpleNamespace(collect=lambda: away))
+    writer: Any = object.__new__(IcebergWriter)
+    writer._spark, writer._name = SimpleNamespace(table=lambda _: history), "local.logs.messages"
+    writer.manifest = SimpleNamespace(query_id="query")
+    if picked is not None and not is_away:
+        writer._refuse_set_back(snapshots)
+        return
+    with pytest.raises(ConfigurationError, match="was set back to before batch 2 of its ingest"):
+        writer._refuse_set_back(snapshots)
 
 
 @pytest.mark.slow

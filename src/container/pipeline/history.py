@@ -288,9 +288,9 @@ def check_snapshots(
     # Members that have the snapshot at all must have each of its items.
     holders = items.groupBy("log_position", "service_id").agg(f.countDistinct("member_key").alias("holders"))
     unequal = by_item.join(holders, ["log_position", "service_id"]).where("kinds > 1 or copies != holders")
-    first = unequal.groupBy("log_position", "service_id").agg(
-        f.min(f.struct("item_index", "is_timer", "place")).alias("first"), f.count("*").alias("count")
-    )
+    # A row that says what is damaged is no item, and null is less than all others.
+    place = f.struct(f.isnull("item_index").alias("is_damage"), "item_index", "is_timer", "place")
+    first = unequal.groupBy("log_position", "service_id").agg(f.min(place).alias("first"), f.count("*").alias("count"))
     differing = first.orderBy("log_position", "service_id").limit(FINDING_LIMIT).collect()
     details = _details(
         spark, options, [(row.log_position, row.service_id, row.first.is_timer, row.first.place) for row in differing]

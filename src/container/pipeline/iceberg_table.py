@@ -24,6 +24,7 @@ from container.spark.options import ANY
 
 _QUERY_ID = "aeron-cluster.query-id"
 _BATCH_ID = "aeron-cluster.batch-id"
+_PICKED = "source-snapshot-id"
 
 
 class IcebergWriter:
@@ -147,8 +148,11 @@ class IcebergWriter:
         batches = {one.snapshot_id: one.summary[_BATCH_ID] for one in snapshots if one.summary.get(_QUERY_ID) == query}
         if not batches:
             return
-        away = self._spark.table(f"{self._name}.history").where("not is_current_ancestor").collect()
-        lost = sorted(int(batches[row.snapshot_id]) for row in away if row.snapshot_id in batches)
+        rows = self._spark.table(f"{self._name}.history").where("not is_current_ancestor").collect()
+        away = {row.snapshot_id for row in rows}
+        # What cherrypick_snapshot took again behind the rows of others has another snapshot.
+        picked = {one.summary.get(_PICKED) for one in snapshots if one.snapshot_id not in away}
+        lost = sorted(int(batches[one]) for one in away & batches.keys() if str(one) not in picked)
         if lost:
             raise ConfigurationError(
                 f"table={self._name} was set back to before batch {lost[0]} of its ingest: set it forward again, or "
