@@ -34,6 +34,7 @@ from tests.spark.written_members import TRANSFER, History, WrittenMember
 
 MINOR = ".".join(pyspark.__version__.split(".")[:2])
 NO_LIMITS = "it takes several batches, and Spark 4.1 limits none"
+NEEDS_ICEBERG = pytest.mark.skipif(MINOR != "4.1", reason="Iceberg has a jar for Spark 4.1 only")
 PROGRAM = Path(__file__).with_name("ingest_program.py")
 LIMIT_S = 240
 HOURLY = ("date", "hour")
@@ -278,7 +279,7 @@ def test_an_ingest_into_iceberg_is_refused_before_anything_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(MINOR != "4.1", reason="Iceberg has a jar for Spark 4.1 only")
+@NEEDS_ICEBERG
 def test_an_iceberg_ingest_that_is_killed_behind_its_commit_has_each_row_once(tmp_path: Path) -> None:
     history = History(tmp_path / "member")
     history.begin_term()
@@ -292,7 +293,7 @@ def test_an_iceberg_ingest_that_is_killed_behind_its_commit_has_each_row_once(tm
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(MINOR != "4.1", reason="Iceberg has a jar for Spark 4.1 only")
+@NEEDS_ICEBERG
 def test_an_iceberg_table_that_is_newer_than_its_state_is_refused(tmp_path: Path) -> None:
     history, state = History(tmp_path / "member"), tmp_path / "state"
     history.begin_term()
@@ -310,7 +311,7 @@ def test_an_iceberg_table_that_is_newer_than_its_state_is_refused(tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(MINOR != "4.1", reason="Iceberg has a jar for Spark 4.1 only")
+@NEEDS_ICEBERG
 def test_an_iceberg_table_that_was_set_back_to_before_a_batch_is_refused(tmp_path: Path) -> None:
     history = History(tmp_path / "member")
     history.begin_term()
@@ -351,7 +352,7 @@ def test_a_batch_of_iceberg_that_was_picked_again_is_not_lost(picked: str | None
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # twelve starts of Spark
-@pytest.mark.skipif(MINOR != "4.1", reason="Iceberg has a jar for Spark 4.1 only")
+@NEEDS_ICEBERG
 def test_the_same_log_is_in_delta_and_in_iceberg_after_kills(tmp_path: Path) -> None:
     jars, runs = ["delta", "iceberg"], {"delta": tmp_path / "for-delta", "iceberg": tmp_path / "for-iceberg"}
     history = History(tmp_path / "member")

@@ -30,8 +30,9 @@ _OWN_SNAPSHOT_COLUMNS = (
     "pending_message_capacity",
     "error",
 )
-_UNCOMPARED_COLUMNS = {*_OWN_SNAPSHOT_COLUMNS, "is_valid", "is_complete", "item_index"}
-_ITEM_KEY = ["log_position", "service_id", "is_timer", "place"]
+_PLACE_COLUMNS = ["is_timer", "place"]
+_ITEM_KEY = ["log_position", "service_id", *_PLACE_COLUMNS]
+_UNCOMPARED_COLUMNS = {*_OWN_SNAPSHOT_COLUMNS, *_ITEM_KEY, "is_valid", "is_complete", "item_index"}
 
 _FAULT_TYPE = pa.struct([("begin_position", pa.int64()), ("end_position", pa.int64()), ("error", pa.string())])
 _RUN_SCHEMA = pa.schema(
@@ -234,7 +235,7 @@ def snapshot_contents(spark: SparkSession, options: SourceOptions) -> DataFrame:
     return rows.select(
         *SnapshotRow._fields,
         *ITEM_COLUMNS,
-        *_ITEM_KEY[2:],
+        *_PLACE_COLUMNS,
         "item_index",
         "error",
         _digest(rows).alias("digest"),
@@ -321,11 +322,10 @@ def check_snapshots(
 
 def _digest(rows: DataFrame) -> Column:
     """A digest of all that an item must have in common on all members."""
-    compared = sorted(set(rows.columns) - _UNCOMPARED_COLUMNS - {"is_timer", "place"})
     texts = [
         f.coalesce(f.hex(name) if kind == "binary" else f.col(name).cast("string"), f.lit("null"))
         for name, kind in rows.dtypes
-        if name in compared
+        if name not in _UNCOMPARED_COLUMNS
     ]
     return f.sha2(f.concat_ws("|", *texts), 256)
 
@@ -338,20 +338,19 @@ def _details(
         return {}
     rows = _keyed_items(spark, options).where("item != 'ENTRY' and is_valid is not false")
     wanted = spark.createDataFrame(items, "log_position long, service_id int, is_timer boolean, place long")
-    compared = [name for name in rows.columns if name not in {*_UNCOMPARED_COLUMNS, *_ITEM_KEY}]
+    compared = [(name, kind) for name, kind in rows.dtypes if name not in _UNCOMPARED_COLUMNS]
     texts = [
         f.concat(f.length(name), f.lit(" bytes, SHA-256 "), f.substring(f.sha2(f.col(name), 256), 1, 16)).alias(name)
         if kind == "binary"
         else f.col(name)
-        for name, kind in rows.dtypes
-        if name in compared
+        for name, kind in compared
     ]
     held: dict[tuple[int, int], list[Any]] = defaultdict(list)
     for row in (
         rows.join(f.broadcast(wanted), _ITEM_KEY).select("log_position", "service_id", "member_id", *texts).collect()
     ):
         held[row.log_position, row.service_id].append(row)
-    return {key: _difference(found, compared) for key, found in held.items()}
+    return {key: _difference(found, [name for name, _ in compared]) for key, found in held.items()}
 
 
 def _difference(rows: Sequence[Any], names: Sequence[str]) -> str:

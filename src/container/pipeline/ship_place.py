@@ -18,7 +18,7 @@ from uuid import uuid4
 from container.common.regular_files import open_regular, read_at, write_at
 from container.common.values import shown
 from container.errors import ConfigurationError
-from container.recordings.shipped import DIRECTORIES
+from container.recordings.shipped import MANIFEST_DIRECTORY, OBJECT_DIRECTORIES
 
 BLOCK_LENGTH = 16 * 1024 * 1024
 _TEMPORARY = ".part-"
@@ -105,7 +105,8 @@ class Directory(Place):
 
         Only by names that shipping gives, and where it writes: the directory may be one that was named by mistake.
         """
-        for path in (path for name in DIRECTORIES for path in self._root.glob(f"{name}/**/{_TEMPORARY}*")):
+        directories = (MANIFEST_DIRECTORY, *OBJECT_DIRECTORIES)
+        for path in (path for name in directories for path in self._root.glob(f"{name}/**/{_TEMPORARY}*")):
             if _TEMPORARY_NAME.fullmatch(path.name) is None:
                 continue
             with contextlib.suppress(OSError):

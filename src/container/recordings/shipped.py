@@ -28,7 +28,7 @@ from container.files.catalog import POSITION_MAX
 from container.files.names import CATALOG_NAME, RECORDING_LOG_NAME
 
 MANIFEST_DIRECTORY, ARCHIVE_DIRECTORY, TAIL_DIRECTORY, METADATA_DIRECTORY = "shipped", "archive", "tail", "metadata"
-DIRECTORIES = (MANIFEST_DIRECTORY, ARCHIVE_DIRECTORY, TAIL_DIRECTORY, METADATA_DIRECTORY)
+OBJECT_DIRECTORIES = (ARCHIVE_DIRECTORY, TAIL_DIRECTORY, METADATA_DIRECTORY)
 METADATA_NAMES = (CATALOG_NAME, RECORDING_LOG_NAME)
 """What is copied beside recordings; a member without cluster directory has no recording log."""
 MANIFEST_LENGTH_MAX = 1024**3
@@ -190,7 +190,7 @@ def _fault_of_values(manifest: ShippedManifest) -> str | None:
     objects: list[ShippedObject | Retired] = [*manifest.metadata, *manifest.log, *manifest.snapshots, *manifest.retired]
     for one in objects:
         directory, *names = one.path.split("/")
-        if directory not in DIRECTORIES[1:] or not names or not {"", ".", ".."}.isdisjoint(names):
+        if directory not in OBJECT_DIRECTORIES or not names or not {"", ".", ".."}.isdisjoint(names):
             return f"{one.path!r} is no path of an object in it"
     if not re.fullmatch(rf"{manifest.recording_id}@-?[0-9]+", manifest.recording, re.ASCII):
         return f"recording {manifest.recording_id} is said to be {manifest.recording!r}"
