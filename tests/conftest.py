@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import inspect
 import os
 import shutil
@@ -47,6 +48,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[OWN_DIRECTORY] = config.option.basetemp
 
 
+def pytest_collection_finish() -> None:
+    """Leave the collected tests out of later garbage collections: 13,000 of them took a tenth of a second each time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Remove what a run that passed has written; what a failed one wrote may say why."""
@@ -63,7 +70,8 @@ def pytest_runtest_teardown() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:
-    """Limit the end of Python, which waits for each thread that a test has left."""
+    """Limit the end of Python, which waits for each thread that a test has left and takes all objects down."""
+    gc.unfreeze()
     faulthandler.dump_traceback_later(END_LIMIT_S, exit=True, file=STDERR)
 
 

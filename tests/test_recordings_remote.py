@@ -49,17 +49,24 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> WrittenMember:
     return write_history(tmp_path_factory.mktemp("member"))
 
 
+@pytest.fixture(scope="module")
+def places(written: WrittenMember, object_store: ObjectStore) -> tuple[str, str]:
+    """A copy of the member's directories in the store, and the place where it was shipped to."""
+    shipped = object_store.place()
+    write_place(object_store, written.base_dir, shipped)
+    return object_store.copy(written.base_dir), shipped
+
+
 def rows(path: str | Path | Sequence[str], view: str = "messages", **options: Any) -> list[dict[str, Any]]:
     return [row for batch in read(path, view, **options) for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_each_view_of_a_remote_member_is_that_of_its_directory(
-    written: WrittenMember, object_store: ObjectStore, view: str
+    written: WrittenMember, object_store: ObjectStore, places: tuple[str, str], view: str
 ) -> None:
     expected = rows(written.base_dir, view)
-    copied, shipped = object_store.copy(written.base_dir), object_store.place()
-    write_place(object_store, written.base_dir, shipped)
+    copied, shipped = places
     for path in (
         copied,
         f"{copied}/",

@@ -29,12 +29,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session of all tests; it has two workers, and few partitions after a shuffle."""
+    """The session of all tests; it has two workers, few partitions after a shuffle, and compiles no query.
+
+    For so few rows Spark takes longer to compile a query than to interpret it.
+    """
     session = open_session(
         "tests",
         master="local[2]",
         settings={
             "spark.sql.shuffle.partitions": "2",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.ui.showConsoleProgress": "false",
             "spark.log.level": "ERROR",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

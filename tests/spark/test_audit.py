@@ -69,6 +69,18 @@ def texts(report: AuditReport, name: str) -> list[str]:
     return [f"{found.state}: {found.text}" for found in report.find(name).findings]
 
 
+def snapshot_texts(spark: SparkSession, *members: WrittenMember) -> list[str]:
+    """What the audit finds in the members' snapshots, without its other checks."""
+    options = replace_options(options_of(*members), member="all", mode="audit")
+    opened = [
+        AuditedMember(index, member, member.log_descriptor(), member.log_range())
+        for index, member in enumerate(open_source_members(options))
+    ]
+    contents = snapshot_contents(spark, options)
+    found = check_snapshots(spark, options, contents, snapshots_of(contents), opened)
+    return [f"{one.state}: {one.text}" for one in found.findings]
+
+
 def as_caught_up(member: WrittenMember, begin: int) -> None:
     """From a position on give a member other session ids, reserved values and gaps, as a replay may give it."""
     opened = open_member(member.base_dir)
@@ -170,16 +182,9 @@ def test_timers_of_a_snapshot_may_come_in_any_order(spark: SparkSession, tmp_pat
         entries = history.world.entries
         entries[:] = [replace(one, timestamp=one.timestamp + len(members)) for one in entries]
         members.append(history.finish())
-    options = replace_options(options_of(*members), member="all")
-    opened = [
-        AuditedMember(index, member, member.log_descriptor(), member.log_range())
-        for index, member in enumerate(open_source_members(options))
-    ]
-    contents = snapshot_contents(spark, options)
-    found = check_snapshots(spark, options, contents, snapshots_of(contents), opened)
-    assert [one.text for one in found.findings] == [
-        f"the snapshot of the consensus module at {members[0].messages[-1]['log_position']} differs between members "
-        "in 1 items, first in item 1: deadline is 60 on member 0, 1 and 61 on member 2"
+    assert snapshot_texts(spark, *members) == [
+        f"fail: the snapshot of the consensus module at {members[0].messages[-1]['log_position']} differs between "
+        "members in 1 items, first in item 1: deadline is 60 on member 0, 1 and 61 on member 2"
     ]
 
 
@@ -191,7 +196,7 @@ def test_the_first_item_that_differs_is_named_also_beside_damage(spark: SparkSes
     second = copy_of(first, tmp_path / "second")
     # The schema of the second timer: behind the frames of the marker and the first one, and its own header.
     overwrite(second, 96 + 64 + 32 + 4, b"\xff", recording_id=1)
-    differs, *damaged = texts(audit(spark, options_of(first, second)), "snapshots")
+    differs, *damaged = snapshot_texts(spark, first, second)
     assert "items, first in item 2: only member 1 has it" in differs
     assert damaged
 
@@ -211,7 +216,7 @@ def test_a_snapshot_has_what_its_member_gave_it(spark: SparkSession, tmp_path: P
         second.base_dir / "cluster",
         [replace(entry, timestamp=entry.timestamp + entry.is_snapshot) for entry in entries],
     )
-    assert texts(audit(spark, options_of(first, second)), "snapshots") == []
+    assert snapshot_texts(spark, first, second) == []
 
 
 @pytest.mark.slow
