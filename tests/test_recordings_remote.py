@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import logging
@@ -22,6 +23,7 @@ from msgspec import structs
 
 from container.common.slow_answers import said_when_slow
 from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
+from container.pipeline.command import pipeline_parser, source_options
 from container.pipeline.ship import Shipper
 from container.pipeline.ship_place import open_place
 from container.recordings import (
@@ -80,6 +82,17 @@ def test_each_view_of_a_remote_member_is_that_of_its_directory(
         assert [row["recording_id"] for row in found] == [row["recording_id"] for row in expected]
     else:
         assert found == expected
+
+
+@pytest.mark.parametrize("word", ["audit", "ingest", "analytics", "replay"])
+def test_the_commands_open_members_with_the_options_of_their_store(
+    object_store: ObjectStore, places: tuple[str, str], word: str
+) -> None:
+    more = {"ingest": ["--table", "t"], "analytics": ["--out", "o"], "replay": ["--out", "o", "--service", "a:B"]}
+    given = [word, *places[:1], "--storage-options", object_store.storage.text, *more.get(word, [])]
+    storage = source_options(pipeline_parser(argparse.ArgumentParser, "pipeline").parse_args(given)).storage
+    assert storage is not None
+    assert storage.values() == object_store.options
 
 
 def test_a_place_on_a_disk_that_all_hosts_see_is_read_like_one_in_an_object_store(

@@ -53,7 +53,7 @@ def pipeline_parser(make: Callable[..., argparse.ArgumentParser], program: str) 
 
 def _add_word(words: Any, name: str, about: str, command: Callable[..., None]) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = words.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="directory of a member")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="directory of a member, or the URL of one")
     parser.add_argument(
         "--archive-dir",
         action="append",
@@ -68,8 +68,13 @@ def _add_word(words: Any, name: str, about: str, command: Callable[..., None]) -
         "a log position (default: what a majority of the PATHs has recorded; for one PATH all, unless another member "
         "ever led)",
     )
+    _add_storage_options(parser, "each PATH that is a URL")
     parser.set_defaults(command=_on_spark(command))
     return parser
+
+
+def _add_storage_options(parser: argparse.ArgumentParser, place: str) -> None:
+    parser.add_argument("--storage-options", metavar="JSON", help=f"what fsspec passes to the file system of {place}")
 
 
 def _add_mode(parser: argparse.ArgumentParser) -> None:
@@ -149,6 +154,7 @@ def source_options(options: argparse.Namespace) -> SourceOptions:
         "committed": getattr(options, "committed", None),
         "decoder": getattr(options, "decoder", None),
         "max_bytes_per_batch": getattr(options, "max_bytes_per_batch", None),
+        "storage_options": options.storage_options,
     }
     parsed = parse_options({name: value for name, value in given.items() if value is not None})
     open_source_members(parsed)
@@ -469,7 +475,7 @@ def _add_ship(words: Any) -> None:
         help="what counts as committed while the member does not run: recorded (all), known (by closed terms and "
         "snapshots), or a log position (default: known)",
     )
-    parser.add_argument("--storage-options", metavar="JSON", help="what fsspec passes to the file system of PLACE")
+    _add_storage_options(parser, "PLACE")
     parser.set_defaults(word="ship", command=_ship)
 
 
