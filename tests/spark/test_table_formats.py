@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyspark
 import pytest
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.table import TableOptimizer
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -198,6 +199,27 @@ def test_a_delta_table_that_was_set_back_to_a_version_that_lacked_a_batch_is_ref
     assert table.to_pyarrow_table()["log_position"].to_pylist() == [0]
     with pytest.raises(ConfigurationError, match="was set back to version 0, which has batches of its ingest up to 0"):
         DeltaWriter(tmp_path, manifest)
+
+
+def test_two_compactions_at_once_do_not_double_rows_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delta_batches(tmp_path, 2)
+    with locked(tmp_path, "_compaction_lock"), pytest.raises(ConfigurationError, match="another compaction of it runs"):
+        compact_delta(tmp_path)
+    compact = TableOptimizer.compact
+
+    def compact_second(optimizer: TableOptimizer) -> Any:
+        compact(DeltaTable(str(tmp_path)).optimize)
+        return compact(optimizer)
+
+    monkeypatch.setattr(TableOptimizer, "compact", compact_second)
+    with pytest.raises(ContainerError, match=r"rows are there twice since version 3: set the table back to version 2"):
+        compact_delta(tmp_path)
+    DeltaTable(str(tmp_path)).restore(2)
+    assert delta_positions(tmp_path) == [0, 1]
+    monkeypatch.undo()
+    assert compact_delta(tmp_path) == (0, 0)
 
 
 def test_a_delta_table_whose_structs_have_comments_on_their_fields_is_taken(tmp_path: Path) -> None:
