@@ -314,6 +314,14 @@ def test_an_iceberg_ingest_that_is_killed_behind_its_commit_has_each_row_once(tm
     assert found["positions"] == positions_of(member)
 
 
+def test_an_iceberg_ingest_that_was_killed_behind_the_making_of_its_table_goes_on(tmp_path: Path) -> None:
+    made = SimpleNamespace(snapshot_id=1, summary={"total-records": "0"})
+    catalog = SimpleNamespace(tableExists=lambda _: True, refreshTable=lambda _: None)
+    spark: Any = SimpleNamespace(catalog=catalog, table=lambda _: SimpleNamespace(collect=lambda: [made]))
+    manifest = Manifest(cluster="main", view="messages", decoder=None, members={}, table="local.logs.messages")
+    assert IcebergWriter(spark, tmp_path, manifest).manifest.batch_id == -1
+
+
 @pytest.mark.slow
 @NEEDS_ICEBERG
 def test_an_iceberg_table_that_is_newer_than_its_state_is_refused(tmp_path: Path) -> None:
