@@ -309,6 +309,9 @@ def test_an_iceberg_ingest_that_is_killed_behind_its_commit_has_each_row_once(tm
         history.message(1, TRANSFER.pack(number, number))
     member = history.finish()
     run_ingest(member, tmp_path, "iceberg", ["iceberg"], (0, "after"))
+    # Another ingest that begins at the same time never sees a table that is nobody's.
+    first = tmp_path / "warehouse" / "logs" / "messages" / "metadata" / "v1.metadata.json"
+    assert "aeron-cluster.query-id" in json.loads(first.read_text())["properties"]
     found = run_ingest(member, tmp_path, "iceberg", ["iceberg"])
     assert found is not None
     assert found["positions"] == positions_of(member)

@@ -187,7 +187,9 @@ class IcebergWriter:
                 self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{'.'.join(namespace)}")
             columns = [f.col(name) for name in self.manifest.partition_by]
             empty = self._spark.createDataFrame([], _nullable(rows.schema))
-            empty.writeTo(self._name).using("iceberg").partitionedBy(*columns).create()
+            # Whose it is comes with the table: another ingest that begins now must not find one that is nobody's.
+            made = empty.writeTo(self._name).using("iceberg").tableProperty(_QUERY_ID, query)
+            made.partitionedBy(*columns).create()
         known = set(self._spark.table(self._name).columns)
         for name, kind in rows.dtypes:
             if name not in known:
