@@ -19,6 +19,7 @@ import pyspark
 import pytest
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.table import TableOptimizer
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -299,6 +300,23 @@ def test_an_ingest_into_iceberg_is_refused_before_anything_is_made(
     with pytest.raises(ConfigurationError, match="iceberg has no jar that works with Spark"):
         compact_iceberg(lambda: spark, "local.logs.x")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_compaction_that_iceberg_refuses_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        "An error occurred while calling o54.sql.\n: java.lang.RuntimeException: Couldn't load table 'logs.x'\n"
+        "\tat org.apache.iceberg.spark.procedures.BaseProcedure.loadSparkTable(BaseProcedure.java:175)\n"
+        "Caused by: org.apache.spark.sql.catalyst.analysis.NoSuchTableException: The table logs.x is not there\n"
+    )
+
+    def refuse(_: str) -> None:
+        raise Py4JJavaError.__new__(Py4JJavaError)
+
+    monkeypatch.setattr(Py4JJavaError, "__str__", lambda _: text)
+    monkeypatch.setattr("container.spark.table_formats.require_pair", lambda _: None)
+    spark: Any = SimpleNamespace(sql=refuse)
+    with pytest.raises(ContainerError, match=r"^local\.logs\.x: NoSuchTableException: The table logs\.x is not there$"):
+        compact_iceberg(lambda: spark, "local.logs.x")
 
 
 @NEEDS_ICEBERG

@@ -79,16 +79,21 @@ def compact_iceberg(spark: Callable[[], SparkSession], table: str) -> tuple[int,
 
     Raises:
         ConfigurationError: the name has no catalog, or Iceberg has no jar for this Spark.
+        ContainerError: Iceberg refuses it; the text says why.
     """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    from container.pipeline.spark_errors import plain_error
     from container.spark.table_formats import ICEBERG, require_name, require_pair
 
     require_pair(ICEBERG)
     require_name(table)
     catalog, _, name = table.partition(".")
     # Two small files are enough: an ingest makes one for each batch.
-    row = (
-        spark()
-        .sql(f"CALL {catalog}.system.rewrite_data_files(table => '{name}', options => map('min-input-files', '2'))")
-        .collect()[0]
-    )
+    call = f"CALL {catalog}.system.rewrite_data_files(table => '{name}', options => map('min-input-files', '2'))"
+    try:
+        row = spark().sql(call).collect()[0]
+    except (PySparkException, Py4JJavaError) as error:
+        raise ContainerError(f"{table}: {plain_error(error)}") from error
     return row["rewritten_data_files_count"], row["added_data_files_count"]
