@@ -28,7 +28,7 @@ from container.pipeline.compact import compact_delta, compact_iceberg
 from container.pipeline.delta_table import DeltaWriter
 from container.pipeline.iceberg_table import IcebergWriter
 from container.pipeline.ingest import ingest, read_table
-from container.pipeline.manifest import Manifest, read_manifest
+from container.pipeline.manifest import Batch, Manifest, read_manifest
 from container.pipeline.parquet_table import locked
 from container.spark.options import SourceOptions
 from container.spark.table_formats import require_name, require_pair, table_format_settings
@@ -221,6 +221,31 @@ def test_two_compactions_at_once_do_not_double_rows_without_a_word(
     assert delta_positions(tmp_path) == [0, 1]
     monkeypatch.undo()
     assert compact_delta(tmp_path) == (0, 0)
+
+
+def test_a_disk_that_is_full_is_one_sentence(
+    member: WrittenMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "Generic LocalFileSystem error\n   \x1b[31m>\x1b[0m No space left on device (os error 28)\n"
+    full = OSError(text)
+    plain = r"Generic LocalFileSystem error > No space left on device \(os error 28\)$"
+
+    def refuse(*_: object, **__: object) -> None:
+        raise full
+
+    manifest = delta_batches(tmp_path, 1)
+    monkeypatch.setattr(TableOptimizer, "compact", refuse)
+    with pytest.raises(ContainerError, match=f"^{tmp_path}: {plain}"):
+        compact_delta(tmp_path)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", refuse)
+    writer: Any = object.__new__(DeltaWriter)
+    writer.table, writer.manifest, writer._version = tmp_path, manifest, 0
+    with pytest.raises(ContainerError, match=f"batch 1 is not committed: {plain}"):
+        writer.bring_in(Batch(1, {}, {}, {}))
+    monkeypatch.setattr("container.pipeline.ingest._go_on", refuse)
+    session: Any = None
+    with pytest.raises(ContainerError, match=r"table=.*/new: no space is left on the disk .*: make room and start"):
+        ingest(session, SourceOptions((str(member.base_dir),)), tmp_path / "new", cluster="main")
 
 
 def test_a_delta_table_whose_structs_have_comments_on_their_fields_is_taken(tmp_path: Path) -> None:

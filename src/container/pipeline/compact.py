@@ -28,7 +28,7 @@ def compact_delta(table: Path) -> tuple[int, int]:
             installed.
         ContainerError: Delta's library refuses it, or another program has compacted the same files meanwhile.
     """
-    from container.pipeline.delta_table import require_deltalake
+    from container.pipeline.delta_table import plain_text, require_deltalake
     from container.pipeline.parquet_table import locked
 
     require_deltalake()
@@ -43,8 +43,8 @@ def compact_delta(table: Path) -> tuple[int, int]:
             first = before.version() + 1
             found = before.optimize.compact()
             last = DeltaTable(str(table)).version()
-        except DeltaError as error:
-            raise ContainerError(f"{table}: {error}") from error
+        except (DeltaError, OSError) as error:
+            raise ContainerError(f"{table}: {plain_text(error)}") from error
         _refuse_removed_twice(table, range(first, last + 1))
     return found["numFilesRemoved"], found["numFilesAdded"]
 
