@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from container.errors import ConfigurationError, ContainerError
+from container.pipeline.checkpoint import remove_unfinished
 from container.pipeline.cluster_time import as_date, as_hour
 from container.pipeline.manifest import (
     HOUR_COLUMN,
@@ -131,6 +132,7 @@ def ingest(
     table.mkdir(parents=True, exist_ok=True)
     try:
         with locked(table):
+            remove_unfinished(table / CHECKPOINT_NAME)
             manifest = _manifest(options, table, members, cluster, table_format, name, partition_by)
             writer = _writer(spark, table, manifest)
             _go_on(spark, options, table, writer, interval_s, on_progress)
