@@ -103,6 +103,17 @@ def test_an_ingest_that_was_killed_goes_on_and_has_each_row_once(
     assert_same_rows(spark, member, read_table(spark, killed))
 
 
+def test_an_ingest_that_ended_in_its_first_look_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    """A full disk, or a kill: Spark leaves the file in which it was to note how far the first batch reads."""
+    history, table = History(tmp_path / "member"), tmp_path / "table"
+    history.begin_term()
+    offsets = table / "_checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    for name in (".0.d8634f87.tmp", "..0.d8634f87.tmp.crc"):
+        (offsets / name).touch()
+    assert ingest(spark, options_of(history.finish()), table, cluster="main").row_count == 1
+
+
 def test_damage_is_a_gap_in_the_manifest_and_the_rest_is_ingested(
     spark: SparkSession, member: WrittenMember, tmp_path: Path
 ) -> None:

@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyspark
 import pytest
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.table import TableOptimizer
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -26,7 +28,7 @@ from container.pipeline.compact import compact_delta, compact_iceberg
 from container.pipeline.delta_table import DeltaWriter
 from container.pipeline.iceberg_table import IcebergWriter
 from container.pipeline.ingest import ingest, read_table
-from container.pipeline.manifest import Manifest, read_manifest
+from container.pipeline.manifest import Batch, Manifest, read_manifest
 from container.pipeline.parquet_table import locked
 from container.spark.options import SourceOptions
 from container.spark.table_formats import require_name, require_pair, table_format_settings
@@ -200,6 +202,52 @@ def test_a_delta_table_that_was_set_back_to_a_version_that_lacked_a_batch_is_ref
         DeltaWriter(tmp_path, manifest)
 
 
+def test_two_compactions_at_once_do_not_double_rows_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delta_batches(tmp_path, 2)
+    with locked(tmp_path, "_compaction_lock"), pytest.raises(ConfigurationError, match="another compaction of it runs"):
+        compact_delta(tmp_path)
+    compact = TableOptimizer.compact
+
+    def compact_second(optimizer: TableOptimizer) -> Any:
+        compact(DeltaTable(str(tmp_path)).optimize)
+        return compact(optimizer)
+
+    monkeypatch.setattr(TableOptimizer, "compact", compact_second)
+    with pytest.raises(ContainerError, match=r"rows are there twice since version 3: set the table back to version 2"):
+        compact_delta(tmp_path)
+    DeltaTable(str(tmp_path)).restore(2)
+    assert delta_positions(tmp_path) == [0, 1]
+    monkeypatch.undo()
+    assert compact_delta(tmp_path) == (0, 0)
+
+
+def test_a_disk_that_is_full_is_one_sentence(
+    member: WrittenMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "Generic LocalFileSystem error\n   \x1b[31m>\x1b[0m No space left on device (os error 28)\n"
+    full = OSError(text)
+    plain = r"Generic LocalFileSystem error > No space left on device \(os error 28\)$"
+
+    def refuse(*_: object, **__: object) -> None:
+        raise full
+
+    manifest = delta_batches(tmp_path, 1)
+    monkeypatch.setattr(TableOptimizer, "compact", refuse)
+    with pytest.raises(ContainerError, match=f"^{tmp_path}: {plain}"):
+        compact_delta(tmp_path)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", refuse)
+    writer: Any = object.__new__(DeltaWriter)
+    writer.table, writer.manifest, writer._version = tmp_path, manifest, 0
+    with pytest.raises(ContainerError, match=f"batch 1 is not committed: {plain}"):
+        writer.bring_in(Batch(1, {}, {}, {}))
+    monkeypatch.setattr("container.pipeline.ingest._go_on", refuse)
+    session: Any = None
+    with pytest.raises(ContainerError, match=r"table=.*/new: no space is left on the disk .*: make room and start"):
+        ingest(session, SourceOptions((str(member.base_dir),)), tmp_path / "new", cluster="main")
+
+
 def test_a_delta_table_whose_structs_have_comments_on_their_fields_is_taken(tmp_path: Path) -> None:
     def columns(**metadata: str) -> StructType:
         price = StructField("price", LongType(), metadata=metadata)
@@ -279,6 +327,23 @@ def test_an_ingest_into_iceberg_is_refused_before_anything_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_compaction_that_iceberg_refuses_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        "An error occurred while calling o54.sql.\n: java.lang.RuntimeException: Couldn't load table 'logs.x'\n"
+        "\tat org.apache.iceberg.spark.procedures.BaseProcedure.loadSparkTable(BaseProcedure.java:175)\n"
+        "Caused by: org.apache.spark.sql.catalyst.analysis.NoSuchTableException: The table logs.x is not there\n"
+    )
+
+    def refuse(_: str) -> None:
+        raise Py4JJavaError.__new__(Py4JJavaError)
+
+    monkeypatch.setattr(Py4JJavaError, "__str__", lambda _: text)
+    monkeypatch.setattr("container.spark.table_formats.require_pair", lambda _: None)
+    spark: Any = SimpleNamespace(sql=refuse)
+    with pytest.raises(ContainerError, match=r"^local\.logs\.x: NoSuchTableException: The table logs\.x is not there$"):
+        compact_iceberg(lambda: spark, "local.logs.x")
+
+
 @NEEDS_ICEBERG
 def test_an_iceberg_ingest_that_is_killed_behind_its_commit_has_each_row_once(tmp_path: Path) -> None:
     history = History(tmp_path / "member")
@@ -287,9 +352,20 @@ def test_an_iceberg_ingest_that_is_killed_behind_its_commit_has_each_row_once(tm
         history.message(1, TRANSFER.pack(number, number))
     member = history.finish()
     run_ingest(member, tmp_path, "iceberg", ["iceberg"], (0, "after"))
+    # Another ingest that begins at the same time never sees a table that is nobody's.
+    first = tmp_path / "warehouse" / "logs" / "messages" / "metadata" / "v1.metadata.json"
+    assert "aeron-cluster.query-id" in json.loads(first.read_text())["properties"]
     found = run_ingest(member, tmp_path, "iceberg", ["iceberg"])
     assert found is not None
     assert found["positions"] == positions_of(member)
+
+
+def test_an_iceberg_ingest_that_was_killed_behind_the_making_of_its_table_goes_on(tmp_path: Path) -> None:
+    made = SimpleNamespace(snapshot_id=1, summary={"total-records": "0"})
+    catalog = SimpleNamespace(tableExists=lambda _: True, refreshTable=lambda _: None)
+    spark: Any = SimpleNamespace(catalog=catalog, table=lambda _: SimpleNamespace(collect=lambda: [made]))
+    manifest = Manifest(cluster="main", view="messages", decoder=None, members={}, table="local.logs.messages")
+    assert IcebergWriter(spark, tmp_path, manifest).manifest.batch_id == -1
 
 
 @pytest.mark.slow

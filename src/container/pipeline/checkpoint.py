@@ -25,6 +25,17 @@ def query_id(checkpoint: Path) -> str | None:
     return found
 
 
+def remove_unfinished(checkpoint: Path) -> None:
+    """Remove what Spark had begun to write when it was killed or the disk was full; nobody may write there now.
+
+    Spark does not begin its first batch where such a file is left.
+    """
+    for path in (checkpoint / "offsets", checkpoint / "commits"):
+        for pattern in (".*.tmp", ".*.tmp.crc"):
+            for file in path.glob(pattern):
+                file.unlink()
+
+
 def last_finished(checkpoint: Path) -> int:
     """The last batch that the query has noted as done; -1 when it has none."""
     path = checkpoint / "commits"

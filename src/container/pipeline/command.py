@@ -88,6 +88,7 @@ def _add_mode(parser: argparse.ArgumentParser) -> None:
 
 def _on_spark(command: Callable[[SparkSession, argparse.Namespace], None]) -> Callable[[argparse.Namespace], None]:
     def run(options: argparse.Namespace) -> None:
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
         from container.pipeline.spark_errors import plain_error
@@ -96,7 +97,7 @@ def _on_spark(command: Callable[[SparkSession, argparse.Namespace], None]) -> Ca
         spark = _session(options)
         try:
             command(spark, options)
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
             raise plain_error(error) from error
         except KeyboardInterrupt:
             raise ContainerError("interrupted") from None
@@ -108,7 +109,7 @@ def _on_spark(command: Callable[[SparkSession, argparse.Namespace], None]) -> Ca
 
 
 def _session(options: argparse.Namespace) -> SparkSession:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     from container.spark import open_session

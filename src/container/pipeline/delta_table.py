@@ -8,6 +8,7 @@ jar, and works with any Spark.
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from container.pipeline.parquet_table import TableWriter
 
 _STATISTICS = ("log_position", "timestamp")
 """The columns whose bounds a reader gets, to leave files out."""
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _CONSTRAINT = "delta.constraints."
 _COMMITS_MAX = 1_000
 """How many of the last commits are looked at for one that set the table back, when an ingest begins."""
@@ -43,6 +45,11 @@ def require_deltalake() -> None:
     """
     if not _IS_INSTALLED:
         raise ConfigurationError('delta needs the package deltalake: pip install "aeron-cluster-container[delta]"')
+
+
+def plain_text(error: Exception) -> str:
+    """What Delta's library says, as one line: of a system's error it is a tree in colors."""
+    return " ".join(_COLORS.sub("", str(error)).split())
 
 
 class DeltaWriter(TableWriter):
@@ -101,8 +108,8 @@ class DeltaWriter(TableWriter):
                     )
             if added:
                 table.alter.add_columns(added)
-        except DeltaError as error:
-            raise ContainerError(f"{self.table}: {error}") from error
+        except (DeltaError, OSError) as error:
+            raise ContainerError(f"{self.table}: {plain_text(error)}") from error
 
     def bring_in(self, batch: Batch) -> None:
         """Commit the files of a batch with its number, unless the table has that number.
@@ -126,8 +133,9 @@ class DeltaWriter(TableWriter):
                 list(self.manifest.partition_by),
                 commit_properties=CommitProperties(app_transactions=[Transaction(query, batch.batch_id)]),
             )
-        except DeltaError as error:
-            raise ContainerError(f"{self.table}: batch {batch.batch_id} is not committed: {error}") from error
+        except (DeltaError, OSError) as error:
+            text = plain_text(error)
+            raise ContainerError(f"{self.table}: batch {batch.batch_id} is not committed: {text}") from error
 
     def _action(self, name: str) -> AddAction:
         status = (self.table / name).stat()

@@ -70,9 +70,9 @@ class IcebergWriter:
                 f"{manifest.moving.batch_id} is in it: give another directory and another table"
             )
         self._refuse_set_back(snapshots)
-        of_query = [one.summary[_BATCH_ID] for one in snapshots if one.summary.get(_QUERY_ID) == manifest.query_id]
+        has = max(map(int, self._batches(snapshots).values()), default=-1)
         last = manifest.batch_id if manifest.moving is None else manifest.moving.batch_id
-        if manifest.query_id is not None and (has := max(map(int, of_query), default=-1)) > last:
+        if has > last:
             raise ConfigurationError(
                 f"table={self._name} has batches of its ingest up to {has}, and {state_dir / MANIFEST_NAME} up to "
                 f"{last}: it is older than the table; give another directory and another table"
@@ -142,10 +142,7 @@ class IcebergWriter:
 
     def _refuse_set_back(self, snapshots: list[Row]) -> None:
         """Refuse a table that was rolled back to before a batch: it has the batch's snapshot, and lacks its rows."""
-        query = self.manifest.query_id
-        if query is None:
-            return
-        batches = {one.snapshot_id: one.summary[_BATCH_ID] for one in snapshots if one.summary.get(_QUERY_ID) == query}
+        batches = self._batches(snapshots)
         if not batches:
             return
         rows = self._spark.table(f"{self._name}.history").where("not is_current_ancestor").collect()
@@ -158,6 +155,15 @@ class IcebergWriter:
                 f"table={self._name} was set back to before batch {lost[0]} of its ingest: set it forward again, or "
                 "give another directory and another table"
             )
+
+    def _batches(self, snapshots: list[Row]) -> dict[int, str]:
+        """The batch of each snapshot that is one of this query's; none before it has begun."""
+        query = self.manifest.query_id
+        return {
+            one.snapshot_id: one.summary[_BATCH_ID]
+            for one in snapshots
+            if query is not None and one.summary.get(_QUERY_ID) == query
+        }
 
     def _appended(self, batch_id: int) -> Row | None:
         for snapshot in self._snapshots():
@@ -181,7 +187,9 @@ class IcebergWriter:
                 self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{'.'.join(namespace)}")
             columns = [f.col(name) for name in self.manifest.partition_by]
             empty = self._spark.createDataFrame([], _nullable(rows.schema))
-            empty.writeTo(self._name).using("iceberg").partitionedBy(*columns).create()
+            # Whose it is comes with the table: another ingest that begins now must not find one that is nobody's.
+            made = empty.writeTo(self._name).using("iceberg").tableProperty(_QUERY_ID, query)
+            made.partitionedBy(*columns).create()
         known = set(self._spark.table(self._name).columns)
         for name, kind in rows.dtypes:
             if name not in known:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from container.errors import ConfigurationError, ContainerError
+from container.pipeline.checkpoint import remove_unfinished
 from container.pipeline.cluster_time import as_date, as_hour
 from container.pipeline.manifest import (
     HOUR_COLUMN,
@@ -44,6 +45,7 @@ _POLL_S = 1
 _TOO_SLOW = "Python worker failed to connect back"
 _INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling stop: java.lang.InterruptedException"
 """What Spark takes for an interruption by a stop."""
+_FULL = "No space left on device"
 _log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
@@ -128,10 +130,19 @@ def ingest(
     if MANIFEST_NAME not in names and any(not name.startswith("_") or name == "_delta_log" for name in names):
         raise ConfigurationError(f"table={table} is not empty and has no {MANIFEST_NAME}: give a new directory")
     table.mkdir(parents=True, exist_ok=True)
-    with locked(table):
-        manifest = _manifest(options, table, members, cluster, table_format, name, partition_by)
-        writer = _writer(spark, table, manifest)
-        _go_on(spark, options, table, writer, interval_s, on_progress)
+    try:
+        with locked(table):
+            remove_unfinished(table / CHECKPOINT_NAME)
+            manifest = _manifest(options, table, members, cluster, table_format, name, partition_by)
+            writer = _writer(spark, table, manifest)
+            _go_on(spark, options, table, writer, interval_s, on_progress)
+    except (ContainerError, OSError) as error:
+        if _FULL not in str(error):
+            raise
+        raise ContainerError(
+            f"table={name or table}: no space is left on the disk of the table, of its checkpoint in {table}, or of "
+            "Spark's own files (spark.local.dir): make room and start again, which goes on where this stopped"
+        ) from error
     return writer.manifest
 
 

@@ -42,17 +42,17 @@ _FILE = re.compile(r"batch-([0-9]+)-[0-9]+\.parquet")
 
 
 @contextmanager
-def locked(table: Path) -> Iterator[None]:
-    """Keep other ingests from a table; the lock ends with the process, however that ends.
+def locked(table: Path, name: str = _LOCK_NAME, text: str = "another ingest writes into it") -> Iterator[None]:
+    """Keep other ingests from a table, or what else takes a lock of that name; it ends with the process, however.
 
     Raises:
-        ConfigurationError: another ingest writes into it.
+        ConfigurationError: another one has it, as the text says.
     """
-    with (table / _LOCK_NAME).open("w") as file:
+    with (table / name).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigurationError(f"table={table}: another ingest writes into it") from None
+            raise ConfigurationError(f"table={table}: {text}") from None
         yield
 
 

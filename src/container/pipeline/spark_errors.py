@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from container.errors import ContainerError
@@ -12,13 +13,13 @@ from container.errors import ContainerError
 _OURS = re.compile(r"^\s*container\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 _ANY = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 # What Python says of an exception of Java's is only that there was one; its last cause says what it was.
-_OF_JAVA = "Py4JJavaError"
+_OF_JAVA = Py4JJavaError.__name__
 _CAUSE = re.compile(r"^(?:: |Caused by: )(?!py4j\.)(?:[\w.$]+\.)?(\w+): (.+)$", re.MULTILINE)
 
 
-def plain_error(error: PySparkException) -> ContainerError:
+def plain_error(error: PySparkException | Py4JJavaError) -> ContainerError:
     """The error that a worker of Python raised, by its text alone; else its cause in Java, or what Spark says first."""
-    text = str(error)
+    text = f"{_OF_JAVA}: {error}" if isinstance(error, Py4JJavaError) else str(error)
     for pattern in (_OURS, _ANY):
         found = pattern.findall(text)
         if found and found[-1][0] == _OF_JAVA:
