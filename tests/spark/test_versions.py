@@ -171,9 +171,10 @@ def test_a_table_has_its_options_and_a_query_adds_to_them(
 
 def test_a_table_of_a_list_of_members_and_one_by_the_catalog(spark: SparkSession, member: WrittenMember) -> None:
     timers = len(member.of_template(20))
-    spark.sql(f"CREATE TABLE listed USING aeron.cluster OPTIONS (view 'timers', paths '[\"{member.base_dir}\"]')")
+    spark.sql(f"CREATE TABLE listed USING aeron.cluster OPTIONS (view 'timers', path '[\"{member.base_dir}\"]')")
     try:
         assert spark.table("listed").count() == timers
+        spark.sql(f"ALTER TABLE listed SET LOCATION '{member.base_dir}'")
     finally:
         spark.sql("DROP TABLE listed")
     try:
@@ -194,6 +195,8 @@ def create_and_read(spark: SparkSession, statement: str) -> None:
     [
         ("USING aeron.cluster OPTIONS (viev 'timers', path '{}')", "option 'viev' is unknown; did you mean 'view'?"),
         ("USING aeron.cluster OPTIONS (view 'timers')", "path is missing"),
+        # Spark would delete what SET LOCATION names, which may be a member's directory, when the table is dropped.
+        ("USING aeron.cluster OPTIONS (paths '[\"{}\"]')", "Spark deletes when the table is dropped: give the same list"),
         ("(timestamp bigint) USING aeron.cluster OPTIONS (path '{}')", "create it without naming columns"),
     ],
 )

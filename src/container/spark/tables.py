@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from pyspark.sql.types import StructType
 
+from container.common.values import shown
 from container.errors import ConfigurationError
 from container.spark.options import field_of
 
@@ -28,6 +29,9 @@ def statement_options(properties: Mapping[str, str]) -> dict[str, str] | None:
     Args:
         properties: what Spark passes: each option twice, once behind ``option.``, besides ``path`` as a URI, the
             table's own properties, its owner and its provider.
+
+    Raises:
+        ConfigurationError: there is no ``path``, and ``paths`` instead.
     """
     given = {name.lower(): value for name, value in properties.items()}
     if "provider" not in given:
@@ -35,6 +39,12 @@ def statement_options(properties: Mapping[str, str]) -> dict[str, str] | None:
     options = {name.removeprefix(_OPTION): value for name, value in given.items() if name.startswith(_OPTION)}
     if "path" in given:
         options.setdefault("path", _without_scheme(given["path"]))
+    elif "paths" in options:
+        # Dropped after ALTER TABLE … SET LOCATION to a member's directory, it would take the member's files with it.
+        raise ConfigurationError(
+            f"paths={shown(options['paths'])}: a table without path gets a directory of its own, which Spark deletes when "
+            "the table is dropped: give the same list as path"
+        )
     return options
 
 
