@@ -197,6 +197,8 @@ def create_and_read(spark: SparkSession, statement: str) -> None:
         ("USING aeron.cluster OPTIONS (view 'timers')", "path is missing"),
         # Spark would delete what SET LOCATION names, which may be a member's directory, when the table is dropped.
         ("USING aeron.cluster OPTIONS (paths '[\"{}\"]')", "Spark deletes when the table is dropped: give the same list"),
+        # Spark writes the metadata of columns, which carry a table's options, into files of Parquet.
+        ("USING aeron.cluster OPTIONS (path '{}', storage_options '{{}}')", "give storage_options with each query"),
         ("(timestamp bigint) USING aeron.cluster OPTIONS (path '{}')", "create it without naming columns"),
     ],
 )

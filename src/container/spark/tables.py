@@ -31,12 +31,18 @@ def statement_options(properties: Mapping[str, str]) -> dict[str, str] | None:
             table's own properties, its owner and its provider.
 
     Raises:
-        ConfigurationError: there is no ``path``, and ``paths`` instead.
+        ConfigurationError: there is no ``path``, and ``paths`` instead; or there are ``storage_options``.
     """
     given = {name.lower(): value for name, value in properties.items()}
     if "provider" not in given:
         return None
     options = {name.removeprefix(_OPTION): value for name, value in given.items() if name.startswith(_OPTION)}
+    if "storage_options" in options:
+        raise ConfigurationError(
+            "storage_options: a table's options go with its columns into each file that is written from them, where "
+            "anybody could read the keys of your store: give storage_options with each query, or use the "
+            "configuration of fsspec"
+        )
     if "path" in given:
         options.setdefault("path", _without_scheme(given["path"]))
     elif "paths" in options:
