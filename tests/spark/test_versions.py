@@ -159,6 +159,8 @@ def test_a_table_has_its_options_and_a_query_adds_to_them(
         assert read_now(spark, spark.readStream.table("log"), tmp_path) == total
         with pytest.raises(AnalysisException, match="view: a table has the columns that it was created with"):
             spark.read.option("view", "timers").table("log").count()
+        with pytest.raises(AnalysisException, match="aeron.cluster only reads what a cluster recorded, and writes noth"):
+            spark.sql("INSERT INTO log SELECT * FROM log")
         with pytest.raises(AnalysisException, match="these are the columns of a table, which has its own path"):
             spark.read.format(FORMAT).schema(spark.table("log").schema).load("/elsewhere").count()
         spark.sql("ALTER TABLE log ADD COLUMNS (volume int)")

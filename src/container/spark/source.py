@@ -9,7 +9,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -60,6 +68,10 @@ KEEPS_FILTERS_APART = hasattr(DataSourceReader, "pushLimit")
 """Whether this Spark keeps what was planned for a query's filters with that query. Those before it, 4.1 to 4.3, keep it
 with the DataFrame: the next query of the same DataFrame, if it has no filters, reads only what they let through."""
 _FRAME_ALIGNMENT = 32
+_IS_READ_ONLY = (
+    f"{FORMAT} only reads what a cluster recorded, and writes nothing to it: write to another format, such as parquet; "
+    "messages come into a cluster by its clients"
+)
 _LATEST_POSITION = -1
 _log = logging.getLogger(__name__)
 
@@ -101,6 +113,23 @@ class ClusterDataSource(DataSource):
             ConfigurationError: the view is not one of the log.
         """
         return ClusterStreamReader(parse_options(query_options(self.options, schema)), schema)
+
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Refuse to write: INSERT INTO a table, CREATE TABLE … AS SELECT, or a DataFrame's ``write``.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError(_IS_READ_ONLY)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Refuse to write a stream.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError(_IS_READ_ONLY)
 
 
 def arrow_schema(options: SourceOptions) -> pa.Schema:
