@@ -320,6 +320,7 @@ class _Rows:
         unknown = [name for name in columns.fieldNames() if name not in known]
         if unknown:
             raise ConfigurationError(f"the view {options.view!r} has no column {', '.join(map(repr, unknown))}")
+        _check_types(options.view, columns)
         #: None for a query that asks for other columns only.
         self._decoder = decoder if any(name in decoded for name in columns.fieldNames()) else None
         self._read = [name for name in columns.fieldNames() if name not in decoded]
@@ -345,6 +346,22 @@ class _Rows:
             columns = [_as(arrays[field.name], field.type) for field in wanted]
             yield pa.RecordBatch.from_arrays(columns, schema=wanted)
         failures.warn()
+
+
+def _check_types(view: str, columns: StructType) -> None:
+    """Refuse another type of a view's column: as a number of milliseconds read as TIMESTAMP, it would be wrong.
+
+    Raises:
+        ConfigurationError: a schema that the user gave has one.
+    """
+    own = {field.name: field.dataType for field in spark_schema(schema(view, member_column=True))}
+    for field in columns:
+        wanted = own.get(field.name, field.dataType)
+        if field.dataType != wanted:
+            raise ConfigurationError(
+                f"the column {field.name!r} of the view {view!r} is {wanted.simpleString()}, not "
+                f"{field.dataType.simpleString()}: give no schema, or this type, and cast in the query"
+            )
 
 
 class _Failures:
