@@ -90,7 +90,7 @@ def check_sessions(
     those of :func:`module_items`, and ``positions`` their snapshots'.
     """
     snapshots = items.where("item = 'CLUSTER_SESSION'")
-    sessions = _sessions(spark, history, events, snapshots, start_position).cache()
+    sessions = _sessions(spark, history, events, snapshots, start_position, positions).cache()
     try:
         conditions = [condition for condition, _, _ in _SESSION_FAULTS]
         fault = f.coalesce(*(f.when(f.expr(text), f.lit(place)) for place, text in enumerate(conditions)))
@@ -114,9 +114,18 @@ def check_sessions(
 
 
 def _sessions(
-    spark: SparkSession, history: SourceOptions, events: DataFrame, snapshots: DataFrame, start: int
+    spark: SparkSession,
+    history: SourceOptions,
+    events: DataFrame,
+    snapshots: DataFrame,
+    start: int,
+    positions: Sequence[int],
 ) -> DataFrame:
-    """Each session of clients once: how often it was opened and closed, where, and what it sent."""
+    """Each session of clients once: how often it was opened and closed, where, and what it sent.
+
+    Where a log was purged, one that does something before the first snapshot of the rest may have been opened in what
+    is gone, and be in no snapshot: it counts as known.
+    """
     opened = f.when(f.col("template_id") == _SESSION_OPEN, 1)
     closed = f.when(f.col("template_id") == _SESSION_CLOSE, 1)
     by_session = (
@@ -141,6 +150,9 @@ def _sessions(
         known.withColumn("known", f.lit(True)), "cluster_session_id", "left"
     )
     filled = joined.fillna(0, ["opens", "closes", "messages"]).fillna(False, ["known"])
+    if start > 0:
+        said_from = min((position for position in positions if position >= start), default=_POSITION_MAX)
+        filled = filled.withColumn("known", f.expr(f"known or least(first_message, closed) <= {said_from}L"))
     # A table that is cached keeps all partitions of its shuffle, 200 by default, most of them empty.
     return filled.coalesce(task_count(spark))
 
