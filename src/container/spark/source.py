@@ -114,7 +114,6 @@ class ClusterDataSource(DataSource):
         """
         return ClusterStreamReader(parse_options(query_options(self.options, schema)), schema)
 
-
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Refuse to write: INSERT INTO a table, CREATE TABLE … AS SELECT, or a DataFrame's ``write``.
 

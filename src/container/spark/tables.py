@@ -48,8 +48,8 @@ def statement_options(properties: Mapping[str, str]) -> dict[str, str] | None:
     elif "paths" in options:
         # Dropped after ALTER TABLE … SET LOCATION to a member's directory, it would take the member's files with it.
         raise ConfigurationError(
-            f"paths={shown(options['paths'])}: a table without path gets a directory of its own, which Spark deletes when "
-            "the table is dropped: give the same list as path"
+            f"paths={shown(options['paths'])}: a table without path gets a directory of its own, which Spark deletes "
+            "when the table is dropped: give the same list as path"
         )
     return options
 
