@@ -8,7 +8,7 @@ from itertools import zip_longest
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from container.pipeline.findings import FINDING_LIMIT, Check, Finding, State, check
@@ -257,7 +257,7 @@ def check_timers(events: DataFrame, items: DataFrame, positions: Sequence[int]) 
         overdue = pairs.where("expired_at is null and next_deadline = deadline and deadline < last_timestamp")
         findings = _timer_findings(early, "warn", "expired at {expired_at}, before its deadline {deadline}")
         findings += _timer_findings(overdue, "warn", "was due at {deadline} and had not expired by {last_timestamp}")
-        late = pairs.where("expired_at >= deadline").select((f.col("expired_at") - f.col("deadline")).alias("late"))
+        late = pairs.where("expired_at >= deadline").select(lateness_of_pairs().alias("late"))
         lateness = [int(row.late) for row in late.orderBy("late").limit(LATENESS_LIMIT).collect()]
         gone = pairs.where("expired_at is null and next_deadline is null and has_next").count()
         counts = (expired.count(), pairs.count(), gone)
@@ -294,6 +294,12 @@ def timer_pairs(expired: DataFrame, items: DataFrame, positions: Sequence[int]) 
     last = expired.agg(f.max("timestamp").alias("last_timestamp"))
     found = paired.crossJoin(f.broadcast(last)).withColumn("has_next", f.col("next_position").isNotNull())
     return found.coalesce(task_count(found.sparkSession))
+
+
+def lateness_of_pairs() -> Column:
+    """How late a timer of :func:`timer_pairs` expired, in cluster time: a deadline may be any number of 64 bits."""
+    most = f.when(f.col("expired_at") < f.col("deadline"), -_POSITION_MAX).otherwise(_POSITION_MAX)
+    return f.coalesce(f.try_subtract(f.col("expired_at"), f.col("deadline")), most)
 
 
 def _first_expiries(expired: DataFrame, positions: Sequence[int]) -> DataFrame:
