@@ -299,6 +299,8 @@ def test_columns_are_those_asked_for_in_that_order(tmp_path: Path) -> None:
     assert table["log_position"].to_pylist() == table_of(tmp_path, "messages")["log_position"].to_pylist()
     with pytest.raises(ConfigurationError, match="view 'timers' has no column 'payload', it has member_id, log_posi"):
         list(read(tmp_path, "timers", columns=["payload"]))
+    with pytest.raises(ConfigurationError, match=r"columns='timestamp' is one text, give a list of names such as \["):
+        list(read(tmp_path, "timers", columns="timestamp"))
 
 
 def test_without_columns_there_are_only_numbers_of_rows(tmp_path: Path) -> None:

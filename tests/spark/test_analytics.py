@@ -137,8 +137,11 @@ def test_lateness_is_a_number_however_late_a_timer_is(spark: SparkSession, tmp_p
     history = History(tmp_path / "member")
     history.begin_term()
     history.now_ms = 1_700_000_000_000_000_000
-    history.take_snapshot(timers=[(5, 0)])  # due at once, of a clock in nanoseconds
+    # Due at once, of a clock in nanoseconds; the second one is later than a number of 64 bits can say.
+    history.take_snapshot(timers=[(5, 0), (6, 1 - 2**63)])
     history.timer(5)
+    history.timer(6)
     options = SourceOptions((str(history.finish().base_dir),), mode="permissive")
-    (row,) = timer_lateness(spark, options, TimeUnit.NANOS).collect()
+    row, other = timer_lateness(spark, options, TimeUnit.NANOS).collect()
     assert row.late_ms == row.expired_at / 1_000_000
+    assert other.late_ms == (2**63 - 1) / 1_000_000

@@ -352,6 +352,30 @@ def test_sessions_of_a_purged_part_of_the_log_are_open_where_it_begins(
     assert [count for _, count in report.open_sessions] == [2, 1]
 
 
+def test_a_session_that_ended_before_the_first_snapshot_of_a_purged_log_may_have_been_opened(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    history = History(tmp_path / "member")
+    history.begin_term()
+    history.open_session(1)
+    history.open_session(2)
+    while history.position < SEGMENT_LENGTH + 3000:
+        history.message(1, bytes(1000))
+    history.close_session(1)
+    history.take_snapshot((2,))
+    history.message(2, b"of a session that the snapshot has")
+    history.close_session(1)
+    history.message(3, b"of no session")
+    purged = history.finish()
+    (purged.archive_dir / "0-0.rec").unlink()
+    descriptor, *others = open_member(purged.base_dir).recordings()
+    write_catalog(purged.archive_dir, [replace(descriptor, start_position=SEGMENT_LENGTH), *others])
+    assert texts(audit(spark, options_of(purged)), "sessions") == [
+        "fail: session 1 is closed 2 times",
+        f"fail: session 3 sends a message at {purged.end_position} and was never opened",
+    ]
+
+
 def test_an_end_that_is_lost_is_a_finding(spark: SparkSession, member: WrittenMember, tmp_path: Path) -> None:
     shorter = copy_of(member, tmp_path / "shorter")
     log, *rest = open_member(shorter.base_dir).recordings()

@@ -69,6 +69,7 @@ def test_options_survive_the_way_through_spark() -> None:
         ("batch_rows", "many", "batch_rows='many'"),
         ("max_bytes_per_batch", "1.5m", "max_bytes_per_batch='1.5m': must be a positive number of bytes"),
         ("columns", "log_position,", "columns='log_position,': a column's name is empty"),
+        ("columns", "error,timestamp,error", "columns='error,timestamp,error': 'error' is there twice; name each"),
         ("decoder", " ", "decoder is empty"),
         ("veiw", "frames", "option 'veiw' is unknown; did you mean 'view'?"),
         ("quote", "x", "option 'quote' is unknown; known options: path, archive_dir"),

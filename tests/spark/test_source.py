@@ -15,8 +15,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan
+from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
-from container.errors import RecordingError, RecordingUnavailableError
+from container.errors import ConfigurationError, RecordingError, RecordingUnavailableError
 from container.pipeline.spark_errors import plain_error
 from container.recordings import open_member
 from container.sbe.schema import read_schema
@@ -123,6 +124,13 @@ def test_columns_and_batches_are_as_the_options_say(member: WrittenMember) -> No
     assert {tuple(batch.schema.names) for batch in batches} == {("timestamp", "member_id")}
     assert max(len(batch) for batch in batches) == 100
     assert sum(len(batch) for batch in batches) == len(member.messages)
+
+
+def test_a_schema_that_is_given_has_the_types_of_the_view(member: WrittenMember) -> None:
+    reader = ClusterReader(SourceOptions((member.path,)), StructType([StructField("timestamp", LongType())]))
+    assert reader.partitions()
+    with pytest.raises(ConfigurationError, match="'timestamp' of the view 'messages' is bigint, not timestamp: give n"):
+        ClusterReader(SourceOptions((member.path,)), StructType([StructField("timestamp", TimestampType())]))
 
 
 def test_a_decoder_gives_typed_columns_and_rows_for_what_does_not_decode(

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from container.api import TimeUnit
 from container.pipeline.cluster_time import as_time, ticks_per_second, time_unit
-from container.pipeline.event_checks import read_module_items, snapshot_positions, timer_pairs
+from container.pipeline.event_checks import lateness_of_pairs, read_module_items, snapshot_positions, timer_pairs
 from container.pipeline.pictures import as_datetime
 from container.pipeline.report import ROW_LIMIT, Report
 from container.pipeline.rows import read_view
@@ -182,7 +182,7 @@ def timer_lateness(spark: SparkSession, options: SourceOptions, unit: TimeUnit) 
     expired = read_view(spark, options, "timers", ["log_position", "timestamp", "correlation_id"])
     items = read_module_items(spark, options)
     # In nanoseconds more than a hundred days times 1000 are beyond 64 bits.
-    late = (f.col("expired_at") - f.col("deadline")) / (ticks_per_second(unit) // 1000)
+    late = lateness_of_pairs() / (ticks_per_second(unit) // 1000)
     return (
         timer_pairs(expired, items, snapshot_positions(items))
         .where("expired_at is not null")

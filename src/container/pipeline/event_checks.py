@@ -8,7 +8,7 @@ from itertools import zip_longest
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from container.pipeline.findings import FINDING_LIMIT, Check, Finding, State, check
@@ -90,7 +90,7 @@ def check_sessions(
     those of :func:`module_items`, and ``positions`` their snapshots'.
     """
     snapshots = items.where("item = 'CLUSTER_SESSION'")
-    sessions = _sessions(spark, history, events, snapshots, start_position).cache()
+    sessions = _sessions(spark, history, events, snapshots, start_position, positions).cache()
     try:
         conditions = [condition for condition, _, _ in _SESSION_FAULTS]
         fault = f.coalesce(*(f.when(f.expr(text), f.lit(place)) for place, text in enumerate(conditions)))
@@ -114,9 +114,18 @@ def check_sessions(
 
 
 def _sessions(
-    spark: SparkSession, history: SourceOptions, events: DataFrame, snapshots: DataFrame, start: int
+    spark: SparkSession,
+    history: SourceOptions,
+    events: DataFrame,
+    snapshots: DataFrame,
+    start: int,
+    positions: Sequence[int],
 ) -> DataFrame:
-    """Each session of clients once: how often it was opened and closed, where, and what it sent."""
+    """Each session of clients once: how often it was opened and closed, where, and what it sent.
+
+    Where a log was purged, one that does something before the first snapshot of the rest may have been opened in what
+    is gone, and be in no snapshot: it counts as known.
+    """
     opened = f.when(f.col("template_id") == _SESSION_OPEN, 1)
     closed = f.when(f.col("template_id") == _SESSION_CLOSE, 1)
     by_session = (
@@ -141,6 +150,9 @@ def _sessions(
         known.withColumn("known", f.lit(True)), "cluster_session_id", "left"
     )
     filled = joined.fillna(0, ["opens", "closes", "messages"]).fillna(False, ["known"])
+    if start > 0:
+        said_from = min((position for position in positions if position >= start), default=_POSITION_MAX)
+        filled = filled.withColumn("known", f.expr(f"known or least(first_message, closed) <= {said_from}L"))
     # A table that is cached keeps all partitions of its shuffle, 200 by default, most of them empty.
     return filled.coalesce(task_count(spark))
 
@@ -245,7 +257,7 @@ def check_timers(events: DataFrame, items: DataFrame, positions: Sequence[int]) 
         overdue = pairs.where("expired_at is null and next_deadline = deadline and deadline < last_timestamp")
         findings = _timer_findings(early, "warn", "expired at {expired_at}, before its deadline {deadline}")
         findings += _timer_findings(overdue, "warn", "was due at {deadline} and had not expired by {last_timestamp}")
-        late = pairs.where("expired_at >= deadline").select((f.col("expired_at") - f.col("deadline")).alias("late"))
+        late = pairs.where("expired_at >= deadline").select(lateness_of_pairs().alias("late"))
         lateness = [int(row.late) for row in late.orderBy("late").limit(LATENESS_LIMIT).collect()]
         gone = pairs.where("expired_at is null and next_deadline is null and has_next").count()
         counts = (expired.count(), pairs.count(), gone)
@@ -282,6 +294,12 @@ def timer_pairs(expired: DataFrame, items: DataFrame, positions: Sequence[int]) 
     last = expired.agg(f.max("timestamp").alias("last_timestamp"))
     found = paired.crossJoin(f.broadcast(last)).withColumn("has_next", f.col("next_position").isNotNull())
     return found.coalesce(task_count(found.sparkSession))
+
+
+def lateness_of_pairs() -> Column:
+    """How late a timer of :func:`timer_pairs` expired, in cluster time: a deadline may be any number of 64 bits."""
+    most = f.when(f.col("expired_at") < f.col("deadline"), -_POSITION_MAX).otherwise(_POSITION_MAX)
+    return f.coalesce(f.try_subtract(f.col("expired_at"), f.col("deadline")), most)
 
 
 def _first_expiries(expired: DataFrame, positions: Sequence[int]) -> DataFrame:

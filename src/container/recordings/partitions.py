@@ -440,6 +440,8 @@ def _wanted_columns(view: str, names: Sequence[str] | None, member_column: bool)
     known = {column.name: column for column in columns_of(view, member_column=True)}
     if names is None:
         names = [name for name in known if name != MEMBER_ID.name or member_column]
+    if isinstance(names, str):
+        raise ConfigurationError(f"columns={names!r} is one text, give a list of names such as [{names!r}]")
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ConfigurationError(f"view {view!r} has no column {unknown[0]!r}, it has {', '.join(known)}")

@@ -280,6 +280,9 @@ def _names(name: str, text: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(","))
     if not all(names):
         raise ConfigurationError(f"{name}={shown(text)}: a column's name is empty")
+    twice = next((one for one in names if names.count(one) > 1), None)
+    if twice is not None:
+        raise ConfigurationError(f"{name}={shown(text)}: {shown(twice)} is there twice; name each column once")
     return names
 
 

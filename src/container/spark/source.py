@@ -9,7 +9,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -60,6 +68,10 @@ KEEPS_FILTERS_APART = hasattr(DataSourceReader, "pushLimit")
 """Whether this Spark keeps what was planned for a query's filters with that query. Those before it, 4.1 to 4.3, keep it
 with the DataFrame: the next query of the same DataFrame, if it has no filters, reads only what they let through."""
 _FRAME_ALIGNMENT = 32
+_IS_READ_ONLY = (
+    f"{FORMAT} only reads what a cluster recorded, and writes nothing to it: write to another format, such as parquet; "
+    "messages come into a cluster by its clients"
+)
 _LATEST_POSITION = -1
 _log = logging.getLogger(__name__)
 
@@ -101,6 +113,22 @@ class ClusterDataSource(DataSource):
             ConfigurationError: the view is not one of the log.
         """
         return ClusterStreamReader(parse_options(query_options(self.options, schema)), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Refuse to write: INSERT INTO a table, CREATE TABLE … AS SELECT, or a DataFrame's ``write``.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError(_IS_READ_ONLY)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Refuse to write a stream.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError(_IS_READ_ONLY)
 
 
 def arrow_schema(options: SourceOptions) -> pa.Schema:
@@ -291,6 +319,7 @@ class _Rows:
         unknown = [name for name in columns.fieldNames() if name not in known]
         if unknown:
             raise ConfigurationError(f"the view {options.view!r} has no column {', '.join(map(repr, unknown))}")
+        _check_types(options.view, columns)
         #: None for a query that asks for other columns only.
         self._decoder = decoder if any(name in decoded for name in columns.fieldNames()) else None
         self._read = [name for name in columns.fieldNames() if name not in decoded]
@@ -316,6 +345,22 @@ class _Rows:
             columns = [_as(arrays[field.name], field.type) for field in wanted]
             yield pa.RecordBatch.from_arrays(columns, schema=wanted)
         failures.warn()
+
+
+def _check_types(view: str, columns: StructType) -> None:
+    """Refuse another type of a view's column: as a number of milliseconds read as TIMESTAMP, it would be wrong.
+
+    Raises:
+        ConfigurationError: a schema that the user gave has one.
+    """
+    own = {field.name: field.dataType for field in spark_schema(schema(view, member_column=True))}
+    for field in columns:
+        wanted = own.get(field.name, field.dataType)
+        if field.dataType != wanted:
+            raise ConfigurationError(
+                f"the column {field.name!r} of the view {view!r} is {wanted.simpleString()}, not "
+                f"{field.dataType.simpleString()}: give no schema, or this type, and cast in the query"
+            )
 
 
 class _Failures:

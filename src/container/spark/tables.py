@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from pyspark.sql.types import StructType
 
+from container.common.values import shown
 from container.errors import ConfigurationError
 from container.spark.options import field_of
 
@@ -28,13 +29,28 @@ def statement_options(properties: Mapping[str, str]) -> dict[str, str] | None:
     Args:
         properties: what Spark passes: each option twice, once behind ``option.``, besides ``path`` as a URI, the
             table's own properties, its owner and its provider.
+
+    Raises:
+        ConfigurationError: there is no ``path``, and ``paths`` instead; or there are ``storage_options``.
     """
     given = {name.lower(): value for name, value in properties.items()}
     if "provider" not in given:
         return None
     options = {name.removeprefix(_OPTION): value for name, value in given.items() if name.startswith(_OPTION)}
+    if "storage_options" in options:
+        raise ConfigurationError(
+            "storage_options: a table's options go with its columns into each file that is written from them, where "
+            "anybody could read the keys of your store: give storage_options with each query, or use the "
+            "configuration of fsspec"
+        )
     if "path" in given:
         options.setdefault("path", _without_scheme(given["path"]))
+    elif "paths" in options:
+        # Dropped after ALTER TABLE … SET LOCATION to a member's directory, it would take the member's files with it.
+        raise ConfigurationError(
+            f"paths={shown(options['paths'])}: a table without path gets a directory of its own, which Spark deletes "
+            "when the table is dropped: give the same list as path"
+        )
     return options
 
 
