@@ -224,9 +224,13 @@ STEPS = (
 )
 
 
-def test_a_kill_at_any_step_leaves_a_place_that_the_next_pass_completes(member: WrittenMember, tmp_path: Path) -> None:
-    number = 0
-    while killed_at(number := number + 1, lambda: ship(member, tmp_path / str(number)), STEPS):
+@pytest.mark.parametrize("first", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_kill_at_any_step_leaves_a_place_that_the_next_pass_completes(
+    member: WrittenMember, tmp_path: Path, first: int
+) -> None:
+    """At each second step, from the first or the second one on."""
+    number = first - 2
+    while killed_at(number := number + 2, lambda: ship(member, tmp_path / str(number)), STEPS):
         place = tmp_path / str(number)
         if [*place.glob("shipped/*.json")]:
             _, faults = check_place(open_place(str(place), {}))

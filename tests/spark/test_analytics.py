@@ -21,8 +21,13 @@ from tests.recordings_world import SEGMENT_LENGTH
 from tests.spark.written_members import History, WrittenMember
 
 
-def test_tables_have_what_the_log_has(spark: SparkSession, member: WrittenMember, tmp_path: Path) -> None:
-    page = write_analytics(analyse(spark, SourceOptions((str(member.base_dir),))), tmp_path / "out")
+def test_tables_have_what_the_log_has(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        found = analyse(spark, SourceOptions((str(member.base_dir),), mode="permissive"))
+    assert caplog.messages == []
+    page = write_analytics(found, tmp_path / "out")
     text = page.read_text()
     assert text.count("<svg ") == 2  # one drawing for wide pages, one for narrow ones
     assert "2 terms, led by members 0 and 1: the leader changed once" in text
@@ -98,10 +103,6 @@ def test_damage_that_analytics_leave_out_is_a_warning(
     assert "1 place of the log is damaged and left out." in page
     assert page.count(f'<td class="long">{place.partition(": ")[0]}') == 1
     assert page.count('<path class="damage"') == 4  # in the legend and in its lane, of both drawings
-    caplog.clear()
-    with caplog.at_level(logging.WARNING):
-        analyse(spark, SourceOptions((str(member.base_dir),), mode="permissive"))
-    assert caplog.messages == []
 
 
 def test_sessions_of_a_purged_part_of_the_log_are_open_where_it_begins(

@@ -49,7 +49,9 @@ def assert_whole(member: WrittenMember, store: ObjectStore, url: str) -> None:
         assert found == expected
 
 
-def test_a_killed_command_is_run_again_and_the_place_is_whole(member: WrittenMember, object_store: ObjectStore) -> None:
+def test_a_killed_command_is_run_again_and_the_place_is_whole(
+    member: WrittenMember, object_store: ObjectStore, tmp_path: Path
+) -> None:
     store = object_store
     url = store.place()
     for count in (1, 2, 3, 4, 6, 8):
@@ -57,7 +59,7 @@ def test_a_killed_command_is_run_again_and_the_place_is_whole(member: WrittenMem
         def has_so_many(count: int = count) -> bool:
             return len(objects(store, url)) >= count
 
-        with Process("ship", command(member, store, url), directory=Path.cwd()) as process:
+        with Process("ship", command(member, store, url), directory=tmp_path) as process:
             process.start()
             process.wait_until(has_so_many, LIMIT_S, f"{count} objects")
             process.kill()
