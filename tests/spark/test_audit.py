@@ -425,6 +425,17 @@ def test_the_tail_of_an_old_leader_is_a_warning(spark: SparkSession, tmp_path: P
     assert [one.name for one in report.checks if one.state != "pass"] == ["log"]
 
 
+def test_a_position_that_is_committed_need_not_be_where_a_frame_begins(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    behind = copy_of(member, tmp_path / "behind")
+    as_caught_up(behind, 0)
+    # Within the header of a frame: blocks end there, and the frames behind it are still found.
+    committed = LogRange(0, member.end_position, member.messages[600]["log_position"] + 9)
+    pair = [replace(audited(0, member), log_range=committed), audited(1, behind)]
+    assert compare_bytes(spark, pair, BLOCK).differing_count == 0
+
+
 def test_a_byte_is_located_in_payload_header_and_padding(member: WrittenMember, tmp_path: Path) -> None:
     other = copy_of(member, tmp_path / "other")
     frame = member.messages[10]["log_position"]

@@ -31,6 +31,7 @@ from container.spark.source import spark_schema
 
 BLOCK_LENGTH = 1024 * 1024
 _FRAME_HEADER_LENGTH = 32
+_FRAME_ALIGNMENT = 32
 _FIELDS = (
     (0, "frame_length"),
     (4, "version"),
@@ -235,9 +236,10 @@ def compare_bytes(
 
 
 def _hash_blocks(spark: SparkSession, members: Sequence[AuditedMember], block_length: int) -> DataFrame:
+    # A position that was given as committed may be any, and a block has whole headers.
     edges = sorted(
         {
-            position
+            position & -_FRAME_ALIGNMENT
             for member in members
             for position in (
                 member.log_range.start_position,
