@@ -399,6 +399,20 @@ def test_what_comes_while_an_audit_runs_is_no_finding(spark: SparkSession, membe
         assert [one.text.partition(": ")[2] for one in found] == expected
 
 
+def test_a_snapshot_behind_the_committed_end_says_nothing_of_the_sessions_before(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As one that a running member takes while it is audited, when the end of the log is known already."""
+    history = History(tmp_path / "member")
+    history.begin_term()
+    history.open_session(1)
+    committed = history.position
+    history.close_session(1)
+    history.take_snapshot()
+    options = replace_options(options_of(history.finish()), committed=committed)
+    assert texts(audit(spark, options), "sessions") == []
+
+
 def test_the_tail_of_an_old_leader_is_a_warning(spark: SparkSession, tmp_path: Path) -> None:
     members, base = [], 0
     for name, has_new_term in (("old", False), ("new", True), ("third", True)):
