@@ -6,6 +6,7 @@ import hashlib
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -26,6 +27,7 @@ from container.pipeline.history import (
     check_terms,
     snapshot_contents,
     snapshots_of,
+    terms_of,
 )
 from container.pipeline.log_bytes import AuditedMember, Frames, compare_bytes, search_block
 from container.recordings import LogRange, open_member
@@ -411,6 +413,24 @@ def test_a_snapshot_behind_the_committed_end_says_nothing_of_the_sessions_before
     history.take_snapshot()
     options = replace_options(options_of(history.finish()), committed=committed)
     assert texts(audit(spark, options), "sessions") == []
+
+
+def test_what_is_purged_while_an_audit_runs_is_no_finding(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    purged = copy_of(member, tmp_path / "purged")
+
+    def terms_before_purge(*arguments: Any) -> list[TermRow]:
+        found = terms_of(*arguments)
+        descriptor, *others = open_member(purged.base_dir).recordings()
+        write_catalog(purged.archive_dir, [replace(descriptor, start_position=SEGMENT_LENGTH), *others])
+        (purged.archive_dir / "0-0.rec").unlink()
+        return found
+
+    monkeypatch.setattr("container.pipeline.audit.terms_of", terms_before_purge)
+    # The first of two is the one whose sessions and timers are looked at.
+    report = audit(spark, options_of(purged, copy_of(member, tmp_path / "other")), block_length=BLOCK)
+    assert [text for one in report.checks for text in texts(report, one.name)] == []
 
 
 def test_the_tail_of_an_old_leader_is_a_warning(spark: SparkSession, tmp_path: Path) -> None:

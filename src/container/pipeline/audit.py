@@ -115,7 +115,6 @@ def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BL
         committed_only=True,
         committed=reference.log_range.committed_position,
     )
-    start = reference.log_range.start_position
     losses = {member.loss for member in members} - {None}  # The comparison of bytes reports them.
     terms = [row for row in terms_of(spark, options) if row.error not in losses]
     with _cached(read_events(spark, history)) as events, _cached(snapshot_contents(spark, options)) as contents:
@@ -126,6 +125,7 @@ def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BL
         items = module_items(contents.where(is_own & is_known))
         positions = snapshot_positions(items)
         timers, lateness = check_timers(events, items, positions)
+        start = reference.begin_now()  # The events are read: what was purged before is not among them.
         checks = [
             check_bytes(members, compare_bytes(spark, members, block_length), failures),
             check_positions(spark, options, members),
