@@ -252,6 +252,27 @@ def test_all_that_differs_is_counted_and_the_first_is_listed(
     assert (check.state, len(check.findings), check.finding_count) == ("fail", FINDING_LIMIT, len(changed))
 
 
+def test_sessions_and_timers_that_are_not_listed_are_counted(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History(tmp_path / "member")
+    history.begin_term()
+    for session_id in range(3):
+        history.open_session(session_id)
+    early, late = history.now_ms + 1000, history.now_ms
+    history.take_snapshot((), [(number, early if number < 3 else late) for number in range(7)])
+    for number in range(7):
+        history.timer(number)
+    options = options_of(history.finish())
+    for name in ("FINDING_LIMIT", "LATENESS_LIMIT"):
+        monkeypatch.setattr(f"container.pipeline.event_checks.{name}", 2)
+    report = audit(spark, options)
+    sessions, timers = (report.find(name) for name in ("sessions", "timers"))
+    assert (len(sessions.findings), sessions.finding_count) == (2, 3)  # missing in the snapshot
+    assert (len(timers.findings), timers.finding_count) == (2, 3)
+    assert "7 timers expired; of 7 that snapshots have, 4 expired in time order" in timers.summary
+
+
 def test_a_part_of_a_log_is_one_row_however_much_of_it_is_damaged() -> None:
     schema = pa.schema(
         [

@@ -337,6 +337,8 @@ def _audit(spark: SparkSession, options: argparse.Namespace) -> None:
         print(f"{one.state}  {one.name}: {one.summary}")
         for found in one.findings:
             print(f"      {found.state}: {found.text}")
+        if one.finding_count > len(one.findings):
+            print(f"      {one.finding_count - len(one.findings):,} more findings are not listed")
     page, data = write_audit(report, options.report)
     print(f"verdict: {report.verdict}; {page}, {data}")
     if report.verdict == "fail":

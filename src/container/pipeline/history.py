@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from container.common.values import shown
-from container.pipeline.event_checks import ITEM_COLUMNS
+from container.pipeline.event_checks import ITEM_COLUMNS, total_of
 from container.pipeline.findings import FINDING_LIMIT, Check, Finding, check
 from container.pipeline.log_bytes import AuditedMember
 from container.pipeline.rows import fold_view, read_view
@@ -316,7 +316,9 @@ def check_snapshots(
                 log_position=row.log_position,
             )
         )
-    damage = items.where("error is not null").select("member_id", "log_position", "error").limit(FINDING_LIMIT)
+    damage = items.where("error is not null").select("member_id", "log_position", "error")
+    damaged = damage.limit(FINDING_LIMIT).collect()
+    unlisted = total_of(first, differing) - len(differing) + total_of(damage, damaged) - len(damaged)
     findings += [
         Finding(
             state="fail",
@@ -324,10 +326,11 @@ def check_snapshots(
             member_id=row.member_id,
             log_position=row.log_position,
         )
-        for row in damage.collect()
+        for row in damaged
     ]
     count = len({(entry.log_position, entry.service_id) for entry in entries})
-    return check("snapshots", f"{count} snapshots were compared by all that they hold", findings)
+    summary = f"{count} snapshots were compared by all that they hold"
+    return check("snapshots", summary, findings, len(findings) + unlisted)
 
 
 def _digest(rows: DataFrame) -> Column:
