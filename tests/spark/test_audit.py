@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import shutil
 from dataclasses import replace
@@ -18,6 +19,7 @@ from container.errors import ConfigurationError, RecordingError, RecordingUnavai
 from container.files.recording_log import read_recording_log
 from container.pipeline.audit import AuditReport, audit, check_bytes
 from container.pipeline.audit_report import write_audit
+from container.pipeline.command import pipeline_parser
 from container.pipeline.findings import FINDING_LIMIT
 from container.pipeline.history import (
     TermRow,
@@ -556,3 +558,10 @@ def test_terms_that_do_not_fit_are_found(rows: list[TermRow], expected: list[str
 def test_blocks_are_multiples_of_a_frames_alignment(spark: SparkSession, member: WrittenMember) -> None:
     with pytest.raises(ConfigurationError, match="block_length=100: must be a positive multiple of 32 bytes"):
         audit(spark, options_of(member), block_length=100)
+
+
+@pytest.mark.parametrize("size", ["100", "0", "many"])
+def test_a_wrong_block_is_refused_before_spark_starts(size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        pipeline_parser(argparse.ArgumentParser, "pipeline").parse_args(["audit", "member", "--block", size])
+    assert f"argument --block: '{size}': must be a multiple of 32 bytes, such as 65536" in capsys.readouterr().err
