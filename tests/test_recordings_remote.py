@@ -491,6 +491,8 @@ def test_errors_of_places_name_the_fix_and_no_secret(
         with pytest.raises(ConfigurationError, match="^storage_options: must be a JSON object") as refused:
             open_member(url, storage_options=wrong)
         assert wrong not in str(refused.value)
+    with pytest.raises(RecordingUnavailableError, match="argument 'endpoint'; look at storage_options$"):
+        open_member("s3://bucket", storage_options={"endpoint": "http://127.0.0.1:1"})
     with pytest.raises(ConfigurationError, match="give two paths or two URLs"):
         open_member(url, archive_dir="/archive", storage_options=object_store.options)
     assert "a-secret-value" not in caplog.text

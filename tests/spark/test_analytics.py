@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -117,6 +118,24 @@ def test_sessions_of_a_purged_part_of_the_log_are_open_where_it_begins(
     bins = found.timeline.orderBy("begin").collect()
     assert [one.open_sessions for one in (bins[0], bins[-1])] == [3, 1]
     assert found.per_minute.collect()[0].open_sessions == 1
+
+
+def test_a_session_that_is_silent_in_the_rest_of_a_purged_log_is_open_by_a_snapshot(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    history = History(tmp_path / "purged")
+    history.begin_term()
+    for session_id in (1, 2):
+        history.open_session(session_id)
+    while history.position < SEGMENT_LENGTH + 3000:
+        history.message(1, bytes(7000))
+    history.take_snapshot((1, 2))
+    purged = history.finish().base_dir
+    (purged / "archive" / "0-0.rec").unlink()
+    descriptor, *others = open_member(purged).recordings()
+    write_catalog(purged / "archive", [replace(descriptor, start_position=SEGMENT_LENGTH), *others])
+    (minute,) = analyse(spark, SourceOptions((str(purged),))).per_minute.collect()
+    assert minute.open_sessions == 2
 
 
 @pytest.mark.slow

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -17,6 +19,7 @@ from container.errors import ConfigurationError, RecordingError, RecordingUnavai
 from container.files.recording_log import read_recording_log
 from container.pipeline.audit import AuditReport, audit, check_bytes
 from container.pipeline.audit_report import write_audit
+from container.pipeline.command import pipeline_parser
 from container.pipeline.findings import FINDING_LIMIT
 from container.pipeline.history import (
     TermRow,
@@ -26,6 +29,7 @@ from container.pipeline.history import (
     check_terms,
     snapshot_contents,
     snapshots_of,
+    terms_of,
 )
 from container.pipeline.log_bytes import AuditedMember, Frames, compare_bytes, search_block
 from container.recordings import LogRange, open_member
@@ -250,6 +254,27 @@ def test_all_that_differs_is_counted_and_the_first_is_listed(
     assert (check.state, len(check.findings), check.finding_count) == ("fail", FINDING_LIMIT, len(changed))
 
 
+def test_sessions_and_timers_that_are_not_listed_are_counted(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History(tmp_path / "member")
+    history.begin_term()
+    for session_id in range(3):
+        history.open_session(session_id)
+    early, late = history.now_ms + 1000, history.now_ms
+    history.take_snapshot((), [(number, early if number < 3 else late) for number in range(7)])
+    for number in range(7):
+        history.timer(number)
+    options = options_of(history.finish())
+    for name in ("FINDING_LIMIT", "LATENESS_LIMIT"):
+        monkeypatch.setattr(f"container.pipeline.event_checks.{name}", 2)
+    report = audit(spark, options)
+    sessions, timers = (report.find(name) for name in ("sessions", "timers"))
+    assert (len(sessions.findings), sessions.finding_count) == (2, 3)  # missing in the snapshot
+    assert (len(timers.findings), timers.finding_count) == (2, 3)
+    assert "7 timers expired; of 7 that snapshots have, 4 expired in time order" in timers.summary
+
+
 def test_a_part_of_a_log_is_one_row_however_much_of_it_is_damaged() -> None:
     schema = pa.schema(
         [
@@ -399,6 +424,38 @@ def test_what_comes_while_an_audit_runs_is_no_finding(spark: SparkSession, membe
         assert [one.text.partition(": ")[2] for one in found] == expected
 
 
+def test_a_snapshot_behind_the_committed_end_says_nothing_of_the_sessions_before(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As one that a running member takes while it is audited, when the end of the log is known already."""
+    history = History(tmp_path / "member")
+    history.begin_term()
+    history.open_session(1)
+    committed = history.position
+    history.close_session(1)
+    history.take_snapshot()
+    options = replace_options(options_of(history.finish()), committed=committed)
+    assert texts(audit(spark, options), "sessions") == []
+
+
+def test_what_is_purged_while_an_audit_runs_is_no_finding(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    purged = copy_of(member, tmp_path / "purged")
+
+    def terms_before_purge(*arguments: Any) -> list[TermRow]:
+        found = terms_of(*arguments)
+        descriptor, *others = open_member(purged.base_dir).recordings()
+        write_catalog(purged.archive_dir, [replace(descriptor, start_position=SEGMENT_LENGTH), *others])
+        (purged.archive_dir / "0-0.rec").unlink()
+        return found
+
+    monkeypatch.setattr("container.pipeline.audit.terms_of", terms_before_purge)
+    # The first of two is the one whose sessions and timers are looked at.
+    report = audit(spark, options_of(purged, copy_of(member, tmp_path / "other")), block_length=BLOCK)
+    assert [text for one in report.checks for text in texts(report, one.name)] == []
+
+
 def test_the_tail_of_an_old_leader_is_a_warning(spark: SparkSession, tmp_path: Path) -> None:
     members, base = [], 0
     for name, has_new_term in (("old", False), ("new", True), ("third", True)):
@@ -423,6 +480,17 @@ def test_the_tail_of_an_old_leader_is_a_warning(spark: SparkSession, tmp_path: P
     (found,) = report.find("log").findings
     assert (found.state, found.member_id, base <= (found.log_position or 0) < base + 32) == ("warn", 0, True)
     assert [one.name for one in report.checks if one.state != "pass"] == ["log"]
+
+
+def test_a_position_that_is_committed_need_not_be_where_a_frame_begins(
+    spark: SparkSession, member: WrittenMember, tmp_path: Path
+) -> None:
+    behind = copy_of(member, tmp_path / "behind")
+    as_caught_up(behind, 0)
+    # Within the header of a frame: blocks end there, and the frames behind it are still found.
+    committed = LogRange(0, member.end_position, member.messages[600]["log_position"] + 9)
+    pair = [replace(audited(0, member), log_range=committed), audited(1, behind)]
+    assert compare_bytes(spark, pair, BLOCK).differing_count == 0
 
 
 def test_a_byte_is_located_in_payload_header_and_padding(member: WrittenMember, tmp_path: Path) -> None:
@@ -490,3 +558,10 @@ def test_terms_that_do_not_fit_are_found(rows: list[TermRow], expected: list[str
 def test_blocks_are_multiples_of_a_frames_alignment(spark: SparkSession, member: WrittenMember) -> None:
     with pytest.raises(ConfigurationError, match="block_length=100: must be a positive multiple of 32 bytes"):
         audit(spark, options_of(member), block_length=100)
+
+
+@pytest.mark.parametrize("size", ["100", "0", "many"])
+def test_a_wrong_block_is_refused_before_spark_starts(size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        pipeline_parser(argparse.ArgumentParser, "pipeline").parse_args(["audit", "member", "--block", size])
+    assert f"argument --block: '{size}': must be a multiple of 32 bytes, such as 65536" in capsys.readouterr().err

@@ -87,7 +87,11 @@ def analyse(spark: SparkSession, options: SourceOptions) -> Analytics:
     sessions, terms = per_session(rows), leadership(rows)
     open_before = 0
     if log.start_position > 0:
-        open_before = sessions.where("opened_log_position is null").count()
+        before = f.col("opened_log_position") <= log.start_position
+        is_open = (f.col("item") == "CLUSTER_SESSION") & before & (f.col("snapshot_position") <= committed)
+        silent = read_module_items(spark, options).where(is_open & (f.col("snapshot_position") >= log.start_position))
+        of_log = sessions.where("opened_log_position is null")
+        open_before = of_log.select("cluster_session_id").union(silent.select("cluster_session_id")).distinct().count()
     return Analytics(
         per_minute(rows, open_before),
         sessions,

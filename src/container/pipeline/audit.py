@@ -115,14 +115,17 @@ def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BL
         committed_only=True,
         committed=reference.log_range.committed_position,
     )
-    start = reference.log_range.start_position
     losses = {member.loss for member in members} - {None}  # The comparison of bytes reports them.
     terms = [row for row in terms_of(spark, options) if row.error not in losses]
     with _cached(read_events(spark, history)) as events, _cached(snapshot_contents(spark, options)) as contents:
         snapshots = snapshots_of(contents)
-        items = module_items(contents.where(f.col("member_id").eqNullSafe(f.lit(reference.member.member_id))))
+        # Of a snapshot behind the committed end, such as one taken meanwhile, not all events before it are known.
+        is_known = f.col("log_position") <= reference.log_range.committed_position
+        is_own = f.col("member_id").eqNullSafe(f.lit(reference.member.member_id))
+        items = module_items(contents.where(is_own & is_known))
         positions = snapshot_positions(items)
         timers, lateness = check_timers(events, items, positions)
+        start = reference.begin_now()  # The events are read: what was purged before is not among them.
         checks = [
             check_bytes(members, compare_bytes(spark, members, block_length), failures),
             check_positions(spark, options, members),

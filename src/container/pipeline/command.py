@@ -323,20 +323,36 @@ def _add_audit(words: Any) -> None:
         metavar="FILE",
         help="write an HTML report here and JSON beside it (default: report.html)",
     )
-    parser.add_argument("--block", default="1m", metavar="SIZE", help="bytes of log with one hash (default: 1m)")
+    parser.add_argument(
+        "--block", type=_block, default="1m", metavar="SIZE", help="bytes of log with one hash (default: 1m)"
+    )
     parser.set_defaults(word="audit", member="all")
+
+
+def _block(text: str) -> int:
+    """The length of a block; a mistake is reported before Spark's start."""
+    from container.spark.options import parse_size
+
+    try:
+        length = parse_size("--block", text)
+    except ConfigurationError:
+        length = 0
+    if not length or length % 32:
+        raise argparse.ArgumentTypeError(f"{shown(text)}: must be a multiple of 32 bytes, such as 65536, 64k or 1m")
+    return length
 
 
 def _audit(spark: SparkSession, options: argparse.Namespace) -> None:
     from container.pipeline.audit import audit
     from container.pipeline.audit_report import write_audit
-    from container.spark.options import parse_size
 
-    report = audit(spark, source_options(options), block_length=parse_size("--block", options.block))
+    report = audit(spark, source_options(options), block_length=options.block)
     for one in report.checks:
         print(f"{one.state}  {one.name}: {one.summary}")
         for found in one.findings:
             print(f"      {found.state}: {found.text}")
+        if one.finding_count > len(one.findings):
+            print(f"      {one.finding_count - len(one.findings):,} more findings are not listed")
     page, data = write_audit(report, options.report)
     print(f"verdict: {report.verdict}; {page}, {data}")
     if report.verdict == "fail":

@@ -103,14 +103,14 @@ def check_sessions(
             )
             for row in faulty.orderBy("cluster_session_id").limit(FINDING_LIMIT).collect()
         ]
-        count = len(findings) if len(findings) < FINDING_LIMIT else faulty.count()
-        findings += _snapshot_differences(sessions, snapshots, positions)
+        count = total_of(faulty, findings)
+        differences, difference_count = _snapshot_differences(sessions, snapshots, positions)
         totals = sessions.agg(f.sum("opens"), f.sum("closes"), f.sum("messages")).collect()[0]
     finally:
         sessions.unpersist()
     opens, closes, messages = (int(value or 0) for value in totals)
     summary = f"{opens:,} sessions were opened and {closes:,} closed; {messages:,} messages came from clients"
-    return check("sessions", summary, findings, max(count, len(findings)))
+    return check("sessions", summary, findings + differences, count + difference_count)
 
 
 def _sessions(
@@ -168,8 +168,15 @@ def _senders(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from found.select(names).rename_columns(_SENDER_SCHEMA.names).to_batches()
 
 
-def _snapshot_differences(sessions: DataFrame, snapshots: DataFrame, positions: Sequence[int]) -> list[Finding]:
-    """Sessions that a snapshot has and the log has not open there, and the other way round."""
+def total_of(rows: DataFrame, listed: Sequence[object]) -> int:
+    """How many rows there are, of which the first are listed."""
+    return len(listed) if len(listed) < FINDING_LIMIT else rows.count()
+
+
+def _snapshot_differences(
+    sessions: DataFrame, snapshots: DataFrame, positions: Sequence[int]
+) -> tuple[list[Finding], int]:
+    """Sessions that a snapshot has and the log has not open there, and the other way round; and how many there are."""
     by_log = _open_at_snapshots(sessions, positions).withColumn("in_log", f.lit(True))
     of_log = sessions.where("opens = 1").select("cluster_session_id", f.lit(True).alias("is_logged"))
     by_snapshot = snapshots.select("snapshot_position", "cluster_session_id", f.lit(True).alias("in_snapshot"))
@@ -178,7 +185,7 @@ def _snapshot_differences(sessions: DataFrame, snapshots: DataFrame, positions: 
         .join(of_log, "cluster_session_id", "left")
         .where("is_logged and (in_log is null or in_snapshot is null)")
     )
-    return [
+    findings = [
         Finding(
             state="fail",
             text=f"session {row.cluster_session_id} is {'open' if row.in_snapshot else 'missing'} in the snapshot at "
@@ -187,6 +194,7 @@ def _snapshot_differences(sessions: DataFrame, snapshots: DataFrame, positions: 
         )
         for row in joined.orderBy("snapshot_position", "cluster_session_id").limit(FINDING_LIMIT).collect()
     ]
+    return findings, total_of(joined, findings)
 
 
 def _open_at_snapshots(sessions: DataFrame, positions: Sequence[int]) -> DataFrame:
@@ -255,19 +263,21 @@ def check_timers(events: DataFrame, items: DataFrame, positions: Sequence[int]) 
     try:
         early = pairs.where("expired_at < deadline")
         overdue = pairs.where("expired_at is null and next_deadline = deadline and deadline < last_timestamp")
-        findings = _timer_findings(early, "warn", "expired at {expired_at}, before its deadline {deadline}")
-        findings += _timer_findings(overdue, "warn", "was due at {deadline} and had not expired by {last_timestamp}")
+        too_early = _timer_findings(early, "warn", "expired at {expired_at}, before its deadline {deadline}")
+        forgotten = _timer_findings(overdue, "warn", "was due at {deadline} and had not expired by {last_timestamp}")
+        finding_count = total_of(early, too_early) + total_of(overdue, forgotten)
         late = pairs.where("expired_at >= deadline").select(lateness_of_pairs().alias("late"))
         lateness = [int(row.late) for row in late.orderBy("late").limit(LATENESS_LIMIT).collect()]
+        late_count = len(lateness) if len(lateness) < LATENESS_LIMIT else late.count()
         gone = pairs.where("expired_at is null and next_deadline is null and has_next").count()
         counts = (expired.count(), pairs.count(), gone)
     finally:
         pairs.unpersist()
     summary = (
-        f"{counts[0]:,} timers expired; of {counts[1]:,} that snapshots have, {len(lateness):,} expired in time order "
+        f"{counts[0]:,} timers expired; of {counts[1]:,} that snapshots have, {late_count:,} expired in time order "
         f"and {counts[2]:,} were cancelled or scheduled anew"
     )
-    return check("timers", summary, findings), lateness
+    return check("timers", summary, too_early + forgotten, finding_count), lateness
 
 
 def timer_pairs(expired: DataFrame, items: DataFrame, positions: Sequence[int]) -> DataFrame:

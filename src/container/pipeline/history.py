@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from container.common.values import shown
-from container.pipeline.event_checks import ITEM_COLUMNS
+from container.pipeline.event_checks import ITEM_COLUMNS, total_of
 from container.pipeline.findings import FINDING_LIMIT, Check, Finding, check
 from container.pipeline.log_bytes import AuditedMember
 from container.pipeline.rows import fold_view, read_view
@@ -51,8 +51,8 @@ def check_positions(spark: SparkSession, options: SourceOptions, members: Sequen
     """Whether each member has frames one after the other, from the beginning of its log to its end.
 
     Whoever reads a part of the log yields one row for it, with its first faults only, so what comes to the driver grows
-    with the parts and not with the damage. What a running member has recorded since the audit began does not matter,
-    and the comparison of bytes reports an end that is lost.
+    with the parts and not with the damage. What a running member has recorded or purged since the audit began does not
+    matter, and the comparison of bytes reports an end that is lost.
     """
     columns = ["member_id", "begin_position", "log_position", "error"]
     runs = fold_view(spark, options, "frames", columns, _run, _RUN_SCHEMA).collect()
@@ -61,11 +61,13 @@ def check_positions(spark: SparkSession, options: SourceOptions, members: Sequen
         own = [run for run in runs if run.member_id == member.member.member_id]
         frame_count += sum(run.frame_count for run in own)
         unlisted += sum(run.fault_count - len(run.faults) for run in own)
-        findings += [_finding(member, *fault) for run in own for fault in run.faults]
         read = sorted((run.begin_position, run.end_position) for run in own if run.begin_position is not None)
         ends = [member.log_range.start_position, *(end for _, end in read)]
         begins = [*(begin for begin, _ in read), max(ends[-1], member.log_range.recorded_position)]
-        findings += [_finding(member, *hole, None) for hole in zip(ends, begins, strict=True) if hole[0] != hole[1]]
+        faults: list[tuple[Any, ...]] = [tuple(fault) for run in own for fault in run.faults]
+        faults += [(*hole, None) for hole in zip(ends, begins, strict=True) if hole[0] != hole[1]]
+        begin_now = member.begin_now() if faults else 0
+        findings += [_finding(member, *kept) for fault in faults if (kept := _not_purged(fault, begin_now)) is not None]
     recorded = {member.member.member_id: member.log_range.recorded_position for member in members}
     findings = [one for one in findings if one.log_position is None or one.log_position < recorded[one.member_id]]
     summary = f"{frame_count:,} frames were followed from one to the next"
@@ -95,6 +97,14 @@ def _run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         names = _FAULT_TYPE.names
         run["faults"] = [dict(zip(names, fault, strict=True)) for fault in run["faults"]]
         yield pa.RecordBatch.from_pylist([run], schema=_RUN_SCHEMA)
+
+
+def _not_purged(fault: tuple[Any, ...], begin_now: int) -> tuple[Any, ...] | None:
+    """What remains of a fault when the log begins at a later position by now; None if nothing does."""
+    begin, end, error = fault
+    if begin is None or begin >= begin_now:
+        return fault
+    return (begin_now, end, None) if error is None and end is not None and end > begin_now else None
 
 
 def _finding(member: AuditedMember, begin: int | None, end: int | None, error: str | None) -> Finding:
@@ -306,7 +316,9 @@ def check_snapshots(
                 log_position=row.log_position,
             )
         )
-    damage = items.where("error is not null").select("member_id", "log_position", "error").limit(FINDING_LIMIT)
+    damage = items.where("error is not null").select("member_id", "log_position", "error")
+    damaged = damage.limit(FINDING_LIMIT).collect()
+    unlisted = total_of(first, differing) - len(differing) + total_of(damage, damaged) - len(damaged)
     findings += [
         Finding(
             state="fail",
@@ -314,10 +326,11 @@ def check_snapshots(
             member_id=row.member_id,
             log_position=row.log_position,
         )
-        for row in damage.collect()
+        for row in damaged
     ]
     count = len({(entry.log_position, entry.service_id) for entry in entries})
-    return check("snapshots", f"{count} snapshots were compared by all that they hold", findings)
+    summary = f"{count} snapshots were compared by all that they hold"
+    return check("snapshots", summary, findings, len(findings) + unlisted)
 
 
 def _digest(rows: DataFrame) -> Column:

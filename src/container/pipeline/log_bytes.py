@@ -26,11 +26,13 @@ from container.pipeline.rows import distributed, task_count
 from container.recordings import LogRange, Member, RecordingDescriptor
 from container.recordings.frame_mask import mask_frames
 from container.recordings.frame_reader import segment_file_name, segment_position
+from container.recordings.member import AUDIT
 from container.recordings.remote import StoredDirectory
 from container.spark.source import spark_schema
 
 BLOCK_LENGTH = 1024 * 1024
 _FRAME_HEADER_LENGTH = 32
+_FRAME_ALIGNMENT = 32
 _FIELDS = (
     (0, "frame_length"),
     (4, "version"),
@@ -89,6 +91,13 @@ class AuditedMember:
     def name(self) -> str:
         """What it is called in a report."""
         return member_name(self.member)
+
+    def begin_now(self) -> int:
+        """Where its log begins by now: a running member may have purged more of it since the audit began."""
+        try:
+            return max(self.log_range.start_position, self.member.log_descriptor(AUDIT).start_position)
+        except RecordingError:
+            return self.log_range.start_position
 
     def read(self, begin: int, end: int) -> bytes:
         """The recorded bytes between two log positions of one segment.
@@ -211,7 +220,7 @@ def compare_bytes(
             f.count_if(f.col("kinds") > 1),
         ).collect()[0]
         block_count, byte_count, compared_count, unequal_count = (int(value or 0) for value in totals)
-        failures = blocks.where("error is not null")
+        failures = _not_purged(blocks.where("error is not null"), members)
         failed = failures.orderBy("begin_position", "member_index").limit(FINDING_LIMIT).collect()
         failure_count = len(failed) if len(failed) < FINDING_LIMIT else failures.count()
         differing_count, differences = 0, []
@@ -234,10 +243,19 @@ def compare_bytes(
     )
 
 
+def _not_purged(failures: DataFrame, members: Sequence[AuditedMember]) -> DataFrame:
+    """Those blocks that could not be read and that their member should still have."""
+    for member in members:
+        is_purged = (f.col("member_index") == member.index) & (f.col("begin_position") < member.begin_now())
+        failures = failures.where(~is_purged)
+    return failures
+
+
 def _hash_blocks(spark: SparkSession, members: Sequence[AuditedMember], block_length: int) -> DataFrame:
+    # A position that was given as committed may be any, and a block has whole headers.
     edges = sorted(
         {
-            position
+            position & -_FRAME_ALIGNMENT
             for member in members
             for position in (
                 member.log_range.start_position,

@@ -179,7 +179,9 @@ def _unavailable(what: str, url: str) -> Iterator[None]:
     except (FileNotFoundError, RecordingUnavailableError):
         raise
     except Exception as error:  # each file system has errors of its own
-        raise RecordingUnavailableError(f"{what}: {type(error).__name__}: {error}", file=url) from error
+        # Python's own errors are of options that the file system does not know, which it looks at when it is used.
+        advice = "; look at storage_options" if isinstance(error, TypeError | AttributeError | ValueError) else ""
+        raise RecordingUnavailableError(f"{what}: {type(error).__name__}: {error}{advice}", file=url) from error
 
 
 class StoredFile(NamedTuple):
