@@ -88,3 +88,8 @@ def test_behind_a_header_that_is_none_all_bytes_count_up_to_the_next_term(
 def test_blocks_and_targets_have_one_length() -> None:
     with pytest.raises(ValueError, match="target has 31 bytes, and block 32"):
         mask_frames(bytes(32), bytearray(31), 0, 0, 0, -1, TERM_LENGTH)
+
+
+def test_a_frame_before_the_block_is_refused() -> None:
+    with pytest.raises(ValueError, match="next_frame 32 lies before the block at 64"):
+        mask_frames(bytes(32), bytearray(32), 64, 32, 32, -1, TERM_LENGTH)

@@ -107,7 +107,7 @@ def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BL
         options.paths, options.archive_dirs, ALL, options.storage, mode=AUDIT, committed=options.committed
     )
     members, failures = _audited(open_source_members(options))
-    reference = max(members, key=lambda member: (member.log_range.committed_position, -member.index))
+    reference = max(members, key=_as_reference)
     history = structs.replace(
         options,
         paths=(reference.member.path,),
@@ -145,6 +145,11 @@ def audit(spark: SparkSession, options: SourceOptions, *, block_length: int = BL
         open_sessions=open_sessions,
         timer_lateness=lateness,
     )
+
+
+def _as_reference(member: AuditedMember) -> tuple[int, int, int]:
+    """The order of members by how much of the history each has."""
+    return member.log_range.committed_position, -member.log_range.start_position, -member.index
 
 
 @contextmanager

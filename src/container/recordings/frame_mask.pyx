@@ -63,7 +63,7 @@ def mask_frames(bytes block, bytearray target, int64_t begin, int64_t next_frame
         were in no frame that could be found (all int).
 
     Raises:
-        ValueError: the lengths are not equal.
+        ValueError: the lengths are not equal, or the first frame begins before the block.
     """
     cdef int64_t length = len(block)
     cdef const uint8_t* source = <const uint8_t*> PyBytes_AS_STRING(block)
@@ -73,6 +73,8 @@ def mask_frames(bytes block, bytearray target, int64_t begin, int64_t next_frame
     cdef int32_t frame_length
     if len(target) != length:
         raise ValueError(f"target has {len(target)} bytes, and block {length}")
+    if next_frame < begin:
+        raise ValueError(f"next_frame {next_frame} lies before the block at {begin}")
     zeroed = <uint8_t*> PyByteArray_AS_STRING(target)
     if last_frame == NO_FRAME:
         lost = max(<int64_t> 0, min(next_frame, end) - begin)
