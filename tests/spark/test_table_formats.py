@@ -226,6 +226,12 @@ def test_two_compactions_at_once_do_not_double_rows_without_a_word(
     assert compact_delta(tmp_path) == (0, 0)
 
 
+def test_a_compaction_of_text_with_line_separators_of_unicode_is_done(tmp_path: Path) -> None:
+    for text in ("a\u2028b", "c\x85d"):
+        write_deltalake(str(tmp_path), pa.table({"text": [text]}), mode="append")
+    assert compact_delta(tmp_path) == (2, 1)
+
+
 def test_a_disk_that_is_full_is_one_sentence(
     member: WrittenMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,7 +57,8 @@ def _refuse_removed_twice(table: Path, versions: Iterable[int]) -> None:
     """
     by: dict[str, int] = {}
     for version in versions:
-        for line in (table / "_delta_log" / f"{version:020}.json").read_text("utf-8").splitlines():
+        # Of bytes: a text is split at what a column may have in it, too, such as the line separator of Unicode.
+        for line in (table / "_delta_log" / f"{version:020}.json").read_bytes().splitlines():
             removed = json.loads(line).get("remove")
             if removed is None:
                 continue
