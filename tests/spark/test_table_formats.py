@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -230,6 +231,27 @@ def test_a_compaction_of_text_with_line_separators_of_unicode_is_done(tmp_path: 
     for text in ("a\u2028b", "c\x85d"):
         write_deltalake(str(tmp_path), pa.table({"text": [text]}), mode="append")
     assert compact_delta(tmp_path) == (2, 1)
+
+
+def test_a_lock_that_another_user_left_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with locked(tmp_path, "_compaction_lock"):
+        pass
+    opened = Path.open
+
+    def open_to_read(path: Path, mode: str = "r") -> Any:
+        if mode != "r":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, mode)
+
+    monkeypatch.setattr(Path, "open", open_to_read)
+    with (
+        locked(tmp_path, "_compaction_lock"),
+        pytest.raises(ConfigurationError, match="another ingest writes"),
+        locked(tmp_path, "_compaction_lock"),
+    ):
+        pass
+    with pytest.raises(PermissionError), locked(tmp_path, "_no_lock"):
+        pass
 
 
 def test_a_disk_that_is_full_is_one_sentence(
