@@ -233,6 +233,24 @@ def test_a_compaction_of_text_with_line_separators_of_unicode_is_done(tmp_path: 
     assert compact_delta(tmp_path) == (2, 1)
 
 
+def test_a_compaction_whose_commit_is_gone_from_the_log_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delta_batches(tmp_path, 2)
+    compact = TableOptimizer.compact
+
+    def clean_up_after(optimizer: TableOptimizer) -> Any:
+        found = compact(optimizer)
+        delta_batches(tmp_path, 1)
+        DeltaTable(str(tmp_path)).create_checkpoint()
+        (tmp_path / "_delta_log" / f"{2:020}.json").unlink()
+        return found
+
+    monkeypatch.setattr(TableOptimizer, "compact", clean_up_after)
+    with pytest.raises(ContainerError, match="it is compacted, but version 2 is gone from its log already"):
+        compact_delta(tmp_path)
+
+
 def test_a_lock_that_another_user_left_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with locked(tmp_path, "_compaction_lock"):
         pass

@@ -53,12 +53,20 @@ def _refuse_removed_twice(table: Path, versions: Iterable[int]) -> None:
     """See that no two commits have removed one file: both have its rows in new ones.
 
     Raises:
-        ContainerError: two have.
+        ContainerError: two have, or a commit is gone.
     """
     by: dict[str, int] = {}
     for version in versions:
+        try:
+            commit = (table / "_delta_log" / f"{version:020}.json").read_bytes()
+        except FileNotFoundError:
+            raise ContainerError(
+                f"{table}: it is compacted, but version {version} is gone from its log already, so nobody knows "
+                "whether another program compacted the same files meanwhile: raise delta.logRetentionDuration, and let "
+                "one program compact it"
+            ) from None
         # Of bytes: a text is split at what a column may have in it, too, such as the line separator of Unicode.
-        for line in (table / "_delta_log" / f"{version:020}.json").read_bytes().splitlines():
+        for line in commit.splitlines():
             removed = json.loads(line).get("remove")
             if removed is None:
                 continue
