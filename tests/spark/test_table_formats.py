@@ -251,6 +251,24 @@ def test_a_compaction_whose_commit_is_gone_from_the_log_is_one_sentence(
         compact_delta(tmp_path)
 
 
+def test_two_that_delete_rows_of_one_file_beside_a_compaction_are_no_compaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delta_batches(tmp_path, 2)
+    compact = TableOptimizer.compact
+
+    def delete_meanwhile(optimizer: TableOptimizer) -> Any:
+        found = compact(optimizer)
+        first = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "sizeInBytes": 9, "cardinality": 1}
+        for version, vector in ((3, None), (4, first)):
+            remove = {"remove": {"path": "other.parquet", "dataChange": True, "deletionVector": vector}}
+            (tmp_path / "_delta_log" / f"{version:020}.json").write_text(json.dumps(remove) + "\n")
+        return found
+
+    monkeypatch.setattr(TableOptimizer, "compact", delete_meanwhile)
+    assert compact_delta(tmp_path) == (2, 1)
+
+
 def test_a_lock_that_another_user_left_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with locked(tmp_path, "_compaction_lock"):
         pass

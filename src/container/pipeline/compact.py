@@ -55,7 +55,7 @@ def _refuse_removed_twice(table: Path, versions: Iterable[int]) -> None:
     Raises:
         ContainerError: two have, or a commit is gone.
     """
-    by: dict[str, int] = {}
+    by: dict[tuple[str, str | None], int] = {}
     for version in versions:
         try:
             commit = (table / "_delta_log" / f"{version:020}.json").read_bytes()
@@ -70,7 +70,9 @@ def _refuse_removed_twice(table: Path, versions: Iterable[int]) -> None:
             removed = json.loads(line).get("remove")
             if removed is None:
                 continue
-            earlier = by.setdefault(unquote(removed["path"]), version)
+            # Two that delete rows of one file remove it with another deletion vector each, and put it back.
+            vector = (removed.get("deletionVector") or {}).get("pathOrInlineDv")
+            earlier = by.setdefault((unquote(removed["path"]), vector), version)
             if earlier != version:
                 raise ContainerError(
                     f"{table}: another program compacted the same files meanwhile, so that rows are there twice since "
