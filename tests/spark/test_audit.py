@@ -387,15 +387,19 @@ def test_a_session_that_ended_before_the_first_snapshot_of_a_purged_log_may_have
     while history.position < SEGMENT_LENGTH + 3000:
         history.message(1, bytes(1000))
     history.close_session(1)
+    history.message(4, b"of a session that the snapshot lacks")
+    lacking = history.position
     history.take_snapshot((2,))
     history.message(2, b"of a session that the snapshot has")
     history.close_session(1)
+    history.message(4, b"of a session that the snapshot lacks")
     history.message(3, b"of no session")
     purged = history.finish()
     (purged.archive_dir / "0-0.rec").unlink()
     descriptor, *others = open_member(purged.base_dir).recordings()
     write_catalog(purged.archive_dir, [replace(descriptor, start_position=SEGMENT_LENGTH), *others])
     assert texts(audit(spark, options_of(purged)), "sessions") == [
+        f"fail: session 4 sends a message at {lacking} and was never opened",
         "fail: session 1 is closed 2 times",
         f"fail: session 3 sends a message at {purged.end_position} and was never opened",
     ]

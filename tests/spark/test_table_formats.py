@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -224,6 +225,69 @@ def test_two_compactions_at_once_do_not_double_rows_without_a_word(
     assert delta_positions(tmp_path) == [0, 1]
     monkeypatch.undo()
     assert compact_delta(tmp_path) == (0, 0)
+
+
+def test_a_compaction_of_text_with_line_separators_of_unicode_is_done(tmp_path: Path) -> None:
+    for text in ("a\u2028b", "c\x85d"):
+        write_deltalake(str(tmp_path), pa.table({"text": [text]}), mode="append")
+    assert compact_delta(tmp_path) == (2, 1)
+
+
+def test_a_compaction_whose_commit_is_gone_from_the_log_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delta_batches(tmp_path, 2)
+    compact = TableOptimizer.compact
+
+    def clean_up_after(optimizer: TableOptimizer) -> Any:
+        found = compact(optimizer)
+        delta_batches(tmp_path, 1)
+        DeltaTable(str(tmp_path)).create_checkpoint()
+        (tmp_path / "_delta_log" / f"{2:020}.json").unlink()
+        return found
+
+    monkeypatch.setattr(TableOptimizer, "compact", clean_up_after)
+    with pytest.raises(ContainerError, match="it is compacted, but version 2 is gone from its log already"):
+        compact_delta(tmp_path)
+
+
+def test_two_that_delete_rows_of_one_file_beside_a_compaction_are_no_compaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delta_batches(tmp_path, 2)
+    compact = TableOptimizer.compact
+
+    def delete_meanwhile(optimizer: TableOptimizer) -> Any:
+        found = compact(optimizer)
+        first = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "sizeInBytes": 9, "cardinality": 1}
+        for version, vector in ((3, None), (4, first)):
+            remove = {"remove": {"path": "other.parquet", "dataChange": True, "deletionVector": vector}}
+            (tmp_path / "_delta_log" / f"{version:020}.json").write_text(json.dumps(remove) + "\n")
+        return found
+
+    monkeypatch.setattr(TableOptimizer, "compact", delete_meanwhile)
+    assert compact_delta(tmp_path) == (2, 1)
+
+
+def test_a_lock_that_another_user_left_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with locked(tmp_path, "_compaction_lock"):
+        pass
+    opened = Path.open
+
+    def open_to_read(path: Path, mode: str = "r") -> Any:
+        if mode != "r":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, mode)
+
+    monkeypatch.setattr(Path, "open", open_to_read)
+    with (
+        locked(tmp_path, "_compaction_lock"),
+        pytest.raises(ConfigurationError, match="another ingest writes"),
+        locked(tmp_path, "_compaction_lock"),
+    ):
+        pass
+    with pytest.raises(PermissionError), locked(tmp_path, "_no_lock"):
+        pass
 
 
 def test_a_disk_that_is_full_is_one_sentence(

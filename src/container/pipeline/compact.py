@@ -53,15 +53,26 @@ def _refuse_removed_twice(table: Path, versions: Iterable[int]) -> None:
     """See that no two commits have removed one file: both have its rows in new ones.
 
     Raises:
-        ContainerError: two have.
+        ContainerError: two have, or a commit is gone.
     """
-    by: dict[str, int] = {}
+    by: dict[tuple[str, str | None], int] = {}
     for version in versions:
-        for line in (table / "_delta_log" / f"{version:020}.json").read_text("utf-8").splitlines():
+        try:
+            commit = (table / "_delta_log" / f"{version:020}.json").read_bytes()
+        except FileNotFoundError:
+            raise ContainerError(
+                f"{table}: it is compacted, but version {version} is gone from its log already, so nobody knows "
+                "whether another program compacted the same files meanwhile: raise delta.logRetentionDuration, and let "
+                "one program compact it"
+            ) from None
+        # Of bytes: a text is split at what a column may have in it, too, such as the line separator of Unicode.
+        for line in commit.splitlines():
             removed = json.loads(line).get("remove")
             if removed is None:
                 continue
-            earlier = by.setdefault(unquote(removed["path"]), version)
+            # Two that delete rows of one file remove it with another deletion vector each, and put it back.
+            vector = (removed.get("deletionVector") or {}).get("pathOrInlineDv")
+            earlier = by.setdefault((unquote(removed["path"]), vector), version)
             if earlier != version:
                 raise ContainerError(
                     f"{table}: another program compacted the same files meanwhile, so that rows are there twice since "

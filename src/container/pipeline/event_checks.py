@@ -123,8 +123,8 @@ def _sessions(
 ) -> DataFrame:
     """Each session of clients once: how often it was opened and closed, where, and what it sent.
 
-    Where a log was purged, one that does something before the first snapshot of the rest may have been opened in what
-    is gone, and be in no snapshot: it counts as known.
+    Where a log was purged, one that does nothing behind the first snapshot of the rest may have been opened in what is
+    gone, and be in no snapshot: it counts as known.
     """
     opened = f.when(f.col("template_id") == _SESSION_OPEN, 1)
     closed = f.when(f.col("template_id") == _SESSION_CLOSE, 1)
@@ -152,7 +152,7 @@ def _sessions(
     filled = joined.fillna(0, ["opens", "closes", "messages"]).fillna(False, ["known"])
     if start > 0:
         said_from = min((position for position in positions if position >= start), default=_POSITION_MAX)
-        filled = filled.withColumn("known", f.expr(f"known or least(first_message, closed) <= {said_from}L"))
+        filled = filled.withColumn("known", f.expr(f"known or greatest(last_message, closed) <= {said_from}L"))
     # A table that is cached keeps all partitions of its shuffle, 200 by default, most of them empty.
     return filled.coalesce(task_count(spark))
 

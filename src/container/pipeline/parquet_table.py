@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
+from typing import IO
 from uuid import uuid4
 
 import numpy as np
@@ -48,12 +49,22 @@ def locked(table: Path, name: str = _LOCK_NAME, text: str = "another ingest writ
     Raises:
         ConfigurationError: another one has it, as the text says.
     """
-    with (table / name).open("w") as file:
+    with _opened_lock(table / name) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigurationError(f"table={table}: {text}") from None
         yield
+
+
+def _opened_lock(path: Path) -> IO[str]:
+    try:
+        return path.open("w")
+    except PermissionError:
+        if not path.exists():
+            raise
+        # One that another user left in a table that both may write: to be read is enough for a lock.
+        return path.open()
 
 
 def refuse_another_time(state_dir: Path, manifest: Manifest) -> None:
