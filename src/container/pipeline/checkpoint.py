@@ -33,7 +33,7 @@ def remove_unfinished(checkpoint: Path) -> None:
     for path in (checkpoint / "offsets", checkpoint / "commits"):
         for pattern in (".*.tmp", ".*.tmp.crc"):
             for file in path.glob(pattern):
-                file.unlink()
+                file.unlink(missing_ok=True)
 
 
 def last_finished(checkpoint: Path) -> int:
