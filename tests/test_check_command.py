@@ -125,6 +125,7 @@ def test_the_service_of_the_readme_passes(
     assert "NOTHING CHANGED" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_memory_of_so_many_messages_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     few = ["--seeds", "1", "--events", "50", "--memory-messages", "20000"]
     assert check("tests.test_checks:Adding", *few) == 0

@@ -25,7 +25,7 @@ from tests.sim.node_oracle import ARCHIVE_DIR, CLUSTER_DIR, LOG_STREAM_ID, Log, 
 from tests.sim.node_run import report, run_seed, shrink
 from tests.sim.node_world import KINDS, Client, World, expand, run
 
-SEEDS, CHUNK = 600, 20
+SEEDS, CHUNK = 400, 20
 FRAMES = Frames(stream_id=LOG_STREAM_ID)
 
 

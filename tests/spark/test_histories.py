@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 from tests.histories import kills, spark_checks
 
 
-@pytest.mark.parametrize("seed", [pytest.param(4, marks=pytest.mark.slow), 6])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [4, 6])
 def test_ingest_and_audit_agree_on_a_random_history(spark: SparkSession, seed: int, tmp_path: Path) -> None:
     spark_checks.run(spark, seed, tmp_path / "history")
 

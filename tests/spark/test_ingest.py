@@ -223,7 +223,7 @@ def test_a_table_that_was_moved_is_read_by_pyarrow_alone_and_by_plain_spark_and_
     assert_same_rows(spark, member, spark.read.parquet(str(moved)))
 
 
-@pytest.mark.parametrize("moves", [0, 1, 2])
+@pytest.mark.parametrize("moves", [1, *(pytest.param(moves, marks=pytest.mark.slow) for moves in (0, 2))])
 def test_a_batch_that_was_decided_is_moved_to_its_end_whatever_was_moved_before(
     spark: SparkSession, member: WrittenMember, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
 ) -> None:
@@ -281,7 +281,7 @@ def test_a_table_without_its_checkpoint_or_in_use_is_not_written(
     assert read_table(spark, table).count() == manifest.row_count
 
 
-@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+@pytest.mark.parametrize("table_format", [pytest.param("parquet", marks=pytest.mark.slow), "delta"])
 def test_a_checkpoint_and_a_manifest_of_different_times_are_refused_and_no_row_is_lost_or_there_twice(
     spark: SparkSession, tmp_path: Path, table_format: str
 ) -> None:
