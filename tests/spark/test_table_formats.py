@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -231,20 +232,29 @@ def test_a_compaction_of_text_with_line_separators_of_unicode_is_done(tmp_path: 
     assert compact_delta(tmp_path) == (2, 1)
 
 
+def do_behind_a_compaction(monkeypatch: pytest.MonkeyPatch, run: Callable[[], object]) -> None:
+    """Let something happen to a table of Delta Lake when its library has compacted it, before we look at it again."""
+    compact = TableOptimizer.compact
+
+    def compact_and_run(optimizer: TableOptimizer) -> Any:
+        found = compact(optimizer)
+        run()
+        return found
+
+    monkeypatch.setattr(TableOptimizer, "compact", compact_and_run)
+
+
 def test_a_compaction_whose_commit_is_gone_from_the_log_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delta_batches(tmp_path, 2)
-    compact = TableOptimizer.compact
 
-    def clean_up_after(optimizer: TableOptimizer) -> Any:
-        found = compact(optimizer)
+    def clean_up() -> None:
         delta_batches(tmp_path, 1)
         DeltaTable(str(tmp_path)).create_checkpoint()
         (tmp_path / "_delta_log" / f"{2:020}.json").unlink()
-        return found
 
-    monkeypatch.setattr(TableOptimizer, "compact", clean_up_after)
+    do_behind_a_compaction(monkeypatch, clean_up)
     with pytest.raises(ContainerError, match="it is compacted, but version 2 is gone from its log already"):
         compact_delta(tmp_path)
 
@@ -253,17 +263,14 @@ def test_two_that_delete_rows_of_one_file_beside_a_compaction_are_no_compaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delta_batches(tmp_path, 2)
-    compact = TableOptimizer.compact
 
-    def delete_meanwhile(optimizer: TableOptimizer) -> Any:
-        found = compact(optimizer)
+    def delete() -> None:
         first = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "sizeInBytes": 9, "cardinality": 1}
         for version, vector in ((3, None), (4, first)):
             remove = {"remove": {"path": "other.parquet", "dataChange": True, "deletionVector": vector}}
             (tmp_path / "_delta_log" / f"{version:020}.json").write_text(json.dumps(remove) + "\n")
-        return found
 
-    monkeypatch.setattr(TableOptimizer, "compact", delete_meanwhile)
+    do_behind_a_compaction(monkeypatch, delete)
     assert compact_delta(tmp_path) == (2, 1)
 
 

@@ -12,7 +12,13 @@ from pyspark.sql import functions as f
 
 from container.api import TimeUnit
 from container.pipeline.cluster_time import as_time, ticks_per_second, time_unit
-from container.pipeline.event_checks import lateness_of_pairs, read_module_items, snapshot_positions, timer_pairs
+from container.pipeline.event_checks import (
+    lateness_of_pairs,
+    open_by_snapshots,
+    read_module_items,
+    snapshot_positions,
+    timer_pairs,
+)
 from container.pipeline.pictures import as_datetime
 from container.pipeline.report import ROW_LIMIT, Report
 from container.pipeline.rows import read_view
@@ -87,11 +93,9 @@ def analyse(spark: SparkSession, options: SourceOptions) -> Analytics:
     sessions, terms = per_session(rows), leadership(rows)
     open_before = 0
     if log.start_position > 0:
-        before = f.col("opened_log_position") <= log.start_position
-        is_open = (f.col("item") == "CLUSTER_SESSION") & before & (f.col("snapshot_position") <= committed)
-        silent = read_module_items(spark, options).where(is_open & (f.col("snapshot_position") >= log.start_position))
-        of_log = sessions.where("opened_log_position is null")
-        open_before = of_log.select("cluster_session_id").union(silent.select("cluster_session_id")).distinct().count()
+        items = read_module_items(spark, options).where(f.col("snapshot_position") <= committed)
+        of_log = sessions.where("opened_log_position is null").select("cluster_session_id")
+        open_before = of_log.union(open_by_snapshots(items, log.start_position)).distinct().count()
     return Analytics(
         per_minute(rows, open_before),
         sessions,

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from container.pipeline.findings import FINDING_LIMIT, Check, Finding, State, check
-from container.pipeline.rows import core_count, fold_view, read_view, task_count
+from container.pipeline.rows import core_count, fold_view, read_view, task_count, total_of
 from container.spark.options import SourceOptions
 
 LATENESS_LIMIT = 5_000
@@ -103,7 +103,7 @@ def check_sessions(
             )
             for row in faulty.orderBy("cluster_session_id").limit(FINDING_LIMIT).collect()
         ]
-        count = total_of(faulty, findings)
+        count = total_of(faulty, findings, FINDING_LIMIT)
         differences, difference_count = _snapshot_differences(sessions, snapshots, positions)
         totals = sessions.agg(f.sum("opens"), f.sum("closes"), f.sum("messages")).collect()[0]
     finally:
@@ -168,11 +168,6 @@ def _senders(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from found.select(names).rename_columns(_SENDER_SCHEMA.names).to_batches()
 
 
-def total_of(rows: DataFrame, listed: Sequence[object]) -> int:
-    """How many rows there are, of which the first are listed."""
-    return len(listed) if len(listed) < FINDING_LIMIT else rows.count()
-
-
 def _snapshot_differences(
     sessions: DataFrame, snapshots: DataFrame, positions: Sequence[int]
 ) -> tuple[list[Finding], int]:
@@ -194,7 +189,7 @@ def _snapshot_differences(
         )
         for row in joined.orderBy("snapshot_position", "cluster_session_id").limit(FINDING_LIMIT).collect()
     ]
-    return findings, total_of(joined, findings)
+    return findings, total_of(joined, findings, FINDING_LIMIT)
 
 
 def _open_at_snapshots(sessions: DataFrame, positions: Sequence[int]) -> DataFrame:
@@ -223,14 +218,17 @@ def _open_at_snapshots(sessions: DataFrame, positions: Sequence[int]) -> DataFra
     return few.mapInArrow(find, "cluster_session_id bigint, snapshot_position bigint")
 
 
+def open_by_snapshots(items: DataFrame, start: int) -> DataFrame:
+    """The ``cluster_session_id`` of sessions that are open where a log begins, as its snapshots have them."""
+    is_open = (f.col("opened_log_position") <= start) & (f.col("snapshot_position") >= start)
+    return items.where("item = 'CLUSTER_SESSION'").where(is_open).select("cluster_session_id")
+
+
 def sessions_before(events: DataFrame, items: DataFrame, start: int) -> int:
     """How many sessions are open where a log begins, as snapshots of the log have them, or as their ends say."""
     ids = ["cluster_session_id"]
-    of_snapshots = items.where("item = 'CLUSTER_SESSION'").where(
-        (f.col("opened_log_position") <= start) & (f.col("snapshot_position") >= start)
-    )
     opened, closed = (events.where(f.col("template_id") == one).select(ids) for one in (_SESSION_OPEN, _SESSION_CLOSE))
-    return of_snapshots.select(ids).union(closed).distinct().join(opened, ids, "left_anti").count()
+    return open_by_snapshots(items, start).union(closed).distinct().join(opened, ids, "left_anti").count()
 
 
 def sessions_over_time(events: DataFrame, end: int, open_before: int) -> list[tuple[int, int]]:
@@ -265,10 +263,10 @@ def check_timers(events: DataFrame, items: DataFrame, positions: Sequence[int]) 
         overdue = pairs.where("expired_at is null and next_deadline = deadline and deadline < last_timestamp")
         too_early = _timer_findings(early, "warn", "expired at {expired_at}, before its deadline {deadline}")
         forgotten = _timer_findings(overdue, "warn", "was due at {deadline} and had not expired by {last_timestamp}")
-        finding_count = total_of(early, too_early) + total_of(overdue, forgotten)
+        finding_count = total_of(early, too_early, FINDING_LIMIT) + total_of(overdue, forgotten, FINDING_LIMIT)
         late = pairs.where("expired_at >= deadline").select(lateness_of_pairs().alias("late"))
         lateness = [int(row.late) for row in late.orderBy("late").limit(LATENESS_LIMIT).collect()]
-        late_count = len(lateness) if len(lateness) < LATENESS_LIMIT else late.count()
+        late_count = total_of(late, lateness, LATENESS_LIMIT)
         gone = pairs.where("expired_at is null and next_deadline is null and has_next").count()
         counts = (expired.count(), pairs.count(), gone)
     finally:

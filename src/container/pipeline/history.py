@@ -13,10 +13,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from container.common.values import shown
-from container.pipeline.event_checks import ITEM_COLUMNS, total_of
+from container.pipeline.event_checks import ITEM_COLUMNS
 from container.pipeline.findings import FINDING_LIMIT, Check, Finding, check
 from container.pipeline.log_bytes import AuditedMember
-from container.pipeline.rows import fold_view, read_view
+from container.pipeline.rows import fold_view, read_view, total_of
 from container.spark.options import SourceOptions
 
 # What a member has of its own in a snapshot: where and when it wrote it, and the length of its ring of pending
@@ -318,7 +318,8 @@ def check_snapshots(
         )
     damage = items.where("error is not null").select("member_id", "log_position", "error")
     damaged = damage.limit(FINDING_LIMIT).collect()
-    unlisted = total_of(first, differing) - len(differing) + total_of(damage, damaged) - len(damaged)
+    unlisted = total_of(first, differing, FINDING_LIMIT) - len(differing)
+    unlisted += total_of(damage, damaged, FINDING_LIMIT) - len(damaged)
     findings += [
         Finding(
             state="fail",

@@ -22,7 +22,7 @@ from container.errors import RecordingError, RecordingUnavailableError
 from container.files.directories import path_in
 from container.files.open_errors import PERMISSION_ADVICE, PERMISSION_ERRORS
 from container.pipeline.findings import FINDING_LIMIT
-from container.pipeline.rows import distributed, task_count
+from container.pipeline.rows import distributed, task_count, total_of
 from container.recordings import LogRange, Member, RecordingDescriptor
 from container.recordings.frame_mask import mask_frames
 from container.recordings.frame_reader import segment_file_name, segment_position
@@ -222,7 +222,7 @@ def compare_bytes(
         block_count, byte_count, compared_count, unequal_count = (int(value or 0) for value in totals)
         failures = _not_purged(blocks.where("error is not null"), members)
         failed = failures.orderBy("begin_position", "member_index").limit(FINDING_LIMIT).collect()
-        failure_count = len(failed) if len(failed) < FINDING_LIMIT else failures.count()
+        failure_count = total_of(failures, failed, FINDING_LIMIT)
         differing_count, differences = 0, []
         if unequal_count:
             found = _search(spark, members, by_block.where("kinds > 1"), unequal_count).cache()

@@ -83,6 +83,11 @@ def _chosen(options: SourceOptions, view: str, columns: Sequence[str]) -> dict[s
     )
 
 
+def total_of(rows: DataFrame, listed: Sequence[object], limit: int) -> int:
+    """How many rows there are, of which the first, up to the limit, are listed."""
+    return len(listed) if len(listed) < limit else rows.count()
+
+
 def source_options(options: SourceOptions) -> dict[str, str]:
     """The options as Spark takes them, the opposite of :func:`~container.spark.options.parse_options`."""
     texts = {
