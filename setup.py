@@ -1,43 +1,53 @@
-"""Builds the extension modules: generates the codecs, turns every .pyx into C with Cython and compiles it."""
+"""Builds the extension modules: generates the codecs, turns every .pyx into C with Cython and compiles it.
 
+A module is made again when something that it is made of has changed: its source, each declaration and header that it
+reaches, a setting, Cython or Python. Contents are compared and not times, so a checkout or a copy builds nothing anew.
+"""
+
+import filecmp
 import hashlib
+import json
+import multiprocessing
 import os
 import re
 import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TextIO
 
-from Cython.Build import cythonize
-from Cython.Compiler.Errors import CompileError as TranslationError
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
-SOURCE = "src"
+SOURCE = Path("src")
+CODECS = SOURCE / "container" / "codecs"
+SHARED = "container._cyutility"
+"""The module of what Cython would otherwise write into each of the others; it has no source."""
+PLATFORM = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
 
 
 @dataclass(frozen=True)
 class Build:
     """What makes a release a release, and a debug build a debug build."""
 
-    c_directory: str
+    c_directory: Path
     directives: dict[str, object]
     c_flags: list[str]
+    cold_c_flags: list[str]
     macros: list[tuple[str, str | None]]
 
 
-# Every module inlines the codecs that it cimports and uses a few of their functions, hence no warning about
+# Every module has all inline functions of the headers that it includes and uses a few of them, hence no warning about
 # unused ones. What gcc says about initialization and sizes is wrong: it does not see the checks of results.
 # A wrong C type between modules is an error: it would be a wrong read at run time.
 # Without the macro Cython compiles every `assert` in; with it the statement leaves no trace.
 RELEASE = Build(
-    c_directory="build/cython",
+    c_directory=Path("build", "cython"),
     directives={
         "language_level": 3,
         "boundscheck": False,
@@ -47,6 +57,7 @@ RELEASE = Build(
         "autotestdict": False,
         # What unpickling makes would not be initialised.
         "auto_pickle": False,
+        "emit_code_comments": False,
         "freethreading_compatible": True,
         "show_performance_hints": True,
     },
@@ -65,14 +76,40 @@ RELEASE = Build(
         "-Werror=incompatible-pointer-types",
         "-Werror=int-conversion",
     ],
+    cold_c_flags=["-Og"],
     macros=[("CYTHON_WITHOUT_ASSERTIONS", "1")],
 )
 # Keeps what a release leaves out: Cython's own checks, every `assert` of a .pyx, line tracing, symbols.
 DEBUG = Build(
-    c_directory="build/cython-debug",
+    c_directory=Path("build", "cython-debug"),
     directives=RELEASE.directives | {"boundscheck": True, "initializedcheck": True, "linetrace": True},
     c_flags=[*RELEASE.c_flags, "-Og", "-g", "-UNDEBUG"],
+    cold_c_flags=[],
     macros=[("CYTHON_TRACE", "1")],
+)
+
+# The modules that no message passes through in production. gcc takes a third of the time for one with these flags.
+COLD = frozenset(
+    f"container.{room}.{name}"
+    for room, names in {
+        "aeron": "client conductor_events keepalive library media_driver",
+        "archive": "archive_counters archive_mark_file",
+        "archive.client": "archive_client control_response_poller recording_counters",
+        "archive.sessions": (
+            "async_archive control_adapter control_session recording_subscription replication_session responses"
+        ),
+        "archive.store": "catalog recovery",
+        "client": "async_connect round_trips",
+        "codecs": "messages",
+        "consensus": "cluster_member consensus_counters snapshot_messages steps",
+        "files": "cluster_mark_file error_log mark_file",
+        "operate": "cluster_control",
+        "service": "agent_thread cluster_counters service_counters state_check",
+        "testing": "manual_time memory_stores recording_writer set_iteration transport_probe",
+        "testing.simulation": "disk fabric observed_service virtual_time",
+        "transport": "wait_reporter",
+    }.items()
+    for name in names.split()
 )
 
 # Before glibc 2.34 dlopen is in a library of its own; only the module that calls it shall depend on that.
@@ -85,6 +122,11 @@ MISSING_NOEXCEPT = re.compile(
     re.MULTILINE,
 )
 
+CIMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(?P<package>[\w.]+)[ \t]+)?cimport[ \t]+(?P<names>\([^)]*\)|[^\n#]*)", re.MULTILINE
+)
+HEADER = re.compile(r'^[ \t]*cdef[ \t]+extern[ \t]+from[ \t]+"(?P<header>[^"]+)"', re.MULTILINE)
+
 
 def generate_codecs() -> None:
     """Write src/container/codecs from schema/, leaving files alone whose text has not changed."""
@@ -92,125 +134,247 @@ def generate_codecs() -> None:
 
 
 def extensions() -> list[Extension]:
-    """One extension for each .pyx of the package, named as its path says."""
-    return [
-        Extension(
-            ".".join(path.relative_to(SOURCE).with_suffix("").parts),
-            [path.as_posix()],
-            include_dirs=[SOURCE],
-            libraries=["dl"] if sys.platform == "linux" else [],
-            extra_link_args=LINK_FLAGS,
-        )
-        for path in sorted(Path(SOURCE).rglob("*.pyx"))
-    ]
+    """One extension for each .pyx of the package, named as its path says, and the one that all others share."""
+    sources = {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in SOURCE.rglob("*.pyx")}
+    # The largest first: at the end of a build no core waits for one of them.
+    names = sorted(sources, key=lambda name: (-sources[name].stat().st_size, name))
+    return [extension(SHARED, []), *(extension(name, [sources[name].as_posix()]) for name in names)]
 
 
-def translate(modules: list[Extension], build: Build, jobs: int) -> dict[str, list[str]]:
-    """Turn each module's .pyx into C under the build's directory; return the C sources by module name.
+def extension(name: str, sources: list[str]) -> Extension:
+    return Extension(
+        name,
+        sources,
+        include_dirs=[str(SOURCE), str(CODECS)],
+        libraries=["dl"] if sys.platform == "linux" else [],
+        extra_link_args=LINK_FLAGS,
+    )
 
-    Raises CompileError when Cython cannot translate a module, and when it hints at a missing `noexcept`: then
-    with file, line and column.
-    """
-    settings = Path(build.c_directory, "directives")
-    # Cython does not see that a module depends on the codecs that it cimports by `from container.codecs cimport`.
-    codecs = b"".join(path.read_bytes() for path in sorted(Path(SOURCE, "container", "codecs").glob("*.pxd")))
-    wanted = f"{build.directives!r} {hashlib.sha256(codecs).hexdigest()}"
-    changed = not settings.exists() or settings.read_text() != wanted
-    failure = ""
-    with removed_unless_checked(build.c_directory) as hints, captured_stderr() as log:
+
+@cache
+def reached(path: Path) -> frozenset[Path]:
+    """The declarations and headers that one file names; Cython and the C compiler read them with it."""
+    text = path.read_text(encoding="utf-8")
+    found = {path.with_suffix(".pxd")} if path.suffix == ".pyx" else set()
+    found |= {path.with_name(match["header"]) for match in HEADER.finditer(text)}
+    for match in CIMPORT.finditer(text):
+        names = [name.split()[0] for name in match["names"].strip("()").split(",") if name.strip()]
+        modules = [f"{match['package']}.{name}" for name in names] if match["package"] else names
+        for module in [match["package"] or "", *modules]:
+            place = SOURCE.joinpath(*module.split("."))
+            found |= {place.with_suffix(".pxd"), place / "__init__.pxd"}
+    return frozenset(each for each in found if each != path and each.is_file())
+
+
+def made_of(source: Path) -> list[Path]:
+    """The source and all that it reaches, in order."""
+    found: set[Path] = set()
+    left = [source]
+    while left:
+        path = left.pop()
+        if path not in found:
+            found.add(path)
+            left += reached(path) if path.suffix in (".pyx", ".pxd") else ()
+    return sorted(found)
+
+
+@cache
+def content(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+class Digests:
+    """What each file of a build was made of when it was made."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "made-of.json"
         try:
-            translated = cythonize(  # type: ignore[no-untyped-call]
-                modules,
-                nthreads=jobs,
-                build_dir=build.c_directory,
-                include_path=[SOURCE],
-                compiler_directives=build.directives,
-                force=changed,
-            )
-        except TranslationError as error:
-            failure = f"Cython cannot translate {error.message_only}: see its messages"
-        log.seek(0)
-        hints += sorted({f"{found['place']}: {found['hint']}" for found in MISSING_NOEXCEPT.finditer(log.read())})
-    if hints:
-        failure = "\n  ".join(["declare these functions noexcept or give them an error return:", *hints])
-    if failure:
-        raise CompileError(failure)
-    settings.parent.mkdir(parents=True, exist_ok=True)
-    settings.write_text(wanted)
-    return {module.name: module.sources for module in translated}
+            self._digests: dict[str, str] = json.loads(self._path.read_text())
+        except (OSError, ValueError):
+            self._digests = {}
+
+    def is_made(self, file: Path, wanted: str) -> bool:
+        """Whether the file is there, and made of that."""
+        return self._digests.get(str(file)) == wanted and file.is_file()
+
+    def note(self, file: Path, made: str) -> None:
+        """Note it at once: a build that fails later does not make this file again."""
+        self._digests[str(file)] = made
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        whole = self._path.with_suffix(".new")
+        whole.write_text(json.dumps(self._digests, indent=1, sort_keys=True))
+        whole.replace(self._path)
 
 
-@contextmanager
-def removed_unless_checked(directory: str) -> Iterator[list[str]]:
-    """Remove the C files that the block writes under a directory if it adds to the list, or does not end.
+def c_digest(build: Build, module: Extension) -> str:
+    """The digest of all that the C file of a module is made of."""
+    files = [(str(path), content(path)) for source in module.sources for path in made_of(Path(source))]
+    return digest(version("cython"), sorted(build.directives.items(), key=str), SHARED, files)
 
-    Cython takes a module whose C file is newer for done: the next build would not repeat a hint about it.
+
+def translate(module: Extension, target: Path, directives: dict[str, object]) -> str:
+    """Turn a module into C and return what Cython said.
+
+    The C file is there afterwards if all went well, and not where Cython failed or hinted at a missing `noexcept`.
     """
+    from Cython.Build.SharedModule import generate_shared_module
+    from Cython.Compiler.Errors import CompileError as TranslationError
+    from Cython.Compiler.Main import CompilationOptions, compile_single
 
-    def c_files() -> dict[Path, int]:
-        return {path: path.stat().st_mtime_ns for path in Path(directory).rglob("*.c")}
-
-    before = c_files()
-    hints: list[str] = []
-    checked = False
-    try:
-        yield hints
-        checked = not hints
-    finally:
-        if not checked:
-            for path, written in c_files().items():
-                if before.get(path) != written:
-                    path.unlink()
-
-
-@contextmanager
-def captured_stderr() -> Iterator[TextIO]:
-    """Collect what this process and its children write to standard error in a file, and show it at the end.
-
-    Cython prints hints from worker processes, so replacing sys.stderr alone would not see them.
-    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    new = target.with_suffix(".new.c")
+    options = CompilationOptions(compiler_directives=dict(directives), include_path=[str(SOURCE)])
     with tempfile.TemporaryFile("w+", encoding="utf-8") as log:
-        sys.stderr.flush()
         shown = os.dup(2)
         os.dup2(log.fileno(), 2)
+        failed = True
         try:
-            with open(2, "w", encoding="utf-8", buffering=1, closefd=False) as raw, redirect_stderr(raw):
-                yield log
+            if module.sources:
+                options.output_file, options.shared_utility_qualified_name = str(new), SHARED
+                failed = bool(compile_single(module.sources[0], options, full_module_name=module.name).num_errors)
+            else:
+                options.shared_c_file_path, options.module_name = str(new), module.name
+                failed = bool(generate_shared_module(options)[0])
+        except TranslationError:
+            pass
         finally:
+            sys.stderr.flush()
             os.dup2(shown, 2)
             os.close(shown)
-            log.seek(0)
-            sys.stderr.write(log.read())
+        log.seek(0)
+        text = log.read()
+    if failed or MISSING_NOEXCEPT.search(text):
+        new.unlink(missing_ok=True)
+    else:
+        new.replace(target)
+    return text
+
+
+@dataclass
+class Task:
+    """A module that is to be made, and the digests of what it is made of."""
+
+    module: Extension
+    c_file: Path
+    c_digest: str
+    target: Path
+    digest: str
+    is_in_c: bool
+
+
+@dataclass
+class Answer:
+    """What became of a task: what Cython said, and what went wrong, if anything."""
+
+    text: str = ""
+    is_in_c: bool = False
+    error: str = ""
 
 
 class BuildExtensions(build_ext):
-    """Translates with the directives above before it compiles; `--debug` selects the debug build."""
+    """Makes each module that is not made of what it is to be made of; `--debug` selects the debug build."""
 
     def finalize_options(self) -> None:
         if self.editable_mode:
             # Its own directory is temporary, which would compile everything on every editable installation.
-            self.build_lib = f"build/lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+            self.build_lib = f"build/lib.{PLATFORM}"
         super().finalize_options()
         self.parallel = self.parallel or os.cpu_count() or 1
 
-    def run(self) -> None:
+    def build_extensions(self) -> None:
+        """Make what is out of date, each module in a process of its own, which translates, compiles and links it."""
         build = DEBUG if self.debug else RELEASE
-        sources = translate(list(self.extensions), build, self.parallel or 1)
-        for extension in self.extensions:
-            extension.sources = sources[extension.name]
-            extension.depends = [*extension.depends, "setup.py"]
+        in_c = Digests(build.c_directory)
+        made = Digests(Path("build", f"temp.{PLATFORM}"))
+        self.force = True  # of what is asked for below
+        tasks = []
+        for module in self.extensions:
             # Flags behind ours: with "-O0" the C compiler takes a third of the time, where nothing is measured.
-            extension.extra_compile_args = [*build.c_flags, *os.environ.get("CONTAINER_CFLAGS", "").split()]
-            extension.define_macros = build.macros
-        super().run()
+            own = build.cold_c_flags if module.name in COLD else []
+            module.extra_compile_args = [*build.c_flags, *own, *os.environ.get("CONTAINER_CFLAGS", "").split()]
+            module.define_macros = build.macros
+            c_file = build.c_directory.joinpath(*module.name.split(".")).with_suffix(".c")
+            of_c = c_digest(build, module)
+            compiler = [os.environ.get(name) for name in ("CC", "CFLAGS", "CPPFLAGS", "LDFLAGS")]
+            whole = digest(of_c, sys.version, module.extra_compile_args, module.define_macros, compiler)
+            target = Path(self.get_ext_fullpath(module.name))
+            if not made.is_made(target, whole):
+                tasks.append(Task(module, c_file, of_c, target, whole, in_c.is_made(c_file, of_c)))
+        if tasks:
+            self._make(tasks, build, in_c, made)
 
-    def build_extension(self, ext: Extension) -> None:
-        """Compile a module if it is out of date, and print its name then: a whole build takes minutes."""
-        module = Path(self.get_ext_fullpath(ext.name))
-        before = module.stat().st_mtime_ns if module.exists() else None
-        super().build_extension(ext)
-        if module.stat().st_mtime_ns != before:
-            print(f"compiled {ext.name}", flush=True)
+    def _make(self, tasks: list[Task], build: Build, in_c: Digests, made: Digests) -> None:
+        import Cython.Build.SharedModule
+        import Cython.Compiler.Main  # noqa: F401  both once, before the processes fork
+
+        context = multiprocessing.get_context("fork")
+        left = tasks[::-1]
+        running: dict[Connection, Task] = {}
+        hints: set[str] = set()
+        errors: list[str] = []
+        while left or running:
+            while left and len(running) < (self.parallel or 1):
+                task = left.pop()
+                receiver, sender = context.Pipe(duplex=False)
+                context.Process(target=self._make_one, args=(task, build, sender)).start()
+                sender.close()
+                running[receiver] = task
+            for receiver in wait(list(running)):
+                assert isinstance(receiver, Connection)
+                task = running.pop(receiver)
+                try:
+                    answer = receiver.recv()
+                except EOFError:
+                    answer = Answer(error=f"the process that made {task.module.name} has died")
+                sys.stderr.write(answer.text)
+                found = {f"{hint['place']}: {hint['hint']}" for hint in MISSING_NOEXCEPT.finditer(answer.text)}
+                hints |= found
+                if answer.is_in_c:
+                    in_c.note(task.c_file, task.c_digest)
+                if answer.error:
+                    errors.append(answer.error)
+                    left.clear()
+                elif not found:
+                    made.note(task.target, task.digest)
+                    print(f"compiled {task.module.name}", flush=True)
+        for process in multiprocessing.active_children():
+            process.join()
+        if errors:
+            raise CompileError("\n".join(errors))
+        if hints:
+            lines = ["declare these functions noexcept or give them an error return:", *sorted(hints)]
+            raise CompileError("\n  ".join(lines))
+
+    def _make_one(self, task: Task, build: Build, sender: Connection) -> None:
+        answer = Answer(is_in_c=task.is_in_c)
+        try:
+            if not answer.is_in_c:
+                answer.text = translate(task.module, task.c_file, build.directives)
+                answer.is_in_c = task.c_file.exists()
+            if answer.is_in_c:
+                task.module.sources = [str(task.c_file)]
+                super().build_extension(task.module)
+            elif not MISSING_NOEXCEPT.search(answer.text):
+                answer.error = f"Cython cannot translate {task.module.sources[0]}: see its messages"
+        except CompileError as error:
+            answer.error = f"{task.module.name}: {error}"
+        sender.send(answer)
+
+    def copy_extensions_to_source(self) -> None:
+        """Copy what has been made into the source tree; what is there already stays as it is."""
+        build_py = self.get_finalized_command("build_py")
+        everything = self.extensions
+        pairs = [(module, self._get_inplace_equivalent(build_py, module)) for module in everything]
+        self.extensions = [
+            module for module, (inplace, made) in pairs if not (Path(inplace).exists() and filecmp.cmp(inplace, made))
+        ]
+        super().copy_extensions_to_source()
+        self.extensions = everything
 
 
 if __name__ == "__main__":

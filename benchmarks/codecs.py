@@ -2,7 +2,7 @@
 
 A module with one loop per message is generated from schema/ and compiled against the package's flyweights. Decoding is
 to wrap the bytes and to read every field; encoding writes every field. Var data is 32 bytes each. CPU time of this
-process; what was decoded is compared with what was encoded.
+process; what was decoded is compared with what was encoded. Messages with repeating groups are left out.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from types import ModuleType
 
@@ -91,8 +92,11 @@ def measure(module: ModuleType, message: Message, count: int) -> Result:
     decoded = time.process_time_ns()
     module.copy(count, length)
     copied = time.process_time_ns()
-    fields = len(message.written_fields)
-    expected = fields * (count - 1) + fields * (fields - 1) // 2 + 32 * len(message.written_var)
+    written = [
+        (count - 1 + at) & (0xFF if field.c_type == "uint8_t" else -1)
+        for at, field in enumerate(message.written_fields)
+    ]
+    expected = sum(written) + 32 * len(message.written_var)
     if total != expected:
         raise RoundFailed(f"{message.name}: the fields sum up to {total} instead of {expected}")
     return {
@@ -111,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> Report:
     parser.add_argument("--messages", type=int, default=1_000_000, help="of each kind in a round")
     options = parser.parse_args(arguments)
     schema = next(schema for schema in load_schemas() if schema.name == "cluster")
+    schema = replace(schema, messages=tuple(message for message in schema.messages if not message.groups))
     CACHE.mkdir(parents=True, exist_ok=True)
     path, text = CACHE / f"{_MODULE}.pyx", "\n".join(source(schema)).lstrip() + "\n"
     if not path.exists() or path.read_text(encoding="utf-8") != text:

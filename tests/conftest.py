@@ -10,6 +10,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ from container.testing.memory_transport import MemoryClient, MemoryDriver
 from tests.client_world import World
 from tests.pauses import run
 from tests.threaded_members import ThreadedMembers
+from tests.times import VARIABLE, TimesPlugin
 
 if TYPE_CHECKING:
     from tests.object_store import ObjectStore
@@ -43,6 +45,8 @@ END_LIMIT_S = 120
 def pytest_configure(config: pytest.Config) -> None:
     """Give each run a directory of its own: pytest's default one is swept by every other run on the machine."""
     os.dup2(2, STDERR)  # what it was when this file was read, is captured
+    if os.environ.get(VARIABLE):
+        config.pluginmanager.register(TimesPlugin(Path(os.environ[VARIABLE])))
     if config.option.basetemp is None:
         config.option.basetemp = tempfile.mkdtemp(prefix="container-tests-")
         config.stash[OWN_DIRECTORY] = config.option.basetemp

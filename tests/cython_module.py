@@ -23,7 +23,7 @@ def compile_cython(source: Path, directory: Path, optimisation: str = "-O2") -> 
     """
     package = Path(container.__file__).parent
     target = directory / f"{source.stem}{sysconfig.get_config_var('EXT_SUFFIX')}"
-    newest = max(path.stat().st_mtime_ns for path in [source, *package.rglob("*.pxd")])
+    newest = max(path.stat().st_mtime_ns for path in [source, *package.rglob("*.pxd"), *package.rglob("*.h")])
     if target.exists() and target.stat().st_mtime_ns > newest:
         return target
     directory.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,8 @@ def compile_c(c_file: Path, directory: Path, optimisation: str = "-O0") -> Path:
     """Compile a C file of Cython's into an extension module in ``directory`` and return its path."""
     target = directory / f"{c_file.stem}{sysconfig.get_config_var('EXT_SUFFIX')}"
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
-    flags = [optimisation, "-fPIC", "-shared", "-I", sysconfig.get_path("include")]
+    headers = Path(container.__file__).parent / "codecs"
+    flags = [optimisation, "-fPIC", "-shared", "-I", sysconfig.get_path("include"), "-I", str(headers)]
     if sys.platform == "darwin":
         flags += ["-undefined", "dynamic_lookup"]
     subprocess.run([*compiler, *flags, "-o", str(target), str(c_file)], check=True, timeout=_LIMIT_S)

@@ -38,89 +38,108 @@ def load_setup() -> ModuleType:
     return module
 
 
-def translate(directory: Path, module: str) -> subprocess.CompletedProcess[str]:
-    """Translate one module of a directory to C as setup.py does, in a process of its own like a build."""
+def build(directory: Path, *modules: str) -> subprocess.CompletedProcess[str]:
+    """Build modules of a directory as setup.py does, in a process of its own."""
     program = (
-        "import setup, setuptools, sys\n"
-        "module = setuptools.Extension(sys.argv[1], [sys.argv[1] + '.pyx'])\n"
-        "setup.translate([module], setup.RELEASE, 1)\n"
+        "import setup as project, setuptools, sys\n"
+        "modules = [project.extension(name, [name + '.pyx']) for name in sys.argv[1:]]\n"
+        "command = {'build_ext': project.BuildExtensions}\n"
+        "setuptools.setup(ext_modules=modules, packages=[], py_modules=[], cmdclass=command, name='small',\n"
+        "                 script_args=['--quiet', 'build_ext', '--build-lib', 'built'])\n"
     )
     return subprocess.run(
-        [sys.executable, "-c", program, module],
+        [sys.executable, "-c", program, *modules],
         cwd=directory,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "CONTAINER_CFLAGS": "-O0"},
         capture_output=True,
         text=True,
         check=False,
     )
 
 
-@pytest.mark.slow  # 10 s of builds
+def made(directory: Path, *modules: str) -> set[str]:
+    """Build them, and return which ones were made anew."""
+    done = build(directory, *modules)
+    assert done.returncode == 0, done.stderr
+    return set(re.findall(r"^compiled (\w+)$", done.stdout, re.M))
+
+
 def test_missing_noexcept_fails_the_build_and_names_the_line(tmp_path: Path) -> None:
-    source = tmp_path / "hinted.pyx"
-    source.write_text(TAKES_THE_GIL)
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.pyx").write_text(TAKES_THE_GIL)
 
     for _ in ("at first", "and again, although the source has not changed since"):
-        failed = translate(tmp_path, "hinted")
+        failed = build(tmp_path, "one", "two")
         assert failed.returncode != 0
-        assert "\n  hinted.pyx:2:0: Exception check on 'count' will always require the GIL" in failed.stderr
-        assert not list(tmp_path.rglob("*.c"))
+        assert "declare these functions noexcept or give them an error return:" in failed.stderr
+        for name in ("one", "two"):
+            assert f"\n  {name}.pyx:2:0: Exception check on 'count' will always require the GIL" in failed.stderr
+        assert not [*tmp_path.rglob("*.c"), *tmp_path.rglob("*.so")]
 
-    source.write_text(TAKES_THE_GIL.replace("nogil", "noexcept nogil"))
-    passed = translate(tmp_path, "hinted")
-    assert passed.returncode == 0, passed.stderr
-    assert (tmp_path / "build" / "cython" / "hinted.c").exists()
+    (tmp_path / "one.pyx").write_text(TAKES_THE_GIL.replace("nogil", "noexcept nogil"))
+    assert made(tmp_path, "one") == {"one"}
+    assert (tmp_path / "build" / "cython" / "one.c").exists()
 
 
 def test_a_module_that_cython_refuses_fails_the_build_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "broken.pyx").write_text('"""A syntax error."""\ncdef int f(:\n')
-    failed = translate(tmp_path, "broken")
+    failed = build(tmp_path, "broken")
     assert failed.returncode != 0
     assert "broken.pyx:2:11: " in failed.stderr
     assert failed.stderr.splitlines()[-1].endswith("Cython cannot translate broken.pyx: see its messages")
 
 
-@pytest.mark.slow  # 9 s of builds
-def test_modules_are_translated_again_only_when_they_or_the_directives_change(tmp_path: Path) -> None:
+def test_a_module_that_the_c_compiler_refuses_fails_the_build_and_is_made_once_it_does_not(tmp_path: Path) -> None:
+    (tmp_path / "other.pyx").write_text(
+        '"""A header that is not there yet."""\ncdef extern from "other.h":\n    pass\n'
+    )
+    failed = build(tmp_path, "other")
+    assert failed.returncode != 0
+    assert "other.h" in failed.stderr
+    assert failed.stderr.splitlines()[-1].startswith("error: other: Command ")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "other.h").write_text("// It is now.\n")
+    assert made(tmp_path, "other") == {"other"}
+
+
+def test_modules_are_made_again_only_when_what_they_are_made_of_changes(tmp_path: Path) -> None:
+    package = tmp_path / "src"
+    package.mkdir()
+    (package / "numbers.pxd").write_text('# A number.\ncdef extern from "numbers.h":\n    int NUMBER\n')
+    (package / "numbers.h").write_text("enum { NUMBER = 1 };\n")
     (tmp_path / "plain.pyx").write_text('"""A module without C functions."""\n')
-    c_file = tmp_path / "build" / "cython" / "plain.c"
-
-    def written() -> int:
-        assert translate(tmp_path, "plain").returncode == 0
-        return c_file.stat().st_mtime_ns
-
-    first = written()
-    assert written() == first
-    c_file.with_name("directives").write_text("those of another setup.py")
-    assert written() > first
-
-
-@pytest.mark.slow  # 8 s of builds
-def test_a_whole_build_stops_at_hints_from_worker_processes(tmp_path: Path) -> None:
-    for entry in ("setup.py", "pyproject.toml"):
-        shutil.copy(ROOT / entry, tmp_path)
-    for entry in ("schema", "scripts"):
-        shutil.copytree(ROOT / entry, tmp_path / entry)
-    package = tmp_path / "src" / "container"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text('"""A package."""\n')
-    shutil.copy(ROOT / "src" / "container" / "version.py", package)
-    (package / "one.pyx").write_text(TAKES_THE_GIL)
-    (package / "two.pyx").write_text(TAKES_THE_GIL)
-
-    build = subprocess.run(
-        [sys.executable, "setup.py", "build_ext", "--inplace"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
+    (tmp_path / "uses.pyx").write_text(
+        '"""A module that reads a header."""\nfrom numbers cimport (\n    NUMBER,\n)\nprint(NUMBER)\n'
     )
 
-    assert build.returncode != 0
-    assert "error: declare these functions noexcept or give them an error return:" in build.stderr
-    for module in ("one", "two"):
-        assert f"  src/container/{module}.pyx:2:0: Exception check on 'count'" in build.stderr
-    assert not list(tmp_path.rglob("*.so"))
+    assert made(tmp_path, "plain", "uses") == {"plain", "uses"}
+    assert made(tmp_path, "plain", "uses") == set()
+    for path in tmp_path.rglob("*.pyx"):
+        os.utime(path)
+    assert made(tmp_path, "plain", "uses") == set(), "a time is no content"
+    (package / "numbers.h").write_text("enum { NUMBER = 2 };\n")
+    assert made(tmp_path, "plain", "uses") == {"uses"}
+    (package / "numbers.pxd").write_text('# A number.\ncdef extern from "numbers.h":\n    const int NUMBER\n')
+    assert made(tmp_path, "plain", "uses") == {"uses"}
+    for path in (tmp_path / "built").glob("plain.*"):
+        path.unlink()
+    assert made(tmp_path, "plain", "uses") == {"plain"}
+
+
+def test_a_module_is_made_of_all_that_it_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    package = Path("src", "container")
+    found = set(load_setup().made_of(package / "archive" / "recording_events.pyx"))
+    assert {package / "codecs" / name for name in ("archive.pxd", "archive_codec.h", "sbe.pxd", "sbe_codec.h")} <= found
+    assert package / "codecs" / "cluster_codec.h" not in found
+    users = set(load_setup().made_of(package / "consensus" / "snapshot_messages.pyx"))
+    assert package / "codecs" / "cluster_codec.h" in users, "cimported from the package"
+
+
+def test_the_modules_with_less_optimisation_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    project = load_setup()
+    assert {extension.name for extension in project.extensions()} >= project.COLD
 
 
 def test_a_wheel_carries_declarations_and_stubs_but_neither_cython_nor_c(tmp_path: Path) -> None:
@@ -138,7 +157,7 @@ def test_a_wheel_carries_declarations_and_stubs_but_neither_cython_nor_c(tmp_pat
     }
     assert shipped == wanted | {Path(f"{name}.py") for name in TOP_LEVEL}
     assert Path("container/py.typed") in shipped
-    assert Path("container/codecs/cluster.pxd") in shipped
+    assert {Path("container/codecs/cluster.pxd"), Path("container/codecs/cluster_codec.h")} <= shipped
 
 
 def test_an_extension_is_built_for_each_cython_module(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +165,7 @@ def test_an_extension_is_built_for_each_cython_module(monkeypatch: pytest.Monkey
     built = {extension.name: extension.sources for extension in load_setup().extensions()}
     assert built["container.transport.seam"] == ["src/container/transport/seam.pyx"]
     assert "container.codecs.messages" in built
+    assert built.pop("container._cyutility") == []
     assert len(built) == len(list((ROOT / "src").rglob("*.pyx")))
 
 

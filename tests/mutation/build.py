@@ -142,7 +142,7 @@ def _translate(name: str, first: int, directives: dict[str, object]) -> tuple[li
         try:
             with contextlib.redirect_stderr(messages), contextlib.redirect_stdout(messages):
                 (extension,) = cythonize(  # type: ignore[no-untyped-call]
-                    [Extension(".".join(module.with_suffix("").parts), [f"src/{module}"], include_dirs=["src"])],
+                    [Extension(".".join(module.with_suffix("").parts), [f"src/{module}"])],
                     nthreads=0,
                     build_dir=str(WORK / "c"),
                     include_path=["src"],
@@ -164,8 +164,9 @@ def _compile(c_sources: dict[str, str], flags: list[str], macros: list[tuple[str
         "from setuptools import Extension, setup",
         "setup(name='mutants', packages=[], py_modules=[], package_dir={'': 'src'}, ext_modules=[",
         *(
-            f"Extension({_module_name(name)!r}, [{c_source!r}], include_dirs=['src'], extra_compile_args={flags!r}, "
-            f"define_macros={macros!r}, libraries=['dl'] if __import__('sys').platform == 'linux' else []),"
+            f"Extension({_module_name(name)!r}, [{c_source!r}], extra_compile_args={flags!r}, "
+            f"include_dirs=['src', 'src/container/codecs'], define_macros={macros!r}, "
+            "libraries=['dl'] if __import__('sys').platform == 'linux' else []),"
             for name, c_source in c_sources.items()
         ),
         "])",

@@ -1,0 +1,108 @@
+"""Processor and wall time of the tests by file: each run notes them, and ``python -m tests.times`` prints the table.
+
+A run of pytest under ``RUN_TIMES=DIRECTORY`` writes one file there. Processor time is that of the run's own process and
+of each process that a test waited for; what a fixture of the whole run starts counts where it ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+VARIABLE = "RUN_TIMES"
+DEFAULT_DIRECTORY = Path("build", "times")
+COLLECTION = "(start and collection)"
+
+
+@dataclass
+class Times:
+    """Seconds, and how many tests they are of."""
+
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    tests: int = 0
+
+    def add(self, other: Times) -> None:
+        """Adds up."""
+        self.cpu_s += other.cpu_s
+        self.wall_s += other.wall_s
+        self.tests += other.tests
+
+
+def processor_time() -> float:
+    """Seconds of this process and of all its children that have ended."""
+    used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+class TimesPlugin:
+    """Notes the times of one run of pytest."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._files: dict[str, Times] = defaultdict(Times)
+        self._begin = time.monotonic()
+
+    def pytest_collection_finish(self) -> None:
+        """Note all that has come before the first test."""
+        self._files[COLLECTION] = Times(processor_time(), time.monotonic() - self._begin)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Note one test with its fixtures."""
+        cpu, wall = processor_time(), time.monotonic()
+        result = yield
+        name = item.nodeid.partition("::")[0]
+        self._files[name].add(Times(processor_time() - cpu, time.monotonic() - wall, 1))
+        return result
+
+    def pytest_sessionfinish(self) -> None:
+        """Write them down."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        rows = {name: vars(times) for name, times in self._files.items()}
+        (self._directory / f"{os.getpid()}.json").write_text(json.dumps(rows))
+
+
+def read(directory: Path) -> dict[str, Times]:
+    """The times of all runs that wrote into the directory, by file, those that take most first."""
+    files: dict[str, Times] = defaultdict(Times)
+    for path in sorted(directory.glob("*.json")):
+        for name, row in json.loads(path.read_text()).items():
+            files[name].add(Times(**row))
+    return dict(sorted(files.items(), key=lambda entry: -entry[1].cpu_s))
+
+
+def table(files: dict[str, Times]) -> Iterator[str]:
+    """The lines of the table, with a sum by directory."""
+    sums: dict[str, Times] = defaultdict(Times)
+    for name, times in files.items():
+        sums[str(Path(name).parent) if name != COLLECTION else name].add(times)
+        sums["all"].add(times)
+    yield f"{'processor s':>11} {'wall s':>8} {'tests':>6}  file"
+    for name, times in [*files.items(), *sums.items()]:
+        yield f"{times.cpu_s:11.1f} {times.wall_s:8.1f} {times.tests:6}  {name}"
+
+
+def main() -> int:
+    """Print the table; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="./run times", description=__doc__)
+    parser.add_argument("directory", nargs="?", type=Path, default=DEFAULT_DIRECTORY)
+    directory = parser.parse_args().directory
+    files = read(directory)
+    if not files:
+        parser.error(f"no run has left its times in {directory}: ./run test does")
+    print("\n".join(table(files)))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
