@@ -39,9 +39,7 @@ def test_it_goes_on_after_a_kill_and_ends_with_java_s_tool(java_classes: Path) -
         node.start().await_leader(LIMIT_S)
         before = run_ledger_client(node, *PUTS, "hash")[-1]
         node.take_snapshot()
-        node.kill()
-        node.release_mark_files()
-        node.start().await_leader(LIMIT_S)
+        node.restart().await_leader(LIMIT_S)
         assert run_ledger_client(node, "hash") == [before]
         assert node.cluster_tool("shutdown").return_code == 0
         assert node.process.wait(LIMIT_S) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,17 @@ class NativeNode(Node):
         self._port = self._row.take_row(5)
         endpoints = MemberEndpoints(0, *(f"{HOST}:{self._port + number}" for number in range(5)))
         super().__init__(members=[endpoints], service_count=len(services), base_dir=base_dir, class_path=class_path)
+
+    def await_mark_files_stale(self, limit_s: float = 15.0, say: Callable[[str], None] | None = None) -> None:
+        """Return immediately: the locks of a native node go with its process, so it can start again.
+
+        Args:
+            limit_s, say: as for :class:`~container.testing.node.Node`.
+
+        Raises:
+            ContainerError: the node still runs, and so keeps its files alive.
+        """
+        self._require_end()
 
     def _make_parts(self, separate_processes: bool) -> list[Process]:
         config = self.base_dir / "node.toml"

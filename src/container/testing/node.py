@@ -727,13 +727,16 @@ class Node:
             FileFormatError: an owner was killed while it started, so that its file never becomes stale.
             TimeoutError: a file is still updated, by a process that should be dead.
         """
-        if not self.has_ended:
-            raise ContainerError(f"member {self.member_id} (pid {self.pid}) still runs; end it first")
+        self._require_end()
         longest_ms = self._mark_files_stale_in_ms()
         if say is not None and longest_ms > 0:
             say(f"waiting {longest_ms / 1000:.1f} s, after which a dead owner's mark files may be taken")
         what = f"the mark files below {self.base_dir} to become stale"
         wait_until(lambda: self._mark_files_stale_in_ms() == 0, limit_s, what)
+
+    def _require_end(self) -> None:
+        if not self.has_ended:
+            raise ContainerError(f"member {self.member_id} (pid {self.pid}) still runs; end it first")
 
     def _mark_files_stale_in_ms(self) -> int:
         now_ms = time.time_ns() // 1_000_000
