@@ -16,9 +16,11 @@ import sysconfig
 import tempfile
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.metadata import version
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -216,31 +218,35 @@ def c_digest(build: Build, module: Extension) -> str:
     return digest(version("cython"), sorted(build.directives.items(), key=str), SHARED, files)
 
 
+def source_of(module: Extension) -> str:
+    """The .pyx of a module; empty for the shared one."""
+    return str(next(iter(module.sources), ""))
+
+
 def translate(module: Extension, target: Path, directives: dict[str, object]) -> str:
     """Turn a module into C and return what Cython said.
 
     The C file is there afterwards if all went well, and not where Cython failed or hinted at a missing `noexcept`.
     """
-    from Cython.Build.SharedModule import generate_shared_module
-    from Cython.Compiler.Errors import CompileError as TranslationError
-    from Cython.Compiler.Main import CompilationOptions, compile_single
-
+    cython: Any = import_module("Cython.Compiler.Main")
+    shared: Any = import_module("Cython.Build.SharedModule")
+    source = source_of(module)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     new = target.with_suffix(".new.c")
-    options = CompilationOptions(compiler_directives=dict(directives), include_path=[str(SOURCE)])
+    options = cython.CompilationOptions(compiler_directives=dict(directives), include_path=[str(SOURCE)])
     with tempfile.TemporaryFile("w+", encoding="utf-8") as log:
         shown = os.dup(2)
         os.dup2(log.fileno(), 2)
         failed = True
         try:
-            if module.sources:
+            if source:
                 options.output_file, options.shared_utility_qualified_name = str(new), SHARED
-                failed = bool(compile_single(module.sources[0], options, full_module_name=module.name).num_errors)
+                failed = bool(cython.compile_single(source, options, full_module_name=module.name).num_errors)
             else:
                 options.shared_c_file_path, options.module_name = str(new), module.name
-                failed = bool(generate_shared_module(options)[0])
-        except TranslationError:
+                failed = bool(shared.generate_shared_module(options)[0])
+        except cython.CompileError:
             pass
         finally:
             sys.stderr.flush()
@@ -309,9 +315,8 @@ class BuildExtensions(build_ext):
             self._make(tasks, build, in_c, made)
 
     def _make(self, tasks: list[Task], build: Build, in_c: Digests, made: Digests) -> None:
-        import Cython.Build.SharedModule
-        import Cython.Compiler.Main  # noqa: F401  both once, before the processes fork
-
+        for name in ("Cython.Compiler.Main", "Cython.Build.SharedModule"):
+            import_module(name)  # once, before the processes fork
         context = multiprocessing.get_context("fork")
         left = tasks[::-1]
         running: dict[Connection, Task] = {}
@@ -324,8 +329,7 @@ class BuildExtensions(build_ext):
                 context.Process(target=self._make_one, args=(task, build, sender)).start()
                 sender.close()
                 running[receiver] = task
-            for receiver in wait(list(running)):
-                assert isinstance(receiver, Connection)
+            for receiver in [each for each in wait(list(running)) if isinstance(each, Connection)]:
                 task = running.pop(receiver)
                 try:
                     answer = receiver.recv()
@@ -360,7 +364,7 @@ class BuildExtensions(build_ext):
                 task.module.sources = [str(task.c_file)]
                 super().build_extension(task.module)
             elif not MISSING_NOEXCEPT.search(answer.text):
-                answer.error = f"Cython cannot translate {task.module.sources[0]}: see its messages"
+                answer.error = f"Cython cannot translate {source_of(task.module)}: see its messages"
         except CompileError as error:
             answer.error = f"{task.module.name}: {error}"
         sender.send(answer)
@@ -369,7 +373,8 @@ class BuildExtensions(build_ext):
         """Copy what has been made into the source tree; what is there already stays as it is."""
         build_py = self.get_finalized_command("build_py")
         everything = self.extensions
-        pairs = [(module, self._get_inplace_equivalent(build_py, module)) for module in everything]
+        place = self._get_inplace_equivalent  # type: ignore[attr-defined]
+        pairs = [(module, place(build_py, module)) for module in everything]
         self.extensions = [
             module for module, (inplace, made) in pairs if not (Path(inplace).exists() and filecmp.cmp(inplace, made))
         ]

@@ -1,1 +1,0 @@
-# What type checkers see of container.aeron.keepalive, which is compiled.

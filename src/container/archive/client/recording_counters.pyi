@@ -1,1 +1,0 @@
-"""Finds the counters by which an archive shows how far its recordings are (type 100)."""

@@ -1,1 +1,0 @@
-# What type checkers see of container.service.cluster_counters, which is compiled.

@@ -1,1 +1,0 @@
-# What type checkers see of container.service.publication_results, which is compiled.

@@ -1,1 +1,0 @@
-# What type checkers see of container.transport.buffer_vectors, which is compiled.
