@@ -27,7 +27,7 @@ from container.testing import transport_probe as seam
 from container.testing.archive import ArchiveKind, LocalArchive
 from container.testing.endpoints import PortReservation
 from container.testing.java import JVM_FLAGS
-from container.transport.seam import Publication, Subscription
+from container.transport.streams import Publication, Subscription
 from tests.cython_module import compile_cython, load_module
 
 MIB, GIB = 2**20, 2**30

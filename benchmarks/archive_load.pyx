@@ -8,9 +8,10 @@ from posix.time cimport CLOCK_MONOTONIC, CLOCK_THREAD_CPUTIME_ID, clock_gettime,
 from posix.unistd cimport close, ftruncate, pwrite
 
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport (
-    CLOSED, PUBLICATION_ERROR, BlockHandler, Client, Counter, Counters, Image, Publication, Subscription,
-)
+from container.transport.counters cimport Counter, Counters
+from container.transport.frames cimport CLOSED, PUBLICATION_ERROR
+from container.transport.seam cimport Client
+from container.transport.streams cimport BlockHandler, Image, Publication, Subscription
 
 cdef extern from "sched.h" nogil:
     int sched_yield() noexcept

@@ -14,7 +14,8 @@ from container.codecs cimport cluster as codec
 from container.service.cluster cimport Cluster
 from container.service.clustered_service_agent cimport ClusteredServiceAgent
 from container.service.snapshot_loader cimport SnapshotImage
-from container.transport.seam cimport ACTION_ABORT, ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, FragmentHandler, Image
+from container.transport.frames cimport ACTION_ABORT, ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED
+from container.transport.streams cimport FragmentHandler, Image
 
 cdef enum:
     FLAGS_BEFORE_PAYLOAD = 27       # a frame's flags are in its byte 5 of 32 (upstream: DataHeaderFlyweight.java)

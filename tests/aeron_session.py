@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from container.aeron import AeronClient
 from container.testing import transport_probe as probe
-from container.transport.seam import Image, Publication, Subscription
+from container.transport.streams import Image, Publication, Subscription
 
 LIMIT_S = 20.0
 IPC = "aeron:ipc"

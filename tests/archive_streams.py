@@ -22,7 +22,10 @@ from container.storage.file_storage import FileStorage
 from container.testing import transport_probe as probe
 from container.testing.memory_transport import ManualClock, MemoryDriver
 from container.testing.simulation.disk import SimulatedDisk
-from container.transport.seam import Client, Clock, Counter, Counters, Image, Publication, Subscription, SystemClock
+from container.transport.clocks import Clock, SystemClock
+from container.transport.counters import Counter, Counters
+from container.transport.seam import Client
+from container.transport.streams import Image, Publication, Subscription
 from tests.store_world import NOW_MS, StoreWorld
 
 TERM = 1 << 16

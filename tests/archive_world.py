@@ -15,7 +15,7 @@ from container.storage.seam import READ_ONLY
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver
 from container.testing.simulation.disk import SimulatedDisk
-from container.transport.seam import Image, Publication, Subscription
+from container.transport.streams import Image, Publication, Subscription
 from tests.archive_streams import with_ids
 from tests.control_world import CONTROL_CHANNEL, ERROR, MS, OK, RawClient
 

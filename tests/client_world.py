@@ -8,7 +8,7 @@ from typing import Any
 from container.api import Header, MessageBuffer
 from container.client import AeronCluster, ClientContext, ClientState, EgressListener
 from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver, SteppingIdleStrategy
-from container.transport.seam import Publication
+from container.transport.streams import Publication
 from tests.ingress_member import IngressMember
 
 MS = 1_000_000

@@ -25,7 +25,7 @@ from container.testing import transport_probe as seam
 from container.testing.memory_transport import MemoryClient, MemoryPublication
 from container.testing.simulation.disk import SimulatedDisk
 from container.transport.fragment_assembler import SessionFragmentAssembler
-from container.transport.seam import Image, Publication, Subscription
+from container.transport.streams import Image, Publication, Subscription
 from tests.archive_world import ArchiveWorld
 from tests.control_world import MS
 

@@ -16,7 +16,8 @@ from container.codecs import messages as codecs
 from container.errors import ArchiveEvent
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver
-from container.transport.seam import Client, Image, Publication
+from container.transport.seam import Client
+from container.transport.streams import Image, Publication
 
 MS = 1_000_000
 CONTROL_CHANNEL = "aeron:ipc?term-length=64k"

@@ -10,7 +10,7 @@ from container.testing.memory_transport import MemoryClient, MemoryPublication, 
 from container.testing.simulation.fabric import Fabric
 from container.testing.simulation.scheduler import Scheduler
 from container.testing.simulation.virtual_time import Draws, Trace, VirtualTime
-from container.transport.seam import Image, Subscription
+from container.transport.streams import Image, Subscription
 
 MS = 1_000_000
 S = 1_000 * MS

@@ -11,7 +11,7 @@ from container.common.aeron_defaults import EGRESS_STREAM_ID, INGRESS_STREAM_ID
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import MemoryClient, MemoryDriver
 from container.transport.fragment_assembler import SessionFragmentAssembler
-from container.transport.seam import Publication, Subscription
+from container.transport.streams import Publication, Subscription
 
 OK, ERROR, REDIRECT, AUTHENTICATION_REJECTED, CLOSED = range(5)
 SESSION_HEADER_LENGTH = 32

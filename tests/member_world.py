@@ -26,7 +26,7 @@ from container.testing.memory_stores import MemoryMarkFile, MemorySnapshotStore
 from container.testing.memory_transport import MemoryClient
 from container.transport.duration_tracker import DurationTracker
 from container.transport.fragment_assembler import SessionFragmentAssembler
-from container.transport.seam import Publication, Subscription
+from container.transport.streams import Publication, Subscription
 from tests.archive_world import ArchiveWorld
 from tests.control_world import CONTROL_CHANNEL as ARCHIVE_CONTROL_CHANNEL
 from tests.control_world import MS

@@ -19,7 +19,7 @@ from container.testing.manual_time import SteppingIdleStrategy
 from container.testing.memory_log import MemoryLog
 from container.testing.memory_transport import MemoryDriver
 from container.testing.scripted_consensus_module import ScriptedConsensusModule
-from container.transport.seam import Publication
+from container.transport.streams import Publication
 from tests.scripted_archive import ScriptedArchive
 
 LIMIT_S = 20.0

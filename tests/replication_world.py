@@ -24,7 +24,8 @@ from container.testing import transport_probe as seam
 from container.testing.endpoints import PortReservation
 from container.testing.memory_transport import ManualClock, MemoryDriver
 from container.testing.simulation.disk import SimulatedDisk
-from container.transport.seam import Client, Publication
+from container.transport.seam import Client
+from container.transport.streams import Publication
 from tests.archive_streams import with_ids
 from tests.fabric_world import FabricWorld
 

@@ -15,8 +15,9 @@ from container.api import ADMIN_ACTION
 from container.codecs import messages as codecs
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import MemoryClient, MemoryDriver
+from container.transport.counters import Counter
 from container.transport.fragment_assembler import FragmentAssembler
-from container.transport.seam import Counter, Publication, Subscription
+from container.transport.streams import Publication, Subscription
 
 OK, ERROR, RECORDING_UNKNOWN = range(3)
 RECORDING_POSITION_TYPE_ID = 100

@@ -23,7 +23,7 @@ from container.errors import (
 from container.testing import transport_probe as probe
 from container.testing.endpoints import PortReservation
 from container.transport.fragment_assembler import FragmentAssembler
-from container.transport.seam import Image
+from container.transport.streams import Image
 from tests.aeron_session import IPC, LIMIT_S, Stream, connect, until, until_open
 
 TERM_LENGTH = 64 * 1024

@@ -15,9 +15,9 @@ from tests.cython_module import compile_module
 SOURCE = '''
 from libc.stdint cimport int32_t, int64_t
 
-from container.transport.seam cimport (
-    Client, ClientListener, Counter, Counters, PendingAdd, Publication, Subscription,
-)
+from container.transport.counters cimport Counter, Counters
+from container.transport.seam cimport Client, ClientListener
+from container.transport.streams cimport PendingAdd, Publication, Subscription
 
 
 cdef class Between(Client):

@@ -20,7 +20,7 @@ from container.testing.recording_service import RecordingService
 from container.testing.scripted_consensus_module import ScriptedConsensusModule
 from container.testing.scripted_member import ScriptedMember
 from container.transport.message_buffer import BufferClaim
-from container.transport.seam import Publication, Subscription
+from container.transport.streams import Publication, Subscription
 from tests.scripted_archive import ERROR, Recording, ScriptedArchive
 
 BACK_PRESSURED = -2

@@ -17,7 +17,7 @@ from container.errors import (
 )
 from container.testing.scripted_member import TICK_NS, ScriptedMember
 from container.testing.scripted_messages import encode
-from container.transport.seam import Subscription
+from container.transport.streams import Subscription
 
 NULL_VALUE = -1
 

@@ -16,7 +16,7 @@ from container.errors import AgentTermination, ClosedError, ClusterError, Cluste
 from container.testing import transport_probe as seam
 from container.testing.scripted_member import ScriptedMember
 from container.transport.message_buffer import BufferClaim
-from container.transport.seam import Publication
+from container.transport.streams import Publication
 
 NOT_CONNECTED, BACK_PRESSURED, ADMIN_ACTION, CLOSED, MAX_POSITION_EXCEEDED = -1, -2, -3, -4, -5
 MOCKED = 1

@@ -35,7 +35,7 @@ from container.errors import (
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import ManualClock, MemoryClient, MemoryDriver, SteppingIdleStrategy
 from container.transport.idle_strategy import YieldingIdleStrategy
-from container.transport.seam import Subscription
+from container.transport.streams import Subscription
 from tests.scripted_archive import ERROR, RECORDING_UNKNOWN, Request, ScriptedArchive, Session
 
 MS = 1_000_000

@@ -16,7 +16,8 @@ from container.errors import ArchiveError, RegistrationError
 from container.testing import transport_probe as seam
 from container.testing.manual_time import ManualClock
 from container.testing.memory_transport import MemoryClient, MemoryDriver
-from container.transport.seam import Client, Counter
+from container.transport.counters import Counter
+from container.transport.seam import Client
 from container.version import version_info
 
 ARCHIVE_ID = -7

@@ -16,7 +16,9 @@ from container.aeron import AeronClient, MediaDriver
 from container.errors import AeronError, ClosedError, RegistrationError
 from container.testing import transport_probe as probe
 from container.testing.memory_transport import MemoryDriver
-from container.transport.seam import Client, Counter, Image, PendingAdd, Publication, Subscription
+from container.transport.counters import Counter
+from container.transport.seam import Client
+from container.transport.streams import Image, PendingAdd, Publication, Subscription
 
 LIMIT_S = 20.0
 TERM = 64 * 1024

@@ -21,7 +21,7 @@ from container.common.aeron_defaults import (
 from container.consensus import channels
 from container.errors import AgentTermination
 from container.testing import transport_probe as seam
-from container.transport.seam import Publication
+from container.transport.streams import Publication
 from tests.member_world import IPC, VERSION, MemberWorld, WorldClient, session_message
 
 ERROR, AUTHENTICATION_REJECTED, CLOSED = 1, 3, 4

@@ -33,8 +33,9 @@ from container.testing.memory_stores import MemorySnapshotStore
 from container.testing.memory_transport import MemoryDriver
 from container.testing.process import wait_until
 from container.testing.recording_service import RecordingService
+from container.transport.clocks import SystemClock
+from container.transport.counters import Counter
 from container.transport.idle_strategy import NoOpIdleStrategy
-from container.transport.seam import Counter, SystemClock
 from tests.node import TERMINATED, TICK_NS, Node, SecondCall
 
 LIMIT_S = 20.0

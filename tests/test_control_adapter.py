@@ -17,7 +17,7 @@ from container.codecs import messages as codecs
 from container.errors import AgentTermination, ArchiveError
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import MemoryDriver
-from container.transport.seam import Publication
+from container.transport.streams import Publication
 from tests.golden.vectors import HEADER, Vector, derive, load
 
 CHANNEL, STREAM_ID = "aeron:ipc?term-length=64k", 10

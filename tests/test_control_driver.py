@@ -16,7 +16,7 @@ from container.errors import ArchiveError
 from container.testing import transport_probe as seam
 from container.testing.endpoints import PortReservation
 from container.testing.memory_transport import SteppingIdleStrategy
-from container.transport.seam import Image, Publication, Subscription
+from container.transport.streams import Image, Publication, Subscription
 from tests.control_world import ARCHIVE_ID, CONTROL_CHANNEL, CONTROL_STREAM_ID, VERSION, ControlWorld
 
 LIMIT_S = 20.0

@@ -16,7 +16,7 @@ from container.files.catalog import RecordingDescriptor
 from container.storage.file_storage import FileStorage
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import MemoryDriver
-from container.transport.seam import Publication, Subscription
+from container.transport.streams import Publication, Subscription
 from tests.golden.vectors import load
 
 CHANNEL, STREAM_ID = "aeron:ipc?term-length=64k", 20

@@ -19,7 +19,7 @@ from container.codecs import messages as codecs
 from container.errors import AgentTermination, ArchiveError, ArchiveEvent, RegistrationError
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import SteppingIdleStrategy
-from container.transport.seam import Image
+from container.transport.streams import Image
 from tests.control_world import (
     CONNECT_TIMEOUT_MS,
     ERROR,

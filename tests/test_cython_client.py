@@ -21,7 +21,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.client.aeron_cluster cimport AeronCluster
 from container.client.egress_handler cimport EgressHandler
-from container.transport.seam cimport ACTION_ABORT, ACTION_CONTINUE, FrameHeader
+from container.transport.frames cimport ACTION_ABORT, ACTION_CONTINUE, FrameHeader
 
 
 cdef class Answering(EgressHandler):

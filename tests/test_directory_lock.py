@@ -26,7 +26,7 @@ from container.node.directory_lock import NOTE_NAME, DirectoryLock
 from container.node.java_node import JavaNode
 from container.storage.file_storage import FileStorage
 from container.testing.endpoints import PortReservation
-from container.transport.seam import SystemClock
+from container.transport.clocks import SystemClock
 from tests.test_cluster_node import COMMAND, HOST, ROOT, SERVICE, Counter, ask
 
 LIMIT_S = 30.0

@@ -44,7 +44,7 @@ from container.testing.manual_time import ManualClock
 from container.testing.memory_stores import MemorySnapshotStore
 from container.testing.memory_transport import MemoryClient
 from container.testing.recording_service import RecordingService
-from container.transport.seam import SystemClock
+from container.transport.clocks import SystemClock
 from tests.soak.disk import SmallDisk, unavailable_reason
 from tests.test_cluster_mark_file import (
     DEFAULT_LENGTH,
@@ -374,7 +374,7 @@ from pathlib import Path
 from container.clustered_service_container import ClusteredServiceContainer
 from container.testing.memory_transport import MemoryDriver
 from container.testing.memory_stores import MemorySnapshotStore
-from container.transport.seam import SystemClock
+from container.transport.clocks import SystemClock
 from container.testing.recording_service import RecordingService
 client = MemoryDriver(SystemClock()).connect("owner")
 with ClusteredServiceContainer.launch(

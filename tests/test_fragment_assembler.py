@@ -18,7 +18,7 @@ from container.testing.manual_time import ManualClock
 from container.testing.memory_log import MemoryImage, MemoryLog
 from container.testing.memory_transport import MemoryDriver
 from container.transport.fragment_assembler import BytesAssembler, FragmentAssembler, SessionFragmentAssembler
-from container.transport.seam import FragmentHandler
+from container.transport.streams import FragmentHandler
 
 BEGIN, MIDDLE, END, WHOLE = 0x80, 0, 0x40, 0xC0
 ABORT, BREAK, COMMIT, CONTINUE = 1, 2, 3, 4

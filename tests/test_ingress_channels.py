@@ -14,7 +14,7 @@ from container.node.cluster_node import ClusterNode
 from container.testing import transport_probe as seam
 from container.testing.endpoints import PortReservation
 from container.testing.process import wait_until
-from container.transport.seam import Publication
+from container.transport.streams import Publication
 from tests.system.test_client_channels import needs_multicast
 from tests.test_cluster_node import Answers, Counter, ask
 

@@ -20,7 +20,9 @@ from container.testing import transport_probe as seam
 from container.testing.manual_time import ManualClock
 from container.testing.memory_log import MemoryLog
 from container.testing.memory_transport import MemoryClient, MemoryDriver, MemoryPublication
-from container.transport.seam import Client, Counter, Image, PendingAdd, Publication, Subscription
+from container.transport.counters import Counter
+from container.transport.seam import Client
+from container.transport.streams import Image, PendingAdd, Publication, Subscription
 
 IPC = "aeron:ipc"
 STREAM = 10

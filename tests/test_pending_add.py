@@ -13,7 +13,9 @@ from container.aeron import AeronClient, MediaDriver
 from container.errors import ClosedError, RegistrationError
 from container.testing import transport_probe as probe
 from container.testing.memory_transport import MemoryClient, MemoryDriver
-from container.transport.seam import Client, Counter, PendingAdd, Publication, Subscription
+from container.transport.counters import Counter
+from container.transport.seam import Client
+from container.transport.streams import PendingAdd, Publication, Subscription
 
 LIMIT_S = 20.0
 IPC = "aeron:ipc?term-length=64k"

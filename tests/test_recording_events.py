@@ -16,7 +16,8 @@ from container.errors import DriverTimeoutError, RegistrationError
 from container.testing import transport_probe as seam
 from container.testing.manual_time import ManualClock
 from container.testing.memory_transport import MemoryClient, MemoryDriver
-from container.transport.seam import Client, Publication, Subscription
+from container.transport.seam import Client
+from container.transport.streams import Publication, Subscription
 
 CHANNEL, STREAM_ID = "aeron:ipc", 30
 NOT_CONNECTED, BACK_PRESSURED, ADMIN_ACTION, CLOSED, MAX_POSITION_EXCEEDED = range(-1, -6, -1)

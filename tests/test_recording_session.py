@@ -13,7 +13,7 @@ from container.archive.sessions.recording_session import RecordingSession
 from container.errors import AeronError, ArchiveError
 from container.testing import transport_probe as probe
 from container.testing.memory_transport import ManualClock
-from container.transport.seam import Publication
+from container.transport.streams import Publication
 from tests.archive_streams import (
     CORRELATION_ID,
     IPC,

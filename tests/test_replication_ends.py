@@ -25,7 +25,7 @@ from container.errors import ArchiveError
 from container.settings.archive_table import ArchiveSettings
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import MemoryClient
-from container.transport.seam import Counter
+from container.transport.counters import Counter
 from tests.control_world import ControlWorld, RawClient
 from tests.replication_world import MS, Archive, MemoryWorld, NetworkWorld, Requests, Stream, recorded, recording
 from tests.scripted_archive import Request, ScriptedArchive, Session

@@ -14,7 +14,7 @@ import pytest
 
 from container.api import ClientSession, ClusteredService, Header, MessageBuffer, SnapshotPublication
 from container.testing.scripted_member import ScriptedMember
-from container.transport.seam import Publication, Subscription
+from container.transport.streams import Publication, Subscription
 from tests.real_member import LIMIT_S, RealMember
 from tests.resources import allocated_counters, grown_each_time, mappings, open_files
 

@@ -25,7 +25,7 @@ from container.testing.scripted_consensus_module import (
 )
 from container.testing.scripted_messages import at_version, encode, raw_message, service_session_id
 from container.transport.fragment_assembler import SessionFragmentAssembler
-from container.transport.seam import Publication, Subscription
+from container.transport.streams import Publication, Subscription
 
 CONTROL = "aeron:ipc?term-length=128k"
 MAX_POSITION = 2**63 - 1

@@ -7,8 +7,8 @@ import pytest
 from container.testing.memory_transport import MemoryDriver
 from container.testing.scripted_consensus_module import ScriptError
 from container.testing.scripted_member import TICK_NS, ScriptedMember
+from container.transport.clocks import SystemClock
 from container.transport.idle_strategy import NoOpIdleStrategy
-from container.transport.seam import SystemClock
 
 
 def test_a_clock_and_an_idle_strategy_that_are_given_are_the_agents() -> None:

@@ -11,7 +11,10 @@ from container.api import ADMIN_ACTION, BACK_PRESSURED, CLOSED, MAX_POSITION_EXC
 from container.errors import DriverTimeoutError
 from container.testing import transport_probe as seam
 from container.testing.memory_transport import MemoryClient, MemoryDriver
-from container.transport import seam as transport
+from container.transport.clocks import SystemClock
+from container.transport.counters import Counter, Counters
+from container.transport.seam import Client, ClientListener, MarkFile, SnapshotReader, SnapshotWriter
+from container.transport.streams import FragmentHandler, Image, Publication, Subscription
 
 UNUSED = {
     "state": 0,
@@ -51,7 +54,7 @@ def test_a_counter_id_out_of_range_reads_as_unused(counter_id: int) -> None:
 
 
 def test_counters_of_no_driver_have_no_records() -> None:
-    counters = transport.Counters()
+    counters = Counters()
     assert seam.counter_capacity(counters) == 0
     assert seam.counter_record(counters, 0) == UNUSED
     assert counters.read() == []
@@ -102,7 +105,7 @@ def test_a_closed_counter_ignores_writes_and_reads_as_null(client: MemoryClient)
 
 
 def test_the_system_clock_is_the_machines() -> None:
-    driver = MemoryDriver(transport.SystemClock())
+    driver = MemoryDriver(SystemClock())
     client = driver.connect()
     before_ns, before_ms = time.monotonic_ns(), time.time_ns() // 1_000_000
     now_ns, now_ms = seam.nano_time(client), seam.epoch_ms(client)
@@ -116,39 +119,39 @@ def test_the_system_clock_is_the_machines() -> None:
 @pytest.mark.parametrize(
     ("call", "method"),
     [
-        (lambda: seam.on_fragment(transport.FragmentHandler(), b""), "FragmentHandler does not implement on_fragment"),
-        (lambda: seam.poll(transport.Image()), "Image does not implement controlled_poll"),
-        (lambda: seam.poll(transport.Image(), 1, 1), "Image does not implement bounded_controlled_poll"),
-        (lambda: seam.poll(transport.Subscription()), "Subscription does not implement controlled_poll"),
-        (lambda: seam.image_at_index(transport.Subscription(), 0), "Subscription .* image_at_index"),
-        (lambda: seam.image(transport.Subscription(), 1), "Subscription .* image_by_session_id"),
-        (lambda: seam.resolved_endpoint(transport.Subscription()), "Subscription .* resolved_endpoint"),
-        (lambda: transport.Subscription().close(), "Subscription .* close"),
-        (lambda: seam.offer(transport.Publication(), b""), "Publication .* offer"),
-        (lambda: seam.offer_vectors(transport.Publication(), [b""]), "Publication .* offer_vectors"),
-        (lambda: seam.try_claim(transport.Publication(), b""), "Publication .* try_claim"),
-        (lambda: transport.Publication().close(), "Publication .* close"),
-        (lambda: transport.Counter().close(), "Counter .* close"),
-        (lambda: seam.next_correlation_id(transport.Client()), "Client .* next_correlation_id"),
-        (lambda: seam.next_session_id(transport.Client(), 1), "Client .* next_session_id"),
-        (lambda: seam.add_publication(transport.Client(), "", 1), "Client .* add_publication"),
-        (lambda: seam.add_publication(transport.Client(), "", 1, True), "Client .* add_exclusive_publication"),
-        (lambda: seam.add_subscription(transport.Client(), "", 1), "Client .* add_subscription"),
-        (lambda: seam.add_counter(transport.Client(), 1), "Client .* add_counter"),
-        (lambda: seam.counters(transport.Client()), "Client .* counters"),
-        (lambda: seam.add_listener(transport.Client(), transport.ClientListener()), "Client .* add_listener"),
-        (lambda: seam.remove_listener(transport.Client(), transport.ClientListener()), "Client .* remove_listener"),
-        (lambda: transport.Client().close(), "Client .* close"),
-        (lambda: seam.check(transport.SnapshotWriter()), "SnapshotWriter .* check"),
-        (lambda: seam.recorded_position(transport.SnapshotWriter()), "SnapshotWriter .* recorded_position"),
-        (lambda: seam.is_complete(transport.SnapshotWriter()), "SnapshotWriter .* is_complete"),
-        (lambda: transport.SnapshotWriter().close(), "SnapshotWriter .* close"),
-        (lambda: seam.check(transport.SnapshotReader()), "SnapshotReader .* check"),
-        (lambda: transport.SnapshotReader().close(), "SnapshotReader .* close"),
-        (lambda: seam.update_activity_timestamp(transport.MarkFile(), 1), "MarkFile .* update_activity_timestamp"),
-        (lambda: seam.set_member_id(transport.MarkFile(), 1), "MarkFile .* set_member_id"),
-        (lambda: seam.signal_terminated(transport.MarkFile()), "MarkFile .* signal_terminated"),
-        (lambda: transport.MarkFile().close(), "MarkFile .* close"),
+        (lambda: seam.on_fragment(FragmentHandler(), b""), "FragmentHandler does not implement on_fragment"),
+        (lambda: seam.poll(Image()), "Image does not implement controlled_poll"),
+        (lambda: seam.poll(Image(), 1, 1), "Image does not implement bounded_controlled_poll"),
+        (lambda: seam.poll(Subscription()), "Subscription does not implement controlled_poll"),
+        (lambda: seam.image_at_index(Subscription(), 0), "Subscription .* image_at_index"),
+        (lambda: seam.image(Subscription(), 1), "Subscription .* image_by_session_id"),
+        (lambda: seam.resolved_endpoint(Subscription()), "Subscription .* resolved_endpoint"),
+        (lambda: Subscription().close(), "Subscription .* close"),
+        (lambda: seam.offer(Publication(), b""), "Publication .* offer"),
+        (lambda: seam.offer_vectors(Publication(), [b""]), "Publication .* offer_vectors"),
+        (lambda: seam.try_claim(Publication(), b""), "Publication .* try_claim"),
+        (lambda: Publication().close(), "Publication .* close"),
+        (lambda: Counter().close(), "Counter .* close"),
+        (lambda: seam.next_correlation_id(Client()), "Client .* next_correlation_id"),
+        (lambda: seam.next_session_id(Client(), 1), "Client .* next_session_id"),
+        (lambda: seam.add_publication(Client(), "", 1), "Client .* add_publication"),
+        (lambda: seam.add_publication(Client(), "", 1, True), "Client .* add_exclusive_publication"),
+        (lambda: seam.add_subscription(Client(), "", 1), "Client .* add_subscription"),
+        (lambda: seam.add_counter(Client(), 1), "Client .* add_counter"),
+        (lambda: seam.counters(Client()), "Client .* counters"),
+        (lambda: seam.add_listener(Client(), ClientListener()), "Client .* add_listener"),
+        (lambda: seam.remove_listener(Client(), ClientListener()), "Client .* remove_listener"),
+        (lambda: Client().close(), "Client .* close"),
+        (lambda: seam.check(SnapshotWriter()), "SnapshotWriter .* check"),
+        (lambda: seam.recorded_position(SnapshotWriter()), "SnapshotWriter .* recorded_position"),
+        (lambda: seam.is_complete(SnapshotWriter()), "SnapshotWriter .* is_complete"),
+        (lambda: SnapshotWriter().close(), "SnapshotWriter .* close"),
+        (lambda: seam.check(SnapshotReader()), "SnapshotReader .* check"),
+        (lambda: SnapshotReader().close(), "SnapshotReader .* close"),
+        (lambda: seam.update_activity_timestamp(MarkFile(), 1), "MarkFile .* update_activity_timestamp"),
+        (lambda: seam.set_member_id(MarkFile(), 1), "MarkFile .* set_member_id"),
+        (lambda: seam.signal_terminated(MarkFile()), "MarkFile .* signal_terminated"),
+        (lambda: MarkFile().close(), "MarkFile .* close"),
     ],
 )
 def test_an_abstract_class_names_the_missing_method(call: Callable[[], object], method: str) -> None:
@@ -157,8 +160,8 @@ def test_an_abstract_class_names_the_missing_method(call: Callable[[], object], 
 
 
 def test_an_abstract_object_is_closed_and_goes_nowhere() -> None:
-    image, subscription, publication = transport.Image(), transport.Subscription(), transport.Publication()
-    client = transport.Client()
+    image, subscription, publication = Image(), Subscription(), Publication()
+    client = Client()
     assert all(seam.is_closed(thing) for thing in (image, subscription, publication, client))
     assert not any(seam.is_connected(thing) for thing in (subscription, publication))
     assert seam.position(image) == seam.end_of_stream_position(image) == -1
@@ -171,12 +174,12 @@ def test_an_abstract_object_is_closed_and_goes_nowhere() -> None:
 
 
 def test_a_subclass_in_python_shows_its_name() -> None:
-    class Nowhere(transport.Publication):
+    class Nowhere(Publication):
         pass
 
     assert repr(Nowhere()) == "<Nowhere None stream_id=0 session_id=0>"
-    assert repr(transport.Image()) == "<Image session_id=0 join_position=0 position=-1 closed=True>"
-    assert repr(transport.Subscription()) == "<Subscription None stream_id=0>"
+    assert repr(Image()) == "<Image session_id=0 join_position=0 position=-1 closed=True>"
+    assert repr(Subscription()) == "<Subscription None stream_id=0>"
 
 
 def test_nothing_connects_to_a_dead_driver(driver: MemoryDriver) -> None:

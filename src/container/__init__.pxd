@@ -4,7 +4,8 @@ from container.service.container_client_session cimport ContainerClientSession
 from container.service.service_handler cimport ServiceHandler
 from container.service.snapshot_loader cimport SnapshotImage
 from container.service.snapshot_taker cimport SnapshotPublication
-from container.transport.seam cimport (
+from container.transport.frames cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_COMMIT, ACTION_CONTINUE, ADMIN_ACTION, BACK_PRESSURED, CLOSED,
-    MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector, FragmentHandler, FrameHeader,
+    MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector, FrameHeader,
 )
+from container.transport.streams cimport FragmentHandler

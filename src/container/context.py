@@ -36,9 +36,10 @@ from container.settings.table import Settings
 from container.storage.directories import concluded_directory
 from container.storage.file_storage import FileStorage
 from container.storage.seam import Storage
+from container.transport.clocks import Clock, SystemClock
 from container.transport.duration_tracker import DurationTracker
 from container.transport.idle_strategy import IdleStrategy, parse_idle_strategy
-from container.transport.seam import Client, Clock, MarkFile, SnapshotStore, SystemClock
+from container.transport.seam import Client, MarkFile, SnapshotStore
 
 _FILE_PAGE_SIZE_DEFAULT = 4096
 _OBJECTS = (

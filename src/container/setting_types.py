@@ -11,8 +11,9 @@ from typing import TypedDict
 
 from container.error_handlers import DelegatingErrorHandler, ErrorHandler
 from container.storage.seam import Storage
+from container.transport.clocks import Clock
 from container.transport.idle_strategy import IdleStrategy
-from container.transport.seam import Client, Clock, MarkFile, SnapshotStore
+from container.transport.seam import Client, MarkFile, SnapshotStore
 
 type _Path = str | os.PathLike[str]
 

@@ -13,7 +13,7 @@ from container.testing.recording_service import RecordingService
 from container.testing.scripted_member import ScriptedMember
 from container.testing.scripted_messages import SCHEMA_VERSION, ServiceAck
 from container.testing.scripted_messages import encode as encode_message
-from container.transport.seam import Publication, Subscription
+from container.transport.streams import Publication, Subscription
 from tests.fuzz.model import NULL_VALUE, TERM_LENGTH, Ack, Ended, Log, LogFrame, Model, Session
 from tests.fuzz.mutations import Frame, whole
 from tests.fuzz.wire import Refused, fields_of, message_name

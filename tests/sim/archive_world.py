@@ -23,7 +23,7 @@ from container.testing import transport_probe as seam
 from container.testing.manual_time import SteppingIdleStrategy
 from container.testing.memory_transport import MemoryClient, MemoryDriver
 from container.testing.simulation.disk import SimulatedStorage
-from container.transport.seam import Image, Publication, Subscription
+from container.transport.streams import Image, Publication, Subscription
 from tests.sim.archive_oracle import (
     HEADER_LENGTH,
     TERM_LENGTH,

@@ -32,7 +32,8 @@ from container.recordings.frame_reader import segment_file_name, segment_positio
 from container.testing import transport_probe as seam
 from container.testing.archive import LocalArchive
 from container.testing.process import Process
-from container.transport.seam import Client, Publication
+from container.transport.seam import Client
+from container.transport.streams import Publication
 from tests.archive_world import SIGNALS
 from tests.replication_world import Archive, DriverWorld, Requests
 

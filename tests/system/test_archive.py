@@ -26,7 +26,7 @@ from container.testing.cluster import Node
 from container.testing.process import wait_until
 from container.transport.fragment_assembler import FragmentAssembler
 from container.transport.idle_strategy import BackoffIdleStrategy
-from container.transport.seam import Image
+from container.transport.streams import Image
 
 type NodeFactory = Callable[..., Node]
 

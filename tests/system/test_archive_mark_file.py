@@ -17,7 +17,7 @@ from container.files.error_log import DistinctErrorLog
 from container.storage.file_storage import FileStorage
 from container.testing.cluster import Node
 from container.testing.manual_time import ManualClock
-from container.transport.seam import SystemClock
+from container.transport.clocks import SystemClock
 from tests.system.harness import LIMIT_S, NodeFactory
 
 ACTIVITY_TIMESTAMP = slice(16, 24)

@@ -12,7 +12,7 @@ from container.aeron import AeronClient
 from container.codecs import messages as codecs
 from container.testing import transport_probe as probe
 from container.testing.endpoints import HOST, PortReservation
-from container.transport.seam import Subscription
+from container.transport.streams import Subscription
 from tests.aeron_session import until
 from tests.soak.checks import compare_snapshots, is_framing, snapshots_of
 from tests.soak.ledger import Op

@@ -25,9 +25,11 @@ from container.aeron.resources cimport (
     AeronCounter, AeronCounters, AeronExclusivePublication, AeronPublication, AeronSubscription,
 )
 from container.common.sealed cimport hide, seal
-from container.transport.seam cimport (
-    NULL_VALUE, Client, ClientListener, Counter, Counters, PendingAdd, Publication, Subscription, SystemClock,
-)
+from container.transport.clocks cimport SystemClock
+from container.transport.counters cimport Counter, Counters
+from container.transport.frames cimport NULL_VALUE
+from container.transport.seam cimport Client, ClientListener
+from container.transport.streams cimport PendingAdd, Publication, Subscription
 
 from container.aeron.media_driver import default_aeron_dir
 from container.errors import (

@@ -7,9 +7,9 @@ from container.aeron.libaeron cimport (
     DestinationFunctions, PublicationFunctions, aeron_async_t, aeron_counter_t, aeron_counters_reader_buffers_t,
     aeron_image_t, aeron_subscription_t,
 )
-from container.transport.seam cimport (
-    Claim, Counter, Counters, FragmentHandler, Image, PendingAdd, Publication, Subscription,
-)
+from container.transport.counters cimport Counter, Counters
+from container.transport.frames cimport Claim
+from container.transport.streams cimport FragmentHandler, Image, PendingAdd, Publication, Subscription
 
 
 cdef class AeronPublication(Publication):       # a shared one

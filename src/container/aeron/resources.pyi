@@ -1,7 +1,8 @@
 # Types of container.aeron.resources: what an AeronClient adds.
 from typing import final
 
-from container.transport.seam import Counter, Counters, Image, PendingAdd, Publication, Subscription
+from container.transport.counters import Counter, Counters
+from container.transport.streams import Image, PendingAdd, Publication, Subscription
 
 @final
 class AeronPublication(Publication): ...

@@ -31,11 +31,13 @@ from container.aeron.libaeron cimport (
 )
 from container.aeron.library cimport MAX_CHANNEL_LENGTH, encoded, last_error, lib
 from container.common.sealed cimport hide
-from container.transport.seam cimport (
+from container.transport.counters cimport Counter, Counters
+from container.transport.frames cimport (
     ACTION_BREAK, BACK_PRESSURED, CLOSED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, NOT_CONNECTED, PUBLICATION_ERROR,
-    BlockHandler, BufferVector, Claim, Counter, Counters, DataFrame, FragmentHandler, FrameHeader, Image, PendingAdd,
-    Publication, Subscription, align_frame, begin_claim, check_block, check_padding, compute_position, end_claim,
-    lost_claim,
+    BufferVector, Claim, DataFrame, FrameHeader, align_frame, begin_claim, compute_position, end_claim,
+)
+from container.transport.streams cimport (
+    BlockHandler, FragmentHandler, Image, PendingAdd, Publication, Subscription, check_block, check_padding, lost_claim,
 )
 
 from container.common import forks

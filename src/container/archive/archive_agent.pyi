@@ -3,9 +3,10 @@ from collections.abc import Callable
 from typing import Protocol, final, type_check_only
 
 from container.archive.archive_mark_file import ArchiveMarkFile
+from container.transport.clocks import Clock
 from container.transport.duration_tracker import DurationTracker
 from container.transport.idle_strategy import IdleStrategy
-from container.transport.seam import Client, Clock
+from container.transport.seam import Client
 
 @type_check_only
 class _Conductor(Protocol):

@@ -10,7 +10,10 @@ from libc.string cimport memcpy
 from container.common.sealed cimport seal
 from container.transport.duration_tracker cimport DurationTracker
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport COUNTER_ALLOCATED, COUNTER_UNUSED, NULL_VALUE, Client, Clock, Counters
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport COUNTER_ALLOCATED, COUNTER_UNUSED, Counters
+from container.transport.frames cimport NULL_VALUE
+from container.transport.seam cimport Client
 from container.transport.wait_reporter cimport WaitReporter
 
 from container.common import forks

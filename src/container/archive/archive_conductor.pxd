@@ -7,7 +7,8 @@ from container.archive.recording_events cimport RecordingEvents
 from container.archive.replayer cimport Replayer
 from container.archive.sessions.control_adapter cimport ControlAdapter
 from container.archive.sessions.control_session cimport ControlSession
-from container.transport.seam cimport Client, Clock
+from container.transport.clocks cimport Clock
+from container.transport.seam cimport Client
 
 
 cdef class ArchiveConductor:

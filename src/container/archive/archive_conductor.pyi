@@ -11,7 +11,8 @@ from container.archive.sessions.control_session import ControlSession
 from container.archive.sessions.recording_subscription import RecordingSubscription
 from container.archive.store.recording_store import RecordingStore
 from container.settings.archive_table import ArchiveSettings
-from container.transport.seam import Client, Image
+from container.transport.seam import Client
+from container.transport.streams import Image
 
 @final
 class ArchiveConductor:

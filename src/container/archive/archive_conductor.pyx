@@ -26,7 +26,8 @@ from container.common.channel_uri import ChannelUri
 from container.common.error_texts import message_of, type_name
 from container.common.sealed cimport seal
 from container.errors import ArchiveError, ArchiveEvent, ConfigurationError
-from container.transport.seam cimport NULL_VALUE, Client
+from container.transport.frames cimport NULL_VALUE
+from container.transport.seam cimport Client
 
 cdef enum:
     MAX_REPLAY_TOKENS = 65536

@@ -49,8 +49,9 @@ from container.settings.sources import ARCHIVE_CONFIG_FILE_VARIABLE, collect_set
 from container.storage.directories import concluded_directory
 from container.storage.file_storage import FileStorage
 from container.storage.seam import Storage
+from container.transport.clocks import Clock, SystemClock
 from container.transport.idle_strategy import IdleStrategy, parse_idle_strategy
-from container.transport.seam import Client, Clock, SystemClock
+from container.transport.seam import Client
 
 _FILE_PAGE_SIZE_DEFAULT = 4096
 _CLIENT_LIVENESS_TIMEOUT_NS = 10_000_000_000

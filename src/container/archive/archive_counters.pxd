@@ -2,7 +2,8 @@
 from libc.stdint cimport int32_t, int64_t
 
 from container.transport.duration_tracker cimport DurationTracker
-from container.transport.seam cimport Client, Counter
+from container.transport.counters cimport Counter
+from container.transport.seam cimport Client
 
 
 cdef class ArchiveCounters:

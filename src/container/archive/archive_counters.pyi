@@ -1,8 +1,9 @@
 # What type checkers see of container.archive.archive_counters, which is compiled.
 from typing import final
 
+from container.transport.counters import Counter
 from container.transport.duration_tracker import DurationTracker
-from container.transport.seam import Client, Counter
+from container.transport.seam import Client
 
 @final
 class ArchiveCounters:

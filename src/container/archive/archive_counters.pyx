@@ -16,7 +16,8 @@ from container.common.quantities import format_duration
 from container.common.sealed cimport seal
 from container.errors import ArchiveError
 from container.transport.duration_tracker cimport DurationTracker
-from container.transport.seam cimport COUNTER_ALLOCATED, COUNTER_UNUSED, Client, Counter, Counters
+from container.transport.counters cimport COUNTER_ALLOCATED, COUNTER_UNUSED, Counter, Counters
+from container.transport.seam cimport Client
 from container.version import version_info
 
 cdef int32_t ERROR_COUNT_TYPE_ID = CounterType.ARCHIVE_ERROR_COUNT

@@ -4,7 +4,7 @@ from typing import Final, TextIO, final
 
 from container.files.mark_file import OwnedMarkFile
 from container.storage.seam import Storage
-from container.transport.seam import Clock
+from container.transport.clocks import Clock
 
 MARK_FILE_NAME: Final[str]
 LINK_FILE_NAME: Final[str]

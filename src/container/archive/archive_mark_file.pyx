@@ -19,7 +19,7 @@ from container.files.mark_file cimport (
     OwnedMarkFile,
 )
 from container.storage.seam cimport Storage
-from container.transport.seam cimport Clock
+from container.transport.clocks cimport Clock
 
 from container.errors import MarkFileError
 from container.files.mark_file import MarkFileKind, write_link_file

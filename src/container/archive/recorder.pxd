@@ -7,7 +7,10 @@ from container.archive.sessions.control_session cimport ControlSession
 from container.archive.sessions.recording_session cimport RecordingSession
 from container.archive.sessions.recording_subscription cimport RecordingSubscription
 from container.archive.store.segment_writer cimport SegmentWriter
-from container.transport.seam cimport Client, Clock, Counter, Image, PendingAdd
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport Counter
+from container.transport.seam cimport Client
+from container.transport.streams cimport Image, PendingAdd
 
 
 cdef void add(Counter counter, int64_t value) noexcept

@@ -20,7 +20,10 @@ from container.common.aeron_defaults import CounterType
 from container.common.error_texts import message_of, shorten, type_name
 from container.common.sealed cimport seal
 from container.errors import ArchiveError
-from container.transport.seam cimport NULL_VALUE, Client, Counter, Image
+from container.transport.counters cimport Counter
+from container.transport.frames cimport NULL_VALUE
+from container.transport.seam cimport Client
+from container.transport.streams cimport Image
 
 _MAX_TEXT_LENGTH = 1024          # of a channel in a reply
 

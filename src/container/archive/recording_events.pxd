@@ -1,7 +1,7 @@
 # What an archive says of its recordings to whoever subscribes to that. Upstream: RecordingEventsProxy.java.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.transport.seam cimport Publication
+from container.transport.streams cimport Publication
 
 
 cdef class RecordingEvents:

@@ -1,7 +1,8 @@
 # What type checkers see of container.archive.recording_events, which is compiled.
 from typing import final
 
-from container.transport.seam import Client, Publication
+from container.transport.seam import Client
+from container.transport.streams import Publication
 
 @final
 class RecordingEvents:

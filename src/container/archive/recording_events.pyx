@@ -11,7 +11,8 @@ from container.codecs.archive cimport (
     recording_started_encode, recording_started_encoded_length, recording_stopped_encode,
 )
 from container.common.sealed cimport seal
-from container.transport.seam cimport ADMIN_ACTION, BACK_PRESSURED, Client
+from container.transport.frames cimport ADMIN_ACTION, BACK_PRESSURED
+from container.transport.seam cimport Client
 
 cdef enum:
     ATTEMPTS = 3            # of an event that comes once for a recording

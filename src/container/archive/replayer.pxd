@@ -5,7 +5,10 @@ from container.archive.archive_counters cimport ArchiveCounters
 from container.archive.recorder cimport Recorder
 from container.archive.sessions.control_session cimport ControlSession
 from container.archive.sessions.replay_session cimport ReplaySession
-from container.transport.seam cimport Client, Clock, Counters, PendingAdd, Publication
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport Counters
+from container.transport.seam cimport Client
+from container.transport.streams cimport PendingAdd, Publication
 
 
 cdef class PendingReplay:                           # its publication has been asked for

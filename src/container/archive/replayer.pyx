@@ -15,7 +15,9 @@ from container.archive.sessions.replay_session cimport ReplaySession
 from container.common.error_texts import message_of, type_name
 from container.common.sealed cimport seal
 from container.errors import ArchiveError, ConfigurationError
-from container.transport.seam cimport COUNTER_ALLOCATED, NULL_VALUE, Client
+from container.transport.counters cimport COUNTER_ALLOCATED
+from container.transport.frames cimport NULL_VALUE
+from container.transport.seam cimport Client
 
 cdef enum:
     UNSIGNED_INT_MASK = 0xFFFFFFFF

@@ -5,9 +5,9 @@ from container.client.egress_handler cimport EgressHandler
 from container.transport.buffer_vectors cimport BufferVectors
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport (
-    Claim, Client, FragmentHandler, FrameHeader, Image, PendingAdd, Publication, Subscription,
-)
+from container.transport.frames cimport Claim, FrameHeader
+from container.transport.seam cimport Client
+from container.transport.streams cimport FragmentHandler, Image, PendingAdd, Publication, Subscription
 
 
 cdef class AeronCluster(FragmentHandler):

@@ -10,7 +10,7 @@ from container.client.client_context import ClientContext, ClientSettings
 from container.client.metrics import ClientMetrics
 from container.client.requests import Correlate, Request, RequestCounts
 from container.transport.message_buffer import BufferClaim
-from container.transport.seam import FragmentHandler, Publication, Subscription
+from container.transport.streams import FragmentHandler, Publication, Subscription
 
 SESSION_HEADER_LENGTH: int
 

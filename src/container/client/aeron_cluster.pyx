@@ -36,11 +36,13 @@ from container.transport.decoding cimport check_codec, decode_ascii
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.message_buffer cimport BufferClaim
-from container.transport.seam cimport (
+from container.transport.clocks cimport Clock, SystemClock
+from container.transport.frames cimport (
     ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, BACK_PRESSURED, CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED,
-    BufferVector, Claim, Client, Clock, FragmentHandler, FrameHeader, PendingAdd, Publication, SystemClock,
-    publication_result_name,
+    BufferVector, Claim, FrameHeader,
 )
+from container.transport.seam cimport Client
+from container.transport.streams cimport FragmentHandler, PendingAdd, Publication, publication_result_name
 
 cdef enum:
     SEND_ATTEMPTS = 3
@@ -235,7 +237,7 @@ cdef class AeronCluster(FragmentHandler):
 
     @property
     def ingress_publication(self):
-        """The publication to the leader (:class:`container.transport.seam.Publication`); None while there is none.
+        """The publication to the leader (:class:`container.transport.streams.Publication`); None while there is none.
 
         For compiled code with its own way of sending: it reports each result to
         :meth:`track_ingress_publication_result`.
@@ -244,7 +246,7 @@ cdef class AeronCluster(FragmentHandler):
 
     @property
     def egress_subscription(self):
-        """The subscription to what the cluster sends (:class:`container.transport.seam.Subscription`)."""
+        """The subscription to what the cluster sends (:class:`container.transport.streams.Subscription`)."""
         return self._subscription
 
     @property

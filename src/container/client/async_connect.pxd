@@ -1,5 +1,5 @@
 # What a connect shares with a pool of sessions.
-from container.transport.seam cimport Subscription
+from container.transport.streams cimport Subscription
 
 cdef enum:
     PROTOCOL_VERSION = 3 << 8                           # 0.3.0

@@ -23,10 +23,10 @@ from container.errors import (
     AuthenticationError, ClosedError, ClusterError, ClusterUnavailableError, RegistrationError, SessionError,
     SessionLimitError, TimedOutError,
 )
-from container.transport.seam cimport (
-    CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, NULL_VALUE, Client, Clock, PendingAdd, Publication, Subscription,
-    SystemClock, publication_result_name,
-)
+from container.transport.clocks cimport Clock, SystemClock
+from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, NULL_VALUE
+from container.transport.seam cimport Client
+from container.transport.streams cimport PendingAdd, Publication, Subscription, publication_result_name
 from container.version import client_info
 
 cdef enum:

@@ -62,7 +62,7 @@ from container.errors import (
     SendTimedOutError,
     TimedOutError,
 )
-from container.transport.seam import SystemClock
+from container.transport.clocks import SystemClock
 
 
 class _Listener(EgressListener):

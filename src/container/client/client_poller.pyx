@@ -19,7 +19,8 @@ from container.client.egress_listener import AdminRequestType, AdminResponseCode
 from container.common import forks
 from container.common.sealed cimport seal
 from container.transport.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
-from container.transport.seam cimport ACTION_CONTINUE, FrameHeader, Publication
+from container.transport.frames cimport ACTION_CONTINUE, FrameHeader
+from container.transport.streams cimport Publication
 
 cdef extern from *:
     """

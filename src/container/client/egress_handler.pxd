@@ -4,7 +4,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.transport.message_buffer cimport Header, MessageBuffer
-from container.transport.seam cimport FrameHeader
+from container.transport.frames cimport FrameHeader
 
 
 cdef class EgressHandler:

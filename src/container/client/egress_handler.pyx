@@ -8,7 +8,7 @@ from container.common.sealed cimport seal
 from container.common.values import shown
 from container.errors import ClusterError, ConfigurationError
 from container.transport.message_buffer cimport Header, MessageBuffer
-from container.transport.seam cimport ACTION_ABORT, ACTION_CONTINUE, FrameHeader
+from container.transport.frames cimport ACTION_ABORT, ACTION_CONTINUE, FrameHeader
 
 
 cdef class EgressHandler:

@@ -2,7 +2,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
-from container.transport.seam cimport FragmentHandler, FrameHeader, Subscription
+from container.transport.frames cimport FrameHeader
+from container.transport.streams cimport FragmentHandler, Subscription
 
 
 cdef class EgressPoller(FragmentHandler):

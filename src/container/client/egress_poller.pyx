@@ -11,9 +11,8 @@ from container.codecs.sbe cimport MessageHeader, sbe_read_header
 from container.common.sealed cimport seal
 from container.transport.decoding cimport check_codec, decode_ascii
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
-from container.transport.seam cimport (
-    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, FragmentHandler, FrameHeader, Subscription,
-)
+from container.transport.frames cimport ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, FrameHeader
+from container.transport.streams cimport FragmentHandler, Subscription
 
 cdef enum:
     FRAGMENT_LIMIT = 10

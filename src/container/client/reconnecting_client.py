@@ -54,7 +54,7 @@ from container.errors import (
     SendTimedOutError,
     TimedOutError,
 )
-from container.transport.seam import SystemClock
+from container.transport.clocks import SystemClock
 
 _NS_PER_S = 1_000_000_000
 _PAUSE_S = 0.001

@@ -21,7 +21,7 @@ from container.errors import (
     RequestClosedError,
     RequestTimedOutError,
 )
-from container.transport.seam import SystemClock
+from container.transport.clocks import SystemClock
 
 type Correlate = Callable[[bytes], Hashable | None]
 type _Place = tuple[int, Hashable]

@@ -3,7 +3,7 @@
 from typing import final
 
 from container.client.metrics import RoundTripTimes
-from container.transport.seam import Clock
+from container.transport.clocks import Clock
 
 @final
 class RoundTripRecorder:

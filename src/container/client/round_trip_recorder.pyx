@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc, free
 
 from container.client.metrics import RoundTripTimes
 from container.common.sealed cimport seal
-from container.transport.seam cimport Clock
+from container.transport.clocks cimport Clock
 
 cdef extern from *:
     int __builtin_clzll(unsigned long long value) noexcept nogil

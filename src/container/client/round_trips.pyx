@@ -8,7 +8,8 @@ from container.client.egress_handler cimport PythonEgressHandler
 from container.client.egress_listener import EgressListener
 from container.common.sealed cimport initialise, seal
 from container.errors import ConfigurationError
-from container.transport.seam cimport ACTION_CONTINUE, Clock, FrameHeader, SystemClock
+from container.transport.clocks cimport Clock, SystemClock
+from container.transport.frames cimport ACTION_CONTINUE, FrameHeader
 
 cdef enum:
     NUMBER_LENGTH = sizeof(int64_t)

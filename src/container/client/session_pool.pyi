@@ -14,7 +14,7 @@ from container.client.replacement import PoolListener
 from container.client.requests import Correlate, Request, RequestCounts, RequestTable
 from container.errors import ContainerError
 from container.transport.message_buffer import BufferClaim
-from container.transport.seam import FragmentHandler
+from container.transport.streams import FragmentHandler
 
 class PooledSessionState(enum.IntEnum):
     """Whether a pooled session can send."""

@@ -39,10 +39,8 @@ from container.transport.buffer_vectors cimport BufferVectors, gather_vectors, r
 from container.transport.decoding cimport check_codec, decode_ascii
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
 from container.transport.message_buffer cimport BufferClaim
-from container.transport.seam cimport (
-    ACTION_ABORT, ACTION_CONTINUE, CLOSED, NOT_CONNECTED, Claim, FragmentHandler, FrameHeader,
-    Publication, publication_result_name,
-)
+from container.transport.frames cimport ACTION_ABORT, ACTION_CONTINUE, CLOSED, NOT_CONNECTED, Claim, FrameHeader
+from container.transport.streams cimport FragmentHandler, Publication, publication_result_name
 from container.version import client_info
 
 cdef enum:

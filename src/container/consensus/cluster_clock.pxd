@@ -1,7 +1,7 @@
 # The clock whose time is in the log.
 from libc.stdint cimport int32_t, int64_t
 
-from container.transport.seam cimport Clock
+from container.transport.clocks cimport Clock
 
 
 cdef class ClusterClock:

@@ -2,7 +2,7 @@
 
 from typing import final
 
-from container.transport.seam import Clock
+from container.transport.clocks import Clock
 
 TIME_UNITS: tuple[str, ...]
 

@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from container.codecs.cluster cimport CLUSTER_TIME_UNIT_MICROS, CLUSTER_TIME_UNIT_MILLIS, CLUSTER_TIME_UNIT_NANOS
 from container.common.sealed cimport seal
-from container.transport.seam cimport Clock
+from container.transport.clocks cimport Clock
 
 TIME_UNITS = ("millis", "micros", "nanos")      # in the order of ClusterTimeUnit
 

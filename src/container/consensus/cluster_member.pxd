@@ -1,7 +1,7 @@
 # A member of the cluster as this member knows it, and what a quorum of members is.
 from libc.stdint cimport int32_t, int64_t
 
-from container.transport.seam cimport Publication
+from container.transport.streams cimport Publication
 
 
 cdef enum Vote:

@@ -11,7 +11,7 @@ from libc.string cimport memset
 from container.common.sealed cimport seal
 from container.common.values import shown
 from container.errors import ConfigurationError
-from container.transport.seam cimport NULL_VALUE
+from container.transport.frames cimport NULL_VALUE
 
 cdef enum:
     NULL_POSITION = -1

@@ -1,7 +1,9 @@
 # A client's session, or that of somebody who asks for a backup, as this member knows it.
 from libc.stdint cimport int32_t, int64_t
 
-from container.transport.seam cimport Client, Counter, PendingAdd, Publication
+from container.transport.counters cimport Counter
+from container.transport.seam cimport Client
+from container.transport.streams cimport PendingAdd, Publication
 
 
 cdef enum SessionState:                     # the order of their names in cluster_session.pyx

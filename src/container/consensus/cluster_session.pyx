@@ -10,7 +10,9 @@ from container.codecs.sbe cimport SBE_NULL_INT32
 from container.common.aeron_defaults import CounterType
 from container.common.sealed cimport seal
 from container.errors import RegistrationError
-from container.transport.seam cimport NULL_VALUE, Client, Counter
+from container.transport.counters cimport Counter
+from container.transport.frames cimport NULL_VALUE
+from container.transport.seam cimport Client
 
 cdef int32_t CLUSTER_SESSION_TYPE_ID = CounterType.CLUSTER_SESSION
 cdef int32_t NULL_CLOSE_REASON = SBE_NULL_INT32

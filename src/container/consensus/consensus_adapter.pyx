@@ -12,7 +12,8 @@ from container.consensus.event_handler cimport ConsensusEventHandler
 from container.errors import CodecError
 from container.transport.decoding cimport bytes_of, check_codec, decode_ascii
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
-from container.transport.seam cimport ACTION_CONTINUE, NULL_VALUE, FragmentHandler, FrameHeader, Image, Subscription
+from container.transport.frames cimport ACTION_CONTINUE, NULL_VALUE, FrameHeader
+from container.transport.streams cimport FragmentHandler, Image, Subscription
 
 cdef enum:
     FRAGMENT_LIMIT = 10

@@ -2,8 +2,9 @@
 
 from typing import final
 
+from container.transport.counters import Counter
 from container.transport.duration_tracker import DurationTracker
-from container.transport.seam import Client, Counter
+from container.transport.seam import Client
 
 @final
 class ConsensusModuleCounters:

@@ -13,7 +13,8 @@ from container.common.quantities import format_duration
 from container.common.sealed cimport seal
 from container.errors import ClusterError
 from container.transport.duration_tracker cimport DurationTracker
-from container.transport.seam cimport COUNTER_ALLOCATED, COUNTER_UNUSED, Client, Counter, Counters
+from container.transport.counters cimport COUNTER_ALLOCATED, COUNTER_UNUSED, Counter, Counters
+from container.transport.seam cimport Client
 from container.version import version_info
 
 cdef int32_t MODULE_STATE_TYPE_ID = CounterType.CONSENSUS_MODULE_STATE

@@ -4,7 +4,8 @@ from libc.stdint cimport uint8_t
 from container.codecs.sbe cimport MessageHeader
 from container.consensus.event_handler cimport ConsensusEventHandler
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
-from container.transport.seam cimport FragmentHandler, FrameHeader, Subscription
+from container.transport.frames cimport FrameHeader
+from container.transport.streams cimport FragmentHandler, Subscription
 
 
 cdef class ConsensusModuleAdapter(FragmentHandler):

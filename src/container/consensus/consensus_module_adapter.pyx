@@ -12,7 +12,8 @@ from container.consensus.event_handler cimport ConsensusEventHandler
 from container.errors import CodecError
 from container.transport.decoding cimport check_codec
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
-from container.transport.seam cimport ACTION_BREAK, ACTION_CONTINUE, FragmentHandler, FrameHeader, Subscription
+from container.transport.frames cimport ACTION_BREAK, ACTION_CONTINUE, FrameHeader
+from container.transport.streams cimport FragmentHandler, Subscription
 
 cdef enum:
     FRAGMENT_LIMIT = 25

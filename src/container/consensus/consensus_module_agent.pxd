@@ -17,7 +17,10 @@ from container.consensus.service_proxy cimport ServiceProxy
 from container.consensus.session_manager cimport SessionManager
 from container.consensus.steps cimport ActiveRecording, Deadline
 from container.consensus.timer_service cimport TimerService
-from container.transport.seam cimport Client, ClientListener, Clock, Counter, Counters, PendingAdd
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport Counter, Counters
+from container.transport.seam cimport Client, ClientListener
+from container.transport.streams cimport PendingAdd
 
 
 cdef enum ModuleState:                          # what counter 200 shows

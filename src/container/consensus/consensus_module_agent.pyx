@@ -59,9 +59,10 @@ from container.errors import (
     MarkFileError, PublicationUnavailableError, SnapshotError,
 )
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport (
-    ACTION_ABORT, ACTION_CONTINUE, NULL_VALUE, ClientListener, Counter, Counters, Image, Publication,
-)
+from container.transport.counters cimport Counter, Counters
+from container.transport.frames cimport ACTION_ABORT, ACTION_CONTINUE, NULL_VALUE
+from container.transport.seam cimport ClientListener
+from container.transport.streams cimport Image, Publication
 
 cdef enum:
     NS_PER_MS = 1_000_000

@@ -63,8 +63,9 @@ from container.settings.sources import (
 from container.storage.directories import concluded_directory
 from container.storage.file_storage import FileStorage
 from container.storage.seam import Storage
+from container.transport.clocks import Clock, SystemClock
 from container.transport.idle_strategy import IdleStrategy, parse_idle_strategy
-from container.transport.seam import Client, Clock, SystemClock
+from container.transport.seam import Client
 
 _FILE_PAGE_SIZE_DEFAULT = 4096
 _ARCHIVE_TERM_LENGTH = 64 * 1024

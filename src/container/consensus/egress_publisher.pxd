@@ -1,7 +1,7 @@
 # What a client hears from the consensus module itself. Each returns whether it was sent now.
 from libc.stdint cimport int32_t, int64_t
 
-from container.transport.seam cimport Publication
+from container.transport.streams cimport Publication
 
 
 cdef bint send(Publication publication, bytes message) except -1

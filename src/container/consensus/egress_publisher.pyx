@@ -9,7 +9,7 @@ from container.codecs.cluster cimport (
     admin_response_encode, admin_response_encoded_length, challenge_encode, challenge_encoded_length,
     new_leader_event_encode, new_leader_event_encoded_length, session_event_encode, session_event_encoded_length,
 )
-from container.transport.seam cimport Publication
+from container.transport.streams cimport Publication
 
 cdef enum:
     SEND_ATTEMPTS = 3

@@ -1,7 +1,7 @@
 # What the adapters call with what they decoded; the agent of the consensus module implements it.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.transport.seam cimport Image
+from container.transport.streams cimport Image
 
 
 cdef class ConsensusEventHandler:

@@ -1,7 +1,8 @@
 """What the adapters call with what they decoded: implemented by the agent of the consensus module."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.transport.seam cimport ACTION_CONTINUE, Image
+from container.transport.frames cimport ACTION_CONTINUE
+from container.transport.streams cimport Image
 
 
 cdef class ConsensusEventHandler:

@@ -4,7 +4,9 @@ from libc.stdint cimport int32_t, uint8_t
 from container.codecs.sbe cimport MessageHeader
 from container.consensus.event_handler cimport ConsensusEventHandler
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
-from container.transport.seam cimport Client, FragmentHandler, FrameHeader, Image, Subscription
+from container.transport.frames cimport FrameHeader
+from container.transport.seam cimport Client
+from container.transport.streams cimport FragmentHandler, Image, Subscription
 
 
 cdef class IngressStream(FragmentHandler):      # one subscription

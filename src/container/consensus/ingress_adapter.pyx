@@ -11,9 +11,9 @@ from container.consensus.event_handler cimport ConsensusEventHandler
 from container.errors import CodecError
 from container.transport.decoding cimport bytes_of, check_codec, decode_ascii
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
-from container.transport.seam cimport (
-    ACTION_CONTINUE, Client, FragmentHandler, FrameHeader, Image, PendingAdd, Subscription,
-)
+from container.transport.frames cimport ACTION_CONTINUE, FrameHeader
+from container.transport.seam cimport Client
+from container.transport.streams cimport FragmentHandler, Image, PendingAdd, Subscription
 
 
 cdef class IngressStream(FragmentHandler):

@@ -4,7 +4,8 @@ from libc.stdint cimport int64_t, uint8_t
 from container.codecs.sbe cimport MessageHeader
 from container.consensus.event_handler cimport ConsensusEventHandler
 from container.transport.fragment_assembler cimport FragmentAssembler
-from container.transport.seam cimport FragmentHandler, FrameHeader, Image, Subscription
+from container.transport.frames cimport FrameHeader
+from container.transport.streams cimport FragmentHandler, Image, Subscription
 
 
 cdef class LogAdapter(FragmentHandler):

@@ -11,9 +11,8 @@ from container.common.sealed cimport seal
 from container.consensus.event_handler cimport ConsensusEventHandler
 from container.transport.decoding cimport check_codec, check_schema, decode_ascii, decode_time_unit
 from container.transport.fragment_assembler cimport FragmentAssembler
-from container.transport.seam cimport (
-    ACTION_BREAK, ACTION_CONTINUE, FragmentHandler, FrameHeader, Image, Subscription,
-)
+from container.transport.frames cimport ACTION_BREAK, ACTION_CONTINUE, FrameHeader
+from container.transport.streams cimport FragmentHandler, Image, Subscription
 
 cdef enum:
     ACTION_FLAGS_DEFAULT = 0

@@ -1,7 +1,7 @@
 # The log out: what a leader appends.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.transport.seam cimport Publication
+from container.transport.streams cimport Publication
 
 
 cdef class LogPublisher:

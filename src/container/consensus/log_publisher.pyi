@@ -2,7 +2,7 @@
 
 from typing import final
 
-from container.transport.seam import Publication
+from container.transport.streams import Publication
 
 @final
 class LogPublisher:

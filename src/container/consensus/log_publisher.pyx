@@ -16,9 +16,10 @@ from container.codecs.cluster cimport (
 from container.codecs.sbe cimport sbe_put_int64
 from container.common.sealed cimport seal
 from container.errors import ClusterError
-from container.transport.seam cimport (
-    CLOSED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, BufferVector, Claim, Publication, align_frame,
+from container.transport.frames cimport (
+    CLOSED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, BufferVector, Claim, align_frame,
 )
+from container.transport.streams cimport Publication
 
 cdef enum:
     SEND_ATTEMPTS = 3

@@ -1,7 +1,7 @@
 # What the consensus module sends to its services, over IPC.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.transport.seam cimport Publication
+from container.transport.streams cimport Publication
 
 
 cdef class ServiceProxy:

@@ -13,9 +13,8 @@ from container.codecs.cluster cimport (
 from container.codecs.sbe cimport SBE_HEADER_LENGTH, sbe_put_header, sbe_put_int32, sbe_put_int64
 from container.common.sealed cimport seal
 from container.errors import PublicationUnavailableError
-from container.transport.seam cimport (
-    CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, Publication, publication_result_name,
-)
+from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED
+from container.transport.streams cimport Publication, publication_result_name
 
 cdef enum:
     # A container of version 17 acks a termination only where the message says that the ack is wanted.

@@ -5,7 +5,10 @@ from container.consensus.cluster_clock cimport ClusterClock
 from container.consensus.cluster_session cimport ClusterSession
 from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.session_table cimport SessionTable
-from container.transport.seam cimport Client, Clock, Counter, Image
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport Counter
+from container.transport.seam cimport Client
+from container.transport.streams cimport Image
 
 
 cdef class SessionManager:

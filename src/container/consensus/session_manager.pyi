@@ -6,7 +6,8 @@ from typing import final
 from container.archive.authentication import Authenticator, AuthorisationService
 from container.consensus.cluster_clock import ClusterClock
 from container.consensus.log_publisher import LogPublisher
-from container.transport.seam import Client, Counter
+from container.transport.counters import Counter
+from container.transport.seam import Client
 
 SESSION_LIMIT: str
 SESSION_REJECTED: str

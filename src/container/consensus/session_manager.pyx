@@ -25,7 +25,10 @@ from container.consensus.cluster_session cimport (
 from container.consensus.log_publisher cimport LogPublisher
 from container.consensus.session_table cimport SessionTable
 from container.errors import ClosedError, ClusterError, ClusterEvent, MessageTooLongError
-from container.transport.seam cimport NULL_VALUE, Client, Counter, Image
+from container.transport.counters cimport Counter
+from container.transport.frames cimport NULL_VALUE
+from container.transport.seam cimport Client
+from container.transport.streams cimport Image
 
 cdef enum:
     PROTOCOL_MAJOR_VERSION = 0

@@ -6,7 +6,8 @@ from container.consensus.event_handler cimport ConsensusEventHandler
 from container.consensus.session_manager cimport SessionManager
 from container.consensus.timer_service cimport TimerService
 from container.transport.fragment_assembler cimport FragmentAssembler
-from container.transport.seam cimport FragmentHandler, FrameHeader, Image
+from container.transport.frames cimport FrameHeader
+from container.transport.streams cimport FragmentHandler, Image
 
 
 cdef list snapshot_messages(

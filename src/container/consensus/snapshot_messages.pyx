@@ -18,7 +18,8 @@ from container.consensus.timer_service cimport TimerService, TimerSnapshot
 from container.errors import ClusterError
 from container.transport.decoding cimport check_codec, check_schema, decode_ascii, decode_time_unit
 from container.transport.fragment_assembler cimport FragmentAssembler
-from container.transport.seam cimport ACTION_BREAK, ACTION_CONTINUE, NULL_VALUE, FragmentHandler, FrameHeader, Image
+from container.transport.frames cimport ACTION_BREAK, ACTION_CONTINUE, NULL_VALUE, FrameHeader
+from container.transport.streams cimport FragmentHandler, Image
 
 cdef enum:
     SNAPSHOT_TYPE_ID = 1                # upstream: ConsensusModule.Configuration.SNAPSHOT_TYPE_ID

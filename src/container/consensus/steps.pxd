@@ -1,7 +1,8 @@
 # What a consensus module waits for, as steps that never wait themselves.
 from libc.stdint cimport int32_t, int64_t
 
-from container.transport.seam cimport Clock, Image, Subscription
+from container.transport.clocks cimport Clock
+from container.transport.streams cimport Image, Subscription
 
 
 cdef class Deadline:

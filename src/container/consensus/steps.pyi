@@ -4,7 +4,10 @@ from collections.abc import Generator
 from typing import Any, final
 
 from container.archive.sessions.async_archive import AsyncArchive
-from container.transport.seam import Client, Clock, Counters, Image, PendingAdd, Subscription
+from container.transport.clocks import Clock
+from container.transport.counters import Counters
+from container.transport.seam import Client
+from container.transport.streams import Image, PendingAdd, Subscription
 
 @final
 class Deadline:

@@ -13,10 +13,11 @@ from container.archive.sessions.async_archive cimport AsyncArchive
 from container.common.channel_uri import add_session_id
 from container.common.sealed cimport hide, seal
 from container.errors import ClusterError, TimedOutError
-from container.transport.seam cimport (
-    CLOSED, MAX_POSITION_EXCEEDED, NULL_VALUE, Client, Clock, Counters, PendingAdd, Publication, Subscription,
-    publication_result_name,
-)
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport Counters
+from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED, NULL_VALUE
+from container.transport.seam cimport Client
+from container.transport.streams cimport PendingAdd, Publication, Subscription, publication_result_name
 
 cdef enum:
     MESSAGES_PER_TURN = 100             # of a snapshot

@@ -4,7 +4,7 @@ from typing import Final, TextIO, final
 
 from container.files.mark_file import OwnedMarkFile
 from container.storage.seam import Storage
-from container.transport.seam import Clock
+from container.transport.clocks import Clock
 
 ERROR_BUFFER_MIN_LENGTH: Final[int]
 ERROR_BUFFER_MAX_LENGTH: Final[int]

@@ -15,14 +15,15 @@ from container.files.mark_file cimport (
     VERSION_OFFSET, OwnedMarkFile,
 )
 from container.storage.seam cimport Storage
-from container.transport.seam cimport NULL_VALUE, Clock
+from container.transport.clocks cimport Clock
+from container.transport.frames cimport NULL_VALUE
 
 from container.common.loggers import report
 from container.errors import MarkFileError
 from container.files import mark_file
 from container.files.mark_file import MarkFileKind, write_link_file
 from container.storage.file_storage import FileStorage
-from container.transport.seam import SystemClock
+from container.transport.clocks import SystemClock
 
 # MarkFileHeader. Offsets are of the block; in the layout before schema 110 had a header, the block began at offset 0
 # of the file.

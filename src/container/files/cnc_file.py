@@ -17,7 +17,7 @@ from container.common.regular_files import checked_length, open_regular, read_at
 from container.errors import ContainerError
 from container.files.error_log import ErrorRecord, read_error_log
 from container.files.names import CNC_FILE_NAME
-from container.transport.seam import (
+from container.transport.counters import (
     COUNTER_KEY,
     COUNTER_LABEL_LENGTH_OFFSET,
     COUNTER_LABEL_OFFSET,

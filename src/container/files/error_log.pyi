@@ -3,7 +3,8 @@ from collections.abc import Buffer, Callable
 from typing import NamedTuple, final
 
 from container.files.mark_file import OwnedMarkFile
-from container.transport.seam import Clock, Counter
+from container.transport.clocks import Clock
+from container.transport.counters import Counter
 
 class ErrorRecord(NamedTuple):
     observation_count: int

@@ -14,12 +14,13 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from container.common.sealed cimport seal
-from container.transport.seam cimport Clock, Counter
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport Counter
 
 from container.common import forks
 from container.common.error_texts import error_text, identify, message_of
 from container.errors import AgentInterrupted, AgentTermination, ClusterTermination, MarkFileError
-from container.transport.seam import SystemClock
+from container.transport.clocks import SystemClock
 
 cdef extern from *:
     """

@@ -2,7 +2,8 @@
 from libc.stdint cimport int32_t, int64_t
 
 from container.storage.seam cimport Storage, StorageFile
-from container.transport.seam cimport Clock, MarkFile
+from container.transport.clocks cimport Clock
+from container.transport.seam cimport MarkFile
 
 # The header of a mark file: the SBE header, then a block of fixed fields, then text. Offsets are of the block.
 cdef enum:

@@ -25,7 +25,9 @@ from container.common.sealed cimport hide
 from container.storage.seam cimport (
     OPEN_CREATE, OPEN_EXCLUSIVE, OPEN_NO_FOLLOW, Storage, StorageFile, StorageMap,
 )
-from container.transport.seam cimport NULL_VALUE, Clock, MarkFile
+from container.transport.clocks cimport Clock
+from container.transport.frames cimport NULL_VALUE
+from container.transport.seam cimport MarkFile
 
 from container.common import forks
 from container.common.loggers import print_notice, report

@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t
 from container.aeron.media_driver cimport MediaDriver
 from container.common.sealed cimport hide, seal
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport SystemClock
+from container.transport.clocks cimport SystemClock
 
 from container.common import forks
 from container.errors import AeronError

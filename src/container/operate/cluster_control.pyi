@@ -1,7 +1,7 @@
 # What type checkers see of container.operate.cluster_control, which is compiled.
 from typing import Any, final
 
-from container.transport.seam import FragmentHandler
+from container.transport.streams import FragmentHandler
 
 @final
 class _AnswerHandler(FragmentHandler): ...

@@ -12,9 +12,9 @@ from container.codecs.messages import decode, encode
 from container.common.sealed cimport hide, seal
 from container.errors import CodecError
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
-from container.transport.seam cimport (
-    ACTION_BREAK, ACTION_CONTINUE, COUNTER_ALLOCATED, Counters, FragmentHandler, FrameHeader, Publication, Subscription,
-)
+from container.transport.counters cimport COUNTER_ALLOCATED, Counters
+from container.transport.frames cimport ACTION_BREAK, ACTION_CONTINUE, FrameHeader
+from container.transport.streams cimport FragmentHandler, Publication, Subscription
 
 cdef extern from *:
     """

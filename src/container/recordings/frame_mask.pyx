@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
 from container.codecs cimport sbe
-from container.transport.seam cimport FRAME_HEADER_LENGTH, align_frame
+from container.transport.frames cimport FRAME_HEADER_LENGTH, align_frame
 
 cdef enum:
     FRAME_TYPE_OFFSET = 6

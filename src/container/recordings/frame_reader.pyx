@@ -17,7 +17,7 @@ from libc.string cimport memcmp, memcpy, strerror
 from container.codecs cimport sbe
 from container.common.sealed cimport seal
 from container.recordings.checksums cimport CHECKSUM_CRC32, CHECKSUM_CRC32C, CHECKSUM_NONE, checksum
-from container.transport.seam cimport FRAME_FLAG_BEGIN, FRAME_HEADER_LENGTH, align_frame
+from container.transport.frames cimport FRAME_FLAG_BEGIN, FRAME_HEADER_LENGTH, align_frame
 
 from container.errors import RecordingError, RecordingUnavailableError
 from container.files.catalog import POSITION_MAX as _POSITION_MAX

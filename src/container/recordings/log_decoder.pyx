@@ -23,7 +23,7 @@ from container.recordings.frame_reader cimport (
     READ_END, READ_OK,
 )
 from container.recordings.message_reader cimport MessageReader
-from container.transport.seam cimport FRAME_FLAG_BEGIN, FRAME_HEADER_LENGTH, align_frame
+from container.transport.frames cimport FRAME_FLAG_BEGIN, FRAME_HEADER_LENGTH, align_frame
 
 from container.recordings.frame_reader import CONTENT_FAILURES as _CONTENT_FAILURES
 from container.recordings.frame_reader import FRAME_FAILURES as _FRAME_FAILURES

@@ -13,8 +13,8 @@ from container.common.sealed cimport initialise, seal
 from container.recordings.frame_reader cimport (
     FAILED_INCOMPLETE, FAILED_NO_MEMORY, FAILED_ORPHAN, FAILED_TOO_LONG, FRAME_TYPE_PAD, READ_END, READ_OK, FrameReader,
 )
-from container.transport.seam cimport (
-    FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, align_frame,
+from container.transport.frames cimport (
+    FRAME_FLAGS_UNFRAGMENTED, FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_HEADER_LENGTH, align_frame,
 )
 
 cdef enum:

@@ -18,7 +18,7 @@ from container.recordings.frame_reader cimport (
     FAILED_SNAPSHOT_TYPE, FAILED_TEXT, READ_END, READ_OK,
 )
 from container.recordings.message_reader cimport MessageReader
-from container.transport.seam cimport NULL_VALUE
+from container.transport.frames cimport NULL_VALUE
 
 cdef enum:
     UNKNOWN_TEMPLATE = -1

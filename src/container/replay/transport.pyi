@@ -5,19 +5,10 @@ from typing import Any, final
 from container.files.directories import Directory
 from container.service.cluster import Cluster
 from container.service.service_handler import ServiceHandler
-from container.transport.seam import (
-    Client,
-    Clock,
-    Counter,
-    Image,
-    MarkFile,
-    PendingAdd,
-    Publication,
-    SnapshotReader,
-    SnapshotStore,
-    SnapshotWriter,
-    Subscription,
-)
+from container.transport.clocks import Clock
+from container.transport.counters import Counter
+from container.transport.seam import Client, MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
+from container.transport.streams import Image, PendingAdd, Publication, Subscription
 
 @final
 class ReplayRows:

@@ -23,11 +23,14 @@ from container.service.cluster cimport Cluster
 from container.service.service_handler cimport ServiceHandler
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.memory_counters cimport CounterBuffers, MemoryCounters
-from container.transport.seam cimport (
-    ACTION_ABORT, ACTION_BREAK, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, NULL_VALUE, BufferVector, Claim, Client,
-    ClientListener, Clock, Counter, Counters, FragmentHandler, FrameHeader, Image, MarkFile, PendingAdd,
-    Publication, SnapshotReader, SnapshotStore, SnapshotWriter, Subscription, begin_claim,
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport Counter, Counters
+from container.transport.frames cimport (
+    ACTION_ABORT, ACTION_BREAK, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, NULL_VALUE, BufferVector, Claim,
+    FrameHeader, begin_claim,
 )
+from container.transport.seam cimport Client, ClientListener, MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
+from container.transport.streams cimport FragmentHandler, Image, PendingAdd, Publication, Subscription
 
 cdef enum:
     BATCH_BYTES = 16 * 1024 * 1024

@@ -12,9 +12,10 @@ from container.common.values import shown
 from container.errors import ConfigurationError
 from container.service.service_handler import ServiceHandler
 from container.settings.callback_errors import HALT, SKIP
+from container.transport.clocks import Clock
 from container.transport.duration_tracker import DurationTracker
 from container.transport.idle_strategy import IdleStrategy
-from container.transport.seam import Client, Clock, MarkFile, SnapshotStore
+from container.transport.seam import Client, MarkFile, SnapshotStore
 
 _KINDS = {
     "service_handler": ServiceHandler,

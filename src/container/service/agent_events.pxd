@@ -1,7 +1,8 @@
 # What reaches the agent between two steps of its duty cycle, and waits there to be looked at.
 from libc.stdint cimport int32_t, int64_t
 
-from container.transport.seam cimport ClientListener, Image, Subscription
+from container.transport.seam cimport ClientListener
+from container.transport.streams cimport Image, Subscription
 
 
 cdef class AgentListener(ClientListener):       # flags that the client's conductor sets, maybe on another thread

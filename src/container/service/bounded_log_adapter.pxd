@@ -4,7 +4,9 @@ from libc.stdint cimport int64_t, uint8_t
 
 from container.service.event_handler cimport EventHandler
 from container.transport.fragment_assembler cimport FragmentAssembler
-from container.transport.seam cimport Clock, FragmentHandler, FrameHeader, Image, Subscription
+from container.transport.clocks cimport Clock
+from container.transport.frames cimport FrameHeader
+from container.transport.streams cimport FragmentHandler, Image, Subscription
 
 cdef enum:
     POLL_TIME_LIMIT_NS = 100_000_000

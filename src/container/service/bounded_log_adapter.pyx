@@ -15,10 +15,9 @@ from container.errors import CodecError
 from container.service.event_handler cimport EventHandler
 from container.transport.decoding cimport check_codec, check_schema, decode_ascii, decode_time_unit
 from container.transport.fragment_assembler cimport FragmentAssembler
-from container.transport.seam cimport (
-    ACTION_BREAK, ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, NULL_VALUE, Clock, FragmentHandler, FrameHeader, Image,
-    Subscription,
-)
+from container.transport.clocks cimport Clock
+from container.transport.frames cimport ACTION_BREAK, ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, NULL_VALUE, FrameHeader
+from container.transport.streams cimport FragmentHandler, Image, Subscription
 
 cdef enum:
     NO_TEMPLATE_ID = -1

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t, uint8_t
 
 from container.transport.message_buffer cimport BufferClaim
-from container.transport.seam cimport BufferVector
+from container.transport.frames cimport BufferVector
 from container.transport.wait_reporter cimport WaitReporter
 
 

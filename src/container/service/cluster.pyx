@@ -7,7 +7,8 @@ from container.common.sealed cimport hide
 from container.errors import ClusterError
 from container.transport.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
 from container.transport.message_buffer cimport BufferClaim
-from container.transport.seam cimport NOT_CONNECTED, BufferVector, publication_result_name
+from container.transport.frames cimport NOT_CONNECTED, BufferVector
+from container.transport.streams cimport publication_result_name
 from container.transport.wait_reporter cimport WaitReporter
 
 cdef tuple _ROLES = (Role.FOLLOWER, Role.CANDIDATE, Role.LEADER)

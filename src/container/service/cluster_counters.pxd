@@ -1,7 +1,7 @@
 # Finds and reads the counters through which the consensus module publishes its state.
 from libc.stdint cimport int32_t, int64_t
 
-from container.transport.seam cimport Counters
+from container.transport.counters cimport Counters
 
 cdef enum:
     NULL_COUNTER_ID = -1

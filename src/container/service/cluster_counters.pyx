@@ -9,7 +9,7 @@ from libc.string cimport memcpy
 
 from container.common.aeron_defaults import CounterType
 from container.errors import ClusterError
-from container.transport.seam cimport COUNTER_ALLOCATED, COUNTER_UNUSED, Counters
+from container.transport.counters cimport COUNTER_ALLOCATED, COUNTER_UNUSED, Counters
 
 cdef enum:
     CLUSTER_ID_OFFSET = 24

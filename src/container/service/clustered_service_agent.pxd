@@ -12,9 +12,10 @@ from container.service.service_adapter cimport ServiceAdapter
 from container.service.service_handler cimport ServiceHandler
 from container.transport.duration_tracker cimport DurationTracker
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport (
-    Client, Clock, Counters, Image, MarkFile, SnapshotReader, SnapshotStore, Subscription,
-)
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport Counters
+from container.transport.seam cimport Client, MarkFile, SnapshotReader, SnapshotStore
+from container.transport.streams cimport Image, Subscription
 
 
 @cython.final

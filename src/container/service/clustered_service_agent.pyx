@@ -35,10 +35,11 @@ from container.service.snapshot_taker cimport RecordingWait, SnapshotPublication
 from container.settings import callback_errors
 from container.transport.idle_strategy cimport IdleStrategy
 from container.transport.message_buffer cimport BufferClaim
-from container.transport.seam cimport (
-    CLOSED, COUNTER_ALLOCATED, NOT_CONNECTED, NULL_VALUE, BufferVector, Claim, Clock, FrameHeader, Image, Publication,
-    SnapshotReader, SnapshotWriter, Subscription,
-)
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport COUNTER_ALLOCATED
+from container.transport.frames cimport CLOSED, NOT_CONNECTED, NULL_VALUE, BufferVector, Claim, FrameHeader
+from container.transport.seam cimport SnapshotReader, SnapshotWriter
+from container.transport.streams cimport Image, Publication, Subscription
 from container.transport.wait_reporter cimport WaitReporter
 
 # Where the thread's control block is: one instruction where the compiler knows it.

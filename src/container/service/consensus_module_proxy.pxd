@@ -1,7 +1,8 @@
 # Control out: what the service asks of the consensus module.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.transport.seam cimport BufferVector, Claim, Publication
+from container.transport.frames cimport BufferVector, Claim
+from container.transport.streams cimport Publication
 
 
 cdef class ConsensusModuleProxy:

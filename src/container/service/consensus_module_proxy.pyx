@@ -9,7 +9,8 @@ from container.codecs cimport cluster as codec
 from container.common.sealed cimport seal
 from container.errors import MessageTooLongError
 from container.service.publication_results cimport check_publication_result
-from container.transport.seam cimport BufferVector, Claim, Publication
+from container.transport.frames cimport BufferVector, Claim
+from container.transport.streams cimport Publication
 
 
 cdef class ConsensusModuleProxy:

@@ -18,9 +18,9 @@ from container.transport.buffer_vectors cimport (
 )
 from container.transport.idle_strategy import parse_quantity
 from container.transport.message_buffer cimport BufferClaim
-from container.transport.seam cimport (
-    ADMIN_ACTION, BACK_PRESSURED, FRAME_HEADER_LENGTH, NOT_CONNECTED, BufferVector, Client, PendingAdd, Publication,
-)
+from container.transport.frames cimport ADMIN_ACTION, BACK_PRESSURED, FRAME_HEADER_LENGTH, NOT_CONNECTED, BufferVector
+from container.transport.seam cimport Client
+from container.transport.streams cimport PendingAdd, Publication
 
 cdef enum:
     SEND_TIMEOUT_NS = 1_000_000_000         # the longest that one send() waits

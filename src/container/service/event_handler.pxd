@@ -3,7 +3,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.service.cluster cimport Cluster
 from container.transport.message_buffer cimport BufferClaim
-from container.transport.seam cimport BufferVector, Clock, FrameHeader, Publication
+from container.transport.clocks cimport Clock
+from container.transport.frames cimport BufferVector, FrameHeader
+from container.transport.streams cimport Publication
 
 
 cdef class EventHandler(Cluster):

@@ -4,7 +4,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from container.errors import Category, ClusterEvent
 from container.service.cluster cimport Cluster, FailedSend
 from container.transport.message_buffer cimport BufferClaim
-from container.transport.seam cimport NOT_CONNECTED, BufferVector, Clock, FrameHeader, Publication
+from container.transport.clocks cimport Clock
+from container.transport.frames cimport NOT_CONNECTED, BufferVector, FrameHeader
+from container.transport.streams cimport Publication
 from container.transport.wait_reporter cimport WaitReporter
 
 

@@ -1,7 +1,8 @@
 """What the result of an offer means for whoever waits to send."""
 from libc.stdint cimport int64_t
 
-from container.transport.seam cimport CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED, Publication
+from container.transport.frames cimport CLOSED, MAX_POSITION_EXCEEDED, NOT_CONNECTED
+from container.transport.streams cimport Publication
 
 from container.errors import PublicationUnavailableError
 

@@ -3,7 +3,8 @@ from libc.stdint cimport uint8_t
 
 from container.service.event_handler cimport EventHandler
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
-from container.transport.seam cimport FragmentHandler, FrameHeader, Subscription
+from container.transport.frames cimport FrameHeader
+from container.transport.streams cimport FragmentHandler, Subscription
 
 
 cdef class ServiceAdapter(FragmentHandler):

@@ -11,7 +11,8 @@ from container.errors import ClusterError
 from container.service.event_handler cimport EventHandler
 from container.transport.decoding cimport check_codec, check_schema, decode_ascii
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
-from container.transport.seam cimport ACTION_CONTINUE, FragmentHandler, FrameHeader, Subscription
+from container.transport.frames cimport ACTION_CONTINUE, FrameHeader
+from container.transport.streams cimport FragmentHandler, Subscription
 
 cdef enum:
     FRAGMENT_LIMIT = 1

@@ -1,7 +1,8 @@
 # The container's own counters, as type checkers see them.
 from typing import final
 
-from container.transport.seam import Client, Counter
+from container.transport.counters import Counter
+from container.transport.seam import Client
 
 @final
 class ServiceCounters:

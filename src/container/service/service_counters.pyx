@@ -7,7 +7,8 @@ import struct
 from libc.stdint cimport int32_t
 
 from container.common.sealed cimport seal
-from container.transport.seam cimport Client, Counter
+from container.transport.counters cimport Counter
+from container.transport.seam cimport Client
 
 from container.common.aeron_defaults import CounterType
 from container.common.quantities import format_duration

@@ -9,7 +9,7 @@ from container.service.session_messages cimport SessionMessages
 from container.service.snapshot_loader cimport SnapshotImage
 from container.service.snapshot_taker cimport SnapshotPublication
 from container.transport.message_buffer cimport Header, MessageBuffer
-from container.transport.seam cimport FrameHeader
+from container.transport.frames cimport FrameHeader
 
 
 cdef class ServiceHandler:

@@ -16,7 +16,7 @@ from container.service.session_messages cimport SessionMessages
 from container.service.snapshot_loader cimport SnapshotImage
 from container.service.snapshot_taker cimport SnapshotPublication
 from container.transport.message_buffer cimport Header, MessageBuffer
-from container.transport.seam cimport FrameHeader
+from container.transport.frames cimport FrameHeader
 
 cdef extern from "Python.h":
     size_t PY_VECTORCALL_ARGUMENTS_OFFSET

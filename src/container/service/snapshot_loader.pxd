@@ -3,7 +3,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.service.event_handler cimport EventHandler
 from container.transport.fragment_assembler cimport BytesAssembler, FragmentAssembler
-from container.transport.seam cimport Clock, FragmentHandler, FrameHeader, SnapshotReader
+from container.transport.clocks cimport Clock
+from container.transport.frames cimport FrameHeader
+from container.transport.seam cimport SnapshotReader
+from container.transport.streams cimport FragmentHandler
 
 
 cdef class SnapshotStream(FragmentHandler):     # all frames of a replayed snapshot, or an error

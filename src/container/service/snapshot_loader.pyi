@@ -3,7 +3,9 @@ from collections.abc import Callable, Iterator
 from typing import final
 
 from container.service.event_handler import EventHandler
-from container.transport.seam import Clock, FragmentHandler, SnapshotReader
+from container.transport.clocks import Clock
+from container.transport.seam import SnapshotReader
+from container.transport.streams import FragmentHandler
 
 @final
 class SnapshotStream(FragmentHandler):

@@ -18,10 +18,13 @@ from container.service.event_handler cimport EventHandler
 from container.service.snapshot_taker cimport SERVICE_SNAPSHOT_TYPE_ID
 from container.transport.decoding cimport check_codec, check_schema, decode_ascii, decode_time_unit
 from container.transport.fragment_assembler cimport BytesAssembler, FragmentAssembler
-from container.transport.seam cimport (
-    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, FRAME_FLAG_BEGIN, FRAME_FLAG_END, NULL_VALUE, Clock, FragmentHandler,
-    FrameHeader, Image, SnapshotReader, compute_position,
+from container.transport.clocks cimport Clock
+from container.transport.frames cimport (
+    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, FRAME_FLAG_BEGIN, FRAME_FLAG_END, NULL_VALUE, FrameHeader,
+    compute_position,
 )
+from container.transport.seam cimport SnapshotReader
+from container.transport.streams cimport FragmentHandler, Image
 from container.transport.wait_reporter cimport WaitReporter
 
 cdef enum:

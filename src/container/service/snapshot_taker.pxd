@@ -3,7 +3,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.service.container_client_session cimport ClientSessions
 from container.service.event_handler cimport EventHandler
-from container.transport.seam cimport BufferVector, Publication, SnapshotWriter
+from container.transport.frames cimport BufferVector
+from container.transport.seam cimport SnapshotWriter
+from container.transport.streams cimport Publication
 from container.transport.wait_reporter cimport WaitReporter
 
 cdef enum:

@@ -13,7 +13,9 @@ from container.service.container_client_session cimport ClientSessions, Containe
 from container.service.event_handler cimport EventHandler
 from container.service.publication_results cimport check_publication_result
 from container.transport.buffer_vectors cimport BufferVectors, gather_vectors, release_vectors
-from container.transport.seam cimport BufferVector, Publication, SnapshotWriter
+from container.transport.frames cimport BufferVector
+from container.transport.seam cimport SnapshotWriter
+from container.transport.streams cimport Publication
 
 cdef enum:
     STALL_LIMIT_S = 60

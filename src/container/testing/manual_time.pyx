@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 from container.common.sealed cimport seal
 from container.errors import TimedOutError
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport Clock
+from container.transport.clocks cimport Clock
 
 
 cdef class ManualClock(Clock):

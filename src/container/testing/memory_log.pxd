@@ -1,7 +1,8 @@
 # A stream's bytes in memory: terms of raw Aeron data frames, and the image that polls them.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.transport.seam cimport BlockHandler, BufferVector, FragmentHandler, Image
+from container.transport.frames cimport BufferVector
+from container.transport.streams cimport BlockHandler, FragmentHandler, Image
 
 
 cdef class MemoryTerm:                                      # one term's bytes; lives while somebody polls it

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, Self, final
 
-from container.transport.seam import Image
+from container.transport.streams import Image
 
 class Frame(NamedTuple):
     position: int

@@ -13,11 +13,12 @@ from libc.string cimport memcpy
 
 from container.common.sealed cimport hide, seal
 from container.errors import AeronError, ConfigurationError
-from container.transport.seam cimport (
-    ACTION_ABORT, ACTION_BREAK, ACTION_COMMIT, ACTION_CONTINUE, ADMIN_ACTION, FRAME_FLAG_BEGIN,
-    FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, NULL_VALUE, BlockHandler,
-    BufferVector, FragmentHandler, FrameHeader, align_frame,
+from container.transport.frames cimport (
+    ACTION_ABORT, ACTION_BREAK, ACTION_COMMIT, ACTION_CONTINUE, ADMIN_ACTION, FRAME_FLAGS_UNFRAGMENTED,
+    FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, NULL_VALUE, BufferVector, FrameHeader,
+    align_frame,
 )
+from container.transport.streams cimport BlockHandler, FragmentHandler
 
 cdef extern from *:
     """

@@ -12,10 +12,9 @@ from container.errors import ArchiveError, ClusterError, ConfigurationError, Tim
 from container.testing.memory_log cimport MemoryImage, MemoryLog
 from container.testing.memory_transport cimport MemoryClient, MemoryPublication
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport (
-    ACTION_CONTINUE, NULL_VALUE, FragmentHandler, FrameHeader, MarkFile, Publication, SnapshotReader,
-    SnapshotStore, SnapshotWriter, Subscription,
-)
+from container.transport.frames cimport ACTION_CONTINUE, NULL_VALUE, FrameHeader
+from container.transport.seam cimport MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
+from container.transport.streams cimport FragmentHandler, Publication, Subscription
 
 cdef enum:
     UNKNOWN_RECORDING = 5                                   # the archive's error codes

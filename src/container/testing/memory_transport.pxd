@@ -4,7 +4,10 @@ from libc.stdint cimport int32_t, int64_t
 from container.testing.memory_log cimport MemoryImage, MemoryLog
 from container.testing.memory_stream cimport MemoryStream
 from container.transport.memory_counters cimport CounterBuffers, MemoryCounters
-from container.transport.seam cimport Client, Clock, Counter, PendingAdd, Publication, Subscription
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport Counter
+from container.transport.seam cimport Client
+from container.transport.streams cimport PendingAdd, Publication, Subscription
 
 
 cdef class MemoryPublication(Publication):

@@ -6,8 +6,11 @@ from typing import Literal, NamedTuple, final
 from container.testing.manual_time import ManualClock as ManualClock
 from container.testing.manual_time import SteppingIdleStrategy as SteppingIdleStrategy
 from container.testing.memory_log import MemoryLog
+from container.transport.clocks import Clock
+from container.transport.counters import Counter
 from container.transport.memory_counters import MemoryCounters
-from container.transport.seam import Client, Clock, Counter, PendingAdd, Publication, Subscription
+from container.transport.seam import Client
+from container.transport.streams import PendingAdd, Publication, Subscription
 
 __all__ = [
     "ManualClock",

@@ -27,10 +27,14 @@ from container.testing.memory_channel import MemoryChannel
 from container.testing.memory_log cimport MemoryImage, MemoryLog
 from container.testing.memory_stream cimport MemoryStream
 from container.transport.memory_counters cimport CounterBuffers, MemoryCounters
-from container.transport.seam cimport (
-    ADMIN_ACTION, BACK_PRESSURED, CLOSED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, NOT_CONNECTED,
-    BufferVector, Claim, Client, ClientListener, Counter, Counters, FragmentHandler, Image, PendingAdd,
-    Publication, Subscription, begin_claim, check_block, check_padding, end_claim, lost_claim,
+from container.transport.counters cimport Counter, Counters
+from container.transport.frames cimport (
+    ADMIN_ACTION, BACK_PRESSURED, CLOSED, FRAME_HEADER_LENGTH, MAX_POSITION_EXCEEDED, NOT_CONNECTED, BufferVector,
+    Claim, begin_claim, end_claim,
+)
+from container.transport.seam cimport Client, ClientListener
+from container.transport.streams cimport (
+    FragmentHandler, Image, PendingAdd, Publication, Subscription, check_block, check_padding, lost_claim,
 )
 
 __all__ = ["ManualClock", "MemoryClient", "MemoryCounter", "MemoryDriver", "MemoryPendingAdd", "MemoryPublication",

@@ -15,7 +15,7 @@ from libc.string cimport memcpy, memset
 from container.codecs cimport cluster as codec
 from container.codecs cimport sbe
 from container.common.sealed cimport seal
-from container.transport.seam cimport FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH
+from container.transport.frames cimport FRAME_FLAGS_UNFRAGMENTED, FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_HEADER_LENGTH
 
 from container.recordings.checksums import crc32c
 from container.recordings.frame_reader import segment_file_name

@@ -52,8 +52,9 @@ from container.testing.scripted_messages import (
     encode,
     service_session_id,
 )
+from container.transport.counters import Counter
 from container.transport.fragment_assembler import SessionFragmentAssembler
-from container.transport.seam import Counter, Publication, Subscription
+from container.transport.streams import Publication, Subscription
 
 __all__ = [
     "CancelTimer",

@@ -29,9 +29,9 @@ from container.testing.memory_stores import MemoryMarkFile, MemorySnapshotStore
 from container.testing.memory_transport import MemoryDriver
 from container.testing.recording_service import RecordingService
 from container.testing.scripted_consensus_module import ScriptedConsensusModule, ScriptError
+from container.transport.clocks import Clock
 from container.transport.duration_tracker import DurationTracker
 from container.transport.idle_strategy import IdleStrategy
-from container.transport.seam import Clock
 
 # One slow tick of the agent: the driver's conductor, the mark file and the control stream have their turn in it.
 TICK_NS = 1_100_000

@@ -3,24 +3,11 @@ from collections.abc import Buffer, Callable
 from typing import TypedDict, final, overload, type_check_only
 
 from container.service.snapshot_loader import SnapshotImage
+from container.transport.counters import Counter, Counters
 from container.transport.fragment_assembler import SessionFragmentAssembler
 from container.transport.idle_strategy import IdleStrategy
-from container.transport.seam import (
-    BlockHandler,
-    Client,
-    ClientListener,
-    Counter,
-    Counters,
-    FragmentHandler,
-    Image,
-    MarkFile,
-    PendingAdd,
-    Publication,
-    SnapshotReader,
-    SnapshotStore,
-    SnapshotWriter,
-    Subscription,
-)
+from container.transport.seam import Client, ClientListener, MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
+from container.transport.streams import BlockHandler, FragmentHandler, Image, PendingAdd, Publication, Subscription
 
 @type_check_only
 class HeaderFields(TypedDict):

@@ -12,10 +12,14 @@ from container.service.event_handler cimport EventHandler
 from container.service.snapshot_loader cimport SnapshotImage
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport (
-    ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, BlockHandler, BufferVector, Claim, Client,
-    ClientListener, Clock, Counter, Counters, FragmentHandler, FrameHeader, Image, MarkFile, PendingAdd,
-    Publication, SnapshotReader, SnapshotStore, SnapshotWriter, Subscription, publication_result_name,
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport Counter, Counters
+from container.transport.frames cimport (
+    ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH, BufferVector, Claim, FrameHeader,
+)
+from container.transport.seam cimport Client, ClientListener, MarkFile, SnapshotReader, SnapshotStore, SnapshotWriter
+from container.transport.streams cimport (
+    BlockHandler, FragmentHandler, Image, PendingAdd, Publication, Subscription, publication_result_name,
 )
 
 cdef enum:

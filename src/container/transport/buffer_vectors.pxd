@@ -1,5 +1,5 @@
 # Python buffers as the parts of a gathered offer.
-from container.transport.seam cimport BufferVector
+from container.transport.frames cimport BufferVector
 
 cdef enum:
     MAX_BUFFERS = 15            # of the user in one offer; one more vector is kept for a session header

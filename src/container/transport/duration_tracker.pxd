@@ -1,7 +1,7 @@
 # The longest duration seen, and how often a threshold was exceeded, in two counters.
 from libc.stdint cimport int64_t
 
-from container.transport.seam cimport Counter
+from container.transport.counters cimport Counter
 
 
 cdef class DurationTracker:

@@ -1,7 +1,7 @@
 # What type checkers see of container.transport.duration_tracker, which is compiled.
 from typing import final
 
-from container.transport.seam import Counter
+from container.transport.counters import Counter
 
 @final
 class DurationTracker:

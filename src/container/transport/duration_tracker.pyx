@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t
 
 from container.common.sealed cimport seal
-from container.transport.seam cimport Counter
+from container.transport.counters cimport Counter
 
 
 cdef class DurationTracker:

@@ -2,7 +2,8 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, uint8_t
 
-from container.transport.seam cimport FragmentHandler, FrameHeader, Subscription
+from container.transport.frames cimport FrameHeader
+from container.transport.streams cimport FragmentHandler, Subscription
 
 
 cdef class FragmentAssembler(FragmentHandler):      # for the frames of one image

@@ -2,7 +2,7 @@
 from collections.abc import Callable
 from typing import final
 
-from container.transport.seam import FragmentHandler
+from container.transport.streams import FragmentHandler
 
 @final
 class FragmentAssembler(FragmentHandler):

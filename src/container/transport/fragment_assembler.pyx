@@ -11,10 +11,11 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from container.common.sealed cimport seal
-from container.transport.seam cimport (
-    ACTION_ABORT, ACTION_CONTINUE, FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_FLAGS_UNFRAGMENTED, FRAME_HEADER_LENGTH,
-    FragmentHandler, FrameHeader, Subscription, align_frame,
+from container.transport.frames cimport (
+    ACTION_ABORT, ACTION_CONTINUE, FRAME_FLAGS_UNFRAGMENTED, FRAME_FLAG_BEGIN, FRAME_FLAG_END, FRAME_HEADER_LENGTH,
+    FrameHeader, align_frame,
 )
+from container.transport.streams cimport FragmentHandler, Subscription
 
 cdef extern from "Python.h":
     char* PyBytes_AS_STRING(PyObject* message) noexcept

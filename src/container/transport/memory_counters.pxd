@@ -1,7 +1,8 @@
 # The counters of a driver in memory, in the layout of a driver's counters file.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.transport.seam cimport Clock, Counters
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport Counters
 
 
 cdef class CounterBuffers:

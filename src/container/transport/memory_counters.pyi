@@ -2,7 +2,8 @@
 
 from typing import Self, final
 
-from container.transport.seam import Clock, Counters
+from container.transport.clocks import Clock
+from container.transport.counters import Counters
 
 @final
 class CounterBuffers:

@@ -13,7 +13,8 @@ from container.transport.counters_layout cimport (
     FREE_FOR_REUSE_DEADLINE_OFFSET, KEY_OFFSET, LABEL_LENGTH_OFFSET, LABEL_OFFSET, MAX_KEY_LENGTH, MAX_LABEL_LENGTH,
     METADATA_LENGTH, OWNER_ID_OFFSET, REFERENCE_ID_OFFSET, REGISTRATION_ID_OFFSET, TYPE_ID_OFFSET, VALUE_LENGTH,
 )
-from container.transport.seam cimport COUNTER_ALLOCATED, COUNTER_RECLAIMED, Clock, Counters
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport COUNTER_ALLOCATED, COUNTER_RECLAIMED, Counters
 
 cdef enum:
     REUSE_TIMEOUT_MS = 1000

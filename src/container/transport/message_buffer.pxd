@@ -1,7 +1,8 @@
 # The bytes and the header of a message as Python sees them: owned copies that are safe to keep.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from container.transport.seam cimport Claim, FrameHeader, Publication
+from container.transport.frames cimport Claim, FrameHeader
+from container.transport.streams cimport Publication
 
 
 cdef class MessageBuffer:

@@ -15,7 +15,8 @@ from libc.string cimport memcmp, memcpy
 from container.common.references cimport is_uniquely_referenced
 from container.common.sealed cimport seal
 from container.errors import ClosedError, ClusterError, ForkedError
-from container.transport.seam cimport Claim, Publication, is_claim_open
+from container.transport.frames cimport Claim, is_claim_open
+from container.transport.streams cimport Publication
 
 cdef enum:
     INITIAL_CAPACITY = 2048

@@ -1,7 +1,7 @@
 # Says in the log what a long wait waits for.
 from libc.stdint cimport int64_t
 
-from container.transport.seam cimport Clock
+from container.transport.clocks cimport Clock
 
 
 cdef class WaitReporter:

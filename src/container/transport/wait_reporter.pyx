@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t
 
 from container.common.sealed cimport seal
-from container.transport.seam cimport Clock
+from container.transport.clocks cimport Clock
 
 from container.common.log_events import WaitLog
 

@@ -3,9 +3,9 @@ from libc.stdint cimport int32_t, int64_t
 
 from container.archive.client.control_response_poller cimport ControlResponsePoller
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport (
-    Client, Counters, Publication, SnapshotReader, SnapshotStore, SnapshotWriter, Subscription,
-)
+from container.transport.counters cimport Counters
+from container.transport.seam cimport Client, SnapshotReader, SnapshotStore, SnapshotWriter
+from container.transport.streams cimport Publication, Subscription
 from container.transport.wait_reporter cimport WaitReporter
 
 

@@ -34,10 +34,10 @@ from container.common.loggers import report
 from container.common.sealed cimport seal
 from container.errors import ArchiveError, ClusterError, ConfigurationError, TimedOutError
 from container.transport.idle_strategy cimport IdleStrategy, YieldingIdleStrategy
-from container.transport.seam cimport (
-    ADMIN_ACTION, BACK_PRESSURED, NULL_VALUE, Client, Counters,
-    SnapshotReader, SnapshotStore, SnapshotWriter, publication_result_name,
-)
+from container.transport.counters cimport Counters
+from container.transport.frames cimport ADMIN_ACTION, BACK_PRESSURED, NULL_VALUE
+from container.transport.seam cimport Client, SnapshotReader, SnapshotStore, SnapshotWriter
+from container.transport.streams cimport publication_result_name
 from container.transport.wait_reporter cimport WaitReporter
 from container.version import client_info
 

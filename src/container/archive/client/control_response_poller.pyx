@@ -18,9 +18,8 @@ from container.codecs.sbe cimport (
 from container.common.sealed cimport seal
 from container.errors import ArchiveError, CodecError
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
-from container.transport.seam cimport (
-    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, FragmentHandler, FrameHeader, Subscription,
-)
+from container.transport.frames cimport ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, FrameHeader
+from container.transport.streams cimport FragmentHandler, Subscription
 
 cdef enum:
     FRAGMENT_LIMIT = 10

@@ -1,7 +1,7 @@
 # The counters by which archives show how far their recordings are.
 from libc.stdint cimport int32_t, int64_t
 
-from container.transport.seam cimport Counters
+from container.transport.counters cimport Counters
 
 cdef enum:
     NULL_COUNTER_ID = -1

@@ -7,7 +7,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from container.common.aeron_defaults import CounterType
-from container.transport.seam cimport COUNTER_ALLOCATED, COUNTER_UNUSED, NULL_VALUE, Counters
+from container.transport.counters cimport COUNTER_ALLOCATED, COUNTER_UNUSED, Counters
+from container.transport.frames cimport NULL_VALUE
 
 cdef int32_t RECORDING_POSITION_TYPE_ID = CounterType.RECORDING_POSITION
 

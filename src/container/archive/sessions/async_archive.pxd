@@ -2,9 +2,10 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
-from container.transport.seam cimport (
-    Client, Clock, FragmentHandler, FrameHeader, PendingAdd, Publication, Subscription,
-)
+from container.transport.clocks cimport Clock
+from container.transport.frames cimport FrameHeader
+from container.transport.seam cimport Client
+from container.transport.streams cimport FragmentHandler, PendingAdd, Publication, Subscription
 
 
 cdef enum Step:                             # the order of their names in async_archive.pyx

@@ -2,7 +2,8 @@
 from typing import final
 
 from container.files.catalog import RecordingDescriptor
-from container.transport.seam import Client, FragmentHandler, Publication
+from container.transport.seam import Client
+from container.transport.streams import FragmentHandler, Publication
 
 STEPS: tuple[str, ...]
 

@@ -42,10 +42,11 @@ from container.common.sealed cimport seal
 from container.errors import ArchiveError, CodecError, TimedOutError
 from container.files.catalog import RecordingDescriptor as _RecordingDescriptor
 from container.transport.fragment_assembler cimport SessionFragmentAssembler
-from container.transport.seam cimport (
-    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, ADMIN_ACTION, BACK_PRESSURED, NULL_VALUE, Client, FragmentHandler,
-    FrameHeader, PendingAdd, Publication, publication_result_name,
+from container.transport.frames cimport (
+    ACTION_ABORT, ACTION_BREAK, ACTION_CONTINUE, ADMIN_ACTION, BACK_PRESSURED, NULL_VALUE, FrameHeader,
 )
+from container.transport.seam cimport Client
+from container.transport.streams cimport FragmentHandler, PendingAdd, Publication, publication_result_name
 from container.version import client_info
 
 cdef enum:

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from container.transport.fragment_assembler cimport FragmentAssembler
-from container.transport.seam cimport FragmentHandler, Image, Subscription
+from container.transport.streams cimport FragmentHandler, Image, Subscription
 
 
 cdef class RequestStream:                   # one image, and what it has sent of a message so far

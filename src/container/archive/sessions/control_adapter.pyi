@@ -3,7 +3,7 @@ from collections.abc import Callable
 from typing import final
 
 from container.archive.sessions.control_handler import ControlHandler
-from container.transport.seam import FragmentHandler, Subscription
+from container.transport.streams import FragmentHandler, Subscription
 
 @final
 class RequestStream: ...

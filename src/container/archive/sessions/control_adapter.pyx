@@ -13,9 +13,8 @@ from container.codecs cimport sbe
 from container.common.sealed cimport hide, seal
 from container.errors import ArchiveError
 from container.transport.fragment_assembler cimport FragmentAssembler
-from container.transport.seam cimport (
-    ACTION_CONTINUE, NULL_VALUE, FragmentHandler, FrameHeader, Image, Subscription,
-)
+from container.transport.frames cimport ACTION_CONTINUE, NULL_VALUE, FrameHeader
+from container.transport.streams cimport FragmentHandler, Image, Subscription
 
 cdef enum:
     FRAGMENT_LIMIT = 10         # of one poll

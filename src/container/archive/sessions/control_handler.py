@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from container.transport.seam import Image
+from container.transport.streams import Image
 
 __all__ = ["ControlHandler", "ControlRequest"]
 

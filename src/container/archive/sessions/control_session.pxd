@@ -1,7 +1,10 @@
 # A client of an archive: its connect, who it is, what it may ask for, and what it is sent.
 from libc.stdint cimport int32_t, int64_t
 
-from container.transport.seam cimport Client, Clock, Counter, Image, PendingAdd, Publication
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport Counter
+from container.transport.seam cimport Client
+from container.transport.streams cimport Image, PendingAdd, Publication
 
 
 cdef enum State:                            # the order of their names in control_session.pyx

@@ -4,7 +4,8 @@ from typing import Literal, Protocol, final, type_check_only
 
 from container.archive.authentication import Authenticator, AuthorisationService
 from container.archive.sessions.control_handler import ControlRequest
-from container.transport.seam import Client, Image
+from container.transport.seam import Client
+from container.transport.streams import Image
 
 SESSION_CLOSED: str
 STATES: tuple[str, ...]

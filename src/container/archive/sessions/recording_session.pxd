@@ -2,7 +2,9 @@
 from libc.stdint cimport int64_t, uint8_t
 
 from container.archive.store.segment_writer cimport SegmentWriter
-from container.transport.seam cimport BlockHandler, Clock, Counter, Image
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport Counter
+from container.transport.streams cimport BlockHandler, Image
 
 
 cdef class RecordingSession(BlockHandler):

@@ -4,7 +4,9 @@ from typing import final
 
 from container.archive.store.segment_writer import SegmentWriter
 from container.errors import ArchiveError
-from container.transport.seam import BlockHandler, Clock, Counter, Image
+from container.transport.clocks import Clock
+from container.transport.counters import Counter
+from container.transport.streams import BlockHandler, Image
 
 @final
 class RecordingSession(BlockHandler):

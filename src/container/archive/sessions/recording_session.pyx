@@ -10,7 +10,9 @@ from container.archive.store.segment_writer cimport SegmentWriter
 from container.common.error_texts import message_of, type_name
 from container.common.sealed cimport seal
 from container.errors import ArchiveError
-from container.transport.seam cimport BlockHandler, Clock, Counter, Image
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport Counter
+from container.transport.streams cimport BlockHandler, Image
 
 cdef enum:
     INIT

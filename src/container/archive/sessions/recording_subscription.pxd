@@ -3,7 +3,8 @@ from libc.stdint cimport int32_t, int64_t
 
 from container.archive.sessions.control_session cimport ControlSession
 from container.archive.sessions.recording_session cimport RecordingSession
-from container.transport.seam cimport Client, Image, PendingAdd, Subscription
+from container.transport.seam cimport Client
+from container.transport.streams cimport Image, PendingAdd, Subscription
 
 
 cdef class RecordingSubscription:

@@ -4,7 +4,8 @@ from typing import final
 from container.archive.sessions.control_session import ControlSession
 from container.archive.sessions.recording_session import RecordingSession
 from container.errors import ArchiveError
-from container.transport.seam import Client, Subscription
+from container.transport.seam import Client
+from container.transport.streams import Subscription
 
 @final
 class RecordingSubscription:

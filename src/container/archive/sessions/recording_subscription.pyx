@@ -8,7 +8,9 @@ from libc.stdint cimport int32_t, int64_t
 from container.archive.sessions.control_session cimport ControlSession
 from container.archive.sessions.recording_session cimport RecordingSession
 from container.common.sealed cimport seal
-from container.transport.seam cimport NULL_VALUE, Client, Image
+from container.transport.frames cimport NULL_VALUE
+from container.transport.seam cimport Client
+from container.transport.streams cimport Image
 
 cdef class RecordingSubscription:
     """A subscription whose images are recorded.

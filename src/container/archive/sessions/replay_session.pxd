@@ -3,7 +3,9 @@ from libc.stdint cimport int32_t, int64_t
 
 from container.archive.sessions.recording_session cimport RecordingSession
 from container.archive.store.segment_reader cimport SegmentReader
-from container.transport.seam cimport Clock, Counters, Publication
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport Counters
+from container.transport.streams cimport Publication
 
 
 cdef class ReplaySession:

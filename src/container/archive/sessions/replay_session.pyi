@@ -6,7 +6,9 @@ from container.archive.replay_request import ReplayRange
 from container.archive.sessions.recording_session import RecordingSession
 from container.archive.store.segment_reader import SegmentReader
 from container.errors import ArchiveError
-from container.transport.seam import Clock, Counters, Publication
+from container.transport.clocks import Clock
+from container.transport.counters import Counters
+from container.transport.streams import Publication
 
 @final
 class ReplaySession:

@@ -20,10 +20,10 @@ from container.codecs cimport sbe
 from container.common.error_texts import message_of, shorten, type_name
 from container.common.sealed cimport seal
 from container.errors import ArchiveError, RecordingError, RecordingUnavailableError
-from container.transport.seam cimport (
-    ADMIN_ACTION, BACK_PRESSURED, CLOSED, COUNTER_ALLOCATED, NOT_CONNECTED, NULL_VALUE, Clock, Counters, Publication,
-    publication_result_name,
-)
+from container.transport.clocks cimport Clock
+from container.transport.counters cimport COUNTER_ALLOCATED, Counters
+from container.transport.frames cimport ADMIN_ACTION, BACK_PRESSURED, CLOSED, NOT_CONNECTED, NULL_VALUE
+from container.transport.streams cimport Publication, publication_result_name
 
 cdef enum:
     INIT

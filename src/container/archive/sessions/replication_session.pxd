@@ -5,7 +5,9 @@ from container.archive.sessions.async_archive cimport AsyncArchive
 from container.archive.sessions.control_session cimport ControlSession
 from container.archive.sessions.recording_session cimport RecordingSession
 from container.archive.sessions.recording_subscription cimport RecordingSubscription
-from container.transport.seam cimport Client, Clock, PendingAdd, Publication
+from container.transport.clocks cimport Clock
+from container.transport.seam cimport Client
+from container.transport.streams cimport PendingAdd, Publication
 
 
 cdef enum State:                            # the order of their names in replication_session.pyx

@@ -26,7 +26,8 @@ from container.common.loggers import report
 from container.common.sealed cimport seal
 from container.errors import ArchiveError, ConfigurationError, TimedOutError
 from container.files.catalog import POSITION_MAX as _POSITION_MAX
-from container.transport.seam cimport NULL_VALUE, Image
+from container.transport.frames cimport NULL_VALUE
+from container.transport.streams cimport Image
 
 cdef enum:
     ATTEMPTS = 3                                    # of asking how far the source is, for a merge

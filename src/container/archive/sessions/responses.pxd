@@ -1,7 +1,7 @@
 # What an archive sends to the client of a control session: each message as bytes, and how it is sent.
 from libc.stdint cimport int32_t, int64_t
 
-from container.transport.seam cimport Publication
+from container.transport.streams cimport Publication
 
 cdef enum:
     PROTOCOL_VERSION = 1 << 16 | 12 << 8    # 1.12.0, of the requests and responses

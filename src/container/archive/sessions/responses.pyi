@@ -1,5 +1,5 @@
 # What type checkers see of container.archive.sessions.responses, which is compiled.
-from container.transport.seam import Publication
+from container.transport.streams import Publication
 
 def control_response(
     control_session_id: int, correlation_id: int, relevant_id: int, code: int, error_text: str, max_length: int

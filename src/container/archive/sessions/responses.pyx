@@ -19,9 +19,8 @@ from container.codecs.archive cimport (
 )
 from container.codecs.sbe cimport SBE_HEADER_LENGTH, SBE_NULL_VERSION, sbe_put_header
 from container.errors import ArchiveError
-from container.transport.seam cimport (
-    ADMIN_ACTION, BACK_PRESSURED, BufferVector, Publication,
-)
+from container.transport.frames cimport ADMIN_ACTION, BACK_PRESSURED, BufferVector
+from container.transport.streams cimport Publication
 
 cdef enum:
     ATTEMPTS = 3

@@ -6,7 +6,7 @@ from typing import final
 from container.testing.memory_transport import MemoryClient, MemoryDriver
 from container.testing.simulation.scheduler import Scheduler
 from container.testing.simulation.virtual_time import Draws, Trace, VirtualTime
-from container.transport.seam import Clock
+from container.transport.clocks import Clock
 
 __all__ = ["Fabric"]
 

@@ -10,9 +10,9 @@ from container.service.service_handler cimport ServiceHandler
 from container.service.session_messages cimport SessionMessages
 from container.service.snapshot_loader cimport SnapshotImage
 from container.service.snapshot_taker cimport SnapshotPublication
-from container.transport.seam cimport (
-    BufferVector, Claim, FrameHeader, Publication, SnapshotWriter,
-)
+from container.transport.frames cimport BufferVector, Claim, FrameHeader
+from container.transport.seam cimport SnapshotWriter
+from container.transport.streams cimport Publication
 
 cdef enum:
     MESSAGE = 1

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport Clock
+from container.transport.clocks cimport Clock
 
 
 cdef class VirtualTime:

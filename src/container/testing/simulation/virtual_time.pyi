@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import final
 
+from container.transport.clocks import Clock
 from container.transport.idle_strategy import IdleStrategy
-from container.transport.seam import Clock
 
 @final
 class VirtualTime:

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from container.common.sealed cimport seal
 from container.transport.idle_strategy cimport IdleStrategy
-from container.transport.seam cimport Clock
+from container.transport.clocks cimport Clock
 
 cdef enum:
     MOST_READINGS = 100_000                 # of the clock in one turn: a callback that reads more often spins
